@@ -1,0 +1,62 @@
+# Everything below works from a bare checkout with git, make and Python 3.11 or newer.
+# Another interpreter: `make test PYTHON=python3.12`.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+WORKERS ?= 2
+
+.PHONY: help demo test lint bench audit test-engines clean
+
+help:
+	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
+	@echo "make test          lint, types, and the tests"
+	@echo "make bench         the benchmarks: speed and accuracy against stated figures"
+	@echo "make audit         the statistical privacy audits"
+	@echo "make test-engines  the tests that need a distributed engine"
+	@echo "make clean         remove the environment and everything generated"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "error: PYTHON: '$(PYTHON)' is refused; must be Python 3.11 or newer"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# A stamp is newer than the files that say what to install, so a second run installs nothing.
+$(VENV)/.stamp-demo: setup.py pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.stamp-test: setup.py pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[demo,test]'
+	@touch $@ $(VENV)/.stamp-demo
+
+demo: $(VENV)/.stamp-demo
+	$(BIN)/python examples/flights.py
+
+lint: $(VENV)/.stamp-test
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+
+test: lint
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+# Pytest's exit code 5 means that no test has the marker yet: said plainly, not passed off as a success.
+define run_marked
+	@$(BIN)/python -m pytest -m $(1); code=$$?; \
+	if [ $$code -eq 5 ]; then echo "nothing to run: no test is marked '$(1)' yet"; \
+	else exit $$code; fi
+endef
+
+bench: $(VENV)/.stamp-test
+	$(call run_marked,benchmark)
+
+audit: $(VENV)/.stamp-test
+	$(call run_marked,audit)
+
+test-engines: $(VENV)/.stamp-test
+	$(call run_marked,engines)
+
+clean:
+	rm -rf $(VENV) demo-output build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
