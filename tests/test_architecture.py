@@ -1,0 +1,343 @@
+"""The rules of the house: who may import whom, where randomness may live, how long a file may be.
+
+The rules are functions of source texts, so that the self-test at the end can show, for each one,
+a source that breaks it.
+"""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MAX_LINES = 500
+
+BEAM_SIDE = ("beam_dp/transforms/", "pipelines/")
+# For each folder or file, the parts of the package that it must not import.
+FORBIDDEN = {
+    "beam_dp/errors.py": ("beam_dp",),
+    "beam_dp/domain": ("summaries", "mechanisms", "hypotheses", "releases", "transforms", "cli"),
+    "beam_dp/queries/": ("summaries", "mechanisms", "hypotheses", "releases", "transforms", "cli"),
+    "beam_dp/privacy/": ("summaries", "mechanisms", "hypotheses", "releases", "transforms", "cli"),
+    "beam_dp/noise.py": ("summaries", "mechanisms", "hypotheses", "releases", "transforms", "cli"),
+    "beam_dp/encoding/": ("summaries", "mechanisms", "hypotheses", "releases", "transforms", "cli"),
+    "beam_dp/summaries/": ("mechanisms", "hypotheses", "releases", "transforms", "cli", "noise"),
+    "beam_dp/hypotheses/": ("summaries", "mechanisms", "transforms", "cli", "noise"),
+    "beam_dp/mechanisms/": ("transforms", "cli"),
+    # A release is public: it can neither import nor hold anything secret.
+    "beam_dp/releases/": (
+        "summaries",
+        "mechanisms",
+        "transforms",
+        "encoding",
+        "noise",
+        "cli",
+    ),
+    "beam_dp/cli.py": ("summaries", "mechanisms", "transforms", "encoding", "noise"),
+}
+RANDOM_MODULES = ("opendp", "secrets", "random", "uuid")
+RANDOM_ALLOWED = ("beam_dp/noise.py",)
+
+
+def package_sources() -> dict[str, str]:
+    """Every Python file that is shipped, by its path from the root."""
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for folder in ("beam_dp", "pipelines")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
+
+
+def module_name(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports(path: str, source: str) -> list[tuple[str, bool]]:
+    """Absolute names of everything imported, and whether that happens when the file is imported."""
+    package = module_name(path).split(".")
+    if not path.endswith("__init__.py"):
+        package = package[:-1]
+    found: list[tuple[str, bool]] = []
+
+    def visit(node: ast.AST, at_import: bool) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.body:
+                visit(child, False)
+            for child in node.orelse:
+                visit(child, at_import)
+            return
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            at_import = False
+        if isinstance(node, ast.Import):
+            found.extend((alias.name, at_import) for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            found.extend((f"{stem}.{alias.name}", at_import) for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child, at_import)
+
+    visit(ast.parse(source, path), True)
+    return found
+
+
+def is_under(name: str, parent: str) -> bool:
+    return name == parent or name.startswith(parent + ".")
+
+
+def beam_violations(files: dict[str, str]) -> list[str]:
+    return [
+        f"{path} imports {name}"
+        for path, source in files.items()
+        if not path.startswith(BEAM_SIDE)
+        for name, _ in imports(path, source)
+        if is_under(name, "apache_beam")
+    ]
+
+
+def direction_violations(files: dict[str, str]) -> list[str]:
+    found = []
+    for path, source in files.items():
+        for part, forbidden in FORBIDDEN.items():
+            if not path.startswith(part):
+                continue
+            for name, _ in imports(path, source):
+                for other in forbidden:
+                    target = "beam_dp" if other == "beam_dp" else f"beam_dp.{other}"
+                    if is_under(name, target):
+                        found.append(f"{path} imports {name}")
+    return found
+
+
+def randomness_violations(files: dict[str, str]) -> list[str]:
+    found = []
+    for path, source in files.items():
+        if path in RANDOM_ALLOWED:
+            continue
+        found += [
+            f"{path} imports {name}"
+            for name, _ in imports(path, source)
+            if any(is_under(name, module) for module in RANDOM_MODULES)
+            or is_under(name, "os.urandom")
+            or is_under(name, "os.getrandom")
+        ]
+        for node in ast.walk(ast.parse(source, path)):
+            if isinstance(node, ast.Attribute) and node.attr in ("urandom", "getrandom"):
+                found.append(f"{path}:{node.lineno} uses {ast.unparse(node)}")
+    return found
+
+
+def numpy_random_violations(files: dict[str, str]) -> list[str]:
+    found = []
+    for path, source in files.items():
+        aliases = {"numpy"}
+        for node in ast.walk(ast.parse(source, path)):
+            if isinstance(node, ast.Import):
+                aliases |= {a.asname or a.name for a in node.names if a.name == "numpy"}
+        found += [
+            f"{path} imports {name}"
+            for name, _ in imports(path, source)
+            if is_under(name, "numpy.random")
+        ]
+        for node in ast.walk(ast.parse(source, path)):
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr == "random"
+                and isinstance(node.value, ast.Name)
+                and node.value.id in aliases
+            ):
+                found.append(f"{path}:{node.lineno} uses {ast.unparse(node)}")
+    return found
+
+
+def metrics_violations(files: dict[str, str]) -> list[str]:
+    found = []
+    for path, source in files.items():
+        for node in ast.walk(ast.parse(source, path)):
+            names = []
+            if isinstance(node, ast.Name):
+                names = [node.id]
+            elif isinstance(node, ast.Attribute):
+                names = [node.attr]
+            elif isinstance(node, ast.ImportFrom):
+                names = [alias.name for alias in node.names] + (node.module or "").split(".")
+            elif isinstance(node, ast.Import):
+                names = [part for alias in node.names for part in alias.name.split(".")]
+            if any(name in ("Metrics", "metrics", "MetricsLogger") for name in names):
+                found.append(f"{path}:{getattr(node, 'lineno', 0)} names Beam metrics")
+    return found
+
+
+def length_violations(files: dict[str, str]) -> list[str]:
+    return [
+        f"{path} has {source.count(chr(10))} lines"
+        for path, source in files.items()
+        if source.count("\n") >= MAX_LINES
+    ]
+
+
+def layout_violations(files: dict[str, str]) -> list[str]:
+    """A checkout and an install run the same program: pipelines/ imports itself relatively."""
+    return [
+        f"{path} imports {name} absolutely"
+        for path, source in files.items()
+        for node in ast.walk(ast.parse(source, path))
+        if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+        )
+        if is_under(name, "pipelines")
+    ]
+
+
+def cycle_violations(files: dict[str, str]) -> list[str]:
+    """Cycles among imports that happen when a file is imported."""
+    paths = {module_name(path): path for path in files}
+    graph: dict[str, set[str]] = {}
+    for path, source in files.items():
+        edges = set()
+        for name, at_import in imports(path, source):
+            # `from a.b import c` names the module a.b.c, or the name c of the module a.b.
+            target = name if name in paths else name.rpartition(".")[0]
+            if at_import and target in paths and target != module_name(path):
+                edges.add(target)
+        graph[module_name(path)] = edges
+    done: set[str] = set()
+    found: list[str] = []
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        if module in trail:
+            found.append(" -> ".join([*trail[trail.index(module) :], module]))
+            return
+        if module in done:
+            return
+        for target in sorted(graph[module]):
+            visit(target, (*trail, module))
+        done.add(module)
+
+    for module in sorted(graph):
+        visit(module, ())
+    return found
+
+
+def privacy_of_development_violations(files: dict[str, str]) -> list[str]:
+    """No path of one particular machine is shipped."""
+    return [
+        f"{path} names {match.group()}"
+        for path, source in files.items()
+        for match in re.finditer(r"/(?:work|home|tmp|root)/\w+", source)
+    ]
+
+
+RULES = {
+    "beam": beam_violations,
+    "direction": direction_violations,
+    "randomness": randomness_violations,
+    "numpy random": numpy_random_violations,
+    "metrics": metrics_violations,
+    "length": length_violations,
+    "layout": layout_violations,
+    "cycle": cycle_violations,
+    "machine paths": privacy_of_development_violations,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_package_keeps_the_rule(rule: str) -> None:
+    assert RULES[rule](package_sources()) == []
+
+
+BROKEN = [
+    ("beam", {"beam_dp/domain.py": "import apache_beam as beam\n"}),
+    ("beam", {"beam_dp/cli.py": "def f():\n    from apache_beam.io import avroio\n"}),
+    ("direction", {"beam_dp/releases/card.py": "from beam_dp.summaries import histogram\n"}),
+    ("direction", {"beam_dp/releases/card.py": "from ..summaries.histogram import Histogram\n"}),
+    ("direction", {"beam_dp/releases/card.py": "def f():\n    import beam_dp.mechanisms.mwem\n"}),
+    ("direction", {"beam_dp/mechanisms/mwem.py": "from beam_dp import transforms\n"}),
+    ("direction", {"beam_dp/hypotheses/fit.py": "from beam_dp.summaries import marginals\n"}),
+    ("direction", {"beam_dp/domain_json.py": "import beam_dp.releases\n"}),
+    ("randomness", {"beam_dp/mechanisms/mwem.py": "import random\n"}),
+    ("randomness", {"beam_dp/mechanisms/mwem.py": "import secrets\n"}),
+    ("randomness", {"beam_dp/mechanisms/mwem.py": "import opendp.prelude as op\n"}),
+    ("randomness", {"beam_dp/transforms/x.py": "import os\nos.urandom(8)\n"}),
+    ("randomness", {"beam_dp/transforms/x.py": "from os import urandom\n"}),
+    ("numpy random", {"beam_dp/noise.py": "import numpy as np\nnp.random.default_rng()\n"}),
+    ("numpy random", {"beam_dp/noise.py": "from numpy.random import default_rng\n"}),
+    ("numpy random", {"beam_dp/noise.py": "from numpy import random\n"}),
+    ("metrics", {"beam_dp/transforms/x.py": "from apache_beam.metrics import Metrics\n"}),
+    (
+        "metrics",
+        {"beam_dp/transforms/x.py": "import apache_beam as b\nb.metrics.Metrics\n"},
+    ),
+    ("length", {"beam_dp/domain.py": "x = 1\n" * MAX_LINES}),
+    ("layout", {"pipelines/a.py": "from pipelines.flags import x\n"}),
+    ("cycle", {"beam_dp/a.py": "import beam_dp.b\n", "beam_dp/b.py": "from beam_dp import a\n"}),
+    (
+        "cycle",
+        {"beam_dp/a.py": "from .b import f\n", "beam_dp/b.py": "class C:\n    from .a import g\n"},
+    ),
+    ("machine paths", {"beam_dp/a.py": "PATH = '/home/somebody'\n"}),
+]
+
+
+@pytest.mark.parametrize(("rule", "files"), BROKEN)
+def test_each_rule_catches_a_file_that_breaks_it(rule: str, files: dict[str, str]) -> None:
+    assert RULES[rule](files)
+
+
+def test_no_rule_goes_without_a_broken_example() -> None:
+    assert {rule for rule, _ in BROKEN} == set(RULES)
+
+
+INNOCENT = {
+    "beam_dp/transforms/x.py": "import apache_beam as beam\nfrom beam_dp.mechanisms import mwem\n",
+    "beam_dp/noise.py": "import opendp.prelude\nimport secrets\n",
+    # An import inside a function closes no cycle.
+    "beam_dp/a.py": "import beam_dp.b\n",
+    "beam_dp/b.py": "def f():\n    import beam_dp.a\n",
+    "beam_dp/mechanisms/mwem.py": "from ..noise import NoiseSource\nfrom ..summaries import x\n",
+    "pipelines/a.py": "from .flags import x\n",
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_rule_refuses_what_is_allowed(rule: str) -> None:
+    assert RULES[rule](INNOCENT) == []
+
+
+def run_python(code: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return result.stdout.strip()
+
+
+def test_importing_the_package_leaves_the_heavy_libraries_alone() -> None:
+    loaded = run_python("import sys, beam_dp; print(*sys.modules)").split()
+    for heavy in ("apache_beam", "pyarrow", "scipy", "opendp", "dp_accounting", "fastavro", "rich"):
+        assert heavy not in loaded
+
+
+def test_importing_the_package_is_quick() -> None:
+    """Under 0.3 s beyond numpy; the best of three, because the machine may be busy."""
+
+    def elapsed(code: str) -> float:
+        start = time.perf_counter()
+        run_python(code)
+        return time.perf_counter() - start
+
+    extra = [elapsed("import numpy, beam_dp") - elapsed("import numpy") for _ in range(3)]
+    assert min(extra) < 0.3
+
+
+def test_every_public_name_exists() -> None:
+    code = "import beam_dp as dp; print([n for n in dp.__all__ if not hasattr(dp, n)])"
+    assert run_python(code) == "[]"
