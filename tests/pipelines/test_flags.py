@@ -1,0 +1,115 @@
+"""How flags are parsed and refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from beam_dp.errors import InputError
+from pipelines import flags
+
+REQUIRED = [
+    f"--{flag.name}={flag.choices[0] if flag.choices else '1'}"
+    for flag in flags.COMMON
+    if flag.required
+]
+
+
+def parse(*argv: str) -> tuple[dict[str, str | None], list[str]]:
+    return flags.parse(flags.COMMON, argv, program="program", description="A program.")
+
+
+def refusal(*argv: str) -> str:
+    with pytest.raises(flags.FlagError) as caught:
+        parse(*argv)
+    return flags.one_line(caught.value, flags.COMMON)
+
+
+def test_our_flags_are_text_and_beams_flags_pass_through() -> None:
+    texts, rest = parse(*REQUIRED, "--runner", "FlinkRunner", "--direct_num_workers=2")
+    assert texts["epsilon"] == "1"
+    assert texts["calibration"] == "tight"
+    assert texts["validate_only"] is None
+    assert rest == ["--runner", "FlinkRunner", "--direct_num_workers=2"]
+
+
+def test_a_negative_number_is_a_value() -> None:
+    rest = [flag for flag in REQUIRED if not flag.startswith("--epsilon")]
+    assert parse(*rest, "--epsilon", "-1")[0]["epsilon"] == "-1"
+
+
+@pytest.mark.parametrize(
+    ("unknown", "nearest"),
+    [
+        ("--epsilom=2", "--epsilon"),
+        ("--eps=2", "--epsilon"),  # an abbreviation is not a flag
+        ("--numrecords=2", "--num_records"),
+        ("--runer=FlinkRunner", "--runner"),  # Beam's flags are known, too
+        ("--direct_num_worker=2", "--direct_num_workers"),
+    ],
+)
+def test_an_unknown_flag_is_refused_with_the_nearest_known_one(unknown: str, nearest: str) -> None:
+    line = refusal(*REQUIRED, unknown)
+    assert line.startswith(f"error: {unknown.partition('=')[0]}: unknown flag")
+    assert line.endswith(f"the nearest is {nearest}")
+
+
+@pytest.mark.parametrize("flag", [flag.name for flag in flags.COMMON if flag.required])
+def test_a_required_flag_has_no_default(flag: str) -> None:
+    line = refusal(*(given for given in REQUIRED if not given.startswith(f"--{flag}=")))
+    assert line.startswith(f"error: --{flag}: missing; must be given")
+
+
+@pytest.mark.parametrize("flag", ["epsilon", "delta", "neighboring", "privacy_unit", "num_records"])
+def test_every_privacy_parameter_is_required(flag: str) -> None:
+    known = {known.name: known for known in flags.COMMON}
+    assert known[flag].required
+    assert known[flag].default is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (("--epsilon=2",), "error: --epsilon: '2' is refused; must be given once (before: '1')"),
+        (
+            ("--calibration=thight",),
+            "error: --calibration: 'thight' is refused; must be one of tight, textbook;"
+            " the nearest is 'tight'",
+        ),
+        (("--workload",), "error: --workload: expected one argument"),
+        (("--direct_num_workers=many",), "error: --direct_num_workers: invalid int value: 'many'"),
+        (("records.csv",), "error: 'records.csv' is refused; must be a flag, or follow one"),
+    ],
+)
+def test_a_bad_flag_costs_one_line(argv: tuple[str, ...], line: str) -> None:
+    assert refusal(*REQUIRED, *argv) == line
+
+
+def test_what_follows_a_lone_double_dash_is_not_ignored() -> None:
+    assert "--: unknown flag" in refusal(*REQUIRED, "--", "--nonsense")
+
+
+@pytest.mark.parametrize(("text", "value"), [("3", 3), ("1e6", 1_000_000), ("-2", -2)])
+def test_whole_numbers_may_be_written_as_floats(text: str, value: int) -> None:
+    assert flags.integer("num_records", text) == value
+
+
+@pytest.mark.parametrize("text", ["", "three", "1.5", "nan", "inf", "1e400"])
+def test_what_is_no_whole_number_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="must be a"):
+        flags.integer("num_records", text)
+
+
+def test_a_refused_value_shows_as_its_flag() -> None:
+    error = InputError("epsilon", 0.0, "must be finite and > 0")
+    assert (
+        flags.one_line(error, flags.COMMON)
+        == "error: --epsilon: 0.0 is refused; must be finite and > 0"
+    )
+
+
+def test_a_refused_field_that_is_no_flag_has_no_dashes() -> None:
+    error = InputError("age.edges", [1], "must hold two numbers\nor more")
+    assert (
+        flags.one_line(error, flags.COMMON)
+        == "error: age.edges: [1] is refused; must hold two numbers or more"
+    )
