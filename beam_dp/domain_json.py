@@ -1,0 +1,200 @@
+"""Domain files: the long form with attributes, and the short form of sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+from beam_dp.domain import (
+    Attribute,
+    BooleanAttribute,
+    CategoricalAttribute,
+    Domain,
+    IntegerAttribute,
+    NumericAttribute,
+    nearest_known,
+)
+from beam_dp.errors import InputError
+
+_FLAGS = ("other", "nullable")
+_FIELDS = {
+    "boolean": (),
+    "categorical": ("values",),
+    "integer": ("min", "max"),
+    "numeric": ("edges",),
+}
+
+
+def read_domain(text_or_path: str | os.PathLike[str]) -> Domain:
+    """Reads a domain from a local file, or from JSON text.
+
+    Args:
+        text_or_path: a path, or a string that starts with ``{``.
+
+    Returns:
+        The domain.
+
+    Raises:
+        InputError: if the file can't be read, or is not a domain (see ``parse_domain``).
+
+    Example:
+        >>> read_domain('{"age": 85, "sex": 2}').shape
+        (85, 2)
+    """
+    if isinstance(text_or_path, str) and text_or_path.lstrip().startswith("{"):
+        return parse_domain(text_or_path)
+    source = os.fspath(text_or_path)
+    try:
+        text = Path(source).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError("domain", source, f"is not UTF-8 at byte {error.start}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise InputError("domain", source, f"cannot be read: {reason}") from None
+    return parse_domain(text, source)
+
+
+def parse_domain(text: str, source: str = "<text>") -> Domain:
+    """Reads a domain from JSON text.
+
+    Two forms are known. The long form lists attributes::
+
+        {"attributes": [
+          {"name": "age",   "type": "numeric",     "edges": [17, 25, 91]},
+          {"name": "hours", "type": "integer",     "min": 0, "max": 99},
+          {"name": "sex",   "type": "categorical", "values": ["Female", "Male"], "other": true},
+          {"name": "alive", "type": "boolean",     "nullable": true}]}
+
+    The short form gives sizes, for columns that already hold codes: ``{"age": 85, "sex": 2}``.
+
+    Args:
+        text: the JSON text.
+        source: where it came from, for messages.
+
+    Returns:
+        The domain.
+
+    Raises:
+        InputError: if the text is not JSON (with line and column), repeats a key or a name, or
+            describes no domain.
+
+    Example:
+        >>> parse_domain('{"attributes": [{"name": "alive", "type": "boolean"}]}').names
+        ('alive',)
+    """
+
+    def refuse_constant(constant: str) -> NoReturn:
+        raise InputError("domain", source, f"{constant} is not a JSON number")
+
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in result:
+                raise InputError("domain", source, f"the key {key!r} must stand once in an object")
+            result[key] = value
+        return result
+
+    try:
+        parsed = json.loads(text, object_pairs_hook=unique_keys, parse_constant=refuse_constant)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InputError("domain", source, f"is not JSON at {place}: {error.msg}") from None
+    except RecursionError:
+        raise InputError("domain", source, "is nested too deeply") from None
+    except InputError:
+        raise
+    except ValueError:  # an integer of thousands of digits
+        raise InputError("domain", source, "holds a number that is too long") from None
+    return domain_from_json(parsed, source)
+
+
+def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
+    """Builds a domain from parsed JSON, either form: the inverse of ``Domain.to_json``.
+
+    Args:
+        parsed: what ``json.loads`` returned.
+        source: where it came from, for messages.
+
+    Returns:
+        The domain.
+
+    Raises:
+        InputError: if it describes no domain.
+
+    Example:
+        >>> domain = domain_from_json({"age": 85})
+        >>> domain_from_json(domain.to_json()) == domain
+        True
+    """
+    if not isinstance(parsed, dict):
+        raise InputError("domain", source, "must be a JSON object")
+    if not isinstance(parsed.get("attributes"), list):
+        entries = [_from_size(name, size, source) for name, size in parsed.items()]
+    else:
+        for key in parsed:
+            if key != "attributes":
+                raise InputError("domain", source, f"the key {key!r} is unknown beside attributes")
+        entries = [
+            _from_entry(entry, position, source)
+            for position, entry in enumerate(parsed["attributes"], start=1)
+        ]
+    if not entries:
+        raise InputError("domain", source, "must declare at least one attribute")
+    try:
+        return Domain(tuple(entries))
+    except InputError as error:
+        raise _at(source, error) from None
+
+
+def _from_size(name: str, size: object, source: str) -> Attribute:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InputError("domain", source, f"the size of {name!r} must be an integer >= 1")
+    try:
+        return IntegerAttribute(name, 0, size - 1)
+    except InputError as error:
+        raise _at(source, error) from None
+
+
+def _from_entry(entry: object, position: int, source: str) -> Attribute:
+    """Builds one attribute of the long form; position counts from 1."""
+    if not isinstance(entry, dict):
+        raise InputError("domain", source, f"attribute {position} must be a JSON object")
+    place = f"attribute {entry.get('name', position)!r}"
+    for key in ("name", "type"):
+        if not isinstance(entry.get(key), str):
+            raise InputError("domain", source, f"{place} must have a {key}, a string")
+    kind = entry["type"]
+    if kind not in _FIELDS:
+        hint = nearest_known(kind, _FIELDS)
+        raise InputError("domain", source, f"{place} has the unknown type {kind!r}; {hint}")
+    known = ("name", "type", *_FIELDS[kind], *_FLAGS)
+    for key in entry:
+        if key not in known:
+            hint = nearest_known(key, known)
+            raise InputError("domain", source, f"{place} has the unknown key {key!r}; {hint}")
+    for key in _FIELDS[kind]:
+        if key not in entry:
+            raise InputError("domain", source, f"{place} must have {key!r}")
+    flags = {key: entry[key] for key in _FLAGS if key in entry}
+    try:
+        return _build(kind, entry, flags)
+    except InputError as error:
+        raise _at(source, error) from None
+
+
+def _build(kind: str, entry: dict[str, Any], flags: dict[str, bool]) -> Attribute:
+    name = entry["name"]
+    if kind == "categorical":
+        return CategoricalAttribute(name, entry["values"], **flags)
+    if kind == "integer":
+        return IntegerAttribute(name, entry["min"], entry["max"], **flags)
+    if kind == "numeric":
+        return NumericAttribute(name, entry["edges"], **flags)
+    return BooleanAttribute(name, **flags)
+
+
+def _at(source: str, error: InputError) -> InputError:
+    """The same refusal, as one of the whole file."""
+    return InputError("domain", source, f"{error.name} = {error.value!r}: {error.condition}")

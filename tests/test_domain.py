@@ -1,0 +1,172 @@
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_dp.domain import (
+    BooleanAttribute,
+    CategoricalAttribute,
+    Domain,
+    IntegerAttribute,
+    NumericAttribute,
+)
+from beam_dp.errors import InputError
+
+
+@pytest.fixture
+def domain():
+    return Domain(
+        (
+            CategoricalAttribute("degree", ("BA", "MA", 7), other=True, nullable=True),
+            IntegerAttribute("hours", -3, 3, other=True),
+            NumericAttribute("age", (17, 25, 35), nullable=True),
+            BooleanAttribute("member", nullable=True),
+        )
+    )
+
+
+def test_codes_are_levels_then_other_then_null(domain):
+    degree = domain["degree"]
+    assert degree.labels() == ("BA", "MA", "7", "other", "null")
+    assert (degree.size, degree.other_code, degree.null_code) == (5, 3, 4)
+    assert degree.decode(range(5)) == ["BA", "MA", 7, "other", None]
+    assert domain["age"].labels() == ("[17, 25)", "[25, 35]", "null")
+    assert domain["age"].null_code == 2 and domain["age"].other_code is None
+    assert domain["member"].decode([2, 1, 0]) == [None, True, False]
+    assert domain["hours"].decode([0, 6, 7]) == [-3, 3, "other"]
+
+
+@pytest.mark.parametrize("code", [-1, 5])
+def test_a_code_outside_the_attribute_has_no_value(domain, code):
+    with pytest.raises(IndexError):
+        domain["degree"].decode([code])
+    with pytest.raises(IndexError):
+        domain["degree"].label(code)
+
+
+def test_avro_types_are_unions_only_where_needed(domain):
+    assert domain["degree"].avro_type() == ["null", "long", "string"]
+    assert domain["hours"].avro_type() == ["long", "string"]
+    assert domain["age"].avro_type() == ["null", {"type": "double", "edges": [17.0, 25.0, 35.0]}]
+    assert CategoricalAttribute("a", ("x",), other=True).avro_type() == "string"
+    assert IntegerAttribute("a", 0, 1).avro_type() == "long"
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=6), st.data())
+def test_cell_index_is_ravel_multi_index_and_codes_its_inverse(shape, data):
+    domain = Domain(tuple(IntegerAttribute(f"a{i}", 0, s - 1) for i, s in enumerate(shape)))
+    cells = np.array(data.draw(st.lists(st.integers(0, domain.num_cells - 1), max_size=20)), int)
+    expected = np.unravel_index(cells, shape)
+    actual = domain.codes(cells)
+    assert all(np.array_equal(a, b) for a, b in zip(expected, actual, strict=True))
+    assert np.array_equal(domain.cell_index(actual), cells)
+    assert domain.strides == tuple(s // 8 for s in np.empty(shape).strides)
+
+
+def test_domains_up_to_2_to_the_62_have_an_index():
+    at_limit = Domain((IntegerAttribute("a", 0, 2**61 - 1), BooleanAttribute("b")))
+    assert at_limit.has_index
+    last = at_limit.cell_index([[2**61 - 1], [1]])
+    assert last.tolist() == [2**62 - 1]
+    assert [code.tolist() for code in at_limit.codes(last)] == [[2**61 - 1], [1]]
+    beyond = Domain((*at_limit.attributes, BooleanAttribute("c")))
+    assert beyond.num_cells == 2**63 and not beyond.has_index
+    with pytest.raises(InputError, match=r"at most 2\^62 cells"):
+        beyond.cell_index([[0], [0], [0]])
+    with pytest.raises(InputError, match=r"at most 2\^62 cells"):
+        beyond.codes([0])
+
+
+def test_wrong_codes_raise_instead_of_naming_another_cell():
+    domain = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 2)))
+    with pytest.raises(IndexError):
+        domain.cell_index([[0], [3]])
+    with pytest.raises(IndexError):
+        domain.cell_index([[-1], [0]])
+    with pytest.raises(IndexError):
+        domain.codes([9])
+    with pytest.raises(ValueError, match="1 columns for 2 attributes"):
+        domain.cell_index([[0]])
+
+
+def test_restrict_keeps_the_order_given(domain):
+    part = domain.restrict(("member", "degree"))
+    assert part.names == ("member", "degree") and part.shape == (3, 5)
+    assert domain.axes(("member", "degree")) == (3, 0)
+    assert domain.restrict(()).num_cells == 1
+    with pytest.raises(InputError, match="distinct"):
+        domain.restrict(("age", "age"))
+
+
+def test_an_unknown_attribute_is_refused_with_the_nearest(domain):
+    with pytest.raises(
+        InputError, match="attribute: 'agee' is refused; the nearest known is 'age'"
+    ):
+        domain["agee"]
+    assert "age" in domain and "agee" not in domain
+
+
+def test_a_domain_is_a_value(domain):
+    copy = pickle.loads(pickle.dumps(domain))
+    assert copy == domain and hash(copy) == hash(domain)
+    with pytest.raises(AttributeError):
+        domain.attributes = ()
+
+
+@given(
+    st.lists(
+        st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=9, unique=True
+    ).map(sorted)
+)
+def test_the_midpoint_of_a_bin_lies_in_the_bin(edges):
+    attribute = NumericAttribute("x", tuple(edges))
+    for low, high, middle in zip(edges[:-1], edges[1:], attribute.midpoints, strict=True):
+        assert low <= middle < high
+
+
+def test_the_midpoint_between_neighbouring_floats_lies_in_the_bin():
+    low = math.nextafter(1.0, 0)
+    assert NumericAttribute("x", (low, 1.0)).midpoints == (low,)
+
+
+@pytest.mark.parametrize(
+    ("build", "condition"),
+    [
+        (lambda: CategoricalAttribute("a", ()), "at least one value"),
+        (lambda: CategoricalAttribute("a", ("x", "x")), "listed once"),
+        (lambda: CategoricalAttribute("a", (1, "1")), "listed once"),
+        (lambda: CategoricalAttribute("a", (True,)), "string or an integer"),
+        (lambda: CategoricalAttribute("a", (1.5,)), "string or an integer"),
+        (lambda: CategoricalAttribute("a", (2**63,)), "64 bits"),
+        (lambda: CategoricalAttribute("a", ("\ud800",)), "Unicode"),
+        (lambda: CategoricalAttribute("a", "xyz"), "must be a list"),
+        (lambda: CategoricalAttribute("a", ("other",), other=True), "must not be a value"),
+        (lambda: CategoricalAttribute("", ("x",)), "non-empty"),
+        (lambda: CategoricalAttribute("\udfff", ("x",)), "non-empty"),
+        (lambda: IntegerAttribute("a", 2, 1), ">= the minimum 2"),
+        (lambda: IntegerAttribute("a", 0.0, 1), "must be an integer"),
+        (lambda: IntegerAttribute("a", False, 1), "must be an integer"),
+        (lambda: IntegerAttribute("a", 0, 2**63), "64 bits"),
+        (lambda: IntegerAttribute("a", -1, 2**62 - 1), "at most 2^62 codes"),
+        (lambda: IntegerAttribute("a", 0, 2**62 - 1, other=True), "at most 2^62 codes"),
+        (lambda: IntegerAttribute("a", 0, 1, nullable=1), "must be true or false"),
+        (lambda: NumericAttribute("a", (1,)), "at least two edges"),
+        (lambda: NumericAttribute("a", (1, 1)), "must be > the edge before it, 1.0"),
+        (lambda: NumericAttribute("a", (2**53, 2**53 + 1)), "must be > the edge before it"),
+        (lambda: NumericAttribute("a", (0, math.inf)), "finite"),
+        (lambda: NumericAttribute("a", (0, math.nan)), "finite"),
+        (lambda: NumericAttribute("a", (0, 10**400)), "finite"),
+        (lambda: NumericAttribute("a", ("0", "1")), "must be a number"),
+        (lambda: NumericAttribute("a", "01"), "must be a list"),
+        (lambda: Domain((BooleanAttribute("a"), BooleanAttribute("a"))), "distinct"),
+        (lambda: Domain(("a",)), "must hold attributes"),
+    ],
+)
+def test_fields_that_make_no_attribute_are_refused(build, condition):
+    with pytest.raises(InputError) as caught:
+        build()
+    assert condition in str(caught.value)
+    assert "\n" not in str(caught.value)

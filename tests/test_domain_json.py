@@ -1,0 +1,199 @@
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_dp.domain import (
+    BooleanAttribute,
+    CategoricalAttribute,
+    Domain,
+    IntegerAttribute,
+    NumericAttribute,
+)
+from beam_dp.domain_json import domain_from_json, parse_domain, read_domain
+from beam_dp.errors import InputError
+
+LONG = """
+{"attributes": [
+  {"name": "age",       "type": "numeric",     "edges": [17, 25, 35.5]},
+  {"name": "hours",     "type": "integer",     "min": 0, "max": 99},
+  {"name": "sex",       "type": "categorical", "values": ["Female", "Male"]},
+  {"name": "education", "type": "categorical", "values": ["HS", 1], "other": true},
+  {"name": "alive",     "type": "boolean",     "nullable": true}]}
+"""
+
+
+def test_the_long_form_is_read():
+    assert parse_domain(LONG) == Domain(
+        (
+            NumericAttribute("age", (17.0, 25.0, 35.5)),
+            IntegerAttribute("hours", 0, 99),
+            CategoricalAttribute("sex", ("Female", "Male")),
+            CategoricalAttribute("education", ("HS", 1), other=True),
+            BooleanAttribute("alive", nullable=True),
+        )
+    )
+
+
+def test_the_short_form_is_read_even_for_a_column_called_attributes():
+    domain = parse_domain('{"attributes": 2, "getting in/out of bed": 3}')
+    assert domain == Domain(
+        (IntegerAttribute("attributes", 0, 1), IntegerAttribute("getting in/out of bed", 0, 2))
+    )
+
+
+def test_a_file_is_read_with_or_without_a_byte_order_mark(tmp_path):
+    path = tmp_path / "domain.json"
+    path.write_text(LONG, encoding="utf-8-sig")
+    assert read_domain(path) == read_domain(str(path)) == read_domain(LONG)
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ('{"age": 85,\n "sex" 2}', "is not JSON at line 2, column 8: Expecting ':' delimiter"),
+        ("", "is not JSON at line 1, column 1"),
+        ("[1]", "must be a JSON object"),
+        ("{}", "at least one attribute"),
+        ('{"attributes": []}', "at least one attribute"),
+        ('{"age": 85, "age": 2}', "the key 'age' must stand once"),
+        ('{"age": 0}', "the size of 'age' must be an integer >= 1"),
+        ('{"age": -3}', "the size of 'age' must be an integer >= 1"),
+        ('{"age": true}', "the size of 'age' must be an integer >= 1"),
+        ('{"age": 8.5}', "the size of 'age' must be an integer >= 1"),
+        ('{"age": "8"}', "the size of 'age' must be an integer >= 1"),
+        ('{"age": NaN}', "NaN is not a JSON number"),
+        ('{"": 3}', "non-empty"),
+        (f'{{"age": {2**62 + 1}}}', "at most 2^62 codes"),
+        (f'{{"age": {"9" * 5000}}}', "too long"),
+        ('{"a": ' + "[" * 100_000, "nested too deeply"),
+        ('{"attributes": [], "extra": 1}', "the key 'extra' is unknown beside attributes"),
+        ('{"attributes": [3]}', "attribute 1 must be a JSON object"),
+        ('{"attributes": [{"type": "boolean"}]}', "attribute 1 must have a name"),
+        ('{"attributes": [{"name": "a"}]}', "attribute 'a' must have a type"),
+        (
+            '{"attributes": [{"name": "a", "type": "bool"}]}',
+            "attribute 'a' has the unknown type 'bool'; the nearest known is 'boolean'",
+        ),
+        (
+            '{"attributes": [{"name": "a", "type": "boolean", "nulable": true}]}',
+            "attribute 'a' has the unknown key 'nulable'; the nearest known is 'nullable'",
+        ),
+        ('{"attributes": [{"name": "a", "type": "integer", "min": 0}]}', "'a' must have 'max'"),
+        (
+            '{"attributes": [{"name": "a", "type": "integer", "min": 3, "max": 0}]}',
+            "attribute 'a', maximum = 0: must be >= the minimum 3",
+        ),
+        (
+            '{"attributes": [{"name": "a", "type": "numeric", "edges": [2, 1]}]}',
+            "attribute 'a', edges = 1: must be > the edge before it, 2.0",
+        ),
+        (
+            '{"attributes": [{"name": "a", "type": "numeric", "edges": 2}]}',
+            "attribute 'a', edges = 2: must be a list of numbers",
+        ),
+        (
+            '{"attributes": [{"name": "a", "type": "categorical", "values": ["x", "x"]}]}',
+            "attribute 'a', values = 'x': must be listed once",
+        ),
+        (
+            '{"attributes": [{"name": "a", "type": "categorical", "values": {"x": 1}}]}',
+            "must be a list of strings or integers",
+        ),
+        (
+            '{"attributes": [{"name": "a", "type": "boolean", "other": 1}]}',
+            "attribute 'a', other = 1: must be true or false",
+        ),
+        (
+            '{"attributes": [{"name": "a", "type": "boolean"}, {"name": "a", "type": "boolean"}]}',
+            "attribute names must be distinct",
+        ),
+    ],
+)
+def test_a_text_that_is_no_domain_is_refused_in_one_line(text, condition):
+    with pytest.raises(InputError) as caught:
+        parse_domain(text, "d.json")
+    message = str(caught.value)
+    assert message.startswith("domain: 'd.json' is refused; ") and condition in message
+    assert "\n" not in message
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        read_domain(tmp_path / "absent.json")
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        read_domain(tmp_path)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_domain("nul\0byte")
+    (tmp_path / "latin1.json").write_bytes(b'{"\xe9": 2}')
+    with pytest.raises(InputError, match="is not UTF-8 at byte 2"):
+        read_domain(tmp_path / "latin1.json")
+
+
+names = st.text(min_size=1, max_size=5).filter(lambda s: s.isprintable())
+flags = st.fixed_dictionaries({"other": st.booleans(), "nullable": st.booleans()})
+integers = st.integers(-(2**40), 2**40)
+attributes = st.one_of(
+    st.builds(lambda n, f: BooleanAttribute(n, **f), names, flags),
+    st.builds(
+        lambda n, a, b, f: IntegerAttribute(n, min(a, b), max(a, b), **f),
+        names,
+        integers,
+        integers,
+        flags,
+    ),
+    st.builds(
+        lambda n, e, f: NumericAttribute(n, tuple(sorted(e)), **f),
+        names,
+        st.sets(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=5),
+        flags,
+    ),
+    st.builds(
+        lambda n, v, f: CategoricalAttribute(n, tuple(v), **f),
+        names,
+        st.lists(names | integers, min_size=1, max_size=5, unique_by=str).filter(
+            lambda v: "other" not in v
+        ),
+        flags,
+    ),
+)
+
+
+@given(st.lists(attributes, min_size=1, max_size=4, unique_by=lambda a: a.name))
+def test_to_json_and_back_is_the_same_domain(entries):
+    domain = Domain(tuple(entries))
+    assert parse_domain(json.dumps(domain.to_json())) == domain
+    assert domain_from_json(domain.to_json()) == domain
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+        lambda x: (
+            st.lists(x, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["attributes", "name", "type", "min", "a"]), x, max_size=3
+            )
+        ),
+    )
+)
+def test_any_json_is_a_domain_or_refused(parsed):
+    try:
+        domain = domain_from_json(parsed)
+    except InputError as error:
+        assert len(str(error).splitlines()) == 1
+    else:
+        assert domain_from_json(domain.to_json()) == domain
+
+
+def test_reading_a_domain_needs_neither_beam_nor_arrow():
+    import subprocess
+
+    program = (
+        "import sys, beam_dp.domain_json; "
+        "print([m for m in ('apache_beam', 'pyarrow') if m in sys.modules])"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert output.stdout.strip() == "[]", output.stderr
