@@ -1,0 +1,295 @@
+"""Workloads of marginals: which tables a release must answer well."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from beam_dp.domain import Domain, nearest_known
+from beam_dp.errors import InputError
+
+Names = tuple[str, ...]
+
+MAX_MARGINALS = 1_000_000
+_KNOWN_FORMS = "known are 'marginals:3', 'marginals:age,sex;age,education' and a file of JSON lines"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A set of marginals of one domain, each with a weight.
+
+    A marginal is the table of counts of the records by some attributes: one cell per
+    combination of their codes.
+
+    Args:
+        domain: the universe that the marginals are taken of.
+        marginals: distinct sets of attribute names; each is put in domain order.
+        weights: how much the error of each marginal matters, finite and > 0; 1.0 each by default.
+
+    Example:
+        >>> from beam_dp.domain_json import read_domain
+        >>> workload = Workload(read_domain('{"age": 85, "sex": 2}'), (("sex", "age"),))
+        >>> workload.marginals, workload.weights, workload.num_cells()
+        ((('age', 'sex'),), (1.0,), 170)
+    """
+
+    domain: Domain
+    marginals: tuple[Names, ...]
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        ordered = tuple(_in_domain_order(self.domain, names) for names in self.marginals)
+        if not ordered:
+            raise InputError("workload", [], "must hold at least one marginal")
+        if len(ordered) > MAX_MARGINALS:
+            raise InputError("workload", len(ordered), f"must be <= {MAX_MARGINALS} marginals")
+        seen = set()
+        for names in ordered:
+            if names in seen:
+                raise InputError("workload", ",".join(names), "must list each marginal once")
+            seen.add(names)
+        weights = tuple(float(weight) for weight in self.weights) or (1.0,) * len(ordered)
+        if len(weights) != len(ordered):
+            raise InputError(
+                "weights", len(weights), f"must be as many as {len(ordered)} marginals"
+            )
+        for weight in weights:
+            if not 0 < weight < math.inf:
+                raise InputError("weights", weight, "must be finite and > 0")
+        object.__setattr__(self, "marginals", ordered)
+        object.__setattr__(self, "weights", weights)
+
+    def __len__(self) -> int:
+        return len(self.marginals)
+
+    def __iter__(self) -> Iterator[Names]:
+        return iter(self.marginals)
+
+    def num_cells(self) -> int:
+        """Returns the number of cells of all marginals together."""
+        return sum(self._cells(names) for names in self.marginals)
+
+    def closure(self) -> tuple[Names, ...]:
+        """Returns every subset of every marginal, the empty one included, smallest first.
+
+        Cost: O(2^k) a marginal of k attributes.
+
+        Example:
+            >>> from beam_dp.domain_json import read_domain
+            >>> marginals(read_domain('{"a": 2, "b": 2}'), ways=2).closure()
+            ((), ('a',), ('b',), ('a', 'b'))
+        """
+        return self._closure
+
+    @cached_property
+    def _closure(self) -> tuple[Names, ...]:
+        subsets = {
+            subset
+            for names in self.maximal()
+            for size in range(len(names) + 1)
+            for subset in combinations(names, size)
+        }
+        return tuple(sorted(subsets, key=lambda names: (len(names), self.domain.axes(names))))
+
+    def maximal(self) -> tuple[Names, ...]:
+        """Returns the marginals that are contained in no other one, in workload order."""
+        return self._maximal
+
+    @cached_property
+    def _maximal(self) -> tuple[Names, ...]:
+        # Only a longer marginal that shares an attribute can contain another one.
+        longest_first = sorted(map(frozenset, self.marginals), key=len, reverse=True)
+        holders: dict[str, list[frozenset[str]]] = {}
+        kept = set()
+        for names in longest_first:
+            rarest = min((holders.get(name, []) for name in names), key=len)
+            if not any(names <= holder for holder in rarest):
+                kept.add(names)
+                for name in names:
+                    holders.setdefault(name, []).append(names)
+        return tuple(names for names in self.marginals if frozenset(names) in kept)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the workload without its domain, as a card holds it."""
+        return {"marginals": [list(names) for names in self.marginals], "weights": [*self.weights]}
+
+    def _cells(self, names: Names) -> int:
+        return math.prod(self.domain.shape[axis] for axis in self.domain.axes(names))
+
+
+def workload_from_json(parsed: Any, domain: Domain) -> Workload:
+    """Builds a workload from parsed JSON: the inverse of ``Workload.to_json``.
+
+    Raises:
+        InputError: if it describes no workload of this domain.
+    """
+    if not isinstance(parsed, dict) or set(parsed) != {"marginals", "weights"}:
+        raise InputError("workload", parsed, "must have marginals and weights")
+    weights = parsed["weights"]
+    if not isinstance(weights, list) or not all(map(_is_weight, weights)):
+        raise InputError("weights", weights, "must be a list of finite numbers > 0")
+    if not isinstance(parsed["marginals"], list):
+        raise InputError("workload", parsed["marginals"], "must be a list of marginals")
+    return Workload(domain, tuple(parsed["marginals"]), tuple(weights))
+
+
+def marginals(
+    domain: Domain,
+    *,
+    ways: int | None = None,
+    attributes: Sequence[str] | Sequence[Sequence[str]] | None = None,
+) -> Workload:
+    """Returns a workload of marginals.
+
+    Args:
+        domain: the universe.
+        ways: every set of this many attributes, in ``1..num_attributes``.
+        attributes: one marginal as a list of names, or several as a list of such lists. Together
+            with ``ways``: the names from which the sets are taken.
+
+    Returns:
+        The workload, with weights 1.
+
+    Raises:
+        InputError: if neither is given, or one is refused.
+
+    Example:
+        >>> from beam_dp.domain_json import read_domain
+        >>> domain = read_domain('{"age": 85, "sex": 2, "education": 16}')
+        >>> len(marginals(domain, ways=2))
+        3
+        >>> marginals(domain, attributes=["sex", "age"]).marginals
+        (('age', 'sex'),)
+    """
+    if attributes is not None and (isinstance(attributes, str) or not attributes):
+        raise InputError("attributes", attributes, "must be a list of names, or a list of lists")
+    flat = attributes is not None and all(isinstance(each, str) for each in attributes)
+    if ways is None:
+        if attributes is None:
+            raise InputError("ways", None, "must be given where attributes are not")
+        chosen = (attributes,) if flat else tuple(attributes)
+        return Workload(domain, chosen)  # type: ignore[arg-type]  # checked by Workload
+    if attributes is not None and not flat:
+        raise InputError("attributes", attributes, "must be one list of names beside ways")
+    names = domain.names if attributes is None else _in_domain_order(domain, attributes)
+    if isinstance(ways, bool) or not isinstance(ways, int) or not 1 <= ways <= len(names):
+        raise InputError("ways", ways, f"must be an integer in 1..{len(names)}")
+    if math.comb(len(names), ways) > MAX_MARGINALS:
+        condition = f"makes {math.comb(len(names), ways)} marginals; must make <= {MAX_MARGINALS}"
+        raise InputError("ways", ways, condition)
+    return Workload(domain, tuple(combinations(names, ways)))
+
+
+def parse_workload(spec: str, domain: Domain) -> Workload:
+    """Reads a workload as a command line or a file gives it.
+
+    Args:
+        spec: ``marginals:3`` (every set of 3 attributes), ``marginals:age,sex;age,education``, or
+            the path of a local file of JSON lines such as ``{"marginal": ["age", "sex"]}``, each
+            with an optional ``"weight"``. Names that hold a comma or a semicolon need a file.
+        domain: the universe.
+
+    Returns:
+        The workload.
+
+    Raises:
+        InputError: if it is none of these, or names an attribute that the domain has not.
+
+    Example:
+        >>> from beam_dp.domain_json import read_domain
+        >>> domain = read_domain('{"age": 85, "sex": 2}')
+        >>> parse_workload("marginals:age;sex,age", domain).marginals
+        (('age',), ('age', 'sex'))
+    """
+    form, colon, rest = spec.partition(":")
+    if colon and form == "marginals":
+        if rest.strip().lstrip("+-").isdecimal():
+            try:
+                return marginals(domain, ways=int(rest))
+            except ValueError as error:
+                condition = getattr(error, "condition", "is too long a number")
+                raise InputError("workload", spec, f"the number of ways {condition}") from None
+        tables = tuple(
+            tuple(_split_name(part, domain) for part in table.split(","))
+            for table in rest.split(";")
+        )
+        return Workload(domain, tables)
+    if colon and form in ("conjunctions", "intervals"):
+        raise InputError("workload", spec, f"must be of marginals; {_KNOWN_FORMS}")
+    try:
+        text = Path(spec).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError("workload", spec, f"is not UTF-8 at byte {error.start}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        condition = f"cannot be read as a file ({reason}); {_KNOWN_FORMS}"
+        raise InputError("workload", spec, condition) from None
+    return _parse_lines(text, spec, domain)
+
+
+def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
+    """Reads JSON lines; blank ones are skipped."""
+    tables: list[Names] = []
+    weights: list[float] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError as error:
+            place = f"line {number}, column {error.colno}"
+            raise InputError("workload", source, f"is not JSON at {place}: {error.msg}") from None
+        except (RecursionError, ValueError):
+            raise InputError("workload", source, f"is not JSON at line {number}") from None
+        if not isinstance(entry, dict) or "marginal" not in entry:
+            condition = f'line {number} must be an object such as {{"marginal": ["age", "sex"]}}'
+            raise InputError("workload", source, condition)
+        for key in entry:
+            if key not in ("marginal", "weight"):
+                condition = f"line {number} has the unknown key {key!r}"
+                raise InputError("workload", source, condition)
+        weight = entry.get("weight", 1.0)
+        if not _is_weight(weight):
+            condition = f"the weight on line {number} must be finite and > 0"
+            raise InputError("workload", source, condition)
+        try:
+            tables.append(_in_domain_order(domain, entry["marginal"]))
+        except InputError as error:
+            condition = f"line {number}: {error.value!r}: {error.condition}"
+            raise InputError("workload", source, condition) from None
+        weights.append(float(weight))
+    if not tables:
+        raise InputError("workload", source, "must hold at least one marginal")
+    return Workload(domain, tuple(tables), tuple(weights))
+
+
+def _split_name(part: str, domain: Domain) -> str:
+    """A name as written, or without the blanks around it where only that is known."""
+    return part if part in domain else part.strip()
+
+
+def _in_domain_order(domain: Domain, names: Any) -> Names:
+    """The names of one marginal, checked."""
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise InputError("workload", names, "a marginal must be a list of attribute names")
+    if not names:
+        raise InputError("workload", names, "a marginal must name at least one attribute")
+    for name in names:
+        if name not in domain:
+            raise InputError("workload", name, nearest_known(name, domain.names))
+    if len(set(names)) < len(names):
+        raise InputError("workload", ",".join(names), "a marginal must name an attribute once")
+    return tuple(sorted(names, key=lambda name: domain.axes((name,))))
+
+
+def _is_weight(value: object) -> bool:
+    """Whether a parsed JSON value is a finite float > 0 (an integer may be too large for one)."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 < value <= sys.float_info.max  # type: ignore[operator]
