@@ -1,0 +1,52 @@
+"""What moves from the encoder to the summary: records of a domain, as integer columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EncodedBatch:
+    """Records inside the domain, as one cell index each or as one code column an attribute.
+
+    Exactly one of ``cells`` and ``codes`` is given: cells where the domain has an index and
+    the summary counts cells, else codes.
+
+    Args:
+        cells: shape (n,), any integer type, cell indices.
+        codes: one array of shape (n,) an attribute, any integer type.
+        units: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit;
+            None once contributions are bounded, or where the unit is the record.
+    """
+
+    cells: NDArray[Any] | None = None
+    codes: Sequence[NDArray[Any]] | None = None
+    units: NDArray[np.uint64] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cells is None) == (self.codes is None):
+            raise ValueError("a batch holds either cells or codes")
+
+    def __repr__(self) -> str:
+        return "EncodedBatch(secret)"
+
+    def cell_index(self, domain: Domain) -> NDArray[Any]:
+        """Returns the cell of each record, shape (n,)."""
+        if self.cells is not None:
+            return self.cells
+        assert self.codes is not None
+        return domain.cell_index(self.codes)
+
+    def code_columns(self, domain: Domain) -> Sequence[NDArray[Any]]:
+        """Returns the codes of each attribute, arrays of shape (n,)."""
+        if self.codes is not None:
+            return self.codes
+        assert self.cells is not None
+        return domain.codes(self.cells)

@@ -1,0 +1,50 @@
+"""The contract of everything that the distributed pass can compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from beam_dp.encoding.batch import EncodedBatch
+
+State = TypeVar("State")
+Summary = TypeVar("Summary", covariant=True)
+
+
+class Accumulator(Protocol[State, Summary]):
+    """Reduces batches of records to a summary of exact integers.
+
+    Every implementation obeys these laws, which ``tests/laws/test_accumulators.py`` checks:
+    the summary depends on the multiset of records alone, never on how they were split into
+    batches, ordered, merged, compacted or sent as shards; and no batch at all gives a
+    summary of the same shape.
+
+    A state travels between workers as shards: pairs of a public block number below
+    ``num_blocks`` and bytes (``shards.py``) that are added block by block, in any order.
+    A state that was passed to ``add_batch`` or ``merge`` must not be used again.
+    """
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of shards that a full summary has; a public number."""
+
+    def create(self) -> State:
+        """Returns the state of no records."""
+
+    def add_batch(self, state: State, batch: EncodedBatch) -> State:
+        """Returns the state with the batch added."""
+
+    def merge(self, states: Iterable[State]) -> State:
+        """Returns the state of all records of all states."""
+
+    def compact(self, state: State) -> State:
+        """Returns an equal state that takes less memory, if there is one."""
+
+    def extract(self, state: State) -> Summary:
+        """Returns the summary."""
+
+    def to_shards(self, state: State) -> Iterator[tuple[int, bytes]]:
+        """Yields the state block by block; blocks without records may be left out."""
+
+    def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Summary:
+        """Returns the summary of all shards; a block may come any number of times, or never."""

@@ -1,0 +1,231 @@
+"""Marginals of a domain of any size, counted straight from the code columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.errors import InputError
+from beam_dp.summaries.cell_counts import CellCounts
+from beam_dp.summaries.reduction import marginal_tables
+from beam_dp.summaries.shards import num_blocks, read_shards
+
+MAX_CELLS = 2**28  # of all tables together: 2 GiB
+# A merged table of this many cells (512 KiB) still fits a core's second cache.
+_MERGED_CELLS = 2**16
+_CHUNK_RECORDS = 2**15  # a joint index of one chunk stays in cache, too
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Marginals:
+    """Exact tables of some sets of attributes. Secret: only a mechanism may read them.
+
+    Args:
+        domain: the universe.
+        tables: for each set of attributes, in domain order, its counts, one axis an
+            attribute, int64, records.
+    """
+
+    domain: Domain
+    tables: Mapping[tuple[str, ...], NDArray[np.int64]]
+
+    def __post_init__(self) -> None:
+        for names, table in self.tables.items():
+            axes = self.domain.axes(names)
+            if list(axes) != sorted(set(axes)):
+                raise ValueError("the attributes of a table must be in domain order")
+            if table.shape != tuple(self.domain.shape[axis] for axis in axes):
+                raise ValueError("a table must have one axis an attribute")
+
+    def __repr__(self) -> str:
+        return f"Marginals(tables={list(self.tables)})"
+
+    def marginal(self, names: Iterable[str]) -> NDArray[np.int64]:
+        """Returns one table, its axes in the order given, from the smallest that holds it.
+
+        Raises:
+            InputError: if no stored table holds these attributes.
+        """
+        attributes = tuple(names)
+        axes = self.domain.axes(attributes)
+        ordered = tuple(self.domain.names[axis] for axis in sorted(set(axes)))
+        if len(ordered) != len(attributes):
+            raise InputError("attributes", attributes, "must be distinct")
+        holders = [held for held in self.tables if set(held) >= set(ordered)]
+        if not holders:
+            raise InputError("attributes", attributes, "are not held by any table")
+        held = min(holders, key=lambda each: self.tables[each].size)
+        table = marginal_tables(self.tables[held], held, [ordered])[ordered]
+        return table.transpose([ordered.index(name) for name in attributes])
+
+
+def merge_tables(
+    domain: Domain, tables: Iterable[tuple[str, ...]], max_cells: int = _MERGED_CELLS
+) -> list[tuple[str, ...]]:
+    """Returns fewer, larger tables that together hold every given one.
+
+    Counting a record costs about the same in any table that fits the cache, so tables are
+    united while their union has at most ``max_cells`` cells: each goes into the union that
+    it enlarges least. A table above the limit stays alone with those it contains.
+
+    Args:
+        domain: the universe.
+        tables: sets of attributes.
+        max_cells: cells of a union.
+
+    Returns:
+        Sets of attributes in domain order, sorted so that neighbours share first attributes.
+    """
+    sizes = domain.shape
+
+    def num_cells(mask: int) -> int:
+        return math.prod(size for axis, size in enumerate(sizes) if mask >> axis & 1)
+
+    masks = {sum(1 << axis for axis in domain.axes(names)) for names in tables}
+    unions: list[tuple[int, int]] = []  # attributes as a bit mask, cells
+    for mask in sorted(masks, key=lambda each: (-num_cells(each), each)):
+        best, best_growth = -1, math.inf
+        for position, (union, cells) in enumerate(unions):
+            growth = num_cells(mask & ~union)
+            if growth < best_growth and (growth == 1 or cells * growth <= max_cells):
+                best, best_growth = position, growth
+        if best < 0:
+            unions.append((mask, num_cells(mask)))
+        else:
+            union, cells = unions[best]
+            unions[best] = (union | mask, cells * int(best_growth))
+    axes_of = [
+        tuple(axis for axis in range(len(sizes)) if union >> axis & 1) for union, _ in unions
+    ]
+    return [tuple(domain.names[axis] for axis in axes) for axes in sorted(axes_of)]
+
+
+class MarginalsAccumulator:
+    """Counts many marginals in one pass over the code columns (an ``Accumulator``).
+
+    Tables are united into fewer, larger ones (``merge_tables``), whose joint indices are
+    built attribute by attribute and shared where tables begin alike.
+
+    Args:
+        domain: the universe, of any size.
+        tables: sets of attributes whose tables are wanted.
+
+    Raises:
+        InputError: if an attribute is unknown or all tables together have more than 2^28 cells.
+
+    Example:
+        >>> from beam_dp.domain import BooleanAttribute
+        >>> domain = Domain(tuple(BooleanAttribute(name) for name in "abc"))
+        >>> accumulator = MarginalsAccumulator(domain, [("a", "b"), ("b", "c")])
+        >>> state = accumulator.create()
+        >>> codes = [np.array([0, 1]), np.array([1, 1]), np.array([0, 0])]
+        >>> state = accumulator.add_batch(state, EncodedBatch(codes=codes))
+        >>> accumulator.extract(state).marginal(("a", "b"))
+        array([[0, 1],
+               [0, 1]])
+    """
+
+    def __init__(self, domain: Domain, tables: Iterable[Iterable[str]]) -> None:
+        self.domain = domain
+        self.tables = tuple(
+            tuple(domain.names[axis] for axis in sorted(set(domain.axes(names))))
+            for names in tables
+        )
+        self._merged = merge_tables(domain, self.tables)
+        self._axes = [domain.axes(names) for names in self._merged]
+        self._sizes = [math.prod(domain.shape[axis] for axis in axes) for axes in self._axes]
+        if sum(self._sizes) > MAX_CELLS:
+            raise InputError(
+                "workload",
+                sum(self._sizes),
+                f"its tables must have at most {MAX_CELLS} cells (2^28) together",
+            )
+        self._first_block = np.cumsum([0, *map(num_blocks, self._sizes)]).tolist()
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of shards of full tables."""
+        return int(self._first_block[-1])
+
+    @property
+    def num_merged_tables(self) -> int:
+        """Number of tables that are counted for each record."""
+        return len(self._merged)
+
+    def create(self) -> list[CellCounts]:
+        """Returns the state of no records."""
+        return [CellCounts(size) for size in self._sizes]
+
+    def add_batch(self, state: list[CellCounts], batch: EncodedBatch) -> list[CellCounts]:
+        """Returns the state with the batch added. Cost: a few ns a record and merged table."""
+        codes = batch.code_columns(self.domain)
+        num_records = len(codes[0]) if len(codes) else 0
+        for start in range(0, num_records, _CHUNK_RECORDS):
+            self._add_chunk(state, [column[start : start + _CHUNK_RECORDS] for column in codes])
+        return state
+
+    def merge(self, states: Iterable[list[CellCounts]]) -> list[CellCounts]:
+        """Returns the state of all records of all states."""
+        total = self.create()
+        for state in states:
+            for mine, theirs in zip(total, state, strict=True):
+                mine.merge(theirs)
+        return total
+
+    def compact(self, state: list[CellCounts]) -> list[CellCounts]:
+        """Returns the state with everything pending counted."""
+        for counts in state:
+            counts.compact()
+        return state
+
+    def extract(self, state: list[CellCounts]) -> Marginals:
+        """Returns the wanted tables."""
+        return self._unmerge([counts.counts() for counts in state])
+
+    def to_shards(self, state: list[CellCounts]) -> Iterator[tuple[int, bytes]]:
+        """Yields (block, shard) for each block that has records."""
+        for first, counts in zip(self._first_block[:-1], state, strict=True):
+            for block, shard in counts.to_shards():
+                yield first + block, shard
+
+    def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Marginals:
+        """Returns the wanted tables of all shards."""
+        of_table: list[list[tuple[int, bytes]]] = [[] for _ in self._sizes]
+        for block, shard in shards:
+            table = int(np.searchsorted(self._first_block, block, side="right")) - 1
+            of_table[table].append((block - self._first_block[table], shard))
+        return self._unmerge(
+            [read_shards(mine, size) for mine, size in zip(of_table, self._sizes, strict=True)]
+        )
+
+    def _add_chunk(self, state: list[CellCounts], codes: Sequence[NDArray[Any]]) -> None:
+        columns = [column.astype(np.intp) for column in codes]
+        shape = self.domain.shape
+        joint = [np.zeros(columns[0].size, np.intp)]  # joint[d]: index of the first d attributes
+        known: tuple[int, ...] = ()
+        for counts, axes in zip(state, self._axes, strict=True):
+            shared = 0
+            while shared < min(len(known), len(axes)) and known[shared] == axes[shared]:
+                shared += 1
+            del joint[shared + 1 :]
+            for axis in axes[shared:]:
+                index = joint[-1] * shape[axis]
+                index += columns[axis]
+                joint.append(index)
+            known = axes
+            counts.add(joint[-1])
+
+    def _unmerge(self, merged: Sequence[NDArray[np.int64]]) -> Marginals:
+        found: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        for names, axes, counts in zip(self._merged, self._axes, merged, strict=True):
+            held = [each for each in self.tables if each not in found and set(each) <= set(names)]
+            table = counts.reshape([self.domain.shape[axis] for axis in axes])
+            found |= marginal_tables(table, names, held)
+        return Marginals(self.domain, {names: found[names] for names in self.tables})

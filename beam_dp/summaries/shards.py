@@ -1,0 +1,86 @@
+"""Blocks of exact counts as bytes: what crosses from one worker to another.
+
+A shard holds one block of at most ``BLOCK_CELLS`` counts, so no element passes 1 MiB. Counts
+are written in the narrowest unsigned type that holds them, and either all of them or only
+those that are not zero, whichever is shorter. Adding shards is exact, associative and
+commutative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK_CELLS = 2**17
+
+_DENSE, _SPARSE = 0, 1
+_HEADER_BYTES = 8  # keeps the arrays behind it aligned
+
+
+def num_blocks(num_cells: int) -> int:
+    """Returns how many blocks hold ``num_cells`` counts."""
+    return -(-num_cells // BLOCK_CELLS)
+
+
+def block_length(block: int, num_cells: int) -> int:
+    """Returns the number of cells of one block."""
+    return min(BLOCK_CELLS, num_cells - block * BLOCK_CELLS)
+
+
+def write_shard(counts: NDArray[np.int64]) -> bytes:
+    """Returns one block of counts, shape (block length,), as bytes."""
+    present = np.flatnonzero(counts)
+    width = _width(int(counts.max(initial=0)))
+    if present.size * (4 + width) < counts.size * width:
+        return write_sparse_shard(present, counts[present])
+    return _header(_DENSE, width) + counts.astype(f"<u{width}").tobytes()
+
+
+def write_sparse_shard(offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> bytes:
+    """Returns a block that is zero but for distinct ``offsets``, as bytes."""
+    width = _width(int(counts.max(initial=0)))
+    # Counts come first, so that both arrays are aligned.
+    return (
+        _header(_SPARSE, width)
+        + counts.astype(f"<u{width}").tobytes()
+        + offsets.astype("<u4").tobytes()
+    )
+
+
+def add_shard(into: NDArray[np.int64], shard: bytes) -> None:
+    """Adds a shard to its block of counts, in place; zeros at its end may have been left out."""
+    layout, width = shard[0], shard[1]
+    body = memoryview(shard)[_HEADER_BYTES:]
+    if layout == _DENSE:
+        counts = np.frombuffer(body, f"<u{width}")
+        into[: counts.size] += counts.astype(np.int64)
+        return
+    present = len(body) // (4 + width)
+    offsets = np.frombuffer(body, np.uint8, 4 * present, present * width).view("<u4")
+    into[offsets] += np.frombuffer(body, f"<u{width}", present).astype(np.int64)
+
+
+def merge_shards(shards: Iterable[bytes]) -> bytes:
+    """Returns the sum of shards of one block."""
+    total = np.zeros(BLOCK_CELLS, np.int64)
+    for shard in shards:
+        add_shard(total, shard)
+    return write_shard(total[: int(np.flatnonzero(total).max(initial=-1)) + 1])
+
+
+def read_shards(shards: Iterable[tuple[int, bytes]], num_cells: int) -> NDArray[np.int64]:
+    """Returns the sum of all shards as one array, shape (num_cells,)."""
+    total = np.zeros(num_cells, np.int64)
+    for block, shard in shards:
+        add_shard(total[block * BLOCK_CELLS : (block + 1) * BLOCK_CELLS], shard)
+    return total
+
+
+def _header(layout: int, width: int) -> bytes:
+    return bytes((layout, width)).ljust(_HEADER_BYTES, b"\0")
+
+
+def _width(largest: int) -> int:
+    return next(width for width in (1, 2, 4, 8) if largest < 256**width)

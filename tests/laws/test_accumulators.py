@@ -1,0 +1,132 @@
+"""Every accumulator against brute force, for every way to split, order, merge, compact and send."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import beam_dp.summaries.cell_counts as cell_counts
+import beam_dp.summaries.shards as shards
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.summaries import Histogram, HistogramAccumulator, Marginals, MarginalsAccumulator
+
+
+def domain_of(*sizes: int) -> Domain:
+    return Domain(tuple(IntegerAttribute(f"a{i}", 0, size - 1) for i, size in enumerate(sizes)))
+
+
+SMALL = domain_of(3, 2, 4)
+LARGE = domain_of(2**40, 3, 2**40)  # has no index
+ACCUMULATORS = {
+    "histogram": HistogramAccumulator(SMALL),
+    "one cell": HistogramAccumulator(domain_of(1)),
+    "two blocks": HistogramAccumulator(domain_of(2, 2**17)),
+    "marginals": MarginalsAccumulator(SMALL, [("a0", "a1"), ("a1", "a2"), ("a0",), ()]),
+    "marginals without index": MarginalsAccumulator(
+        domain_of(2**40, 3, 5, 2**30, 2), [("a1", "a2"), ("a4",), ("a2", "a4")]
+    ),
+    "no marginal": MarginalsAccumulator(SMALL, []),
+}
+
+
+def random_codes(domain: Domain, num_records: int, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, min(size, 2**31), num_records) for size in domain.shape]
+
+
+def batches_of(domain: Domain, codes: list[np.ndarray], cuts: list[int]) -> list[EncodedBatch]:
+    edges = [0, *sorted(cuts), len(codes[0])]
+    found = []
+    for i, (start, stop) in enumerate(itertools.pairwise(edges)):
+        part = [column[start:stop] for column in codes]
+        as_cells = domain.has_index and i % 2
+        found.append(
+            EncodedBatch(cells=domain.cell_index(part)) if as_cells else EncodedBatch(codes=part)
+        )
+    return found
+
+
+def brute_force(domain: Domain, codes: list[np.ndarray], names: tuple[str, ...]) -> np.ndarray:
+    axes = domain.axes(names)
+    table = np.zeros([domain.shape[axis] for axis in axes], np.int64)
+    for record in zip(*(codes[axis].tolist() for axis in axes), strict=True):
+        table[record] += 1
+    if not names:
+        table[...] = len(codes[0])
+    return table
+
+
+def tables_of(summary: Histogram | Marginals) -> dict[tuple[str, ...], np.ndarray]:
+    if isinstance(summary, Histogram):
+        return {summary.domain.names: summary.counts.reshape(summary.domain.shape)}
+    return dict(summary.tables)
+
+
+@pytest.mark.parametrize("name", ACCUMULATORS)
+@pytest.mark.parametrize("dense_cells", [0, 2**22], ids=["sparse", "dense"])
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_split_order_merge_compact_and_shards_do_not_change_counts(
+    name: str, dense_cells: int, data: st.DataObject
+) -> None:
+    accumulator: Any = ACCUMULATORS[name]
+    domain = accumulator.domain
+    n = data.draw(st.integers(0, 60))
+    codes = random_codes(domain, n, data.draw(st.integers(0, 99)))
+    cuts = data.draw(st.lists(st.integers(0, n), max_size=6))
+    batches = data.draw(st.permutations(batches_of(domain, codes, cuts)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cell_counts, "_DENSE_CELLS", dense_cells)
+        patch.setattr(cell_counts, "_PENDING_RECORDS", 8)
+        states = [accumulator.create()]
+        for batch in batches:
+            if data.draw(st.booleans()):
+                states.append(accumulator.create())
+            states[-1] = accumulator.add_batch(states[-1], batch)
+            if data.draw(st.booleans()):
+                states[-1] = accumulator.compact(states[-1])
+        sent = [list(accumulator.to_shards(state)) for state in states]
+        while len(states) > 1:
+            left = states.pop(data.draw(st.integers(0, len(states) - 1)))
+            right = states.pop(data.draw(st.integers(0, len(states) - 1)))
+            states.append(accumulator.merge([left, right]))
+        merged = tables_of(accumulator.extract(accumulator.merge(states)))
+
+    pieces = data.draw(st.permutations([piece for shard in sent for piece in shard]))
+    assert all(0 <= block < accumulator.num_blocks for block, _ in pieces)
+    received = tables_of(accumulator.from_shards(pieces))
+    by_block = {block: [s for b, s in pieces if b == block] for block, _ in pieces}
+    tree = [(b, shards.merge_shards(shards_of)) for b, shards_of in by_block.items()]
+    combined = tables_of(accumulator.from_shards(tree))
+
+    for names, table in merged.items():
+        expected = brute_force(domain, codes, names)
+        np.testing.assert_array_equal(table, expected)
+        np.testing.assert_array_equal(received[names], expected)
+        np.testing.assert_array_equal(combined[names], expected)
+        assert table.dtype == received[names].dtype == np.int64
+    assert merged.keys() == received.keys() == combined.keys()
+
+
+@pytest.mark.parametrize("name", ACCUMULATORS)
+def test_no_batch_gives_zeros_of_the_same_shape(name: str) -> None:
+    accumulator: Any = ACCUMULATORS[name]
+    empty = [
+        accumulator.extract(accumulator.create()),
+        accumulator.extract(accumulator.merge([])),
+        accumulator.from_shards([]),
+    ]
+    full = accumulator.add_batch(
+        accumulator.create(), EncodedBatch(codes=random_codes(accumulator.domain, 5, 0))
+    )
+    shape = {names: table.shape for names, table in tables_of(accumulator.extract(full)).items()}
+    for summary in empty:
+        tables = tables_of(summary)
+        assert {names: table.shape for names, table in tables.items()} == shape
+        assert not any(table.any() for table in tables.values())
