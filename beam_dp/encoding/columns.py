@@ -1,0 +1,394 @@
+"""Columns of an Arrow batch to codes, and to cell indices. Nothing here raises on data.
+
+How a value is read:
+
+- null is the null level where there is one; else it is treated like a value that has no level;
+- integers of any width, floats that are whole, booleans (as 0 and 1), decimals that are whole and
+  texts that look like integers (``12``, `` +07``, ``5.0``) are integers; a numeric attribute reads
+  every number, also as text; NaN has no level;
+- a boolean attribute also reads ``true`` and ``false`` in any capitals;
+- a categorical attribute compares the exact text first; an integer stands for its usual writing;
+- bytes are read as UTF-8 text; a dictionary, extension or run-end column as what it stands for;
+- anything else (a date, a list, text that is not UTF-8) has no level.
+
+A value that has no level gets ``other`` where that is declared; else its record is outside the
+domain.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Attribute, Domain
+from beam_dp.encoding.levels import Coded, Levels, Mask, inside, levels_of
+from beam_dp.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BELOW_INT64 = float(np.nextafter(-(2.0**63), -np.inf))
+_WINDOW = 2**16  # records worked on at once: eight narrow columns of them stay in the cache
+
+
+def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Returns the code of each value of a column.
+
+    Args:
+        attribute: what the column was declared to hold.
+        column: an Arrow array of any type.
+
+    Returns:
+        Shape (n,), the smallest signed integer type that holds the attribute's codes; -1 where
+        the value is outside the domain.
+
+    Cost: about 1 ns a row for narrow integers, 5-10 ns for text.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from beam_dp.domain import IntegerAttribute
+        >>> encode_column(IntegerAttribute("age", 17, 90), pa.array(["17", "90", "x", None]))
+        array([ 0, 73, -1, -1], dtype=int8)
+    """
+    levels = levels_of(attribute)
+    chunks = getattr(column, "chunks", [column])
+    parts = [_signed(coded, attribute) for chunk in chunks for coded in _windows(levels, chunk)]
+    return np.concatenate(parts) if parts else np.zeros(0, _signed_dtype(attribute))
+
+
+def encode_values(attribute: Attribute, values: Iterable[object]) -> NDArray[Any]:
+    """Returns the code of each Python value: the same as for an Arrow column that holds it.
+
+    Args:
+        attribute: what the values were declared to be.
+        values: objects of any type, mixed as they come.
+
+    Returns:
+        As ``encode_column``.
+
+    Cost: about 0.3 microseconds a value.
+
+    Example:
+        >>> from beam_dp.domain import BooleanAttribute
+        >>> encode_values(BooleanAttribute("alive", nullable=True), [True, "no", None, 0])
+        array([ 1, -1,  2,  0], dtype=int8)
+    """
+    return _signed(_code_objects(levels_of(attribute), list(values)), attribute)
+
+
+def encode_batch(
+    attributes: Domain | Sequence[Attribute], batch: pa.RecordBatch | pa.Table
+) -> tuple[list[NDArray[Any]], Mask | None]:
+    """Returns the codes of a batch, and which records are inside the domain.
+
+    Args:
+        attributes: the columns to read; one that the batch has not counts as null.
+        batch: any columns, in any order; only the attributes' are read.
+
+    Returns:
+        One array of codes an attribute (as ``encode_column``), and shape (n,) which records have
+        all codes >= 0, or None when every one has.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from beam_dp.domain_json import read_domain
+        >>> batch = pa.record_batch({"sex": [0, 1, 2], "age": [5, 6, 7]})
+        >>> codes, keep = encode_batch(read_domain('{"age": 85, "sex": 2}'), batch)
+        >>> [column.tolist() for column in codes], keep.tolist()
+        ([[5, 6, 7], [0, 1, -1]], [True, True, False])
+    """
+    codes = [encode_column(attribute, _column(batch, attribute.name)) for attribute in attributes]
+    keep: Mask | None = None
+    for column in codes:
+        if column.size and column.min() < 0:
+            keep = column >= 0 if keep is None else keep & (column >= 0)
+    return codes, keep
+
+
+def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[Any]:
+    """Returns the cell of each record that is inside the domain; the others are dropped.
+
+    Args:
+        domain: the universe, of at most 2^62 cells.
+        batch: any columns, in any order; one that is missing counts as null.
+
+    Returns:
+        Shape (number of records inside,), in their order; int32 where ``num_cells <= 2^31``, else
+        int64.
+
+    Raises:
+        InputError: if the domain has no index.
+
+    Cost: on one thread, 3 ns a record of 8 uint8 columns, 12 ns of 8 int64 columns.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from beam_dp.domain_json import read_domain
+        >>> batch = pa.record_batch({"sex": [0, 1, 2], "age": [5, 6, 7]})
+        >>> encode_cells(read_domain('{"age": 85, "sex": 2}'), batch)
+        array([10, 13], dtype=int32)
+    """
+    if not domain.has_index:
+        raise InputError("domain", domain.num_cells, "must have at most 2^62 cells to be indexed")
+    if not domain.attributes:
+        return np.zeros(batch.num_rows, np.int32)
+    batches = [batch] if not hasattr(batch, "to_batches") else batch.to_batches()
+    levels = [levels_of(attribute) for attribute in domain]
+    cells = np.empty(batch.num_rows, np.int32 if domain.num_cells <= 2**31 else np.int64)
+    filled = 0
+    for part in batches:
+        columns = [_windows(each, _column(part, each.attribute.name)) for each in levels]
+        for _ in range(0, part.num_rows, _WINDOW):
+            window = [next(column) for column in columns]
+            filled += _fill_cells(cells[filled:], domain.shape, window)
+    return cells[:filled]
+
+
+def _fill_cells(cells: NDArray[Any], shape: tuple[int, ...], window: list[Coded]) -> int:
+    """Writes the cells of one window's records; returns how many there are.
+
+    Horner's rule in the narrowest types that hold the products so far: neighbouring attributes
+    are joined into groups of at most 2^8 cells, those into groups of at most 2^16, and so on.
+    """
+    groups = [(coded.codes, size) for coded, size in zip(window, shape, strict=True)]
+    for bits in (8, 16, 32, 64):
+        groups = _join(groups, bits)
+    index = groups[0][0]
+    masks = [coded.outside for coded in window if coded.outside is not None]
+    if masks:
+        index = index[~np.logical_or.reduce(masks)]
+    cells[: len(index)] = index
+    return len(index)
+
+
+def _join(groups: list[tuple[NDArray[Any], int]], bits: int) -> list[tuple[NDArray[Any], int]]:
+    """Joins neighbouring groups while their cells fit in the given number of bits."""
+    dtype = np.dtype(f"u{bits // 8}")
+    joined = [groups[0]]
+    fresh = False  # whether the last joined group is ours to write into
+    for codes, size in groups[1:]:
+        before, cells_before = joined[-1]
+        if cells_before * size > 2**bits:
+            joined.append((codes, size))
+            fresh = False
+            continue
+        if cells_before == 1:
+            joined[-1] = (codes, size)
+            fresh = False
+            continue
+        if size > 1:
+            if fresh:
+                np.multiply(before, dtype.type(size), out=before)
+            else:
+                before = np.multiply(before, dtype.type(size), dtype=dtype)
+                fresh = True
+            np.add(before, codes, out=before)
+        joined[-1] = (before, cells_before * size)
+    return joined
+
+
+def _column(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
+    """The first column of that name, or nulls."""
+    import pyarrow as pa
+
+    places = batch.schema.get_all_field_indices(name)
+    return batch.column(places[0]) if places else pa.nulls(batch.num_rows)
+
+
+def _windows(levels: Levels, column: pa.Array) -> Iterator[Coded]:
+    """Codes an array, some records at a time, with ``other`` and null settled."""
+    import pyarrow as pa
+
+    while isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    dictionary = _code_dictionary(levels, column) if pa.types.is_dictionary(column.type) else None
+    for start in range(0, len(column), _WINDOW):
+        window = column.slice(start, _WINDOW)
+        if dictionary is None:
+            yield _code(levels, window)
+        else:
+            yield _look_up(dictionary, window.indices)
+
+
+def _code_dictionary(levels: Levels, column: pa.Array) -> Coded:
+    """The codes of a dictionary's entries, and of null after them."""
+    import pyarrow as pa
+
+    entries = [*_windows(levels, column.dictionary), _code(levels, pa.nulls(1))]
+    outside = ~np.concatenate([inside(coded) for coded in entries])
+    return Coded(np.concatenate([coded.codes for coded in entries]), outside)
+
+
+def _look_up(dictionary: Coded, indices: pa.Array) -> Coded:
+    places, nulls = _numbers(indices), _nulls(indices)
+    if nulls is not None:
+        places = np.where(nulls, len(dictionary.codes) - 1, places.astype(np.int64))
+    codes = dictionary.codes.take(places)
+    assert dictionary.outside is not None
+    if not dictionary.outside[:-1].any() and nulls is None:
+        return Coded(codes, None)
+    outside = dictionary.outside.take(places)
+    return Coded(codes, outside if outside.any() else None)
+
+
+def _code(levels: Levels, window: pa.Array) -> Coded:
+    """Codes a short array that is neither a dictionary nor an extension."""
+    import pyarrow as pa
+
+    try:
+        coded = _code_by_type(levels, window)
+        return _settle(levels, coded, _nulls(window))
+    except pa.ArrowException:
+        # A conversion that Arrow refuses for a whole column: only the values at fault may suffer.
+        return _code_objects(levels, [_object(scalar) for scalar in window])
+
+
+def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
+    """Codes by Arrow type; what stands under a null is arbitrary."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = window.type
+    if pa.types.is_boolean(kind):
+        return levels.booleans(pc.fill_null(window, False).to_numpy(zero_copy_only=False))
+    if pa.types.is_integer(kind):
+        return levels.integers(_numbers(window))
+    if pa.types.is_floating(kind):
+        return levels.floats(_numbers(window).astype(np.float64, copy=False))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        wide = pa.types.is_large_string(kind)
+        return levels.texts(window.view(pa.large_binary() if wide else pa.binary()))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return levels.texts(window)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return levels.texts(window.cast(pa.large_binary()))
+    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
+        return levels.texts(window.cast(pa.binary()))
+    if pa.types.is_decimal(kind) or pa.types.is_union(kind) or pa.types.is_dictionary(kind):
+        return _code_objects(levels, [_object(scalar) for scalar in window])
+    if pa.types.is_run_end_encoded(kind):
+        return _code(levels, pc.run_end_decode(window))
+    return levels.nothing(len(window))
+
+
+def _code_objects(levels: Levels, values: list[object]) -> Coded:
+    """Codes Python values, those of one type together."""
+    import pyarrow as pa
+
+    codes = np.zeros(len(values), levels.dtype)
+    outside = np.ones(len(values), np.bool_)
+    kinds: dict[str, tuple[list[int], list[Any]]] = {}
+    for place, value in enumerate(values):
+        kind, read = _classify(value)
+        places, read_values = kinds.setdefault(kind, ([], []))
+        places.append(place)
+        read_values.append(read)
+    missing = kinds.pop("null", ([], []))[0]
+    kinds.pop("junk", None)
+    for kind, (places, read_values) in kinds.items():
+        if kind == "boolean":
+            coded = levels.booleans(np.array(read_values, np.bool_))
+        elif kind == "integer":
+            coded = levels.integers(np.array(read_values, np.int64))
+        elif kind == "float":
+            coded = levels.floats(np.array(read_values, np.float64))
+        else:
+            coded = levels.texts(pa.array(read_values, pa.large_binary()))
+        codes[places] = coded.codes
+        outside[places] = ~inside(coded)
+    nulls = np.zeros(len(values), np.bool_)
+    nulls[missing] = True
+    return _settle(levels, Coded(codes, outside if outside.any() else None), nulls)
+
+
+def _classify(value: object) -> tuple[str, Any]:
+    """What a Python value is read as, and the value itself in a type that numpy or Arrow takes."""
+    if value is None:
+        return "null", None
+    if isinstance(value, (bool, np.bool_)):
+        return "boolean", bool(value)
+    if isinstance(value, decimal.Decimal):
+        if not value.is_finite():
+            return "junk", None
+        if value == value.to_integral_value() and value.adjusted() < 40:
+            value = int(value)
+        else:
+            return "float", float(value)
+    if isinstance(value, (int, np.integer)):
+        return _classify_integer(int(value))
+    if isinstance(value, (float, np.floating)):
+        return "float", float(value)
+    if isinstance(value, str):
+        return "text", value.encode("utf-8", "surrogatepass")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return "text", bytes(value)
+    return "junk", None
+
+
+def _classify_integer(value: int) -> tuple[str, Any]:
+    if -(2**63) <= value < 2**63:
+        return "integer", value
+    # Beyond 64 bits an integer has no level of its own, but a bin may hold it. As a float it must
+    # not become -2^63, which may have one.
+    if abs(value) >= 2**1023:
+        return "float", np.inf
+    return "float", min(float(value), _BELOW_INT64) if value < 0 else float(value)
+
+
+def _object(scalar: pa.Scalar) -> object:
+    """The Python value of an Arrow scalar; of one that has none, an object without a level."""
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError, ArithmeticError, NotImplementedError):
+        return scalar
+
+
+def _settle(levels: Levels, coded: Coded, nulls: Mask | None) -> Coded:
+    """Gives nulls and values without a level the codes that the attribute has for them."""
+    if coded.outside is None and (nulls is None or not nulls.any()):
+        return coded
+    codes = coded.codes if coded.codes.flags.writeable else coded.codes.copy()
+    outside = ~inside(coded)
+    if nulls is not None:
+        outside |= nulls
+    if levels.attribute.other_code is not None:
+        codes[outside] = levels.attribute.other_code
+        outside[:] = False
+    if nulls is not None and levels.attribute.null_code is not None:
+        codes[nulls] = levels.attribute.null_code
+        outside &= ~nulls
+    return Coded(codes, outside if outside.any() else None)
+
+
+def _numbers(window: pa.Array) -> NDArray[Any]:
+    """The values of a primitive array as they lie in memory, nulls included."""
+    dtype = np.dtype(window.type.to_pandas_dtype())
+    data = window.buffers()[1]
+    if data is None:
+        return np.zeros(len(window), dtype)
+    values = np.frombuffer(data, dtype)[window.offset : window.offset + len(window)]
+    values.flags.writeable = False  # Arrow may have built the column on an array of the caller's
+    return values
+
+
+def _nulls(window: pa.Array) -> Mask | None:
+    """Where there is null, or None."""
+    if not window.null_count:
+        return None
+    mask: Mask = window.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _signed_dtype(attribute: Attribute) -> np.dtype[Any]:
+    return np.min_scalar_type(-attribute.size)
+
+
+def _signed(coded: Coded, attribute: Attribute) -> NDArray[Any]:
+    codes = coded.codes.astype(_signed_dtype(attribute))
+    if coded.outside is not None:
+        codes[coded.outside] = -1
+    return codes

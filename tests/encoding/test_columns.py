@@ -1,0 +1,356 @@
+import datetime
+import decimal
+import math
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from column_reference import code_of
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from beam_dp.domain import (
+    BooleanAttribute,
+    CategoricalAttribute,
+    Domain,
+    IntegerAttribute,
+    NumericAttribute,
+)
+from beam_dp.domain_json import domain_from_json
+from beam_dp.encoding import columns
+from beam_dp.encoding.columns import encode_batch, encode_cells, encode_column, encode_values
+from beam_dp.errors import InputError
+
+BASES = [
+    IntegerAttribute("a", 0, 3),
+    IntegerAttribute("a", -2, 300),
+    IntegerAttribute("a", 7, 7),
+    IntegerAttribute("a", -(2**63), -(2**63) + 5),
+    IntegerAttribute("a", 2**63 - 300, 2**63 - 1),
+    IntegerAttribute("a", -100, 100_000),
+    NumericAttribute("a", (0, 1, 2.5, 100)),
+    NumericAttribute("a", (-1e300, -1e-300, 0.1, 2**63, 2.0**64)),
+    NumericAttribute("a", tuple(np.linspace(-5, 5, 300))),
+    BooleanAttribute("a"),
+    CategoricalAttribute("a", ("x", "", "1", "true", "é", "-0", "01")),
+    CategoricalAttribute("a", (0, 1, "yes", -7, 2**63 - 1, "x\0y")),
+    CategoricalAttribute("a", tuple(range(300))),
+]
+
+
+def _with_flags(base, other, nullable):
+    fields = {
+        name: getattr(base, name)
+        for name in ("values", "minimum", "maximum", "edges")
+        if hasattr(base, name)
+    }
+    if other and "other" in fields.get("values", ()):
+        other = False
+    return type(base)("a", **fields, other=other, nullable=nullable)
+
+
+attributes = st.builds(_with_flags, st.sampled_from(BASES), st.booleans(), st.booleans())
+int64s = st.integers(-5, 310) | st.integers(-(2**63), 2**63 - 1)
+uint64s = st.integers(0, 10) | st.integers(2**63 - 5, 2**64 - 1)
+floats = st.floats() | st.integers(-5, 310).map(float) | st.sampled_from([0.1, 2.5, 100.0, -0.0])
+texts = (
+    st.sampled_from(
+        [
+            "x",
+            "",
+            "1",
+            "01",
+            "true",
+            "TRUE ",
+            " 5.0",
+            "+3",
+            "-0",
+            "5.",
+            "0x1F",
+            "1e2",
+            "nan",
+            "inf",
+            "1_0",
+            "٣",
+            "é",
+            "\u017f",
+            "1\n",
+            "9223372036854775807",
+            "-9223372036854775809",
+            "1e999",
+            "0" * 30,
+            "9" * 400,
+            ".5",
+            "x\0y",
+            "K",
+            " true",
+            "1 1",
+            "-",
+            "+",
+            ".",
+        ]
+    )
+    | st.integers(-5, 310).map(str)
+    | st.floats().map(repr)
+    | st.text(max_size=4)
+)
+blobs = texts.map(str.encode) | st.binary(max_size=3)
+decimals = st.decimals(
+    allow_nan=False, allow_infinity=False, places=2, min_value=-400, max_value=400
+)
+junk = st.lists(st.integers(), max_size=2)
+
+
+def _strings(values, kind):
+    """An array of strings from bytes, whatever they are."""
+    binary = pa.binary() if kind == pa.string() else pa.large_binary()
+    array = pa.array(values, binary)
+    return pa.Array.from_buffers(kind, len(values), array.buffers())
+
+
+def _array(kind):
+    """A strategy of (array, what its values are)."""
+
+    def of(elements, build):
+        return st.lists(st.none() | elements, max_size=12).map(lambda v: (build(v), v))
+
+    def typed(elements, arrow_type):
+        return of(elements, lambda v: pa.array(v, arrow_type))
+
+    if kind.lstrip("uint").isdecimal():
+        bits = int(kind.lstrip("uint"))
+        low, high = (
+            (0, 2**bits - 1) if kind[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        )
+        inside = (uint64s if kind == "uint64" else int64s).filter(lambda v: low <= v <= high)
+        return typed(inside | st.sampled_from([low, high]), getattr(pa, kind)())
+    if kind in ("float32", "float16"):
+        width = int(kind[5:])
+        return typed(st.floats(width=width), getattr(pa, kind)())
+    table = {
+        "float64": lambda: typed(floats, pa.float64()),
+        "bool": lambda: typed(st.booleans(), pa.bool_()),
+        "null": lambda: typed(st.nothing(), pa.null()),
+        "string": lambda: typed(texts, pa.string()),
+        "large_string": lambda: typed(texts, pa.large_string()),
+        "string_view": lambda: typed(texts, pa.string_view()),
+        "binary": lambda: typed(blobs, pa.binary()),
+        "binary_view": lambda: typed(blobs, pa.binary_view()),
+        "fixed": lambda: typed(st.sampled_from([b"1 ", b"\xff\xff", b"01"]), pa.binary(2)),
+        "broken string": lambda: of(blobs, lambda v: _strings(v, pa.string())),
+        "broken large": lambda: of(blobs, lambda v: _strings(v, pa.large_string())),
+        "decimal128": lambda: typed(decimals, pa.decimal128(38, 2)),
+        "decimal256": lambda: typed(decimals, pa.decimal256(60, 2)),
+        "dictionary": lambda: of(texts, lambda v: pa.array(v, pa.string()).dictionary_encode()),
+        "int dictionary": lambda: of(int64s, lambda v: pa.array(v, pa.int64()).dictionary_encode()),
+        "run end": lambda: of(int64s, lambda v: pa.compute.run_end_encode(pa.array(v, pa.int64()))),
+    }
+    return table[kind]()
+
+
+KINDS = [
+    *[f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)],
+    "float16", "float32", "float64", "bool", "null", "string", "large_string", "string_view",
+    "binary", "binary_view", "fixed", "broken string", "broken large", "decimal128", "decimal256",
+    "dictionary", "int dictionary", "run end",
+]  # fmt: skip
+
+
+def _expected(attribute, values):
+    return [code_of(attribute, value) for value in values]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_column_is_coded_as_its_values_one_by_one(kind, data):
+    attribute = data.draw(attributes)
+    array, values = data.draw(_array(kind))
+    expected = _expected(attribute, values)
+    codes = encode_column(attribute, array)
+    assert codes.tolist() == expected
+    assert codes.dtype == np.min_scalar_type(-attribute.size)
+    start = data.draw(st.integers(0, len(values)))
+    assert encode_column(attribute, array.slice(start)).tolist() == expected[start:]
+    if kind != "run end":
+        chunked = pa.chunked_array([array.slice(start), array.slice(0, start)], type=array.type)
+        assert encode_column(attribute, chunked).tolist() == expected[start:] + expected[:start]
+
+
+objects = st.one_of(st.none(), st.booleans(), int64s, uint64s, st.integers(), floats, texts, blobs,
+                    decimals)  # fmt: skip
+
+
+@given(attributes, st.lists(objects, max_size=12))
+@example(IntegerAttribute("a", -(2**63), -(2**63)), [-(2**63) - 1])
+@settings(max_examples=200, deadline=None)
+def test_mixed_python_values_are_coded_as_one_by_one(attribute, values):
+    assert encode_values(attribute, values).tolist() == _expected(attribute, values)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_values_without_meaning_are_outside_or_other(base):
+    values = [
+        [1], {"a": 1}, (1,), object(), datetime.date(2020, 1, 1), 1j, np.datetime64(1, "ns"),
+        decimal.Decimal("NaN"), decimal.Decimal("sNaN"), decimal.Decimal("Infinity"), math.nan,
+        "\ud800", np.longdouble("inf"), 10**5000,
+    ]  # fmt: skip
+    assert encode_values(base, values).tolist() == [-1] * len(values)
+    assert set(encode_values(_with_flags(base, True, False), values)) == {base.num_levels}
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([[1], None, []]),
+        pa.array([{"a": 1}, None, {"a": 2}]),
+        pa.array([datetime.date(2020, 1, 1), None, datetime.date(1970, 1, 2)]),
+        pa.array([datetime.datetime(2020, 1, 1), None, datetime.datetime(1970, 1, 1)]),
+        pa.array([[(1, 2)], None, []], pa.map_(pa.int64(), pa.int64())),
+        pa.array([1, None, 1], pa.duration("s")),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_columns_of_other_types_hold_nulls_and_values_without_a_level(array):
+    assert encode_column(IntegerAttribute("a", 0, 3), array).tolist() == [-1] * 3
+    nullable = IntegerAttribute("a", 0, 3, nullable=True, other=True)
+    assert encode_column(nullable, array).tolist() == [4, 5, 4]
+
+
+def test_extension_union_and_view_columns_are_read_for_what_they_hold():
+    attribute = IntegerAttribute("a", 0, 3, nullable=True)
+
+    class Coded(pa.ExtensionType):
+        def __init__(self):
+            super().__init__(pa.int8(), "beam_dp.test")
+
+        def __arrow_ext_serialize__(self):
+            return b""
+
+    extension = pa.ExtensionArray.from_storage(Coded(), pa.array([1, None, 9], pa.int8()))
+    assert encode_column(attribute, extension).tolist() == [1, 4, -1]
+    union = pa.UnionArray.from_sparse(
+        pa.array([0, 1, 0, 1], pa.int8()),
+        [pa.array([1, 0, None, 0]), _strings([b"x", b"2", b"x", b"\xff"], pa.string())],
+    )
+    assert encode_column(attribute, union).tolist() == [1, 2, 4, -1]
+
+
+def test_a_dictionary_may_hold_nulls_repetitions_and_unused_entries():
+    attribute = CategoricalAttribute("a", ("x", "y"), nullable=True)
+    dictionary = pa.array(["y", None, "x", "y", "z"])
+    for index_type in (pa.int8(), pa.uint16(), pa.int64()):
+        indices = pa.array([0, 1, 2, 3, None, 0], index_type)
+        array = pa.DictionaryArray.from_arrays(indices, dictionary)
+        assert encode_column(attribute, array).tolist() == [1, 2, 0, 1, 2, 1]
+        assert encode_column(attribute, array.slice(3)).tolist() == [1, 2, 1]
+    empty = pa.DictionaryArray.from_arrays(
+        pa.array([None, None], pa.int8()), pa.array([], "string")
+    )
+    assert encode_column(attribute, empty).tolist() == [2, 2]
+
+
+def test_what_lies_under_a_null_does_not_matter():
+    valid = pa.py_buffer(bytes([0b0101]))
+    data = pa.py_buffer(np.array([1, 200, 2, 255], np.uint8))
+    array = pa.Array.from_buffers(pa.uint8(), 4, [valid, data])
+    assert encode_column(IntegerAttribute("a", 0, 3), array).tolist() == [1, -1, 2, -1]
+    nullable = IntegerAttribute("a", 0, 3, nullable=True)
+    assert encode_column(nullable, array).tolist() == [1, 4, 2, 4]
+
+
+def test_one_bad_text_changes_no_other():
+    attribute = NumericAttribute("a", (0, 1, 2))
+    good = [str(x) for x in np.random.default_rng(0).random(1000) * 2]
+    expected = _expected(attribute, good)
+    assert encode_column(attribute, pa.array(good)).tolist() == expected
+    assert encode_column(attribute, pa.array([*good, "1 2"])).tolist() == [*expected, -1]
+
+
+def test_a_long_junk_text_costs_linear_time():
+    array = pa.array(["1" * 1_000_000 + "x", " " * 1_000_000 + "x"])
+    started = time.perf_counter()
+    for base in BASES:
+        assert encode_column(base, array).tolist() == [-1, -1]
+    assert time.perf_counter() - started < 5
+
+
+shapes = st.lists(st.sampled_from([1, 2, 3, 5, 16, 100, 256, 257, 70_000]), max_size=6)
+
+
+@given(shapes, st.integers(0, 40), st.randoms(use_true_random=False), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_cells_are_those_of_the_records_inside(shape, num_records, random, strays):
+    domain = Domain(tuple(IntegerAttribute(f"c{i}", 5, s + 4) for i, s in enumerate(shape)))
+    if not domain.has_index:
+        return
+    data = {
+        name: [random.randint(5, size + 4 + strays) for _ in range(num_records)]
+        for name, size in zip(domain.names, domain.shape, strict=True)
+    }
+    batch = pa.table({"unused": [0] * num_records, **data})
+    expected = []
+    for record in range(num_records):
+        codes = [data[name][record] - 5 for name in domain.names]
+        if all(code < size for code, size in zip(codes, shape, strict=True)):
+            cell = 0
+            for code, size in zip(codes, shape, strict=True):
+                cell = cell * size + code
+            expected.append(cell)
+    cells = encode_cells(domain, batch)
+    assert cells.tolist() == expected
+    assert cells.dtype == (np.int32 if domain.num_cells <= 2**31 else np.int64)
+    codes, keep = encode_batch(domain, batch)
+    kept = [column if keep is None else column[keep] for column in codes]
+    assert (keep is None) == (len(expected) == num_records)
+    if domain.attributes:
+        assert domain.cell_index(kept).tolist() == expected
+
+
+def test_batches_longer_than_a_window_and_chunked_tables(monkeypatch):
+    monkeypatch.setattr(columns, "_WINDOW", 7)
+    rng = np.random.default_rng(0)
+    domain = domain_from_json({"a": 3, "b": 4, "c": 300})
+    data = [rng.integers(0, size, 100) for size in (3, 5, 301)]
+    table = pa.table(
+        {
+            "a": data[0],
+            "b": pa.array(data[1].astype(str)).dictionary_encode(),
+            "c": data[2].astype(float),
+        }
+    )
+    inside = (data[1] < 4) & (data[2] < 300)
+    expected = np.ravel_multi_index([d[inside] for d in data], domain.shape).tolist()
+    assert encode_cells(domain, table).tolist() == expected
+    parts = pa.concat_tables([table.slice(0, 30), table.slice(30, 0), table.slice(30)])
+    assert encode_cells(domain, parts).tolist() == expected
+    first = encode_cells(domain, parts.to_batches()[0])
+    assert first.tolist() == expected[: inside[:30].sum()]
+
+
+def test_a_missing_column_counts_as_null_and_a_repeated_one_is_read_once():
+    nullable = Domain((IntegerAttribute("a", 0, 1, nullable=True), IntegerAttribute("b", 0, 1)))
+    assert encode_cells(nullable, pa.table({"b": [0, 1]})).tolist() == [4, 5]
+    assert encode_cells(nullable, pa.table({"a": [0, 1]})).tolist() == []
+    repeated = pa.Table.from_arrays([pa.array([1]), pa.array([0])], names=["b", "b"])
+    assert encode_cells(nullable, repeated).tolist() == [5]
+
+
+def test_the_source_is_not_written_to_and_the_result_may_be():
+    values = np.array([0, 1, 2, 9], np.uint8)
+    array = pa.array(values)
+    codes = encode_column(IntegerAttribute("a", 0, 9), array)
+    codes[:] = 7
+    encode_cells(domain_from_json({"a": 3}), pa.table({"a": array}))
+    encode_column(IntegerAttribute("a", 0, 2, other=True), array)
+    assert array.to_pylist() == [0, 1, 2, 9]
+
+
+def test_a_domain_without_an_index_is_refused_but_its_columns_are_coded():
+    wide = domain_from_json({f"a{i}": 2 for i in range(63)})
+    batch = pa.table({name: [1] for name in wide.names})
+    with pytest.raises(InputError, match=r"at most 2\^62 cells"):
+        encode_cells(wide, batch)
+    codes, keep = encode_batch(wide, batch)
+    assert len(codes) == 63 and keep is None
