@@ -1,0 +1,81 @@
+"""What a person at a terminal sees while a job runs: steps, rounds of how many, elapsed time.
+
+Only public quantities: the workers log them to `beam_dp.progress`, and nothing else that happens
+inside a local job is shown, because Beam's own messages and tracebacks may quote records.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from beam_dp.errors import InputError
+
+PROGRESS_LOGGER = "beam_dp.progress"
+# Exceptions of ours: their texts are made of public parameters and names of files.
+PUBLIC_ERRORS: tuple[type[Exception], ...] = (InputError,)
+
+
+class Progress:
+    """Prints lines to standard error, each with the seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Prints one line."""
+        elapsed = time.monotonic() - self._start
+        print(f"[{elapsed:7.1f} s] {text}", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def listening(self, *, silence_beam: bool) -> Iterator[None]:
+        """Shows what workers in this process log as progress, and, locally, nothing of Beam's."""
+        handler = _Handler(self)
+        logger, beam_logger = logging.getLogger(PROGRESS_LOGGER), logging.getLogger("apache_beam")
+        before = logger.level, logger.propagate, beam_logger.level
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        if silence_beam:
+            beam_logger.setLevel(logging.CRITICAL + 1)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(before[0])
+            logger.propagate = before[1]
+            beam_logger.setLevel(before[2])
+
+
+class _Handler(logging.Handler):
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self._progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._progress.say(record.getMessage())
+
+
+def failure(error: Exception) -> str:
+    """Returns one line about a job that failed, without a word that may quote a record.
+
+    Our own errors speak for themselves. Of any other, only its type and the place in our code are
+    shown: enough for a bug report.
+    """
+    if isinstance(error, PUBLIC_ERRORS):
+        # Beam appends where in the graph it happened.
+        return " ".join(str(error).partition(" [while running")[0].split())
+    places = [
+        f"{frame.filename.rpartition('/beam_dp/')[2]}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "/beam_dp/" in frame.filename
+    ]
+    place = f" at beam_dp/{places[-1]}" if places else ""
+    return (
+        f"the job failed with {type(error).__name__}{place};"
+        " its message is withheld, because it may quote records"
+    )

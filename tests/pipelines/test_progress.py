@@ -1,0 +1,55 @@
+"""What is shown while a job runs, and of a job that failed."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from beam_dp.domain_json import parse_domain
+from beam_dp.errors import InputError
+from pipelines.progress import PROGRESS_LOGGER, Progress, failure
+
+
+def test_progress_of_the_workers_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    with Progress().listening(silence_beam=True):
+        logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", 2, 30)
+    assert capfd.readouterr().err.endswith(" s] fit: 2 of 30\n")
+
+
+def test_nothing_is_shown_after_the_job(capfd: pytest.CaptureFixture[str]) -> None:
+    with Progress().listening(silence_beam=True):
+        pass
+    logging.getLogger(PROGRESS_LOGGER).info("late")
+    assert capfd.readouterr().err == ""
+
+
+def test_beams_tracebacks_are_silent_locally_and_only_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger = logging.getLogger("apache_beam.runners.common")
+    with Progress().listening(silence_beam=True):
+        logger.error("record 7 of alice")
+    assert caplog.records == []
+    with Progress().listening(silence_beam=False):
+        logger.error("a remote runner's own message")
+    assert len(caplog.records) == 1
+
+
+def test_our_own_errors_speak_for_themselves() -> None:
+    error = InputError("input", "people.parquet", "must be readable [while running 'Read/Do']")
+    assert failure(error) == "input: 'people.parquet' is refused; must be readable"
+
+
+def test_the_text_of_any_other_error_is_withheld() -> None:
+    try:
+        parse_domain(7)  # type: ignore[arg-type]
+    except Exception as error:
+        line = failure(error)
+    assert line.startswith("the job failed with ")
+    assert " at beam_dp/domain_json.py:" in line
+    assert "withheld" in line
+
+
+def test_an_error_from_elsewhere_has_no_place() -> None:
+    assert "alice" not in failure(RuntimeError("record 7 of alice"))
