@@ -1,0 +1,169 @@
+"""How much noise a guarantee costs, and what composed mechanisms guarantee.
+
+Every function is monotone and rounds so that the stated guarantee holds: a budget found by
+bisection is the end of its last bracket that satisfies the target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from scipy.optimize import minimize_scalar
+from scipy.special import log_ndtr
+
+# Width, in grid units, of the Gaussian that turns continuous noise into discrete noise in the
+# proof of ``discrete_gaussian_mu``.
+_SMOOTHING = 2.0
+_SAFETY = 1e-12
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """Returns the delta of mu-Gaussian differential privacy at an epsilon.
+
+    ``mu`` is the L2 sensitivity divided by the standard deviation of the noise.
+
+    Args:
+        mu: > 0.
+        epsilon: >= 0.
+
+    Returns:
+        The smallest delta, in [0, 1].
+
+    Cost: O(1).
+    Reference: Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 2.13.
+
+    Example:
+        >>> f"{gaussian_delta(1 / 5.49527, 1.0):.3g}"
+        '1e-09'
+    """
+    upper = float(log_ndtr(mu / 2 - epsilon / mu))
+    lower = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    return -math.expm1(min(lower - upper, 0.0)) * math.exp(upper)
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """Returns the largest mu such that mu-Gaussian privacy implies (epsilon, delta).
+
+    Its inverse is the standard deviation of continuous Gaussian noise for L2 sensitivity 1.
+
+    Args:
+        epsilon: finite, > 0.
+        delta: in (0, 1).
+
+    Returns:
+        mu > 0.
+
+    Cost: about 100 evaluations of ``gaussian_delta``.
+    Reference: Balle and Wang (2018), Algorithm 1.
+
+    Example:
+        >>> round(1 / gaussian_mu(1.0, 1e-9), 5)
+        5.49527
+    """
+    return _largest(lambda mu: gaussian_delta(mu, epsilon) <= delta)
+
+
+def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
+    """Returns the mu that a vector of discrete Gaussians may spend, by ``continuous_deviation``.
+
+    Claim: let every coordinate be an integer plus a discrete Gaussian of parameter s > 2, let its
+    change between neighbours be an integer d, and let mu^2 = sum of d^2 / (s^2 - 4). If mu is at
+    most the returned value, the vector is (epsilon, delta)-differentially private.
+
+    Proof. Draw g from the continuous N(x, s^2 - t^2) with t = 2 and then an integer z with weight
+    exp(-(z - g)^2 / 2t^2). By Poisson's summation formula the normaliser of z is within a factor
+    1 +- e of t sqrt(2 pi), e = 2 sum_k exp(-2 pi^2 t^2 k^2) < 1e-33. The two Gaussians convolve to
+    N(z; x, s^2), so the law of z is within a factor (1 + e)/(1 - e) of the discrete Gaussian's, at
+    every z. The continuous mechanism is (epsilon0, delta0)-DP with mu as above and z is computed
+    from it alone; m coordinates together change probabilities by at most exp(g), g = 3 m e, so the
+    discrete vector is (epsilon0 + 2g, exp(g) delta0)-DP. For m < 2^60 coordinates g is below
+    1e-14; the returned mu leaves a relative margin of 1e-12 in epsilon and delta.
+
+    Args:
+        epsilon: finite, > 0.
+        delta: in (0, 1).
+
+    Returns:
+        mu > 0.
+    """
+    return gaussian_mu(epsilon * (1 - _SAFETY), delta * (1 - _SAFETY))
+
+
+def continuous_deviation(parameter: float) -> float:
+    """Returns the continuous standard deviation that a discrete Gaussian is as private as.
+
+    Args:
+        parameter: sigma of the discrete Gaussian in grid units, > 2.
+
+    Returns:
+        sqrt(parameter^2 - 4): see ``discrete_gaussian_mu``.
+    """
+    return math.sqrt(parameter**2 - _SMOOTHING**2)
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Returns the epsilon that rho-zero-concentrated differential privacy implies at delta.
+
+    Args:
+        rho: >= 0.
+        delta: in (0, 1).
+
+    Returns:
+        epsilon >= 0.
+
+    Reference: Canonne, Kamath and Steinke (2020), Proposition 7.
+
+    Example:
+        >>> round(zcdp_epsilon(0.0149731, 1e-9), 4)
+        1.0
+    """
+    if rho == 0:
+        return 0.0
+
+    def epsilon(log_excess: float) -> float:
+        excess = math.exp(log_excess)  # alpha - 1; the minimum is smooth on this scale
+        order = 1 + excess
+        return rho * order - math.log(delta * order) / excess + math.log1p(-1 / order)
+
+    # Any order gives a valid epsilon, so an inexact minimum only rounds up.
+    centre = 0.5 * math.log(math.log(1 / delta) / rho)
+    found = minimize_scalar(
+        epsilon, bounds=(centre - 10, centre + 10), method="bounded", options={"xatol": 1e-10}
+    )
+    return max(0.0, float(found.fun))
+
+
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """Returns the largest rho whose zero-concentrated privacy implies (epsilon, delta).
+
+    zCDP adds up under adaptively chosen parameters, so this rho is also the limit of a filter.
+
+    Args:
+        epsilon: finite, > 0.
+        delta: in (0, 1).
+
+    Returns:
+        rho > 0.
+
+    Reference: Canonne, Kamath and Steinke (2020); Feldman and Zrnic (2021) for the filter.
+
+    Example:
+        >>> round(zcdp_rho(1.0, 1e-9), 7)
+        0.0149731
+    """
+    return _largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon)
+
+
+def _largest(is_private: Callable[[float], bool]) -> float:
+    """Returns, to double precision, the largest positive number for which a claim still holds."""
+    low = 1.0
+    while not is_private(low):
+        low /= 2
+    while is_private(2 * low):
+        low *= 2
+    high = 2 * low
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_private(middle) else (low, middle)
+    return low

@@ -1,0 +1,102 @@
+"""What is promised to the people in the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+from beam_dp.errors import InputError
+
+RECORD = "record"
+
+# A larger delta lets a mechanism publish somebody's record outright with a chance that matters.
+MAX_DELTA = 1e-5
+
+
+class Neighboring(enum.StrEnum):
+    """Which pairs of data sets an observer must not be able to tell apart.
+
+    ``ADD_OR_REMOVE_ONE``: one privacy unit with all its records is added or removed; the number of
+    records is private. ``REPLACE_ONE``: one unit's records are replaced; the number of records is
+    public.
+    """
+
+    ADD_OR_REMOVE_ONE = "add_or_remove_one"
+    REPLACE_ONE = "replace_one"
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarantee:
+    """A differential privacy guarantee, complete: nothing in it has a default.
+
+    Args:
+        epsilon: finite, > 0.
+        delta: 0 for pure differential privacy, else at most 1e-5.
+        neighboring: see ``Neighboring``; its value as a string is accepted.
+        privacy_unit: the column whose values are the protected units, or ``"record"``.
+        max_records_per_unit: how many records of one unit are used, >= 1; 1 for ``"record"``.
+
+    Raises:
+        InputError: if a value is out of range, NaN or infinite.
+
+    Example:
+        >>> Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 3).neighboring.value
+        'add_or_remove_one'
+    """
+
+    epsilon: float
+    delta: float
+    neighboring: Neighboring
+    privacy_unit: str
+    max_records_per_unit: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _number("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _number("delta", self.delta))
+        if not 0 < self.epsilon < math.inf:
+            raise InputError("epsilon", self.epsilon, "must be finite and > 0")
+        if not 0 <= self.delta <= MAX_DELTA:
+            raise InputError(
+                "delta",
+                self.delta,
+                f"must be 0 (pure differential privacy) or > 0 and at most {MAX_DELTA}",
+            )
+        try:
+            object.__setattr__(self, "neighboring", Neighboring(self.neighboring))
+        except ValueError:
+            known = " or ".join(repr(relation.value) for relation in Neighboring)
+            raise InputError("neighboring", self.neighboring, f"must be {known}") from None
+        if not isinstance(self.privacy_unit, str) or not self.privacy_unit:
+            raise InputError("privacy_unit", self.privacy_unit, "must be a column or 'record'")
+        bound = self.max_records_per_unit
+        if not isinstance(bound, int) or isinstance(bound, bool) or bound < 1:
+            raise InputError("max_records_per_unit", bound, "must be an integer >= 1")
+        if self.privacy_unit == RECORD and bound != 1:
+            raise InputError(
+                "max_records_per_unit", bound, "must be 1 where the privacy unit is a record"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the guarantee as JSON values."""
+        return {**dataclasses.asdict(self), "neighboring": self.neighboring.value}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Returns the guarantee that ``to_json`` wrote.
+
+        Raises:
+            InputError: if a field is missing, unknown or out of range.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]
+        if not isinstance(value, Mapping) or set(value) != set(names):
+            raise InputError("guarantee", value, f"must have exactly the fields {names}")
+        return cls(**value)
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(name, value, "must be a number")
+    return float(value)
