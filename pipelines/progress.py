@@ -7,6 +7,7 @@ inside a local job is shown, because Beam's own messages and tracebacks may quot
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
 import traceback
@@ -14,10 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from beam_dp.errors import InputError
+from beam_dp.transforms import ReadError
 
 PROGRESS_LOGGER = "beam_dp.progress"
 # Exceptions of ours: their texts are made of public parameters and names of files.
-PUBLIC_ERRORS: tuple[type[Exception], ...] = (InputError,)
+PUBLIC_ERRORS = (InputError, ReadError)
 
 
 class Progress:
@@ -67,8 +69,8 @@ def failure(error: Exception) -> str:
     shown: enough for a bug report.
     """
     if isinstance(error, PUBLIC_ERRORS):
-        # Beam appends where in the graph it happened.
-        return " ".join(str(error).partition(" [while running")[0].split())
+        # Beam adds, to the first argument of the exception, where in the graph it happened.
+        return " ".join(re.sub(r" \[while running '[^']*'\]", "", str(error)).split())
     places = [
         f"{frame.filename.rpartition('/beam_dp/')[2]}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)

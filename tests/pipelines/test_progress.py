@@ -8,6 +8,7 @@ import pytest
 
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError
+from beam_dp.transforms import ReadError
 from pipelines.progress import PROGRESS_LOGGER, Progress, failure
 
 
@@ -37,8 +38,11 @@ def test_beams_tracebacks_are_silent_locally_and_only_then(
 
 
 def test_our_own_errors_speak_for_themselves() -> None:
-    error = InputError("input", "people.parquet", "must be readable [while running 'Read/Do']")
+    error = InputError("input [while running 'Read/Do']", "people.parquet", "must be readable")
     assert failure(error) == "input: 'people.parquet' is refused; must be readable"
+    assert (
+        failure(ReadError("a.csv: cannot be read [while running 'R']")) == "a.csv: cannot be read"
+    )
 
 
 def test_the_text_of_any_other_error_is_withheld() -> None:

@@ -1,0 +1,264 @@
+"""The `beam-dp` command: everything that reads a release, with no Beam and no privacy budget."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import itertools
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+from beam_dp.errors import InputError
+
+EXIT_BAD_INPUT = 2
+# Programs that need Beam live beside the package in a checkout, and inside it once installed.
+PIPELINES = {"release-synthetic-database": "release_synthetic_database"}
+
+
+class _RefusedError(Exception):
+    """One line for the user."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argparse parser that raises where argparse would print its usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _RefusedError(message.removeprefix("argument "))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code: 0, or 2 for input that was refused.
+
+    Args:
+        argv: the arguments without the program's name; those of the process by default.
+
+    Returns:
+        The exit code.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in PIPELINES:
+        return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
+    try:
+        options = _parse(arguments)
+        {"describe": _describe, "answer": _answer}[options.command](options)
+    except (_RefusedError, InputError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough; Python must not complain while it closes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = _Parser(
+        prog="beam-dp", description="Read what was released; needs no Beam.", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=_Parser
+    )
+    describe = commands.add_parser(
+        "describe", help="what was promised, and how wrong the answers can be", allow_abbrev=False
+    )
+    answer = commands.add_parser("answer", help="answer marginals", allow_abbrev=False)
+    for command in (describe, answer):
+        command.add_argument("directory", metavar="DIR", help="directory that holds a release")
+        command.add_argument("--json", action="store_true", help="JSON for machines")
+    what = answer.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--marginal", action="append", metavar="a,b", help="one marginal; may be repeated"
+    )
+    what.add_argument("--queries", metavar="FILE", help='JSON lines, {"marginal": ["a", "b"]}')
+    answer.add_argument(
+        "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
+    )
+    for name in PIPELINES:
+        commands.add_parser(name, help="run the pipeline; its own --help lists its flags")
+
+    known_commands = [*commands.choices]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in known_commands:
+        raise _RefusedError(
+            f"{arguments[0]!r} is refused; must be one of {', '.join(known_commands)};"
+            f" the nearest is {_nearest(arguments[0], known_commands)}"
+        )
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        command = {"describe": describe, "answer": answer}[options.command]
+        flags = [option for action in command._actions for option in action.option_strings]
+        raise _RefusedError(
+            f"{unknown[0]}: unknown; the nearest flag is {_nearest(unknown[0], flags)}"
+        )
+    return options
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    return difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+
+
+def _run_pipeline(module: str, arguments: list[str]) -> int:
+    for package in ("beam_dp.pipelines", "pipelines"):
+        try:
+            program = importlib.import_module(f"{package}.{module}")
+        except ModuleNotFoundError as error:
+            if error.name not in (package, f"{package}.{module}"):
+                raise
+            continue
+        code: int = program.main(arguments)
+        return code
+    print(f"error: {module}: not installed; must be run in a checkout", file=sys.stderr)
+    return EXIT_BAD_INPUT
+
+
+def _describe(options: argparse.Namespace) -> None:
+    from beam_dp.releases import read_release
+
+    release = read_release(options.directory)
+    # What was read is verified, so its card is one, too.
+    text = (pathlib.Path(options.directory) / "card.json").read_text(encoding="utf-8")
+    if options.json:
+        print(text, end="")
+        return
+    card = json.loads(text)
+    _print_table(f"Release in {options.directory}", ("", ""), list(_promise(card)))
+    _print_table(
+        "Attributes",
+        ("name", "type", "levels", "first", "last"),
+        [
+            (each.name, each.kind, str(each.size), each.label(0), each.label(each.size - 1))
+            for each in release.domain.attributes
+        ],
+    )
+    files = [(name, f"{file['bytes']:,}") for name, file in card["files"].items()]
+    _print_table("Files", ("name", "bytes"), files, numbers=1)
+
+
+def _promise(card: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The rows of a card that people ask for first."""
+    guarantee = card["guarantee"]
+    hides = {
+        "add_or_remove_one": "whether one unit is in the data at all",
+        "replace_one": "what the values of one unit are",
+    }[guarantee["neighboring"]]
+    unit = guarantee["privacy_unit"]
+    ((kind, num_records),) = card["num_records"].items()
+    yield "guarantee", f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g}"
+    yield "hides", hides
+    yield (
+        "unit",
+        "one record"
+        if unit == "record"
+        else f"column {unit}, at most {guarantee['max_records_per_unit']} records each",
+    )
+    yield "mechanism", card["mechanism"]
+    yield "records", f"{num_records:,} ({kind})"
+    ways = sorted({len(marginal) for marginal in card["workload"]["marginals"]})
+    yield (
+        "workload",
+        f"{len(card['workload']['marginals']):,} marginals of"
+        f" {' or '.join(map(str, ways))} attributes",
+    )
+    for name, label in (("standard_error", "standard error"), ("bound", "error bound")):
+        values = [e[name] for e in card["errors"] if e.get(name) is not None]
+        if values:
+            yield f"{label} of a cell", f"{min(values):,.1f} to {max(values):,.1f} records"
+    failures = {e.get("failure_probability") for e in card["errors"]} - {None}
+    if failures:
+        yield "the bound fails with", f"probability at most {max(failures):g}, for each marginal"
+    for group in ("parameters", "fit"):
+        for name, value in card[group].items():
+            if isinstance(value, str | int | float | bool):
+                yield f"{group}: {name}", f"{value:g}" if isinstance(value, float) else str(value)
+    yield "noise", f"{len(card['noise']):,} measured tables; --json lists them"
+    yield "made with", ", ".join(f"{name} {v}" for name, v in card["versions"].items())
+    yield "draw", card["draw_id"]
+
+
+def _answer(options: argparse.Namespace) -> None:
+    from beam_dp.queries.workload import Workload, parse_workload
+    from beam_dp.releases import read_release
+
+    if options.limit < 1:
+        raise _RefusedError(f"--limit: {options.limit} is refused; must be >= 1")
+    release = read_release(options.directory)
+    domain = release.domain
+    flag = "--queries" if options.queries is not None else "--marginal"
+    try:
+        if options.queries is not None:
+            if not pathlib.Path(options.queries).is_file():
+                raise InputError("workload", options.queries, "must be a file that can be read")
+            workload = parse_workload(options.queries, domain)
+        else:
+            # A name may hold a comma itself.
+            tables = [[text] if text in domain else text.split(",") for text in options.marginal]
+            workload = Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
+    except InputError as error:
+        raise _RefusedError(f"{flag}: {error.value!r} is refused; {error.condition}") from None
+    answers = release.answer(workload)
+    if options.json:
+        print(json.dumps([_answer_json(answer, domain) for answer in answers], ensure_ascii=False))
+        return
+    for answer in answers:
+        attributes = [domain[name] for name in answer.attributes]
+        cells = itertools.product(*(attribute.labels() for attribute in attributes))
+        rows = [
+            (*labels, f"{value:,.1f}")
+            for labels, value in itertools.islice(
+                zip(cells, answer.values.ravel().tolist(), strict=True), options.limit
+            )
+        ]
+        notes = []
+        if answer.standard_error is not None:
+            notes.append(f"standard error of a cell {answer.standard_error:,.1f} records")
+        if answer.bound is not None:
+            notes.append(
+                f"every cell is within {answer.bound:,.1f} records"
+                f" but with probability {answer.failure_probability:g}"
+            )
+        if len(rows) < answer.values.size:
+            notes.append(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
+        _print_table(
+            " x ".join(answer.attributes),
+            (*answer.attributes, "records"),
+            rows,
+            numbers=1,
+        )
+        for note in notes:
+            print(note)
+
+
+def _answer_json(answer: Any, domain: Any) -> dict[str, Any]:
+    return {
+        "marginal": list(answer.attributes),
+        "labels": {name: domain[name].labels() for name in answer.attributes},
+        "records": answer.values.tolist(),
+        "standard_error": answer.standard_error,
+        "bound": answer.bound,
+        "failure_probability": answer.failure_probability,
+    }
+
+
+def _print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int = 0
+) -> None:
+    """Prints a table, the last columns of numbers; no header where no column has a name."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # Labels may hold what rich would take for markup: everything is a Text.
+    table = Table(title=Text(title), show_header=any(columns), title_justify="left")
+    for position, name in enumerate(columns):
+        is_number = position >= len(columns) - numbers
+        table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""Release a synthetic database that answers a workload, with differential privacy.
+
+    python -m pipelines.release_synthetic_database \
+        --input 'visits/*.parquet' --domain visits.json --workload marginals:3 \
+        --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
+        --privacy_unit person_id --max_records_per_unit 1 --num_records noisy --output out/visits
+
+Arguments are parsed, then everything is validated from public parameters, then the pipeline is
+built: a bad argument costs one line and exit code 2, before any worker starts and with nothing
+written. `python -m pipelines.release_synthetic_database --help` lists the flags.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+from beam_dp.domain import Domain
+from beam_dp.domain_json import parse_domain
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, Plan
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
+
+from . import flags
+from .flags import Flag, FlagError, integer, number
+from .progress import Progress, failure
+
+PROGRAM = "python -m pipelines.release_synthetic_database"
+MECHANISM = Flag(
+    "mechanism",
+    "mwem fits the data round by round; laplace and gaussian measure everything, then fit",
+    default="mwem",
+    choices=("mwem", "laplace", "gaussian"),
+)
+NUM_ROUNDS = Flag("num_rounds", "rounds of mwem; by default chosen from public numbers", "T")
+# Not DirectRunner: that one looks for another runner to download first.
+LOCAL_RUNNER = "FnApiRunner"
+FLAGS = (*flags.COMMON, MECHANISM, NUM_ROUNDS)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that the command line says, as values that have been checked one by one."""
+
+    input: str
+    input_format: str | None
+    domain: Domain
+    workload: Workload
+    guarantee: Guarantee
+    mechanism: Mechanism
+    num_records: int | Literal["noisy"]
+    output: str
+    validate_only: bool
+    beam_flags: tuple[str, ...]
+
+
+def parse_arguments(argv: Sequence[str]) -> Job:
+    """Returns the job that a command line describes.
+
+    Args:
+        argv: the command line, without the program's name.
+
+    Returns:
+        The job; each of its fields is valid, and nothing has been read but the domain file.
+
+    Raises:
+        FlagError: a flag is unknown, missing, repeated or outside its choices.
+        InputError: a value is refused.
+    """
+    texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=_description())
+    given = {name: text for name, text in texts.items() if text is not None}
+    guarantee = Guarantee(
+        epsilon=number("epsilon", given["epsilon"]),
+        delta=number("delta", given["delta"]),
+        neighboring=given["neighboring"],
+        privacy_unit=given["privacy_unit"],
+        max_records_per_unit=_max_records_per_unit(given),
+    )
+    domain = parse_domain(_read_text("domain", given["domain"]), source=given["domain"])
+    return Job(
+        input=given["input"],
+        input_format=given.get("input_format"),
+        domain=domain,
+        workload=parse_workload(given["workload"], domain),
+        guarantee=guarantee,
+        mechanism=_mechanism(given),
+        num_records=(
+            "noisy"
+            if given["num_records"] == "noisy"
+            else integer("num_records", given["num_records"])
+        ),
+        output=given["output"],
+        validate_only="validate_only" in given,
+        beam_flags=tuple(beam_flags),
+    )
+
+
+def _description() -> str:
+    return (__doc__ or "").partition("\n")[0]
+
+
+def _max_records_per_unit(given: dict[str, str]) -> int:
+    text = given.get("max_records_per_unit")
+    if text is not None:
+        return integer("max_records_per_unit", text)
+    if given["privacy_unit"] == "record":
+        return 1  # A record is one record: nothing is chosen here.
+    raise FlagError(
+        "--max_records_per_unit: missing; must be given with --privacy_unit"
+        f" {given['privacy_unit']}: how many records of one unit are kept"
+    )
+
+
+def _mechanism(given: dict[str, str]) -> Mechanism:
+    name, calibration = given["mechanism"], given["calibration"]
+    if name == "mwem":
+        rounds = given.get("num_rounds")
+        return MWEM(
+            num_rounds=None if rounds is None else integer("num_rounds", rounds),
+            calibration=calibration,
+        )
+    if "num_rounds" in given:
+        raise InputError(
+            "num_rounds", given["num_rounds"], f"must not be given: {name} has no rounds"
+        )
+    return {"gaussian": Gaussian, "laplace": Laplace}[name](calibration=calibration)
+
+
+def _read_text(name: str, path: str) -> str:
+    try:
+        with FileSystems.open(path) as file:
+            return str(file.read(), "utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(name, path, f"must be UTF-8 text: byte {error.start} is not") from None
+    except Exception as error:
+        # Each of Beam's filesystems raises its own errors; all mean the same to the user.
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not found"
+        raise InputError(name, path, f"must be a file that can be read: {reason}") from None
+
+
+def make_pipeline(job: Job) -> beam.Pipeline:
+    """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
+
+    Raises:
+        InputError: Beam knows no such runner, or its flags contradict each other.
+    """
+    options = PipelineOptions(list(job.beam_flags))
+    standard = options.view_as(StandardOptions)
+    standard.runner = standard.runner or LOCAL_RUNNER
+    try:
+        return beam.Pipeline(options=options)
+    except ValueError as error:
+        if "Unexpected pipeline runner" in str(error):
+            known = StandardOptions.KNOWN_RUNNER_NAMES
+            near = flags.nearest(standard.runner, known)
+            condition = f"must be a runner that Beam knows; the nearest is {near}"
+            raise InputError("runner", standard.runner, condition) from None
+        raise FlagError(str(error)) from None
+    except ImportError as error:
+        raise InputError("runner", standard.runner, f"must be installed: {error}") from None
+
+
+def build(job: Job, pipeline: beam.Pipeline) -> None:
+    """Adds the job to a pipeline. Every refusal happens here, before anything runs.
+
+    Raises:
+        InputError: the input, the output or a combination of parameters is refused.
+    """
+    (
+        pipeline
+        | "Read" >> ReadRecords(job.input, file_format=job.input_format)
+        | "Release"
+        >> ReleaseSyntheticDatabase(
+            job.domain, job.workload, job.guarantee, job.mechanism, num_records=job.num_records
+        )
+        | "Write" >> WriteRelease(job.output)
+    )
+
+
+def public_card(job: Job, plan: Plan) -> dict[str, Any]:
+    """Returns the part of the card that is known before any record is read."""
+    return {
+        "mechanism": job.mechanism.name,
+        "guarantee": job.guarantee.to_json(),
+        "num_records": job.num_records,
+        "domain": job.domain.to_json(),
+        "workload": job.workload.to_json(),
+        "parameters": plan.public,
+    }
+
+
+def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
+    """Runs a pipeline that was built, and returns the exit code."""
+    is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
+    progress.say(
+        f"release of {len(job.domain.names)} attributes, {job.domain.num_cells:,} cells,"
+        f" {len(job.workload):,} marginals; runner {type(pipeline.runner).__name__}"
+    )
+    try:
+        with progress.listening(silence_beam=is_local):
+            pipeline.run().wait_until_finish()
+    except Exception as error:
+        print(f"error: {failure(error)}", file=sys.stderr)
+        return flags.EXIT_JOB_FAILED
+    progress.say("released")
+    print(f"The release is in {job.output}. Look at it:")
+    directory = shlex.quote(job.output)
+    names = shlex.quote(",".join(job.workload.marginals[0]))
+    print(f"  beam-dp describe {directory}")
+    print(f"  beam-dp answer {directory} --marginal {names}")
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program and returns its exit code: 0, 1 if the job failed, 2 for a bad argument."""
+    progress = Progress()
+    try:
+        job = parse_arguments(sys.argv[1:] if argv is None else argv)
+        plan = job.mechanism.plan(job.domain, job.workload, job.guarantee, job.num_records)
+        pipeline = make_pipeline(job)
+        build(job, pipeline)
+    except (FlagError, InputError) as error:
+        print(flags.one_line(error, FLAGS), file=sys.stderr)
+        return flags.EXIT_BAD_INPUT
+    if job.validate_only:
+        print(json.dumps(public_card(job, plan), indent=2, ensure_ascii=False))
+        return 0
+    return run(job, pipeline, progress)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Small jobs for the tests of programs: files on disk, and the flags that name them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+DOMAIN: dict[str, Any] = {
+    "attributes": [
+        {"name": "age", "type": "numeric", "edges": [0, 20, 40, 60, 100]},
+        {"name": "sex", "type": "categorical", "values": ["Female", "Male"]},
+        {"name": "smokes", "type": "boolean", "nullable": True},
+    ]
+}
+
+
+def people(num_records: int = 500) -> pa.Table:
+    """A table of people, the same in every test; two people a household."""
+    generator = np.random.default_rng(7)
+    smokes = generator.integers(0, 3, num_records)
+    return pa.table(
+        {
+            "household": pa.array(np.arange(num_records) // 2),
+            "age": pa.array(generator.integers(0, 101, num_records)),
+            "sex": pa.array(np.array(["Female", "Male"])[generator.integers(0, 2, num_records)]),
+            "smokes": pa.array([None if value == 2 else bool(value) for value in smokes]),
+        }
+    )
+
+
+def write_table(folder: pathlib.Path, table: pa.Table, file_format: str = "parquet") -> str:
+    """Writes the table in one of the input formats, and returns the file's path."""
+    path = folder / f"people.{file_format}"
+    if file_format == "parquet":
+        pyarrow.parquet.write_table(table, path)
+    elif file_format == "csv":
+        pyarrow.csv.write_csv(table, path)
+    else:
+        avro_types = {"bool": "boolean", "int64": "long", "double": "double", "string": "string"}
+        schema = {
+            "type": "record",
+            "name": "Person",
+            "fields": [
+                {"name": field.name, "type": ["null", avro_types[str(field.type)]]}
+                for field in table.schema
+            ],
+        }
+        with path.open("wb") as file:
+            fastavro.writer(file, schema, table.to_pylist())
+    return str(path)
+
+
+def job_flags(
+    folder: pathlib.Path,
+    table: pa.Table | None = None,
+    *,
+    domain: Mapping[str, Any] = DOMAIN,
+    file_format: str = "parquet",
+    **overrides: str | None,
+) -> list[str]:
+    """Flags of a valid job on that table, its files written; None drops a flag.
+
+    A huge epsilon, so that noise does not hide a wrong answer.
+    """
+    domain_path = folder / "domain.json"
+    domain_path.write_text(json.dumps(domain), encoding="utf-8")
+    values: dict[str, str | None] = {
+        "input": write_table(folder, people() if table is None else table, file_format),
+        "domain": str(domain_path),
+        "workload": "marginals:2",
+        "epsilon": "1000",
+        "delta": "1e-9",
+        "neighboring": "add_or_remove_one",
+        "privacy_unit": "record",
+        "num_records": "noisy",
+        "output": str(folder / "out"),
+    }
+    return [
+        f"--{name}={value}" for name, value in {**values, **overrides}.items() if value is not None
+    ]
+
+
+def released_records(directory: pathlib.Path) -> list[dict[str, Any]]:
+    """The records, read as any program reads Avro, under the users' own column names."""
+    rows = []
+    for path in sorted(directory.glob("records-*.avro")):
+        with path.open("rb") as file:
+            reader = fastavro.reader(file)
+            schema = reader.writer_schema
+            assert isinstance(schema, dict)
+            original = {
+                field["name"]: field.get("original_name", field["name"])
+                for field in schema["fields"]
+            }
+            rows += [{original[name]: row[name] for name in row} for row in reader]
+    return rows
+
+
+def everything_under(folder: pathlib.Path) -> Sequence[str]:
+    """Every path below a folder, hidden ones too."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))

@@ -1,0 +1,240 @@
+"""Every bad input costs one line that names flag, value and condition, and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from jobs import everything_under, job_flags
+
+from pipelines.release_synthetic_database import main
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+HUGE = {f"a{i}": 100 for i in range(8)}
+
+
+def refused(
+    capfd: pytest.CaptureFixture[str], folder: pathlib.Path, argv: list[str], *patterns: str
+) -> None:
+    """Runs the program, and demands one line that holds the patterns, code 2, nothing written."""
+    before = everything_under(folder)
+    assert main(argv) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"error: [^\n]+\n", err), err
+    for pattern in patterns:
+        assert re.search(pattern, err), err
+    assert everything_under(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "pattern"),
+    [
+        ("epsilon", "0", r"--epsilon: 0(\.0)? is refused; must be"),
+        ("epsilon", "-1", r"--epsilon: -1(\.0)? is refused; must be"),
+        ("epsilon", "nan", r"--epsilon: nan is refused; must be"),
+        ("epsilon", "inf", r"--epsilon: inf is refused; must be"),
+        ("epsilon", "one", r"--epsilon: 'one' is refused; must be a number"),
+        ("delta", "1", r"--delta: 1(\.0)? is refused; must be"),
+        ("delta", "-1e-9", r"--delta: -1e-09 is refused; must be"),
+        ("delta", "nan", r"--delta: nan is refused; must be"),
+        ("neighboring", "replace", r"--neighboring: 'replace' is refused.*replace_one"),
+        ("num_records", "0", r"--num_records: 0 is refused; must be"),
+        ("num_records", "-5", r"--num_records: -5 is refused; must be"),
+        ("num_records", "many", r"--num_records: 'many' is refused; must be"),
+        ("num_rounds", "0", r"--num_rounds: 0 is refused; must be"),
+        ("mechanism", "mwen", r"--mechanism: 'mwen' is refused.*'mwem'"),
+        ("calibration", "loose", r"--calibration: 'loose' is refused"),
+        ("max_records_per_unit", "2", r"--max_records_per_unit: 2 is refused"),
+        ("privacy_unit", "", r"--privacy_unit: '' is refused"),
+        ("workload", "marginals:agee,sex", r"--workload: .*'agee'.*'age'"),
+        ("workload", "marginals:9", r"--workload: .*9"),
+        ("workload", "marginals:", r"--workload: "),
+        ("workload", "conjunctions:2", r"--workload: .*marginals"),
+        ("input_format", "json", r"--input_format: 'json' is refused"),
+        ("runner", "NoSuchRunner", r"--runner: 'NoSuchRunner' is refused; must be"),
+        ("output", "gs://bucket/folder", r"--output: 'gs://bucket/folder' is refused"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+    flag: str,
+    value: str,
+    pattern: str,
+) -> None:
+    refused(capfd, tmp_path, job_flags(tmp_path, **{flag: value}), pattern)
+
+
+@pytest.mark.parametrize("bound", ["0", "-1", "1.5", "nan"])
+def test_a_bound_of_records_per_unit_is_a_positive_integer(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], bound: str
+) -> None:
+    argv = job_flags(tmp_path, privacy_unit="household", max_records_per_unit=bound)
+    refused(capfd, tmp_path, argv, r"--max_records_per_unit: .*must be")
+
+
+def test_a_column_as_the_unit_needs_a_bound(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path, privacy_unit="household")
+    refused(capfd, tmp_path, argv, r"--max_records_per_unit: missing; must be given")
+
+
+@pytest.mark.parametrize("flag", ["epsilon", "delta", "neighboring", "privacy_unit", "num_records"])
+def test_no_privacy_parameter_has_a_default(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], flag: str
+) -> None:
+    refused(capfd, tmp_path, job_flags(tmp_path, **{flag: None}), f"--{flag}: missing; must be")
+
+
+def test_a_noisy_number_of_records_makes_no_sense_under_replace_one(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path, neighboring="replace_one", num_records="noisy")
+    refused(capfd, tmp_path, argv, r"--num_records: 'noisy' is refused; must be")
+
+
+def test_gaussian_noise_needs_a_delta(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path, mechanism="gaussian", delta="0")
+    refused(capfd, tmp_path, argv, r"--delta: 0(\.0)? is refused; must be")
+
+
+def test_laplace_has_no_rounds(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    argv = job_flags(tmp_path, mechanism="laplace", num_rounds="3")
+    refused(capfd, tmp_path, argv, r"--num_rounds: '3' is refused; must not be given")
+
+
+def test_a_missing_input_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path, input=str(tmp_path / "nobody*.parquet"))
+    refused(capfd, tmp_path, argv, r"--input: '.*nobody\*\.parquet' is refused; must")
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "avro"])
+def test_an_input_that_is_no_such_container_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], file_format: str
+) -> None:
+    path = tmp_path / f"junk.{file_format}"
+    path.write_bytes(b"this is no container of records" * 10)
+    argv = job_flags(tmp_path, input=str(path))
+    refused(capfd, tmp_path, argv, r"--input: '.*junk\.\w+' is refused; must")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_input_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path)
+    (tmp_path / "people.parquet").chmod(0)
+    refused(capfd, tmp_path, argv, r"--input: '.*people\.parquet' is refused; must")
+
+
+def test_an_input_of_unknown_extension_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "people.txt"
+    path.write_text("age\n1\n")
+    refused(capfd, tmp_path, job_flags(tmp_path, input=str(path)), r"--input(_format)?: .*must")
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "avro", "csv"])
+def test_an_attribute_without_a_column_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], file_format: str
+) -> None:
+    domain = {"agee": 100, "sex": 2}
+    argv = job_flags(tmp_path, domain=domain, file_format=file_format)
+    refused(capfd, tmp_path, argv, r"'agee'", r"'age'")
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "avro", "csv"])
+def test_a_privacy_unit_without_a_column_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], file_format: str
+) -> None:
+    argv = job_flags(
+        tmp_path, file_format=file_format, privacy_unit="houshold", max_records_per_unit="1"
+    )
+    refused(capfd, tmp_path, argv, r"--privacy_unit: 'houshold' is refused", r"'household'")
+
+
+def test_a_domain_that_is_too_large_says_how_large_and_what_would_fit(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path, domain=HUGE)
+    refused(capfd, tmp_path, argv, r"--domain: ", r"10,?000,?000,?000,?000,?000|1e\+?16", r"2\^26")
+
+
+def test_an_output_that_holds_a_release_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "card.json").write_text("{}")
+    refused(capfd, tmp_path, argv, r"--output: '.*out' is refused; must")
+
+
+def test_an_output_that_is_a_file_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path)
+    (tmp_path / "out").write_text("something else")
+    refused(capfd, tmp_path, argv, r"--output: '.*out' is refused; must")
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ('{"attributes": [\n  {"name": "age",}]}', r"line 2.*column"),
+        ("", r"line 1.*column"),
+        ('{"age": 0}', r"0.*must"),
+        ('{"age": 2, "age": 3}', r"age"),
+        ('{"attributes": [{"name": "age", "type": "numerical", "edges": [0, 1]}]}', r"numeric"),
+        ("[]", r"must"),
+    ],
+)
+def test_a_malformed_domain_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], text: str, pattern: str
+) -> None:
+    argv = job_flags(tmp_path)
+    (tmp_path / "domain.json").write_text(text)
+    refused(capfd, tmp_path, argv, pattern)
+
+
+def test_a_domain_file_that_is_missing_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path)
+    (tmp_path / "domain.json").rename(tmp_path / "elsewhere.json")
+    refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is refused; must be a file")
+
+
+def test_a_domain_file_that_is_no_text_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path)
+    (tmp_path / "domain.json").write_bytes(b'{"age": \xff}')
+    refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is refused; must be UTF-8")
+
+
+@pytest.mark.slow
+def test_a_refusal_in_a_process_of_its_own_prints_one_line_and_nothing_else(
+    tmp_path: pathlib.Path,
+) -> None:
+    argv = job_flags(tmp_path, epsilon="0")
+    result = subprocess.run(
+        [sys.executable, "-m", "pipelines.release_synthetic_database", *argv],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert re.fullmatch(r"error: --epsilon: 0(\.0)? is refused; [^\n]+\n", result.stderr)

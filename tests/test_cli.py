@@ -1,0 +1,215 @@
+"""The command line that reads releases."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from beam_dp.cli import main
+from beam_dp.domain_json import parse_domain
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import SyntheticDatabase, write_release
+
+DOMAIN = parse_domain(
+    """{"attributes": [
+        {"name": "getting in/out of bed", "type": "boolean"},
+        {"name": "age, in [bold]years[/]", "type": "numeric", "edges": [0, 20, 40, 100]},
+        {"name": "sex", "type": "categorical", "values": ["Female", "Male"], "nullable": true}]}"""
+)
+
+
+@pytest.fixture
+def directory(tmp_path: pathlib.Path) -> str:
+    """A release of 60 records whose hypothesis is uniform over sex and age, all out of bed."""
+    workload = marginals(DOMAIN, ways=2)
+    release = SyntheticDatabase(
+        domain=DOMAIN,
+        workload=workload,
+        guarantee=Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 3),
+        mechanism="gaussian",
+        num_records=60,
+        num_records_is_public=False,
+        cells=np.array([9, 10]),
+        counts=np.array([20, 40]),
+        potentials=[(("getting in/out of bed",), np.array([-800.0, 0.0]))],
+        draw_id="0123456789abcdef" * 2,
+        noise=[{"tables": 3, "distribution": "discrete_gaussian", "scale": 7.0}],
+        errors={
+            names: {"standard_error": 7.0, "bound": 30.5, "failure_probability": 0.05}
+            for names in workload
+        },
+        parameters={"num_rounds": 12},
+        fit={"residual": 0.25},
+    )
+    write_release(release, tmp_path / "release")
+    return str(tmp_path / "release")
+
+
+def line(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
+    """Demands exit code 2 and one line."""
+    assert main(argv) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"error: [^\n]+\n", err), err
+    return err
+
+
+def test_describe_says_what_was_promised(
+    directory: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main(["describe", directory]) == 0
+    out = capfd.readouterr().out
+    for text in (
+        "epsilon 1, delta 1e-09",
+        "whether one unit is in the data at all",
+        "column person, at most 3 records each",
+        "60 (noisy)",
+        "3 marginals of 2 attributes",
+        "7.0 to 7.0 records",
+        "num_rounds",
+        "getting in/out of bed",
+        "age, in [bold]years[/]",  # a name is a name, not markup
+    ):
+        assert text in out
+
+
+def test_describe_for_machines_is_the_card(
+    directory: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["describe", directory, "--json"]) == 0
+    card = json.loads(capfd.readouterr().out)
+    assert card == json.loads(pathlib.Path(directory, "card.json").read_text())
+
+
+def test_answer_prints_value_error_and_bound(
+    directory: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["answer", directory, "--marginal", "sex,getting in/out of bed"]) == 0
+    out = capfd.readouterr().out
+    assert len(re.findall(r"[Tt]rue .* 20\.0 ", out)) == 3
+    assert len(re.findall(r"[Ff]alse .* 0\.0 ", out)) == 3
+    assert "standard error of a cell 7.0 records" in out
+    assert "within 30.5 records but with probability 0.05" in out
+
+
+def test_answer_for_machines(directory: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(
+            [
+                "answer",
+                directory,
+                "--json",
+                "--marginal=sex",
+                "--marginal=sex,getting in/out of bed",
+            ]
+        )
+        == 0
+    )
+    first, second = json.loads(capfd.readouterr().out)
+    assert first["marginal"] == ["sex"]
+    assert first["labels"] == {"sex": ["Female", "Male", "null"]}
+    np.testing.assert_allclose(first["records"], [20, 20, 20])
+    assert first["standard_error"] is None  # the release was not made for this one
+    np.testing.assert_allclose(second["records"], [[0] * 3, [20] * 3], atol=1e-9)
+    assert second["bound"] == 30.5
+
+
+def test_a_name_with_a_comma_is_one_attribute(
+    directory: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["answer", directory, "--json", "--marginal", "age, in [bold]years[/]"]) == 0
+    (answer,) = json.loads(capfd.readouterr().out)
+    np.testing.assert_allclose(answer["records"], [20, 20, 20])
+
+
+def test_queries_come_from_a_file_of_json_lines(
+    directory: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"marginal": ["sex"]}\n{"marginal": ["age, in [bold]years[/]", "sex"]}\n')
+    assert main(["answer", directory, "--json", "--queries", str(queries)]) == 0
+    assert [len(answer["marginal"]) for answer in json.loads(capfd.readouterr().out)] == [1, 2]
+
+
+def test_long_tables_are_cut_and_say_so(directory: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["answer", directory, "--marginal=sex", "--limit=2"]) == 0
+    out = capfd.readouterr().out
+    assert "2 of 3 cells" in out
+    assert "null" not in out
+
+
+def test_an_unknown_attribute_is_refused_with_the_nearest(
+    directory: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    message = line(capfd, "answer", directory, "--marginal", "sexx")
+    assert message == "error: --marginal: 'sexx' is refused; the nearest known is 'sex'\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "pattern"),
+    [
+        (["describ", "DIR"], r"'describ' is refused; must be one of .*; the nearest is describe"),
+        (["describe"], r"DIR"),
+        (["describe", "DIR", "--jsno"], r"--jsno: unknown; the nearest flag is --json"),
+        (["answer", "DIR"], r"--marginal"),
+        (["answer", "DIR", "--marginal=sex", "--limit=0"], r"--limit: 0 is refused; must be >= 1"),
+        (["answer", "DIR", "--marginal=sex", "--limit=few"], r"--limit"),
+        (["answer", "DIR", "--marginal="], r"--marginal: '' is refused"),
+        (["answer", "DIR", "--queries=nothing.jsonl"], r"--queries: 'nothing.jsonl' is refused"),
+        (["answer", "DIR", "--queries=marginals:2"], r"--queries: 'marginals:2' is refused"),
+        (["answer", "DIR", "--marginal=sex", "--queries=x"], r"not allowed"),
+        ([], r"COMMAND"),
+    ],
+)
+def test_a_bad_command_costs_one_line(
+    directory: str, capfd: pytest.CaptureFixture[str], argv: list[str], pattern: str
+) -> None:
+    message = line(capfd, *(directory if word == "DIR" else word for word in argv))
+    assert re.search(pattern, message)
+
+
+@pytest.mark.parametrize("command", [["describe"], ["answer", "--marginal=sex"]])
+def test_a_directory_without_a_release_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    for name in ("nowhere", "."):
+        path = str(tmp_path / name)
+        assert path in line(capfd, command[0], path, *command[1:])
+
+
+def test_a_damaged_release_is_refused(directory: str, capfd: pytest.CaptureFixture[str]) -> None:
+    (records,) = pathlib.Path(directory).glob("records-*.avro")
+    records.write_bytes(records.read_bytes()[:-1])
+    assert records.name in line(capfd, "describe", directory)
+
+
+@pytest.mark.slow
+def test_reading_a_release_needs_no_beam(directory: str) -> None:
+    code = (
+        "import sys; from beam_dp.cli import main;"
+        f"main(['describe', {directory!r}]); main(['answer', {directory!r}, '--marginal=sex']);"
+        "sys.exit('apache_beam' in sys.modules or 'opendp' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.slow
+def test_the_pipeline_is_a_command_too() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "beam_dp.cli", "release-synthetic-database", "--epsilom=1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=pathlib.Path(__file__).resolve().parent.parent,
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: --epsilom: unknown flag;")
