@@ -150,7 +150,7 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
 
 def _from_size(name: str, size: object, source: str) -> Attribute:
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InputError("domain", source, f"the size of {name!r} must be an integer >= 1")
+        raise InputError("domain", source, f"the size {size!r} of {name!r} must be an integer >= 1")
     try:
         return IntegerAttribute(name, 0, size - 1)
     except InputError as error:

@@ -1,0 +1,1 @@
+"""Records to cells of the domain, bounded per privacy unit."""

@@ -1,0 +1,16 @@
+"""What leaves the house: releases, that may be copied and queried at no further privacy cost."""
+
+from beam_dp.releases.card import Card, ReleaseError
+from beam_dp.releases.store import check_output, commit_release, read_release, write_release
+from beam_dp.releases.synthetic_database import MarginalAnswer, SyntheticDatabase
+
+__all__ = [
+    "Card",
+    "MarginalAnswer",
+    "ReleaseError",
+    "SyntheticDatabase",
+    "check_output",
+    "commit_release",
+    "read_release",
+    "write_release",
+]

@@ -1,0 +1,238 @@
+"""The card of a release: what was promised, and how wrong the answers can be."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.domain_json import domain_from_json
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload, workload_from_json
+from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
+
+SCHEMA_VERSION = 1
+
+_FIELDS = {
+    "schema_version": int,
+    "kind": str,
+    "draw_id": str,
+    "mechanism": str,
+    "guarantee": dict,
+    "num_records": dict,
+    "domain": dict,
+    "workload": dict,
+    "parameters": dict,
+    "noise": list,
+    "errors": list,
+    "fit": dict,
+    "versions": dict,
+    "files": dict,
+}
+
+
+class ReleaseError(InputError):
+    """A release on disk is damaged or is none: one line with its path and what is wrong.
+
+    Example:
+        >>> str(ReleaseError("out", "card.json is missing"))
+        "release: 'out' is refused; card.json is missing"
+    """
+
+    def __init__(self, directory: str, condition: str) -> None:
+        InputError.__init__(self, "release", directory, condition)
+        self.args = (directory, condition)  # what pickle calls the class with
+
+
+@dataclass(frozen=True)
+class PayloadFile:
+    """What a card says of one of its files.
+
+    Args:
+        sha256: checksum, 64 hexadecimal digits.
+        num_bytes: size.
+    """
+
+    sha256: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Card:
+    """The public description of a synthetic database, as ``card.json`` holds it.
+
+    Args: as of ``SyntheticDatabase``, and
+        files: the payload, by file name.
+    """
+
+    draw_id: str
+    mechanism: str
+    guarantee: Guarantee
+    num_records: int
+    num_records_is_public: bool
+    domain: Domain
+    workload: Workload
+    parameters: Mapping[str, Any]
+    noise: Sequence[Mapping[str, Any]]
+    errors: Mapping[Names, Mapping[str, float | None]]
+    fit: Mapping[str, Any]
+    versions: Mapping[str, str]
+    files: Mapping[str, PayloadFile]
+
+    @classmethod
+    def of(cls, release: SyntheticDatabase, files: Mapping[str, PayloadFile]) -> Card:
+        """Returns the card of a release whose payload is in these files."""
+        shared = {name: getattr(release, name) for name in cls.__annotations__ if name != "files"}
+        return cls(**shared, files=files)
+
+    def release(
+        self,
+        cells: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        potentials: Sequence[tuple[Names, NDArray[np.float64]]],
+    ) -> SyntheticDatabase:
+        """Returns the release that has this card and this payload."""
+        shared = {name: getattr(self, name) for name in self.__annotations__ if name != "files"}
+        return SyntheticDatabase(**shared, cells=cells, counts=counts, potentials=potentials)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the card as JSON holds it."""
+        number = "public" if self.num_records_is_public else "noisy"
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "synthetic_database",
+            "draw_id": self.draw_id,
+            "mechanism": self.mechanism,
+            "guarantee": self.guarantee.to_json(),
+            "num_records": {number: self.num_records},
+            "domain": self.domain.to_json(),
+            "workload": self.workload.to_json(),
+            "parameters": dict(self.parameters),
+            "noise": list(self.noise),
+            "errors": [{"marginal": list(names), **e} for names, e in self.errors.items()],
+            "fit": dict(self.fit),
+            "versions": dict(self.versions),
+            "files": {
+                name: {"sha256": file.sha256, "bytes": file.num_bytes}
+                for name, file in self.files.items()
+            },
+        }
+
+    def to_text(self) -> str:
+        """Returns the text of ``card.json``."""
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, parsed: Any) -> Card:
+        """Returns the card that parsed JSON describes.
+
+        Raises:
+            InputError: if it describes none, or one of a schema that this version can't read.
+        """
+        if not isinstance(parsed, dict):
+            raise InputError("card", type(parsed).__name__, "must be a JSON object")
+        version = parsed.get("schema_version")
+        if version != SCHEMA_VERSION or isinstance(version, bool):
+            raise InputError("schema_version", version, f"must be {SCHEMA_VERSION}")
+        for name, kind in _FIELDS.items():
+            if not isinstance(parsed.get(name), kind):
+                raise InputError("card", name, f"must be there and be of type {kind.__name__}")
+        if not re.fullmatch("[0-9a-f]{32}", parsed["draw_id"]):
+            raise InputError("draw_id", parsed["draw_id"], "must be 32 hexadecimal digits")
+        if parsed["kind"] != "synthetic_database":
+            raise InputError("kind", parsed["kind"], "must be 'synthetic_database'")
+        number = next(iter(parsed["num_records"]), None)
+        num_records = parsed["num_records"].get(number)
+        is_one = len(parsed["num_records"]) == 1 and number in ("public", "noisy")
+        if not is_one or not _is_count(num_records):
+            condition = 'must be {"public": N} or {"noisy": N} with N >= 0'
+            raise InputError("num_records", number, condition)
+        domain = domain_from_json(parsed["domain"], "card")
+        return cls(
+            draw_id=parsed["draw_id"],
+            mechanism=parsed["mechanism"],
+            guarantee=Guarantee.from_json(parsed["guarantee"]),
+            num_records=num_records,
+            num_records_is_public=number == "public",
+            domain=domain,
+            workload=workload_from_json(parsed["workload"], domain),
+            parameters=parsed["parameters"],
+            noise=parsed["noise"],
+            errors=dict(_error_of(entry, domain) for entry in parsed["errors"]),
+            fit=parsed["fit"],
+            versions=parsed["versions"],
+            files={name: _payload_file(name, entry) for name, entry in parsed["files"].items()},
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Card:
+        """Returns the card that a ``card.json`` holds.
+
+        Raises:
+            InputError: if it holds none.
+        """
+        try:
+            parsed = json.loads(
+                text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
+            )
+        except json.JSONDecodeError as error:
+            condition = f"is not JSON at line {error.lineno}, column {error.colno}"
+            raise InputError("card", error.msg, condition) from None
+        except RecursionError:
+            raise InputError("card", len(text), "is nested too deeply") from None
+        except InputError:
+            raise
+        except ValueError:  # an integer of thousands of digits
+            raise InputError("card", len(text), "holds a number that is too long") from None
+        return cls.from_json(parsed)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise InputError("card", len(pairs), "must not repeat a key in an object")
+    return result
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise InputError("card", constant, "must hold finite numbers only")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _error_of(entry: Any, domain: Domain) -> tuple[Names, dict[str, float | None]]:
+    if not isinstance(entry, dict) or not isinstance(entry.get("marginal"), list):
+        raise InputError("errors", type(entry).__name__, "must each name a marginal")
+    names = tuple(entry["marginal"])
+    if not all(isinstance(name, str) for name in names):
+        raise InputError("errors", len(names), "must each name a marginal")
+    domain.axes(names)
+    values = {name: value for name, value in entry.items() if name != "marginal"}
+    for name, value in values.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and not (is_number and 0 <= value < math.inf):
+            raise InputError("errors", name, "must be finite numbers >= 0, or null")
+    return names, values
+
+
+def _payload_file(name: str, entry: Any) -> PayloadFile:
+    fits = (
+        isinstance(entry, dict)
+        and set(entry) == {"sha256", "bytes"}
+        and isinstance(entry["sha256"], str)
+        and re.fullmatch("[0-9a-f]{64}", entry["sha256"])
+        and _is_count(entry["bytes"])
+    )
+    if not fits:
+        raise InputError("files", name, "must have a checksum and a size")
+    return PayloadFile(entry["sha256"], entry["bytes"])

@@ -1,0 +1,134 @@
+"""A release for people: its card as plain tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from beam_dp.domain import Attribute
+from beam_dp.releases.synthetic_database import SyntheticDatabase
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_SHOWN_MARGINALS = 20
+_SHOWN_LABELS = 6
+
+
+def describe(release: SyntheticDatabase) -> RenderableType:
+    """Returns what a release promises and how wrong it can be, for ``rich`` to print.
+
+    Args:
+        release: the release.
+
+    Returns:
+        Tables of the guarantee, the attributes, the errors and the noise.
+
+    Example:
+        >>> rich.print(describe(read_release("out/visits")))  # doctest: +SKIP
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    guarantee = release.guarantee
+    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
+    relation = guarantee.neighboring.value.replace("_", " ")
+    origin = "public" if release.num_records_is_public else "a noisy count"
+    facts = {
+        "mechanism": release.mechanism,
+        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
+        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
+        "records": f"{release.num_records:,} ({origin})",
+        "cells": f"{release.domain.num_cells:,} in the domain, {len(release.cells):,} released",
+        "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
+        "draw": release.draw_id,
+    }
+    parts: list[RenderableType] = [_table(("release", ""), list(facts.items()))]
+    parts.append(
+        _table(("attribute", "type", "codes", "levels"), map(_attribute_row, release.domain))
+    )
+    parts.append(_errors(release))
+    if release.noise:
+        rows = [(_line(entry),) for entry in release.noise]
+        parts.append(_table(("noise",), rows))
+    for title, values in (
+        ("parameter", release.parameters),
+        ("fit", release.fit),
+        ("made with", release.versions),
+    ):
+        if values:
+            parts.append(_table((title, ""), [(k, _short(v)) for k, v in values.items()]))
+    spaced: list[RenderableType] = []
+    for part in parts:
+        spaced += [part, Text()]
+    return Group(*spaced[:-1])
+
+
+def _errors(release: SyntheticDatabase) -> RenderableType:
+    """The marginals of the workload, those with the largest error first."""
+    from rich.console import Group
+    from rich.text import Text
+
+    def size(names: tuple[str, ...]) -> float:
+        return release.errors.get(names, {}).get("standard_error") or 0.0
+
+    ordered = sorted(release.workload, key=size, reverse=True)
+    rows = []
+    for names in ordered[:_SHOWN_MARGINALS]:
+        error = release.errors.get(names, {})
+        rows.append((", ".join(names), *(_short(error.get(key)) for key in _ERROR_COLUMNS)))
+    table = _table(("marginal", *_ERROR_COLUMNS.values()), rows)
+    if len(ordered) <= _SHOWN_MARGINALS:
+        return table
+    return Group(table, Text(f"and {len(ordered) - _SHOWN_MARGINALS:,} more, with smaller errors"))
+
+
+_ERROR_COLUMNS = {
+    "standard_error": "standard error of a cell (records)",
+    "bound": "bound (records)",
+    "failure_probability": "except with probability",
+}
+
+
+def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
+    shown = [attribute.label(code) for code in range(min(attribute.size, _SHOWN_LABELS))]
+    if attribute.size > _SHOWN_LABELS:
+        shown[-1:] = ["...", attribute.label(attribute.size - 1)]
+    return attribute.name, attribute.kind, f"{attribute.size:,}", "  ".join(shown)
+
+
+def _table(header: tuple[str, ...], rows: Any) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for column in header:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        # As Text, so that a bracket in a column's name is no markup.
+        table.add_row(*(Text(_printable(cell)) for cell in row))
+    return table
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {_short(value)}" for key, value in entry.items())
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "not stated"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        shown = " ".join(_short(each) for each in value[:_SHOWN_LABELS])
+        return shown + (f" ... ({len(value):,})" if len(value) > _SHOWN_LABELS else "")
+    if isinstance(value, dict):
+        return "; ".join(f"{key} {_short(each)}" for key, each in value.items())
+    return str(value)
+
+
+def _printable(text: str) -> str:
+    """The text without control characters, which a terminal would obey."""
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

@@ -1,0 +1,253 @@
+"""Writing a release: the first complete attempt wins, and nothing half-written stays.
+
+Several workers may try to write: attempts of one draw of noise (a bundle that was retried), and of
+different draws (a bundle with the draw in it was). The directory belongs to the draw whose card was
+created first, and creating it is exclusive:
+
+1. Each attempt writes all files into a private draft folder of its own, named by draw id.
+2. It links its complete ``card.json`` into the directory. That fails if a card is there.
+3. Whoever finds a card there, its own or another's, moves the payload that this card names into
+   place, from whichever draft holds it. So a crash after step 2 is repaired by any later attempt.
+4. Once the payload is complete no other draw can win: all drafts are removed.
+
+A draft is private data: it may be a second draw of noise on the same records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from functools import partial
+from pathlib import Path
+
+from beam_dp.errors import InputError
+from beam_dp.releases import avro
+from beam_dp.releases.avro_container import DamagedFileError
+from beam_dp.releases.card import Card, ReleaseError
+from beam_dp.releases.filesystem import DRAFT_PREFIX, Store, local_path, store_for
+from beam_dp.releases.synthetic_database import SyntheticDatabase
+
+CARD = "card.json"
+MAX_CARD_BYTES = 2**26
+
+_FREE = "must be a directory that does not exist yet, or an empty one"
+
+
+def check_output(directory: str | os.PathLike[str]) -> None:
+    """Refuses a directory that a release can't be written to; writes nothing.
+
+    Args:
+        directory: where the release is to be.
+
+    Raises:
+        InputError: if it is not local, is a file, holds anything but drafts of an attempt that
+            crashed, or can't be made or written.
+    """
+    path = local_path(directory, "output")
+    try:
+        if any(not name.startswith(DRAFT_PREFIX) for name in os.listdir(path)):
+            raise InputError("output", os.fspath(directory), _FREE)
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        raise InputError("output", os.fspath(directory), _FREE) from None
+    except OSError as error:
+        condition = f"must be a directory that can be written: {error.strerror}"
+        raise InputError("output", os.fspath(directory), condition) from None
+    existing = path.absolute()
+    while not os.path.lexists(existing):
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        condition = f"must be in a directory that can be written, and {str(existing)!r} is not"
+        raise InputError("output", os.fspath(directory), condition)
+
+
+def write_release(release: SyntheticDatabase, directory: str | os.PathLike[str]) -> None:
+    """Writes a release to a directory.
+
+    Args:
+        release: what to write.
+        directory: a local directory that does not exist yet, or an empty one; or one that already
+            holds this very draw, which is then completed.
+
+    Raises:
+        InputError: if it holds something else, or can't be written.
+
+    Example:
+        >>> write_release(release, "out/visits")  # doctest: +SKIP
+    """
+    committed = _committed_card(store_for(directory), directory)
+    if committed is None:
+        check_output(directory)
+    elif committed.draw_id != release.draw_id:
+        raise InputError("output", os.fspath(directory), _FREE)
+    if not commit_release(release, directory):
+        raise InputError("output", os.fspath(directory), _FREE)
+
+
+def commit_release(release: SyntheticDatabase, directory: str | os.PathLike[str]) -> bool:
+    """Writes a release unless another draw was committed first; may be repeated at any time.
+
+    Args:
+        release: one draw, complete.
+        directory: see ``write_release``.
+
+    Returns:
+        Whether the release in the directory, complete on return, is of this draw. If it is of
+        another one, this draw's drafts are gone.
+
+    Raises:
+        InputError: if the directory holds a card that is none, or can't be written.
+        ReleaseError: if a committed release has lost its payload.
+    """
+    store = store_for(directory)
+    try:
+        if _committed_card(store, directory) is None:
+            _try_to_commit(release, store)
+    except OSError as error:
+        # Whoever won may have removed this draft in the middle of its writing.
+        if _committed_card(store, directory) is None:
+            condition = f"must be a directory that can be written: {error.strerror}"
+            raise InputError("output", os.fspath(directory), condition) from None
+    committed = _committed_card(store, directory)
+    if committed is None:
+        raise InputError("output", os.fspath(directory), "must be written by nobody else")
+    _complete(committed, store, directory)
+    return committed.draw_id == release.draw_id
+
+
+def _try_to_commit(release: SyntheticDatabase, store: Store) -> None:
+    """Steps 1 and 2. The draft goes unless it became the release."""
+    draft = store.open_draft(release.draw_id)
+    is_committed = False
+    try:
+        files = {
+            name: store.write_draft(draft, name, partial(write, release))
+            for name, write in (
+                (avro.records_file(release.draw_id), avro.write_records),
+                (avro.hypothesis_file(release.draw_id), avro.write_hypothesis),
+            )
+        }
+        text = Card.of(release, files).to_text().encode()
+        store.write_draft(draft, CARD, lambda file: file.write(text))
+        is_committed = store.create_exclusively(draft, CARD)
+    finally:
+        if not is_committed:
+            store.remove_draft(draft)
+
+
+def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> None:
+    """Steps 3 and 4, for whichever draw was committed."""
+    for name, promised in card.files.items():
+        if store.fingerprint(name) == promised:
+            continue
+        for draft in store.drafts():
+            if store.fingerprint(name, draft) == promised:
+                store.place(draft, name)
+                break
+        # Another attempt may have moved it between the two looks.
+        if store.fingerprint(name) != promised:
+            raise ReleaseError(os.fspath(directory), f"{name} is missing or damaged")
+    for draft in store.drafts():
+        store.remove_draft(draft)
+
+
+def _committed_card(store: Store, directory: str | os.PathLike[str]) -> Card | None:
+    try:
+        text = store.read_card(CARD, MAX_CARD_BYTES)
+    except NotADirectoryError:
+        raise InputError("output", os.fspath(directory), _FREE) from None
+    except OSError as error:
+        condition = f"must be a directory that can be written: {error.strerror}"
+        raise InputError("output", os.fspath(directory), condition) from None
+    if text is None:
+        return None
+    try:
+        card = Card.from_text(text)
+        check_payload_names(card)
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        raise InputError("output", os.fspath(directory), _FREE) from None
+    return card
+
+
+def check_payload_names(card: Card) -> None:
+    """Refuses a card whose files are not those of its draw.
+
+    Raises:
+        InputError: if they are not.
+    """
+    expected = {avro.records_file(card.draw_id), avro.hypothesis_file(card.draw_id)}
+    if set(card.files) != expected:
+        raise InputError("files", sorted(card.files), "must be the payload of the card's draw")
+
+
+def read_release(directory: str | os.PathLike[str]) -> SyntheticDatabase:
+    """Reads a release, and verifies all of it.
+
+    A damaged or hostile directory is refused: files must be those that the card names, regular ones
+    in this directory, of the sizes and checksums that it states, and hold records of its domain.
+    Nothing that is read is run.
+
+    Args:
+        directory: a local directory that ``write_release`` wrote.
+
+    Returns:
+        The release.
+
+    Raises:
+        ReleaseError: if it holds none, or a damaged one.
+
+    Cost: about 0.15 microseconds a record, and 1 a distinct record and attribute.
+
+    Example:
+        >>> release = read_release("out/visits")  # doctest: +SKIP
+    """
+    name = os.fspath(directory)
+    path = local_path(directory, "release")
+    what = CARD
+    try:
+        if not path.is_dir():
+            raise ReleaseError(name, "must be a directory that holds a release")
+        card = Card.from_text(_read_file(path / CARD, None).decode())
+        check_payload_names(card)
+        what = avro.hypothesis_file(card.draw_id)
+        potentials = avro.read_hypothesis(_read_payload(path, what, card), card)
+        what = avro.records_file(card.draw_id)
+        cells, counts = avro.read_records(_read_payload(path, what, card), card)
+        what = CARD
+        return card.release(cells, counts, potentials)
+    except ReleaseError:
+        raise
+    except InputError as error:
+        condition = f"{what}: {error.name} = {error.value!r}: {error.condition}"
+        raise ReleaseError(name, condition) from None
+    except DamagedFileError as error:
+        raise ReleaseError(name, f"{what} {error}") from None
+    except OSError as error:
+        raise ReleaseError(name, f"{what} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ReleaseError(name, f"{what} is not UTF-8") from None
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        raise ReleaseError(name, f"{what} is damaged") from None
+
+
+def _read_payload(path: Path, name: str, card: Card) -> bytes:
+    data = _read_file(path / name, card.files[name].num_bytes)
+    if hashlib.sha256(data).hexdigest() != card.files[name].sha256:
+        raise DamagedFileError("does not have the checksum of its card")
+    return data
+
+
+def _read_file(path: Path, num_bytes: int | None) -> bytes:
+    """The bytes of a regular file that is no link, of this size where it is known."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise DamagedFileError("is not a regular file")
+        if num_bytes is not None and status.st_size != num_bytes:
+            raise DamagedFileError("does not have the size of its card")
+        if num_bytes is None and status.st_size > MAX_CARD_BYTES:
+            raise DamagedFileError("is too large for a card")
+        return file.read(status.st_size)

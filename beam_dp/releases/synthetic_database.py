@@ -1,0 +1,261 @@
+"""A synthetic database: released records, and the public hypothesis that they were drawn from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import json
+import math
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain, Value
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.answers import marginal_weights
+
+Names = tuple[str, ...]
+
+_ERROR_FIELDS = ("standard_error", "bound", "failure_probability")
+_LIBRARIES = ("beam_dp", "numpy", "scipy", "opendp", "dp-accounting")
+
+
+def library_versions() -> dict[str, str]:
+    """Returns the versions that a card records: Python, this package, what it computes with."""
+    versions = {"python": platform.python_version()}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            versions[library] = "not installed"
+    return versions
+
+
+@dataclass(frozen=True, eq=False)
+class MarginalAnswer:
+    """One marginal, answered from a release.
+
+    Args:
+        attributes: names, in domain order: the axes of ``values``.
+        values: expected number of records in each cell, float64; they sum to ``num_records``.
+        standard_error: of one cell, in records; None where the release states none.
+        bound: no cell's error exceeds it, except with ``failure_probability``; in records.
+        failure_probability: in (0, 1).
+    """
+
+    attributes: Names
+    values: NDArray[np.float64]
+    standard_error: float | None = None
+    bound: float | None = None
+    failure_probability: float | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SyntheticDatabase:
+    """A release: everything here is public, and may be copied and queried at no further cost.
+
+    Args:
+        domain: the universe, indexed.
+        workload: the marginals that it was made for.
+        guarantee: what was promised to the people in the data.
+        mechanism: name of the mechanism that made it.
+        num_records: number of released records; public, or a noisy count that was paid for.
+        num_records_is_public: which of the two it is.
+        cells: shape (m,), int64, distinct cells of the released records, ascending.
+        counts: shape (m,), int64, records in each of these cells, >= 1; sums to ``num_records``.
+        potentials: attribute names in domain order with a table of logarithms, float64, finite,
+            one axis an attribute. The hypothesis weighs cells by exp of their sum.
+        draw_id: names this one draw of noise; 32 hexadecimal digits.
+        noise: what was added to which tables, as the card states it.
+        errors: for marginals of the workload: standard_error, bound, failure_probability.
+        parameters: the mechanism's public parameters.
+        fit: how well the hypothesis fits the noisy measurements.
+        versions: of the libraries that made it.
+
+    Raises:
+        InputError: if a field is not as described.
+    """
+
+    domain: Domain
+    workload: Workload
+    guarantee: Guarantee
+    mechanism: str
+    num_records: int
+    num_records_is_public: bool
+    cells: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    potentials: Sequence[tuple[Names, NDArray[np.float64]]]
+    draw_id: str
+    noise: Sequence[Mapping[str, Any]] = ()
+    errors: Mapping[Names, Mapping[str, float | None]] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    fit: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=library_versions)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.draw_id, str) or not re.fullmatch("[0-9a-f]{32}", self.draw_id):
+            raise InputError("draw_id", self.draw_id, "must be 32 hexadecimal digits")
+        if not self.domain.attributes or not self.domain.has_index:
+            condition = "must have attributes, and at most 2^62 cells"
+            raise InputError("domain", self.domain.num_cells, condition)
+        if self.workload.domain != self.domain:
+            raise InputError("workload", len(self.workload), "must be of the release's domain")
+        object.__setattr__(self, "num_records", int(self.num_records))
+        self._check_records()
+        object.__setattr__(self, "potentials", tuple(map(self._potential, self.potentials)))
+        errors = {self._ordered(names): _error(entry) for names, entry in self.errors.items()}
+        object.__setattr__(self, "errors", errors)
+        object.__setattr__(self, "noise", plain_json(list(self.noise)))
+        for name in ("parameters", "fit", "versions"):
+            object.__setattr__(self, name, plain_json(dict(getattr(self, name))))
+
+    def __repr__(self) -> str:
+        return (
+            f"SyntheticDatabase(mechanism={self.mechanism!r}, num_records={self.num_records},"
+            f" attributes={list(self.domain.names)}, draw_id={self.draw_id!r})"
+        )
+
+    def answer(self, workload: Workload) -> list[MarginalAnswer]:
+        """Returns the marginals of a workload, from the hypothesis.
+
+        Args:
+            workload: any marginals of the release's domain, also ones it was not made for.
+
+        Returns:
+            One answer a marginal, in workload order. The errors are those that the release states
+            for this marginal; None for one that it was not made for.
+
+        Raises:
+            InputError: if it is of another domain, or needs more than 2^28 cells at once.
+        """
+        if workload.domain != self.domain:
+            raise InputError("workload", len(workload), "must be of the release's domain")
+        weights = marginal_weights(
+            self.domain.shape,
+            [(self.domain.axes(names), table) for names, table in self.potentials],
+            [self.domain.axes(names) for names in workload],
+        )
+        return [
+            MarginalAnswer(names, table * self.num_records, **self.errors.get(names, {}))
+            for names, table in zip(workload, weights, strict=True)
+        ]
+
+    def record_marginal(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Returns a marginal of the released records: one axis a name, in the order given."""
+        domain = self.domain.restrict(names)
+        codes = self.domain.codes(self.cells)
+        index = domain.cell_index([codes[axis] for axis in self.domain.axes(names)])
+        table = np.zeros(domain.num_cells, np.int64)
+        np.add.at(table, index if domain.attributes else np.zeros_like(self.cells), self.counts)
+        return table.reshape(domain.shape)
+
+    def records(self, batch_size: int = 65_536) -> Iterator[dict[str, list[Value]]]:
+        """Yields the released records in cell order, as columns of values by attribute name.
+
+        Args:
+            batch_size: records in each batch but the last, >= 1.
+        """
+        ends = np.cumsum(self.counts)
+        for start in range(0, self.num_records, batch_size):
+            places = np.arange(start, min(start + batch_size, self.num_records))
+            which = np.searchsorted(ends, places, side="right")
+            codes = self.domain.codes(self.cells[which])
+            yield {
+                attribute.name: attribute.decode(column)
+                for attribute, column in zip(self.domain, codes, strict=True)
+            }
+
+    def to_bytes(self) -> bytes:
+        """Returns the release as one string of bytes, without pickle."""
+        from beam_dp.releases.card import Card
+
+        header = {
+            "card": Card.of(self, files={}).to_json(),
+            "potentials": [list(names) for names, _ in self.potentials],
+        }
+        arrays = {f"potential_{i}": table for i, (_, table) in enumerate(self.potentials)}
+        buffer = io.BytesIO()
+        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        np.savez(buffer, header=text, cells=self.cells, counts=self.counts, **arrays)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SyntheticDatabase:
+        """Returns the release that ``to_bytes`` wrote."""
+        from beam_dp.releases.card import Card
+
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            header = json.loads(arrays["header"].tobytes())
+            potentials = [
+                (tuple(names), arrays[f"potential_{i}"])
+                for i, names in enumerate(header["potentials"])
+            ]
+            card = Card.from_json(header["card"])
+            return card.release(arrays["cells"], arrays["counts"], potentials)
+
+    def _check_records(self) -> None:
+        for name in ("cells", "counts"):
+            array = np.asarray(getattr(self, name))
+            if array.ndim != 1 or array.dtype.kind not in "iu":
+                raise InputError(name, array.shape, "must be a vector of integers")
+            object.__setattr__(self, name, array.astype(np.int64))
+        cells, counts = self.cells, self.counts
+        if len(cells) != len(counts):
+            raise InputError("counts", len(counts), f"must be as many as {len(cells)} cells")
+        if len(cells) and not 0 <= cells.min() <= cells.max() < self.domain.num_cells:
+            raise InputError("cells", int(cells.max()), "must be in the domain")
+        if not (np.diff(cells) > 0).all():
+            raise InputError("cells", len(cells), "must be distinct and ascending")
+        if not (counts >= 1).all() or int(counts.sum()) != self.num_records:
+            condition = f"must be >= 1 each and sum to num_records, {self.num_records}"
+            raise InputError("counts", int(counts.sum()), condition)
+
+    def _potential(
+        self, potential: tuple[Names, NDArray[np.float64]]
+    ) -> tuple[Names, NDArray[np.float64]]:
+        names, table = self._ordered(potential[0]), np.array(potential[1], np.float64)
+        shape = self.domain.restrict(names).shape
+        if table.shape != shape:
+            raise InputError("potentials", table.shape, f"must have the shape {shape} of {names}")
+        if not np.isfinite(table).all():
+            raise InputError("potentials", names, "must be finite")
+        return names, table
+
+    def _ordered(self, names: Names) -> Names:
+        axes = self.domain.axes(names)
+        if list(axes) != sorted(set(axes)):
+            raise InputError("attributes", names, "must be distinct and in domain order")
+        return tuple(names)
+
+
+def plain_json(value: Any) -> Any:
+    """Returns the value as JSON holds it: numpy numbers and tuples replaced.
+
+    Raises:
+        InputError: if it holds anything else, or a number that is not finite.
+    """
+    if isinstance(value, np.generic):
+        return plain_json(value.item())
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_json(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError("card", value, "must hold finite numbers only")
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    raise InputError("card", type(value).__name__, "must hold JSON values only")
+
+
+def _error(entry: Mapping[str, float | None]) -> dict[str, float | None]:
+    unknown = set(entry) - set(_ERROR_FIELDS)
+    if unknown:
+        raise InputError("errors", sorted(unknown), f"must be among {', '.join(_ERROR_FIELDS)}")
+    return {name: plain_json(entry.get(name)) for name in _ERROR_FIELDS}

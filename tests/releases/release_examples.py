@@ -1,0 +1,70 @@
+"""Small releases for tests, built from plain numbers."""
+
+import numpy as np
+
+from beam_dp.domain import (
+    BooleanAttribute,
+    CategoricalAttribute,
+    Domain,
+    IntegerAttribute,
+    NumericAttribute,
+)
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries import marginals
+from beam_dp.releases import SyntheticDatabase
+
+DOMAIN = Domain(
+    (
+        CategoricalAttribute("getting in/out of bed", ("yes", "né", 7), other=True, nullable=True),
+        IntegerAttribute("hours", -3, 300, other=True),
+        NumericAttribute("age", (17, 25, 35.5), nullable=True),
+        BooleanAttribute("member"),
+    )
+)
+GUARANTEE = Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 2)
+DRAW = "0123456789abcdef" * 2
+
+
+def release_of(domain=DOMAIN, *, num_records=50, seed=0, draw_id=DRAW, **fields):
+    """A release of random records, with a random hypothesis over all pairs."""
+    rng = np.random.default_rng(seed)
+    cells = np.sort(rng.integers(0, domain.num_cells, num_records))
+    cells, counts = np.unique(cells, return_counts=True)
+    ways = min(2, domain.num_attributes)
+    workload = marginals(domain, ways=ways)
+    if "potentials" not in fields:
+        tables = [rng.normal(size=domain.restrict(names).shape) for names in workload]
+        fields["potentials"] = list(zip(workload, tables, strict=True))
+    error = {"standard_error": 2.5, "bound": 11.0, "failure_probability": 0.05}
+    given = {
+        "domain": domain,
+        "workload": workload,
+        "guarantee": GUARANTEE,
+        "mechanism": "gaussian",
+        "num_records": num_records,
+        "num_records_is_public": False,
+        "cells": cells,
+        "counts": counts,
+        "draw_id": draw_id,
+        "noise": [{"tables": "all", "distribution": "discrete_gaussian", "scale": 2.5}],
+        "errors": dict.fromkeys(workload, error),
+        "parameters": {"calibration": "tight", "num_rounds": np.int64(3)},
+        "fit": {"residual": 0.1},
+    }
+    return SyntheticDatabase(**{**given, **fields})
+
+
+def same_release(one, other):
+    """Whether two releases are equal in everything."""
+    plain = ("domain", "workload", "guarantee", "mechanism", "num_records", "draw_id", "noise",
+             "num_records_is_public", "errors", "parameters", "fit", "versions")  # fmt: skip
+    return (
+        all(getattr(one, name) == getattr(other, name) for name in plain)
+        and np.array_equal(one.cells, other.cells)
+        and np.array_equal(one.counts, other.counts)
+        and [names for names, _ in one.potentials] == [names for names, _ in other.potentials]
+        and all(
+            np.array_equal(a, b)
+            for (_, a), (_, b) in zip(one.potentials, other.potentials, strict=True)
+        )
+    )

@@ -1,0 +1,283 @@
+import io
+import json
+import struct
+import tracemalloc
+import zlib
+
+import fastavro
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from release_examples import DOMAIN, DRAW, GUARANTEE, release_of
+
+from beam_dp.domain import (
+    BooleanAttribute,
+    CategoricalAttribute,
+    Domain,
+    IntegerAttribute,
+    NumericAttribute,
+)
+from beam_dp.domain_json import domain_from_json
+from beam_dp.releases import avro, avro_container
+from beam_dp.releases.avro_container import (
+    DamagedFileError,
+    decode_bytes,
+    decode_long,
+    encode_bytes,
+    encode_long,
+)
+from beam_dp.releases.card import Card
+
+
+def records_bytes(release):
+    file = io.BytesIO()
+    avro.write_records(release, file)
+    return file.getvalue()
+
+
+def hypothesis_bytes(release):
+    file = io.BytesIO()
+    avro.write_hypothesis(release, file)
+    return file.getvalue()
+
+
+def columns_of(release):
+    (batch,) = (
+        release.records(10**6) if release.num_records else [{name: [] for name in DOMAIN.names}]
+    )
+    return batch
+
+
+@pytest.mark.parametrize("num_records", [0, 1, 500])
+def test_another_avro_reader_sees_the_users_columns_and_values(num_records):
+    release = release_of(num_records=num_records)
+    reader = fastavro.reader(io.BytesIO(records_bytes(release)))
+    rows = list(reader)
+    assert [field["name"] for field in reader.writer_schema["fields"]] == [
+        "getting_in_out_of_bed", "hours", "age", "member",
+    ]  # fmt: skip
+    first, _, third, _ = reader.writer_schema["fields"]
+    assert first["original_name"] == first["doc"] == "getting in/out of bed"
+    assert third["type"][1] == {"type": "double", "edges": [17.0, 25.0, 35.5]}
+    for name, attribute in zip(avro.avro_names(DOMAIN.names), DOMAIN, strict=True):
+        assert [row[name] for row in rows] == columns_of(release)[attribute.name]
+    assert json.loads(reader.metadata["beam_dp.guarantee"]) == GUARANTEE.to_json()
+    assert reader.metadata["beam_dp.draw_id"] == DRAW
+
+
+def test_another_avro_reader_sees_the_hypothesis():
+    release = release_of()
+    rows = list(fastavro.reader(io.BytesIO(hypothesis_bytes(release))))
+    assert [tuple(row["attributes"]) for row in rows] == [names for names, _ in release.potentials]
+    for row, (_, table) in zip(rows, release.potentials, strict=True):
+        assert np.array_equal(np.reshape(row["values"], row["shape"]), table)
+
+
+ATTRIBUTES = [
+    IntegerAttribute("i", -(2**62), -2),
+    IntegerAttribute("j", 5, 5, other=True, nullable=True),
+    NumericAttribute("n", tuple(np.linspace(-1, 1, 200)), other=True, nullable=True),
+    NumericAttribute("m", (-1e308, 0.0, 1e308)),
+    BooleanAttribute("b", other=True, nullable=True),
+    CategoricalAttribute("c", ("", "x" * 5000, "null", "\0")),
+    CategoricalAttribute("d", (3, "4", -1), nullable=True),
+    CategoricalAttribute("e", tuple(range(300))),
+]
+
+
+@given(st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=4, unique_by=lambda a: a.name),
+       st.integers(0, 60), st.integers(0, 5), st.sampled_from([1, 100, 2**20]))  # fmt: skip
+@settings(max_examples=100, deadline=None)
+def test_what_is_written_is_read(attributes, num_records, seed, block_bytes):
+    domain = Domain(tuple(attributes))
+    if not domain.has_index:
+        domain = Domain((attributes[0],))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(avro, "_BLOCK_BYTES", block_bytes)
+        release = release_of(domain, num_records=num_records, seed=seed, potentials=[])
+        data = records_bytes(release)
+        cells, counts = avro.read_records(data, Card.of(release, {}))
+    assert np.array_equal(cells, release.cells) and np.array_equal(counts, release.counts)
+    rows = list(fastavro.reader(io.BytesIO(data)))
+    assert len(rows) == num_records
+    for attribute in domain:
+        values = [v for batch in release.records() for v in batch[attribute.name]]
+        assert [row[attribute.name] for row in rows] == values
+
+
+def test_many_equal_records_take_little_time_and_space():
+    domain = domain_from_json({"a": 2, "b": 3})
+    release = release_of(domain, cells=[1, 4], counts=[3_000_000, 2_000_000], num_records=5_000_000)
+    data = records_bytes(release)
+    assert len(data) < 100_000
+    cells, counts = avro.read_records(data, Card.of(release, {}))
+    assert cells.tolist() == [1, 4] and counts.tolist() == [3_000_000, 2_000_000]
+
+
+def test_a_retry_writes_the_same_bytes_and_no_order_but_that_of_cells():
+    assert records_bytes(release_of(num_records=500)) == records_bytes(release_of(num_records=500))
+    assert hypothesis_bytes(release_of()) == hypothesis_bytes(release_of())
+
+
+def test_names_that_avro_does_not_allow_are_mapped_to_distinct_ones():
+    names = ("a b", "a_b", "a.b", "a_b_2", "7", "é", "_7", "名前", "Überall", "a-b")
+    mapped = avro.avro_names(names)
+    assert len(set(mapped)) == len(names)
+    assert mapped[1] == "a_b" and mapped[3] == "a_b_2"
+    schema = avro.records_schema(domain_from_json(dict.fromkeys(names, 2)))
+    fastavro.parse_schema(schema)
+    assert tuple(f.get("original_name", f["name"]) for f in schema["fields"]) == names
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_longs_are_those_of_avro(value):
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, "long", value)
+    assert encode_long(value) == file.getvalue()
+    assert decode_long(encode_long(value) + b"x", 0) == (value, len(encode_long(value)))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 20, b"\xff" * 9 + b"\x02"])
+def test_a_number_that_is_cut_short_or_too_long_is_refused(data):
+    with pytest.raises(DamagedFileError):
+        decode_long(data, 0)
+
+
+@pytest.mark.parametrize("data", [b"\x04a", b"\x01", encode_long(2**62), encode_long(-5) + b"aaaa"])
+def test_a_text_longer_than_its_file_is_refused(data):
+    with pytest.raises(DamagedFileError):
+        decode_bytes(data, 0)
+
+
+def container(schema, sync, *blocks, deflate=True):
+    file = io.BytesIO()
+    avro_container.write_container(file, schema, {}, sync, blocks, deflate=deflate)
+    return file.getvalue()
+
+
+DOMAIN_2 = domain_from_json(
+    {"attributes": [{"name": "a", "type": "integer", "min": 0, "max": 2, "other": True},
+                    {"name": "b", "type": "categorical", "values": ["x", "y"]},
+                    {"name": "c", "type": "numeric", "edges": [0, 1, 2]},
+                    {"name": "d", "type": "boolean"}]}
+)  # fmt: skip
+SYNC = avro._sync(DRAW, "records")
+ONE = b"\x00\x02\x02x" + struct.pack("<d", 0.5) + b"\x00"
+TWO = b"\x00\x04\x02x" + struct.pack("<d", 0.5) + b"\x00"
+
+
+def read_blocks(*blocks, num_records=2, sync=SYNC, schema=None, deflate=True):
+    release = release_of(DOMAIN_2, num_records=num_records)
+    schema = schema or avro.records_schema(DOMAIN_2)
+    data = container(schema, sync, *blocks, deflate=deflate)
+    return avro.read_records(data, Card.of(release, {}))
+
+
+def test_a_well_formed_file_by_hand_is_read():
+    cells, counts = read_blocks((1, ONE), (0, b""), (1, TWO))
+    assert cells.tolist() == [8, 16] and counts.tolist() == [1, 1]
+    assert read_blocks((1, ONE), (1, ONE))[1].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"blocks": [(3, ONE * 3)]}, "more records than its card says"),
+        ({"blocks": [(1, ONE)]}, "fewer records than its card says"),
+        ({"blocks": [(2, TWO + ONE)]}, "out of order"),
+        ({"blocks": [(1, ONE), (1, TWO + b"x")]}, "bytes after the records"),
+        ({"blocks": [(2, ONE + TWO[:-1])]}, "value outside its domain"),
+        ({"blocks": [(2, ONE + TWO[:5])]}, "cut short"),
+        ({"blocks": [(2, ONE + b"\x04\x02x")]}, "type that its schema has not"),
+        ({"blocks": [(2, ONE + b"\x00\x06\x02x" + TWO[4:])]}, "value outside its domain"),
+        ({"blocks": [(2, ONE + b"\x00\x01\x02x" + TWO[4:])]}, "value outside its domain"),
+        ({"blocks": [(2, ONE + b"\x02\x02q" + TWO[2:])]}, "value outside its domain"),
+        ({"blocks": [(2, ONE + b"\x00\x04\x02z" + TWO[4:])]}, "value outside its domain"),
+        ({"blocks": [(2, ONE + b"\x00\x04\x02\xff" + TWO[4:])]}, "not UTF-8"),
+        ({"blocks": [(2, ONE + TWO[:4] + struct.pack("<d", 0.4) + b"\x00")]}, "outside its domain"),
+        ({"blocks": [(2, ONE + TWO[:4] + struct.pack("<d", np.nan) + b"\x00")]}, "outside"),
+        ({"blocks": [(2, ONE + b"\x00\x04" + encode_long(2**40) + b"x")]}, "longer than its file"),
+        ({"blocks": [(2**62, ONE)]}, "more records than it has room for"),
+        ({"blocks": [(-1, ONE)]}, "more records than it has room for"),
+        ({"blocks": [(1, ONE + b"\0" * 2**21)]}, "cut short or expands too far"),
+        ({"blocks": [(1, ONE)], "sync": b"?" * 16}, "sync marker"),
+        (
+            {"blocks": [(1, ONE)], "schema": {"type": "record"}},
+            "fit its card",
+        ),
+        ({"blocks": [(1, ONE)], "deflate": False}, "codec"),
+    ],
+)
+def test_a_file_that_is_not_the_cards_is_refused(arguments, message):
+    blocks = arguments.pop("blocks")
+    with pytest.raises(DamagedFileError) as caught:
+        read_blocks(*blocks, **arguments)
+    assert message in str(caught.value)
+
+
+def test_a_compressed_bomb_is_not_expanded():
+    bomb = zlib.compressobj(9, wbits=-15)
+    packed = bomb.compress(bytes(2**28)) + bomb.flush()
+    header = container(avro.records_schema(DOMAIN_2), SYNC)
+    data = header + encode_long(1) + encode_bytes(packed) + SYNC
+    tracemalloc.start()
+    with pytest.raises(DamagedFileError, match="expands too far"):
+        avro.read_records(data, Card.of(release_of(DOMAIN_2), {}))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**23
+
+
+@pytest.mark.parametrize("read", ["records", "hypothesis"])
+@given(data=st.data())
+@settings(max_examples=400, deadline=None)
+def test_damaged_bytes_are_refused_or_still_a_release(read, data):
+    release = release_of(DOMAIN_2, num_records=5)
+    good = bytearray(records_bytes(release) if read == "records" else hypothesis_bytes(release))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(good) - 1))
+        how = data.draw(st.sampled_from(["set", "cut", "insert"]))
+        if how == "set":
+            good[place] = data.draw(st.integers(0, 255))
+        elif how == "cut" and place:
+            del good[place:]
+        else:
+            good[place:place] = data.draw(st.binary(max_size=9))
+    reader = avro.read_records if read == "records" else avro.read_hypothesis
+    try:
+        reader(bytes(good), Card.of(release, {}))
+    except DamagedFileError as error:
+        assert "\n" not in str(error)
+
+
+def potential(names, shape, values, ends=(b"\0", b"\0", b"\0")):
+    attributes = encode_long(len(names)) + b"".join(encode_bytes(n) for n in names)
+    sizes = encode_long(len(shape)) + b"".join(map(encode_long, shape))
+    numbers = encode_long(len(values)) + np.array(values, "<f8").tobytes()
+    return attributes + ends[0] + sizes + ends[1] + numbers + ends[2]
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (potential([b"d"], [2], [0, np.nan]), "not finite"),
+        (potential([b"d"], [2], [0]), "shape is not its domain's"),
+        (potential([b"d"], [3], [0, 1, 2]), "shape is not its domain's"),
+        (potential([b"d"], [], [0, 1]), "not end|shape is not"),
+        (potential([b"q"], [2], [0, 1]), "not in its domain"),
+        (potential([b"\xff"], [2], [0, 1]), "not in its domain"),
+        (potential([b"d", b"b"], [2, 2], [0] * 4), "not in its domain"),
+        (potential([b"d", b"d"], [2, 2], [0] * 4), "not in its domain"),
+        (potential([b"d"] * 5, [2] * 5, [0] * 32), "longer than it can be"),
+        (potential([b"d"], [2], [0, 1], ends=(b"\2", b"\0", b"\0")), "not end where it should"),
+        (potential([b"d"], [2], [0, 1]) + b"x", "bytes after the tables"),
+        (encode_long(1) + encode_bytes(b"d") + b"\0\2\4\0" + encode_long(2**60), "longer than it"),
+    ],
+)
+def test_a_hypothesis_that_is_not_of_the_domain_is_refused(block, message):
+    data = container(
+        avro.HYPOTHESIS_SCHEMA, avro._sync(DRAW, "hypothesis"), (1, block), deflate=False
+    )
+    with pytest.raises(DamagedFileError, match=message):
+        avro.read_hypothesis(data, Card.of(release_of(DOMAIN_2), {}))
