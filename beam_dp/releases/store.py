@@ -140,13 +140,12 @@ def _try_to_commit(release: SyntheticDatabase, store: Store) -> None:
 def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> None:
     """Steps 3 and 4, for whichever draw was committed."""
     for name, promised in card.files.items():
-        if store.fingerprint(name) == promised:
-            continue
         for draft in store.drafts():
+            # A draft that matches may vanish: its own attempt lost, or somebody else placed it.
+            if store.fingerprint(name) == promised:
+                break
             if store.fingerprint(name, draft) == promised:
                 store.place(draft, name)
-                break
-        # Another attempt may have moved it between the two looks.
         if store.fingerprint(name) != promised:
             raise ReleaseError(os.fspath(directory), f"{name} is missing or damaged")
     for draft in store.drafts():

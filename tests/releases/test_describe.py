@@ -1,0 +1,39 @@
+import io
+
+import rich.console
+from release_examples import release_of
+
+from beam_dp.domain_json import domain_from_json
+from beam_dp.releases.describe import describe
+
+
+def text_of(release, width=200):
+    console = rich.console.Console(file=io.StringIO(), width=width)
+    console.print(describe(release))
+    return console.file.getvalue()
+
+
+def test_a_release_is_described_by_what_it_promises():
+    text = text_of(release_of())
+    for part in (
+        "epsilon 1, delta 1e-09, add or remove one", "one person_id, at most 2 records of it",
+        "50 (a noisy count)", "getting in/out of bed", "[17, 25)",
+        "standard error of a cell", "2.5",
+        "11", "discrete_gaussian", "calibration", "num_rounds", "residual", "numpy",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_long_workloads_and_domains_are_cut():
+    text = text_of(release_of(domain_from_json({f"a{i}": 60 for i in range(10)} | {"b": 2})))
+    assert "and 35 more" in text and "59" in text
+    assert len(text.splitlines()) < 80
+
+
+def test_names_are_neither_markup_nor_orders_to_the_terminal():
+    text = text_of(release_of(domain_from_json({"[red]a": 2, "b\x1b[2Jc\n": 2})))
+    assert "[red]a" in text and "\x1b" not in text
+
+
+def test_a_release_without_stated_errors_says_so():
+    assert "not stated" in text_of(release_of(errors={}, noise=[], fit={}))

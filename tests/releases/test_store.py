@@ -1,0 +1,378 @@
+import hashlib
+import json
+import multiprocessing
+import os
+import stat
+import threading
+
+import pytest
+from release_examples import DRAW, release_of, same_release
+
+from beam_dp.domain_json import domain_from_json
+from beam_dp.errors import InputError
+from beam_dp.releases import (
+    ReleaseError,
+    check_output,
+    commit_release,
+    filesystem,
+    read_release,
+    write_release,
+)
+from beam_dp.releases.filesystem import LocalStore
+
+OTHER_DRAW = "f" * 32
+OURS = release_of()
+OTHERS = release_of(seed=1, draw_id=OTHER_DRAW)
+
+
+def names_in(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def payload(draw_id):
+    return [f"hypothesis-{draw_id}.avro", f"records-{draw_id}-00000-of-00001.avro"]
+
+
+def assert_holds(directory, release):
+    assert names_in(directory) == ["card.json", *payload(release.draw_id)]
+    assert same_release(read_release(directory), release)
+
+
+@pytest.mark.parametrize("num_records", [0, 1, 1000])
+def test_what_is_written_is_read(tmp_path, num_records):
+    release = release_of(num_records=num_records)
+    write_release(release, tmp_path / "a" / "b")
+    assert_holds(tmp_path / "a" / "b", release)
+    write_release(release, str(tmp_path / "a" / "b"))
+    assert_holds(tmp_path / "a" / "b", release)
+
+
+def test_the_card_says_what_was_promised_and_what_the_files_hold(tmp_path):
+    write_release(OURS, tmp_path / "out")
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["schema_version"] == 1 and card["draw_id"] == DRAW
+    assert card["guarantee"]["epsilon"] == 1.0
+    assert card["num_records"] == {"noisy": 50}
+    assert card["errors"][0]["marginal"] == ["getting in/out of bed", "hours"]
+    for name, entry in card["files"].items():
+        data = (tmp_path / "out" / name).read_bytes()
+        assert entry == {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    public = release_of(num_records_is_public=True, draw_id=OTHER_DRAW)
+    write_release(public, tmp_path / "public")
+    assert read_release(tmp_path / "public").num_records_is_public
+
+
+def test_names_and_sizes_of_names_do_not_depend_on_the_records(tmp_path):
+    for num_records in (0, 1000):
+        write_release(release_of(num_records=num_records), tmp_path / str(num_records))
+    assert names_in(tmp_path / "0") == names_in(tmp_path / "1000")
+
+
+def test_a_release_of_another_draw_is_never_overwritten(tmp_path):
+    write_release(OURS, tmp_path)
+    with pytest.raises(InputError, match=r"output: .* is refused; must be a directory that does"):
+        write_release(OTHERS, tmp_path)
+    assert commit_release(OTHERS, tmp_path) is False
+    with pytest.raises(InputError, match=r"is refused; must be a directory that does not exist"):
+        check_output(tmp_path)
+    assert_holds(tmp_path, OURS)
+
+
+def test_a_repeated_attempt_of_the_same_draw_changes_nothing(tmp_path):
+    assert commit_release(OURS, tmp_path) is True
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert commit_release(OURS, tmp_path) is True
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+
+
+def test_a_file_or_a_foreign_directory_is_refused_and_kept(tmp_path):
+    (tmp_path / "file").write_text("something else")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    (tmp_path / "card").mkdir()
+    (tmp_path / "card" / "card.json").write_text("{}")
+    for name in ("file", "full", "card", "file/below"):
+        for act in (check_output, lambda directory: write_release(OURS, directory)):
+            with pytest.raises(InputError, match=r"output: .* is refused; must be") as caught:
+                act(tmp_path / name)
+            assert "\n" not in str(caught.value)
+    for name in ("file", "card", "file/below"):
+        with pytest.raises(InputError, match=r"output: .* is refused; must be"):
+            commit_release(OURS, tmp_path / name)
+    assert (tmp_path / "file").read_text() == "something else"
+    assert names_in(tmp_path / "full") == ["notes.txt"]
+    assert (tmp_path / "card" / "card.json").read_text() == "{}"
+
+
+def test_a_parent_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    if os.geteuid() == 0:  # root may write anywhere, so the system's answer is replaced
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with pytest.raises(InputError, match="must be in a directory"):
+        check_output(tmp_path / "closed" / "out")
+    assert names_in(tmp_path / "closed") == []
+
+
+def test_a_write_that_fails_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(filesystem.os, "fsync", full)
+    with pytest.raises(InputError, match="written: No space left on device"):
+        write_release(OURS, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="written: No space left on device"):
+        write_release(OURS, tmp_path / "empty")
+    assert names_in(tmp_path / "empty") == []
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/out", "s3://b/o", "hdfs://h/o", "file:///tmp/out"])
+def test_other_filesystems_are_refused_in_one_line(url):
+    for act in (check_output, lambda directory: write_release(OURS, directory)):
+        with pytest.raises(InputError, match="must be a local directory; other filesystems"):
+            act(url)
+    with pytest.raises(InputError, match=r"release: .* must be a local directory"):
+        read_release(url)
+
+
+@pytest.mark.parametrize("path", ["", "nul\0byte"])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(InputError, match="must be the path of a directory"):
+        check_output(path)
+
+
+def test_drafts_are_private_and_the_output_is_not(tmp_path, monkeypatch):
+    modes = []
+    original = LocalStore.create_exclusively
+
+    def spy(self, draft, name):
+        modes.append(stat.S_IMODE((tmp_path / draft).stat().st_mode))
+        assert draft.startswith(f".draft-{DRAW}-")
+        return original(self, draft, name)
+
+    monkeypatch.setattr(LocalStore, "create_exclusively", spy)
+    write_release(OURS, tmp_path)
+    assert modes == [0o700]
+
+
+METHODS = ("open_draft", "write_draft", "create_exclusively", "place", "fingerprint", "read_card",
+           "drafts", "remove_draft")  # fmt: skip
+
+
+def crash_in_child(release, directory, crash_at, *, after):
+    """Commits in a process that dies at the given call of its store; returns its exit code."""
+
+    def child():
+        calls = 0
+
+        def dying(original):
+            def method(*args):
+                nonlocal calls
+                calls += 1
+                is_last = calls == crash_at
+                if is_last and not after:
+                    os._exit(9)
+                result = original(*args)
+                if is_last:
+                    os._exit(9)
+                return result
+
+            return method
+
+        for name in METHODS:
+            setattr(LocalStore, name, dying(getattr(LocalStore, name)))
+        commit_release(release, directory)
+        os._exit(0)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("retry", ["same draw", "other draw"])
+def test_a_crash_at_any_step_is_repaired_by_any_later_attempt(tmp_path, retry, after):
+    release = OURS if retry == "same draw" else OTHERS
+    winners = set()
+    for crash_at in range(1, 100):
+        directory = tmp_path / str(crash_at)
+        code = crash_in_child(OURS, directory, crash_at, after=after)
+        was_committed = (directory / "card.json").exists()
+        won = commit_release(release, directory)
+        assert won == (release is OURS or not was_committed)
+        assert_holds(directory, release if won else OURS)
+        winners.add(won)
+        if code == 0:
+            break
+    assert code == 0 and crash_at > 10
+    assert winners == ({True} if release is OURS else {True, False})
+
+
+def test_a_directory_with_only_drafts_of_a_crashed_job_may_be_written(tmp_path):
+    assert crash_in_child(OURS, tmp_path / "out", 4, after=True) == 9
+    assert [name[:7] for name in names_in(tmp_path / "out")] == [".draft-"]
+    check_output(tmp_path / "out")
+    write_release(OTHERS, tmp_path / "out")
+    assert_holds(tmp_path / "out", OTHERS)
+
+
+def test_a_committed_release_that_lost_its_payload_is_an_error_for_all(tmp_path):
+    write_release(OURS, tmp_path)
+    (tmp_path / payload(DRAW)[0]).unlink()
+    for release in (OURS, OTHERS):
+        with pytest.raises(ReleaseError, match=r"hypothesis-.*\.avro is missing or damaged"):
+            commit_release(release, tmp_path)
+    assert names_in(tmp_path) == ["card.json", payload(DRAW)[1]]
+
+
+@pytest.mark.parametrize("round_number", range(5))
+def test_of_racing_draws_one_wins_whole(tmp_path, round_number):
+    won = []
+
+    def attempt(release, barrier):
+        barrier.wait()
+        won.append((release.draw_id, commit_release(release, tmp_path / "out")))
+
+    barrier = threading.Barrier(8)
+    threads = [
+        threading.Thread(target=attempt, args=(release, barrier)) for release in [OURS, OTHERS] * 4
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 8
+    (winner,) = {draw_id for draw_id, is_winner in won if is_winner}
+    assert all(is_winner == (draw_id == winner) for draw_id, is_winner in won)
+    assert_holds(tmp_path / "out", OURS if winner == DRAW else OTHERS)
+
+
+def test_of_racing_processes_one_wins_whole(tmp_path):
+    context = multiprocessing.get_context("fork")
+    for number in range(3):
+        directory = tmp_path / str(number)
+        barrier = context.Barrier(4)
+
+        def attempt(release, directory=directory, barrier=barrier):
+            barrier.wait()
+            os._exit(10 if commit_release(release, directory) else 20)
+
+        processes = [context.Process(target=attempt, args=(r,)) for r in [OURS, OTHERS] * 2]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        codes = [process.exitcode for process in processes]
+        assert codes in ([10, 20, 10, 20], [20, 10, 20, 10])
+        assert_holds(directory, OURS if codes[0] == 10 else OTHERS)
+
+
+def damage_card(directory, **changes):
+    path = directory / "card.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+FILE = payload(DRAW)[1]
+
+
+def _truncate(directory):
+    with open(directory / FILE, "r+b") as file:
+        file.truncate(10)
+
+
+def _flip(directory):
+    data = bytearray((directory / FILE).read_bytes())
+    data[-20] ^= 1
+    (directory / FILE).write_bytes(data)
+
+
+def _link(directory):
+    (directory / FILE).rename(directory.parent / "elsewhere")
+    (directory / FILE).symlink_to(directory.parent / "elsewhere")
+
+
+def _pipe(directory):
+    (directory / FILE).unlink()
+    os.mkfifo(directory / FILE)
+
+
+def _folder(directory):
+    (directory / FILE).unlink()
+    (directory / FILE).mkdir()
+
+
+def _outside(directory):
+    card = json.loads((directory / "card.json").read_text())
+    damage_card(directory, files={f"../{name}": entry for name, entry in card["files"].items()})
+
+
+def _text(text):
+    return lambda directory: (directory / "card.json").write_text(text)
+
+
+def _card(**changes):
+    return lambda directory: damage_card(directory, **changes)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_truncate, "does not have the size of its card"),
+        (_flip, "does not have the checksum of its card"),
+        (lambda directory: (directory / FILE).unlink(), "cannot be read: No such file"),
+        (_link, "cannot be read"),
+        (_pipe, "is not a regular file"),
+        (_folder, "cannot be read|is not a regular file"),
+        (_outside, "must be the payload of the card's draw"),
+        (lambda directory: (directory / "card.json").unlink(), "card.json cannot be read: No such"),
+        (lambda d: (d / "card.json").write_bytes(b"\xff{}"), "card.json is not UTF-8"),
+        (_text(""), "card.json: .*is not JSON at line 1, column 1"),
+        (_text("[" * 10**5), "nested too deeply"),
+        (_text('{"schema_version": 1' + "1" * 5000 + "}"), "too long"),
+        (_text("[]"), "must be a JSON object"),
+        (_text('{"a": 1, "a": 2}'), "must not repeat a key"),
+        (_text('{"a": NaN}'), "finite numbers only"),
+        (_card(schema_version=2), "schema_version = 2: must be 1"),
+        (_card(schema_version=True), "schema_version = True: must be 1"),
+        (_card(kind="projection"), "must be 'synthetic_database'"),
+        (_card(draw_id="../../etc"), "must be 32 hexadecimal digits"),
+        (_card(draw_id=OTHER_DRAW), "must be the payload of the card's draw"),
+        (_card(files={}), "must be the payload of the card's draw"),
+        (_card(files={FILE: 3}), "must have a checksum and a size"),
+        (_card(domain={"a": 2}), "attribute|workload"),
+        (_card(domain=domain_from_json({"a": 2}).to_json()), "card.json"),
+        (_card(num_records={"noisy": 51}), "fewer records than its card says"),
+        (_card(num_records={"noisy": 49}), "more records than its card says"),
+        (_card(num_records={"noisy": -1}), "must be "),
+        (_card(num_records={"noisy": 10, "public": 10}), "must be "),
+        (_card(num_records={}), "must be "),
+        (_card(mechanism=None), "must be there and be of type str"),
+        (_card(guarantee={}), "guarantee"),
+        (_card(guarantee={**OURS.guarantee.to_json(), "epsilon": -1}), "epsilon = -1"),
+        (_card(guarantee={**OURS.guarantee.to_json(), "epsilon": 10**400}), "card.json"),
+        (_card(workload={"marginals": [], "weights": []}), "at least one marginal"),
+        (_card(workload={"marginals": [["x"]], "weights": [1]}), "nearest known|known are"),
+        (_card(errors=[{"marginal": ["hours"], "bound": -1}]), "finite numbers >= 0"),
+        (_card(errors=[{"marginal": ["hours"], "bound": "1"}]), "finite numbers >= 0"),
+        (_card(errors=[{"marginal": [["hours"]]}]), "must each name a marginal"),
+        (_card(errors=[3]), "must each name a marginal"),
+    ],
+)
+def test_a_damaged_or_hostile_release_is_refused_in_one_line(tmp_path, damage, message):
+    directory = tmp_path / "out"
+    write_release(OURS, directory)
+    damage(directory)
+    with pytest.raises(ReleaseError, match=message) as caught:
+        read_release(directory)
+    line = str(caught.value)
+    assert line.startswith(f"release: {str(directory)!r} is refused; ") and "\n" not in line
+    assert len(line) < 1000
+
+
+def test_what_is_no_directory_is_no_release(tmp_path):
+    (tmp_path / "file").touch()
+    for name in ("absent", "file"):
+        with pytest.raises(ReleaseError, match="must be a directory that holds a release"):
+            read_release(tmp_path / name)
