@@ -141,10 +141,10 @@ class MarginalsAccumulator:
         self._merged = merge_tables(domain, self.tables)
         self._axes = [domain.axes(names) for names in self._merged]
         self._sizes = [math.prod(domain.shape[axis] for axis in axes) for axes in self._axes]
-        if sum(self._sizes) > MAX_CELLS:
+        if self.num_cells > MAX_CELLS:
             raise InputError(
                 "workload",
-                sum(self._sizes),
+                self.num_cells,
                 f"its tables must have at most {MAX_CELLS} cells (2^28) together",
             )
         self._first_block = np.cumsum([0, *map(num_blocks, self._sizes)]).tolist()
@@ -153,6 +153,11 @@ class MarginalsAccumulator:
     def num_blocks(self) -> int:
         """Number of shards of full tables."""
         return int(self._first_block[-1])
+
+    @property
+    def num_cells(self) -> int:
+        """Number of cells of all merged tables."""
+        return sum(self._sizes)
 
     @property
     def num_merged_tables(self) -> int:

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import datetime
+import decimal
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_dp.encoding.units import arrow_column, canonical_bytes, mix, unit_fingerprints
+
+D = decimal.Decimal
+UTC = datetime.UTC
+
+
+def fingerprints(column: pa.Array) -> list[tuple[int, int] | None]:
+    found, valid = unit_fingerprints(column)
+    assert found.shape == (2, len(column))
+    return [
+        tuple(pair) if there else None
+        for pair, there in zip(found.T.tolist(), valid.tolist(), strict=True)
+    ]
+
+
+SAME = [
+    [7, 7.0, "7", b"7", D("7.00"), np.int8(7)],
+    [0, -0.0, "0", D("-0"), False],
+    [1, True, "1"],
+    [10**15, float(10**15), str(10**15)],
+    [-(10**14), "-100000000000000"],
+    [-(2**63), str(-(2**63)), D(-(2**63))],
+    [2**64 + 3, str(2**64 + 3)],
+    [1.5, "1.5", D("1.50")],
+    ["a" * 40, b"a" * 40],
+    ["é", "é".encode()],
+    [None, math.nan, D("nan")],
+]
+DIFFERENT = ["007", "7", "7.0", "+7", " 7", "", "0", "a" * 15, "a" * 16, "a" * 15 + "\0", "\0"]
+DIFFERENT += ["1000000000000000", "01000000000000000", "999999999999999", "x" * 100, "-1"]
+
+
+@pytest.mark.parametrize("values", SAME)
+def test_a_unit_is_the_same_however_it_is_stored(values: list[Any]) -> None:
+    found = {fingerprints(arrow_column([value]))[0] for value in values}
+    assert len(found) == 1
+    assert len({canonical_bytes(value) for value in values}) == 1
+
+
+def test_different_texts_are_different_units() -> None:
+    assert len(set(fingerprints(pa.array(DIFFERENT)))) == len(DIFFERENT)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.none(),
+            st.integers(),
+            st.integers(-(2**63), 2**63 - 1),
+            st.floats(),
+            st.text(),
+            st.text(min_size=14, max_size=17),
+            st.binary(max_size=20),
+            st.decimals(),
+            st.booleans(),
+            st.datetimes(),
+        ),
+        max_size=12,
+    )
+)
+def test_fingerprints_are_equal_exactly_where_texts_are(values: list[Any]) -> None:
+    texts = [canonical_bytes(value) for value in values]
+    together = fingerprints(arrow_column(values))
+    alone = [fingerprints(arrow_column([value]))[0] for value in values]
+    assert together == alone
+    pairs = list(zip(texts, alone, strict=True))
+    for (text, one), (other_text, other) in itertools.combinations(pairs, 2):
+        assert (text == other_text) == (one == other)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.decimal128(21, 2)),
+        *(pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary()),
+        pa.dictionary(pa.int8(), pa.string()),
+    ],
+    ids=str,
+)
+def test_every_arrow_type_gives_the_same_unit(kind: pa.DataType) -> None:
+    values: list[Any] = [7, None, 12, 7]
+    if pa.types.is_dictionary(kind):
+        column = pa.array(["7", None, "12", "7"]).dictionary_encode()
+    elif "string" in str(kind) or "binary" in str(kind):
+        column = pa.array([None if v is None else str(v) for v in values]).cast(kind)
+    else:
+        column = pa.array(values).cast(kind)
+    expected = fingerprints(pa.array(values))
+    assert expected[1] is None
+    assert fingerprints(column) == expected
+    assert fingerprints(column.slice(1)) == expected[1:]
+    assert fingerprints(column.slice(2, 1)) == expected[2:3]
+
+
+def test_a_moment_is_one_unit_in_every_resolution() -> None:
+    moment = datetime.datetime(2020, 1, 2, 3, 4, 5)
+    columns = [pa.array([moment, None], pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")]
+    columns.append(pa.array([moment.replace(tzinfo=UTC), None], pa.timestamp("us", "UTC")))
+    found = {tuple(fingerprints(column)) for column in columns}
+    assert len(found) == 1
+    assert canonical_bytes(moment) == canonical_bytes(moment.replace(tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.nulls(3),
+        pa.array([[1], None, [2, 3]]),
+        pa.array([{"a": 1}, None, {"a": 2}]),
+        pa.array([datetime.date(2020, 1, 1), None, datetime.date(1, 1, 1)]),
+        pa.array([2**62, None, -(2**62)], pa.timestamp("s")),
+        pa.array([1, None, 2], pa.duration("ns")),
+        pa.array([], pa.string()),
+        pa.array([], pa.int64()),
+        pa.array(["a", None, "b"]).dictionary_encode(),
+        pa.array([None, None], pa.dictionary(pa.int8(), pa.string())),
+        pa.chunked_array([["a"], ["b", None]]),
+        pa.chunked_array([], pa.string()),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_no_type_raises(column: pa.Array) -> None:
+    found, valid = unit_fingerprints(column)
+    assert valid.tolist() == column.is_valid().to_pylist()
+    present = found.T[valid].tolist()
+    assert len({tuple(pair) for pair in present}) == len(present)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", 1],
+        [1, 2.5],
+        [2**70, 1],
+        ["\ud800", "a"],
+        [object(), 1],
+        [b"x", "y"],
+        [{}, 1],
+        [True, 2],
+        [datetime.datetime(2000, 1, 1), 0],
+    ],
+    ids=repr,
+)
+def test_values_of_mixed_types_make_a_column(values: list[Any]) -> None:
+    assert len(arrow_column(values)) == len(values)
+
+
+def test_mixing_is_a_bijection_with_even_bits() -> None:
+    mixed = mix(np.arange(2**16, dtype=np.uint64))
+    assert len(set(mixed.tolist())) == 2**16
+    ones = np.unpackbits(mixed.view(np.uint8)).mean()
+    assert abs(ones - 0.5) < 0.01
