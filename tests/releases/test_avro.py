@@ -185,6 +185,7 @@ def test_a_well_formed_file_by_hand_is_read():
         ({"blocks": [(1, ONE)]}, "fewer records than its card says"),
         ({"blocks": [(2, TWO + ONE)]}, "out of order"),
         ({"blocks": [(1, ONE), (1, TWO + b"x")]}, "bytes after the records"),
+        ({"blocks": [(1, ONE * 2), (1, TWO)]}, "bytes after the records"),
         ({"blocks": [(2, ONE + TWO[:-1])]}, "value outside its domain"),
         ({"blocks": [(2, ONE + TWO[:5])]}, "cut short"),
         ({"blocks": [(2, ONE + b"\x04\x02x")]}, "type that its schema has not"),
