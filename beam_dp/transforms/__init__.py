@@ -1,0 +1,20 @@
+"""The Beam layer: one file a stage, each a few lines around the folders above."""
+
+from beam_dp.transforms.bound import BoundContributions
+from beam_dp.transforms.encode import EncodeRecords
+from beam_dp.transforms.errors import PrivateStepError, ReadError
+from beam_dp.transforms.read import ReadRecords
+from beam_dp.transforms.release import ReleaseSyntheticDatabase
+from beam_dp.transforms.summarise import Summarise
+from beam_dp.transforms.write import WriteRelease
+
+__all__ = [
+    "BoundContributions",
+    "EncodeRecords",
+    "PrivateStepError",
+    "ReadError",
+    "ReadRecords",
+    "ReleaseSyntheticDatabase",
+    "Summarise",
+    "WriteRelease",
+]

@@ -1,0 +1,108 @@
+"""At most k records a privacy unit, in one shuffle of column batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_dp.domain import Domain
+from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.bounding import RecordWords, Words, select_records, split_by_unit
+from beam_dp.transforms.errors import withhold_messages
+
+_BUFFERED_RECORDS = 2**20
+
+
+class BoundContributions(beam.PTransform):
+    """Keeps at most k records of each privacy unit.
+
+    Privacy: adding or removing one unit adds or removes at most k records of the output,
+    whatever the other units are, because the records that stay are a function of their own
+    unit's records (``select_records``). A bundle that is done again keeps the same ones.
+
+    Records travel once, as columns, keyed by a hash of their unit.
+
+    Args:
+        domain: the universe of the encoded records.
+        max_records_per_unit: k, >= 1.
+        num_partitions: keys of the shuffle, a power of two up to 2^16; a partition is held in
+            one worker's memory.
+    """
+
+    def __init__(
+        self, domain: Domain, max_records_per_unit: int, num_partitions: int = 256
+    ) -> None:
+        super().__init__()
+        self.domain = domain
+        self.max_records_per_unit = max_records_per_unit
+        self.num_partitions = num_partitions
+
+    def expand(self, records: beam.PCollection[EncodedBatch]) -> beam.PCollection[EncodedBatch]:
+        """Partitions by unit, groups, selects."""
+        partition = beam.ParDo(_Partition(self.domain, self.num_partitions))
+        select = beam.ParDo(_Select(self.domain, self.max_records_per_unit))
+        return (
+            records
+            | "Partition" >> partition.with_output_types(tuple[int, bytes])
+            | "Group units" >> beam.GroupByKey()
+            | "Select" >> select.with_output_types(EncodedBatch)
+        )
+
+
+class _Partition(beam.DoFn):
+    """Sends records with their units to the partition of the unit, in long columns."""
+
+    def __init__(self, domain: Domain, num_partitions: int) -> None:
+        self.words = RecordWords(domain)
+        self.num_partitions = num_partitions
+
+    def start_bundle(self) -> None:
+        self._clear()
+
+    @withhold_messages
+    def process(self, batch: EncodedBatch) -> Iterable[tuple[int, bytes]]:
+        assert batch.units is not None
+        self._units.append(batch.units)
+        self._records.append(self.words.from_batch(batch))
+        self._num_buffered += batch.units.shape[1]
+        return self._flush() if self._num_buffered >= _BUFFERED_RECORDS else ()
+
+    @withhold_messages
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        return iter([GlobalWindows.windowed_value(element) for element in self._flush()])
+
+    def _flush(self) -> list[tuple[int, bytes]]:
+        if not self._units:
+            return []
+        units = np.concatenate(self._units, axis=1)
+        words = [np.concatenate(word) for word in zip(*self._records, strict=True)]
+        self._clear()
+        return [
+            (partition, self.words.to_bytes(units_here, words_here))
+            for partition, units_here, words_here in split_by_unit(
+                units, words, self.num_partitions
+            )
+        ]
+
+    def _clear(self) -> None:
+        self._units: list[np.ndarray] = []
+        self._records: list[Words] = []
+        self._num_buffered = 0
+
+
+class _Select(beam.DoFn):
+    """Keeps at most k records of each unit of a partition."""
+
+    def __init__(self, domain: Domain, max_records_per_unit: int) -> None:
+        self.words = RecordWords(domain)
+        self.max_records_per_unit = max_records_per_unit
+
+    @withhold_messages
+    def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[EncodedBatch]:
+        units, words = self.words.from_bytes(partition[1])
+        kept = select_records(units, words, self.max_records_per_unit)
+        return iter([self.words.to_batch([word[kept] for word in words])])

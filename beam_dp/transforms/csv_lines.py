@@ -1,0 +1,250 @@
+"""CSV where a record is one physical line, whatever its quotes say.
+
+pyarrow's parser lets an open quote swallow the lines behind it, so that one malformed record
+could remove or forge its neighbours: the sensitivity of every count would be unbounded. Here
+blocks without any quote are parsed with quoting off; in the others each line whose quotes do
+not close within it is taken out and parsed alone, or dropped.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from numpy.typing import NDArray
+
+BLOCK_BYTES = 2**22
+MAX_LINE_BYTES = 2**26  # a longer line is dropped
+
+_BOM = b"\xef\xbb\xbf"
+_COMMA, _QUOTE, _LF, _CR = b',"\n\r'
+
+
+def read_header(file: IO[bytes]) -> tuple[list[str], int]:
+    """Returns the column names and where the first record starts.
+
+    Args:
+        file: at its beginning.
+
+    Raises:
+        ValueError: if the first line is no header: not UTF-8, malformed, or too long.
+    """
+    head = b""
+    while len(head) <= MAX_LINE_BYTES:
+        chunk = file.read(2**16)
+        head += chunk
+        end = _line_end(head)
+        if end is not None and (end < len(head) or not chunk):
+            break
+        if not chunk:
+            end = len(head)
+            break
+    else:
+        raise ValueError("the first line is too long")
+    text = head[:end].removeprefix(_BOM).decode("utf-8")
+    rows = list(csv.reader([text.rstrip("\r\n")], strict=True)) if text.strip("\r\n") else []
+    return (rows[0] if rows else []), end
+
+
+def _line_end(head: bytes) -> int | None:
+    """Where the line behind the first one starts; a CR at the very end may belong to a CRLF."""
+    ends = [at for at in (head.find(b"\n"), head.find(b"\r")) if at >= 0]
+    if not ends:
+        return None
+    end = min(ends)
+    return end + 2 if head[end : end + 2] == b"\r\n" else end + 1
+
+
+def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) -> Iterator[bytes]:
+    """Yields blocks of whole lines: all lines that start in ``[start, stop)``.
+
+    Ranges that cover a file yield each of its lines once, wherever they are cut.
+
+    Args:
+        file: at byte ``position``, which is max(start - 1, 0) or, for the range that holds
+            the header, where the first record starts.
+        position: see there.
+        start: first byte of the range.
+        stop: byte behind the range; None for all of the file.
+
+    Yields:
+        Bytes that end with a newline, none of them empty.
+    """
+    carry = b""
+    skipping = start > 0 and position < start  # inside the last line of the range before
+    dropping = False  # inside a line that is too long
+    while True:
+        chunk = file.read(BLOCK_BYTES)
+        data = carry + chunk
+        if skipping or dropping:
+            end = data.find(b"\n") + 1
+            if not end and chunk:
+                position += len(data)
+                carry = b""
+                continue
+            position += end or len(data)
+            data = data[end:] if end else b""
+            skipping = dropping = False
+        if stop is not None and position >= stop:
+            return
+        if not chunk:
+            if data:
+                yield data + b"\n"
+            return
+        last = -1 if stop is None else data.find(b"\n", max(0, stop - position - 1))
+        if last >= 0:
+            yield data[: last + 1]
+            return
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield data[:end]
+        carry = data[end:]
+        position += end
+        if len(carry) > MAX_LINE_BYTES:
+            position += len(carry)
+            carry, dropping = b"", True
+
+
+def parse_lines(
+    block: bytes,
+    names: Sequence[str],
+    columns: Sequence[str],
+    integers: Collection[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Yields the records of a block of whole lines, as columns of strings.
+
+    A line with too many or too few fields or an open quote is left out; an empty field that is
+    not quoted is null. Lines that are oddly quoted or not UTF-8 come as columns of bytes. Never
+    raises on data.
+
+    Args:
+        block: lines, each ended by LF, CRLF or CR.
+        names: the columns of the file.
+        columns: the columns to return, a subset of ``names``.
+        integers: those to return as integers where all of the block are plainly written ones,
+            which is faster; such a column must mean the same to its reader either way.
+    """
+    strays: list[bytes] = []
+    if not block.isascii() and not _is_utf8(block):
+        # Arrow would print about such a line, if it has too many fields.
+        lines = block.splitlines(keepends=True)
+        strays += [line for line in lines if not _is_utf8(line)]
+        block = b"".join(line for line in lines if _is_utf8(line))
+    quote: str | bool = False
+    if _QUOTE in block:
+        block, odd = _take_out_odd_quotes(block)
+        strays += odd
+        quote = '"'
+    # Arrow would read 0x1F as an integer.
+    plain = () if b"x" in block or b"X" in block else frozenset(integers)
+    texts = dict.fromkeys(columns, pa.string())
+    attempts = [texts | dict.fromkeys(plain, pa.int64()), texts] if plain else [texts]
+    while block and attempts:
+        try:
+            yield from _read(block, names, attempts.pop(0), quote).to_batches()
+            break
+        except pa.ArrowInvalid:
+            if not attempts:
+                strays += block.splitlines(keepends=True)
+    yield from _parse_one_by_one(strays, names, columns)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _read(
+    block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType], quote: str | bool
+) -> pa.Table:
+    # Columns are addressed by position: names may repeat among those that nobody asked for.
+    positions = {column: str(names.index(column)) for column in types}
+    table = pyarrow.csv.read_csv(
+        pa.BufferReader(block),
+        read_options=pyarrow.csv.ReadOptions(
+            column_names=[str(position) for position in range(len(names))],
+            block_size=len(block),  # no line straddles two blocks
+        ),
+        parse_options=pyarrow.csv.ParseOptions(
+            quote_char=quote,
+            newlines_in_values=False,
+            ignore_empty_lines=len(names) > 1,
+            invalid_row_handler=_skip,
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types={positions[column]: kind for column, kind in types.items()},
+            include_columns=list(positions.values()),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            null_values=[""],
+        ),
+    )
+    return table.rename_columns(list(types))
+
+
+def _skip(row: Any) -> str:
+    return "skip"
+
+
+def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
+    """Splits a block into the lines that any parser reads alike, and those with odd quotes.
+
+    A line is regular if its quotes open behind a comma or the line's start, close before a
+    comma or the line's end, and are doubled in between; then no parser state outlives it.
+    """
+    data = np.frombuffer(block, np.uint8)
+    quotes = np.flatnonzero(data == _QUOTE)
+    ends = np.flatnonzero((data == _LF) | (data == _CR))
+    line = np.searchsorted(ends, quotes)
+    first = np.flatnonzero(np.diff(line, prepend=-1))  # each line's first quote
+    lengths = np.diff(first, append=quotes.size)
+    rank = np.arange(quotes.size) - np.repeat(first, lengths)
+    before = np.where(quotes > 0, data[np.maximum(quotes, 1) - 1], _LF)
+    behind = data[quotes + 1]
+    opens = rank % 2 == 0
+    regular = np.where(
+        opens,
+        _is_edge(before) | ((before == _QUOTE) & (rank > 0)),
+        _is_edge(behind) | (behind == _QUOTE),
+    )
+    closed = lengths % 2 == 0
+    stray = np.union1d(line[~regular], line[first[~closed]])
+    if not stray.size:
+        return block, []
+    starts = np.concatenate(([0], ends + 1))[stray]
+    stops = ends[stray] + 1
+    kept = zip(np.concatenate(([0], stops)), np.append(starts, len(block)), strict=True)
+    clean = b"".join(block[start:stop] for start, stop in kept)
+    return clean, [block[a:b] for a, b in zip(starts, stops, strict=True)]
+
+
+def _is_edge(byte: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return np.asarray((byte == _COMMA) | (byte == _LF) | (byte == _CR))
+
+
+def _parse_one_by_one(
+    lines: Sequence[bytes], names: Sequence[str], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Parses each line on its own, to columns of bytes; those that are no record are left out."""
+    records = []
+    for line in lines:
+        try:
+            text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+            rows = list(csv.reader([text], strict=True))
+        except csv.Error:
+            continue
+        if rows and len(rows[0]) == len(names):
+            records.append([field.encode("utf-8", "surrogateescape") for field in rows[0]])
+    if records:
+        places = [names.index(column) for column in columns]
+        arrays = [
+            pa.array([record[place] or None for record in records], pa.binary()) for place in places
+        ]
+        yield pa.record_batch(arrays, names=list(columns))

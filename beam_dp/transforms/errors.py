@@ -1,0 +1,59 @@
+"""The two errors that a running job may show: neither holds anything of a record."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ReadError(RuntimeError):
+    """An input file is damaged, or is gone: its name and nothing else."""
+
+
+class PrivateStepError(RuntimeError):
+    """A step that holds private data failed; what it had to say may show records."""
+
+    def __init__(
+        self, message: str = "a step on private data failed; its message is withheld"
+    ) -> None:
+        super().__init__(message)  # Beam makes a copy that says which step it was
+
+
+def withhold_messages(step: Callable[P, T]) -> Callable[P, T]:
+    """Replaces whatever a step on private data raises by one constant message.
+
+    Steps are written so that they raise nothing that depends on data; this is for the day
+    that one does. The traceback stays: it shows code, not values.
+    """
+
+    @functools.wraps(step)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> Any:
+        try:
+            result = step(*args, **kwargs)
+        except Exception as error:
+            raise PrivateStepError().with_traceback(error.__traceback__) from None
+        return _guarded_items(result) if isinstance(result, Iterator) else result
+
+    return guarded
+
+
+def _guarded_items(items: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from items
+    except Exception as error:
+        raise PrivateStepError().with_traceback(error.__traceback__) from None
+
+
+def name_file_only(path: str, items: Iterator[Any]) -> Iterator[Any]:
+    """Yields the items; whatever reading them raises becomes the file's name."""
+    try:
+        yield from items
+    except ReadError:
+        raise
+    except Exception:
+        # Parsers quote the bytes they stumble on.
+        raise ReadError(f"{path}: cannot be read") from None

@@ -1,0 +1,218 @@
+"""Avro, Parquet and CSV files as splittable sources of Arrow batches, on any Beam filesystem."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from beam_dp.transforms import avro_blocks, csv_lines
+from beam_dp.transforms.errors import ReadError
+
+_SPLIT_BYTES = 2**26
+_BATCH_RECORDS = 2**18  # columns of a Parquet batch stay in the cache while they are encoded
+
+
+class FileFormat(Protocol):
+    """What ``ReadRecords`` needs of a format; a range is a part of a file that one worker reads."""
+
+    @property
+    def name(self) -> str:
+        """The extension."""
+
+    def columns(self, path: str) -> list[str] | None:
+        """Returns the columns' names; None for an empty file that declares none."""
+
+    def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
+        """Returns ranges that cover the file."""
+
+    def batches(
+        self,
+        path: str,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None,
+        integers: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the records of one range.
+
+        Args:
+            path: the file.
+            start: first position of the range.
+            stop: position behind it.
+            columns: the columns to read; None for all.
+            integers: columns in which a text means the same as the integer it looks like.
+        """
+
+
+class Avro:
+    """Avro container files: ranges of bytes, cut at sync markers."""
+
+    name = "avro"
+
+    def columns(self, path: str) -> list[str]:
+        """Returns the record's fields."""
+        with _open(path) as file:
+            return list(avro_blocks.read_header(file).columns)
+
+    def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
+        """Returns ranges of 16 MiB: a range is held in memory, and decoding it takes seconds."""
+        return _byte_ranges(num_bytes, _SPLIT_BYTES // 4)
+
+    def batches(
+        self,
+        path: str,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None,
+        integers: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the records of one range."""
+        with _open(path) as file:
+            header = avro_blocks.read_header(file)
+            wanted = _wanted(path, header.columns, columns)
+            yield from avro_blocks.range_batches(file, header, start, stop, wanted)
+
+
+class Parquet:
+    """Parquet files: ranges of row groups."""
+
+    name = "parquet"
+
+    def columns(self, path: str) -> list[str]:
+        """Returns the top-level columns."""
+        with _open(path) as file:
+            return list(pyarrow.parquet.ParquetFile(file).schema_arrow.names)
+
+    def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
+        """Returns ranges of row groups of together about 64 MiB."""
+        with _open(path) as file:
+            num_groups = pyarrow.parquet.ParquetFile(file).num_row_groups
+        return _byte_ranges(num_groups, max(1, num_groups * _SPLIT_BYTES // max(num_bytes, 1)))
+
+    def batches(
+        self,
+        path: str,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None,
+        integers: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the records of one range."""
+        with _open(path) as file:
+            schema = pyarrow.parquet.read_schema(file)
+            wanted = _wanted(path, schema.names, columns)
+            texts = [name for name in wanted if _is_text(schema.field(name).type)]
+            parquet = pyarrow.parquet.ParquetFile(file, read_dictionary=texts, pre_buffer=True)
+            yield from _read_ahead(
+                parquet.iter_batches(
+                    _BATCH_RECORDS, row_groups=list(range(start, stop)), columns=wanted
+                )
+            )
+
+
+class Csv:
+    """CSV files with a header: ranges of bytes, cut at line ends; compressed ones in one range."""
+
+    name = "csv"
+
+    def columns(self, path: str) -> list[str] | None:
+        """Returns the names in the header."""
+        with _open(path, decompress=True) as file:
+            return csv_lines.read_header(file)[0] or None
+
+    def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
+        """Returns ranges of 64 MiB; one endless range for a compressed file."""
+        if _is_compressed(path):
+            return [(0, -1)]
+        return _byte_ranges(num_bytes, _SPLIT_BYTES)
+
+    def batches(
+        self,
+        path: str,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None,
+        integers: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the records of one range, as columns of text."""
+        with _open(path, decompress=True) as file:
+            names, position = csv_lines.read_header(file)
+            if not names:
+                return
+            wanted = _wanted(path, names, columns)
+            if start > 0:
+                position = start - 1
+            if stop >= 0:
+                file.seek(position)
+            else:  # decompressed files seek by reading again from the start
+                file = _reopened_at(path, position)
+            with contextlib.closing(file):
+                blocks = csv_lines.line_blocks(file, position, start, stop if stop >= 0 else None)
+                yield from _read_ahead(
+                    batch
+                    for block in blocks
+                    for batch in csv_lines.parse_lines(block, names, wanted, integers)
+                )
+
+
+FORMATS: dict[str, FileFormat] = {"avro": Avro(), "parquet": Parquet(), "csv": Csv()}
+
+
+def format_of(path: str) -> FileFormat | None:
+    """Returns the format that a file's extension tells, if it tells one."""
+    parts = path.rsplit("/", 1)[-1].lower().split(".")
+    if parts[-1] in FORMATS:
+        return FORMATS[parts[-1]]
+    if len(parts) > 1 and parts[-2] == "csv" and _is_compressed(path):
+        return FORMATS["csv"]
+    return None
+
+
+def _open(path: str, decompress: bool = False) -> IO[bytes]:
+    kind = CompressionTypes.AUTO if decompress else CompressionTypes.UNCOMPRESSED
+    file: IO[bytes] = FileSystems.open(path, compression_type=kind)
+    return file
+
+
+def _reopened_at(path: str, position: int) -> IO[bytes]:
+    file = _open(path, decompress=True)
+    file.read(position)
+    return file
+
+
+def _is_compressed(path: str) -> bool:
+    found = CompressionTypes.detect_compression_type(path)
+    return bool(found != CompressionTypes.UNCOMPRESSED)
+
+
+def _byte_ranges(length: int, step: int) -> list[tuple[int, int]]:
+    return [(start, min(start + step, length)) for start in range(0, length, step)]
+
+
+def _wanted(path: str, known: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+    if columns is None:
+        return list(known)
+    for column in columns:
+        if known.count(column) != 1:  # schemas are public
+            raise ReadError(f"{path}: has no column {column!r}, or more than one")
+    return list(columns)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _read_ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yields the items while a thread makes the next one: decoding releases Python's lock."""
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, batches, None)
+        while (batch := pending.result()) is not None:
+            pending = pool.submit(next, batches, None)
+            yield batch

@@ -1,0 +1,162 @@
+"""Reads records from Avro, Parquet or CSV files as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+
+from beam_dp.domain import nearest_known
+from beam_dp.errors import InputError
+from beam_dp.transforms.errors import name_file_only
+from beam_dp.transforms.formats import FORMATS, format_of
+
+_CHECKED_FILES = 64
+
+
+class ReadRecords(beam.PTransform):
+    """Reads files of records, in parallel and only the columns that are needed.
+
+    Everything public is checked when this is constructed: that files match, that they can be
+    opened, and that they have the columns (of many files, 64 are looked into). Records are not
+    public: a malformed one affects only itself. In CSV a record is one physical line (ended by
+    LF, CRLF or CR), quotes never cross it, every file starts with a header, an empty field is
+    null, and a line with another number of fields than the header or with an open quote is
+    left out. Damage to a container (Avro block, Parquet page, compression) stops the job with
+    the file's name.
+
+    Args:
+        pattern: a path or glob on any filesystem that Beam knows.
+        columns: the columns to read; None for those that a release asks for, or all if none does.
+            CSV gives texts, and integers where a release asks for such.
+        file_format: ``"avro"``, ``"parquet"`` or ``"csv"``; None to go by the extension.
+
+    Raises:
+        InputError: if no file matches, one cannot be read, has not these columns, or its format
+            is not known.
+
+    Example:
+        >>> ReadRecords("missing/*.parquet")
+        Traceback (most recent call last):
+        beam_dp.errors.InputError: input: 'missing/*.parquet' is refused; must match a file
+    """
+
+    def __init__(
+        self, pattern: str, columns: Sequence[str] | None = None, file_format: str | None = None
+    ) -> None:
+        super().__init__()
+        self.pattern = pattern
+        self.columns = None if columns is None else list(dict.fromkeys(columns))
+        if file_format is not None and file_format not in FORMATS:
+            raise InputError("input_format", file_format, nearest_known(file_format, FORMATS))
+        files = _matching_files(pattern)
+        formats = {found.name for path in files if (found := format_of(path))}
+        if file_format is None and len(formats) != 1:
+            raise InputError(
+                "input", pattern, "must have one extension of .avro, .parquet, .csv, or a format"
+            )
+        self.file_format = file_format or formats.pop()
+        # What the files declare; an empty CSV file declares nothing.
+        self.schemas: dict[str, list[str]] = {}
+        for path in files[:: -(-len(files) // _CHECKED_FILES)]:
+            self._look_into(path)
+        for column in self.columns or ():
+            self.check_column("column", column)
+        self._reading = beam.ParDo(_ReadRange(self.file_format, self.columns))
+
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
+        """Lists files, splits them, reads the ranges."""
+        records = (
+            pipeline
+            | "Pattern" >> beam.Create([self.pattern])
+            | "List files" >> beam.FlatMap(_list_files)
+            | "Spread files" >> beam.Reshuffle()
+            | "Split files" >> beam.ParDo(_SplitFile(self.file_format))
+            | "Spread ranges" >> beam.Reshuffle()
+            | "Read" >> self._reading
+        )
+        records.reader = self
+        return records
+
+    def check_column(self, argument: str, column: str) -> None:
+        """Refuses a column that a file does not have, or has twice.
+
+        Raises:
+            InputError: naming the argument and the nearest column.
+        """
+        for path, known in self.schemas.items():
+            if column not in known:
+                near = nearest_known(column, known)
+                raise InputError(argument, column, f"must be a column of {path}; {near}")
+            if known.count(column) > 1:
+                raise InputError(argument, column, f"must stand once in the header of {path}")
+
+    def need(self, columns: Collection[str], integers: Collection[str]) -> None:
+        """Reads these columns, and those that others asked for, where the user named none.
+
+        Args:
+            columns: names.
+            integers: those in which a text means the same as the integer it looks like.
+        """
+        reading = self._reading.fn
+        if self.columns is None:
+            reading.columns = list(dict.fromkeys([*(reading.columns or ()), *columns]))
+        reading.texts = reading.texts | (set(columns) - set(integers))
+        reading.integers = (reading.integers | set(integers)) - reading.texts
+
+    def _look_into(self, path: str) -> None:
+        try:
+            known = FORMATS[self.file_format].columns(path)
+        except Exception:
+            # The parser's own words may quote a record.
+            condition = f"must be a readable {self.file_format} file"
+            raise InputError("input", path, condition) from None
+        if known is not None:
+            self.schemas[path] = known
+
+
+def _matching_files(pattern: str) -> list[str]:
+    try:
+        (match,) = FileSystems.match([pattern])
+    except Exception as error:
+        raise InputError("input", pattern, f"must be listed by its filesystem: {error}") from None
+    if not match.metadata_list:
+        raise InputError("input", pattern, "must match a file")
+    return sorted(each.path for each in match.metadata_list)
+
+
+def _list_files(pattern: str) -> Iterator[tuple[str, int]]:
+    (match,) = FileSystems.match([pattern])
+    for each in match.metadata_list:
+        yield each.path, each.size_in_bytes
+
+
+class _SplitFile(beam.DoFn):
+    """Splits a file into ranges that workers read apart from each other."""
+
+    def __init__(self, file_format: str) -> None:
+        self.file_format = file_format
+
+    def process(self, file: tuple[str, int]) -> Iterator[tuple[str, int, int]]:
+        path, num_bytes = file
+        ranges = iter(FORMATS[self.file_format].ranges(path, num_bytes))
+        for start, stop in name_file_only(path, ranges):
+            yield path, start, stop
+
+
+class _ReadRange(beam.DoFn):
+    """Reads one range of a file."""
+
+    def __init__(self, file_format: str, columns: list[str] | None) -> None:
+        self.file_format = file_format
+        self.columns = columns
+        self.texts: set[str] = set()
+        self.integers: set[str] = set()
+
+    def process(self, file_range: tuple[str, int, int]) -> Iterator[pa.RecordBatch]:
+        path, start, stop = file_range
+        file_format = FORMATS[self.file_format]
+        batches = file_format.batches(path, start, stop, self.columns, self.integers)
+        yield from name_file_only(path, batches)

@@ -1,0 +1,158 @@
+"""From records to a release: the one place of a pipeline where noise is drawn."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import apache_beam as beam
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.queries.workload import Workload
+from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
+from beam_dp.transforms.bound import BoundContributions
+from beam_dp.transforms.encode import EncodeRecords
+from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.records import refuse_windows
+from beam_dp.transforms.summarise import Summarise
+
+if TYPE_CHECKING:
+    from beam_dp.mechanisms import Mechanism, Plan
+
+RELEASE_SHARD_BYTES = 2**23
+# Beyond this many merged tables a record is counted faster in one histogram of the domain,
+# whose tables are then summed up once; up to 2^26 cells (512 MiB) of it.
+_FEW_TABLES = 4
+_HISTOGRAM_CELLS = 2**26
+
+ReleaseShard = tuple[str, tuple[int, int, bytes]]  # draw id, (number, how many, bytes)
+
+
+class ReleaseSyntheticDatabase(beam.PTransform):
+    """Releases a synthetic database that answers a workload.
+
+    Privacy: the output satisfies ``guarantee`` for records whose unit is
+    ``guarantee.privacy_unit``. The distributed part computes exact integer tables and is as
+    secret as the records. Noise is drawn once, by one step after the last combine; a
+    ``Reshuffle`` keeps that step apart from whatever reads its output, so that a reader that is
+    retried sees the same draw. Beam may still redo the drawing step, where a runner does not
+    keep what passed the ``Reshuffle``: each draw has an id of its own, and ``WriteRelease``
+    commits one of them.
+
+    Everything that can be refused is refused here or when this is applied, from public
+    parameters. No record makes it fail, and no log or metric tells of records.
+
+    Args:
+        domain: the universe; records outside it are left out, silently.
+        workload: the marginals that the release must answer.
+        guarantee: what is promised.
+        mechanism: how it is kept.
+        num_records: the number of records, where it is public; ``"noisy"`` to estimate it from
+            the budget.
+
+    Raises:
+        InputError: if the mechanism refuses these parameters; when applied, if the records are
+            windowed or unbounded, or lack a column.
+
+    Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema.
+
+    Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release
+    of the same shape as any other.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        workload: Workload,
+        guarantee: Guarantee,
+        mechanism: Mechanism,
+        num_records: int | Literal["noisy"] = "noisy",
+    ) -> None:
+        super().__init__()
+        self.domain = domain
+        self.guarantee = guarantee
+        self.mechanism = mechanism
+        self.plan = mechanism.plan(domain, workload, guarantee, num_records)
+        self.accumulator = choose_accumulator(domain, self.plan.summary_tables)
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
+        """Encodes, bounds, counts, draws."""
+        refuse_windows(records)
+        unit = self.guarantee.privacy_unit
+        as_cells = isinstance(self.accumulator, HistogramAccumulator)
+        encoded = records | "Encode" >> EncodeRecords(self.domain, unit, as_cells=as_cells)
+        if unit != RECORD:
+            bound = BoundContributions(self.domain, self.guarantee.max_records_per_unit)
+            encoded = encoded | "Bound" >> bound
+        shards = encoded | "Summarise" >> Summarise(self.accumulator)
+        # From a public element, not from the counts: no records still make a release.
+        draw = beam.ParDo(
+            _Draw(self.mechanism, self.plan, self.accumulator), beam.pvalue.AsIter(shards)
+        )
+        return (
+            records.pipeline
+            | "Once" >> beam.Create([None])
+            | "Draw" >> draw.with_output_types(ReleaseShard)
+            | "Keep the draw" >> beam.Reshuffle()
+        )
+
+
+def choose_accumulator(
+    domain: Domain, tables: Iterable[tuple[str, ...]]
+) -> HistogramAccumulator | MarginalsAccumulator:
+    """Returns what to count so that all tables follow from it, by public sizes alone.
+
+    Raises:
+        InputError: if neither the domain nor the tables fit.
+    """
+    try:
+        marginals = MarginalsAccumulator(domain, tables)
+    except InputError:
+        if domain.num_cells > _HISTOGRAM_CELLS:
+            raise
+        return HistogramAccumulator(domain)
+    if domain.num_cells <= _HISTOGRAM_CELLS and (
+        marginals.num_merged_tables > _FEW_TABLES or marginals.num_cells >= domain.num_cells
+    ):
+        return HistogramAccumulator(domain)
+    return marginals
+
+
+class _Draw(beam.DoFn):
+    """Runs the mechanism on the summary: the only step that draws noise."""
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        plan: Plan,
+        accumulator: HistogramAccumulator | MarginalsAccumulator,
+    ) -> None:
+        self.mechanism = mechanism
+        self.plan = plan
+        self.accumulator = accumulator
+
+    def setup(self) -> None:
+        # Never pickled: copies of a generator would draw the same noise.
+        self._noise = NoiseSource()
+
+    @withhold_messages
+    def process(self, _: None, shards: Iterable[tuple[int, bytes]]) -> Iterator[ReleaseShard]:
+        summary = self.accumulator.from_shards(shards)
+        if not isinstance(summary, Marginals):
+            summary = summary.marginals(self.plan.summary_tables)
+        release = self.mechanism.release(self.plan, summary, self._noise, progress=_log_progress)
+        data = release.to_bytes()
+        pieces = [
+            data[start : start + RELEASE_SHARD_BYTES]
+            for start in range(0, len(data), RELEASE_SHARD_BYTES)
+        ]
+        return iter([(release.draw_id, (i, len(pieces), piece)) for i, piece in enumerate(pieces)])
+
+
+def _log_progress(step: str, done: int, total: int) -> None:
+    """Logs a public quantity where programs listen for it."""
+    logging.getLogger("beam_dp.progress").info("%s: %d of %d", step, done, total)

@@ -1,0 +1,101 @@
+"""Stand-ins for the tests of transforms: a mechanism without noise, and a runner that is local."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_dp.domain import BooleanAttribute, CategoricalAttribute, Domain, IntegerAttribute
+from beam_dp.errors import InputError
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Marginals
+
+DOMAIN = Domain(
+    (
+        IntegerAttribute("age", 0, 9),
+        CategoricalAttribute("sex", ("f", "m")),
+        BooleanAttribute("smokes", nullable=True),
+    )
+)
+WORKLOAD = Workload(DOMAIN, (("age", "sex"), ("smokes",)))
+DRAWS: list[str] = []  # of this process, in which FnApiRunner runs everything
+
+
+def guarantee(privacy_unit: str = "record", max_records_per_unit: int = 1) -> Guarantee:
+    return Guarantee(1.0, 1e-9, "add_or_remove_one", privacy_unit, max_records_per_unit)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoPrivacyPlan:
+    domain: Domain
+    workload: Workload
+    guarantee: Guarantee
+    summary_tables: tuple[tuple[str, ...], ...]
+    public: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class NoPrivacy:
+    """Releases the exact records: what the distributed part computed, for all to see."""
+
+    max_cells: int = 2**20
+    name: str = "no_privacy"
+
+    def plan(
+        self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: int | str
+    ) -> NoPrivacyPlan:
+        if domain.num_cells > self.max_cells:
+            raise InputError("domain", domain.num_cells, f"must be at most {self.max_cells}")
+        return NoPrivacyPlan(domain, workload, guarantee, (domain.names, ()), {})
+
+    def release(
+        self,
+        plan: NoPrivacyPlan,
+        marginals: Marginals,
+        noise: NoiseSource,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> SyntheticDatabase:
+        counts = marginals.tables[plan.domain.names].ravel()
+        assert counts.sum() == marginals.tables[()]
+        cells = np.flatnonzero(counts)
+        DRAWS.append(noise.draw_id())
+        if progress is not None:
+            progress("draw", 1, 1)
+        return SyntheticDatabase(
+            domain=plan.domain,
+            workload=plan.workload,
+            guarantee=plan.guarantee,
+            mechanism=self.name,
+            num_records=int(counts.sum()),
+            num_records_is_public=True,
+            cells=cells,
+            counts=counts[cells],
+            potentials=[],
+            draw_id=DRAWS[-1],
+        )
+
+
+def pipeline(bundle_repeat: int = 0) -> beam.Pipeline:
+    # Not DirectRunner, which looks for another runner to download first.
+    return beam.Pipeline(runner=FnApiRunner(bundle_repeat=bundle_repeat))
+
+
+COLLECTED: dict[str, list[Any]] = {}
+
+
+def collect(name: str) -> beam.PTransform:
+    """Puts all elements, which may come in any order, into ``COLLECTED[name]``."""
+    COLLECTED[name] = []
+    return f"Collect {name}" >> beam.Map(lambda element: _put(name, element))
+
+
+def _put(name: str, element: Any) -> None:
+    COLLECTED[name].append(element)

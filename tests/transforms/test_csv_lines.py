@@ -1,0 +1,142 @@
+"""A record is one physical line: compared with Python's strict parser, one line at a time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import beam_dp.transforms.csv_lines as csv_lines
+
+NAMES = ["a", "b", "c"]
+PIECES = [b'"', b",", b"x", b"7", b"\n", b"\r\n", b"\r", b"\xff", b"\xc3\xa9", b"0x1F"]
+PIECES += [b"1,2,3\n", b'"x,y",b,c\n', b'"q""q",,\n', b'""', b'1,"2\n', b" "]
+
+
+def expected_records(body: bytes) -> list[tuple[str | None, ...]]:
+    found = []
+    for line in body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
+        try:
+            rows = list(csv.reader([line.decode("utf-8", "surrogateescape")], strict=True))
+        except csv.Error:
+            continue
+        if rows and len(rows[0]) == len(NAMES):
+            found.append(tuple(field or None for field in rows[0]))
+    return found
+
+
+def read(data: bytes, cuts: list[int], integers: list[str]) -> list[tuple[str | None, ...]]:
+    found = []
+    edges = sorted({0, len(data), *cuts})
+    for start, stop in itertools.pairwise(edges):
+        file = io.BytesIO(data)
+        names, position = csv_lines.read_header(file)
+        assert names == NAMES
+        position = start - 1 if start else position
+        file.seek(position)
+        for block in csv_lines.line_blocks(file, position, start, stop):
+            for batch in csv_lines.parse_lines(block, names, names, integers):
+                found += [tuple(map(text, row.values())) for row in batch.to_pylist()]
+    return found
+
+
+def text(value: str | bytes | int | None) -> str | None:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
+    return None if value in (None, "") else str(value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    header=st.sampled_from([b"a,b,c\n", b"a,b,c\r\n", b'\xef\xbb\xbf"a",b,c\n']),
+    body=st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join),
+    cuts=st.lists(st.integers(1, 200), max_size=4),
+    block_bytes=st.sampled_from([3, 7, 20, 1000]),
+    integers=st.sampled_from([[], ["a"], ["a", "c"]]),
+)
+def test_every_line_stands_for_itself(
+    header: bytes, body: bytes, cuts: list[int], block_bytes: int, integers: list[str]
+) -> None:
+    data = header + body
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_lines, "BLOCK_BYTES", block_bytes)
+        found = read(data, [cut for cut in cuts if cut < len(data)], integers)
+    if not integers:  # where " 7" may come as 7
+        assert sorted(map(repr, found)) == sorted(map(repr, expected_records(body)))
+    assert len(found) == len(expected_records(body))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [b'1,"x,3', b'"', b"1,2", b"1,2,3,4", b'a"b"c,"2,3', b'"ab"x"y",2,3', b"\xff\xfe", b'1,2,"'],
+)
+def test_a_malformed_line_takes_nothing_with_it(bad: bytes) -> None:
+    good = b"1,2,3\n4,5,6\n"
+    found = read(b"a,b,c\n" + good + bad + b"\n" + good, [], [])
+    assert sorted(found) == [("1", "2", "3")] * 2 + [("4", "5", "6")] * 2
+
+
+def test_a_field_that_is_not_utf8_is_a_value_of_its_own() -> None:
+    block = b"1,\xff,3\n4,5,6\n"
+    good, bad = csv_lines.parse_lines(block, NAMES, ["b"])
+    assert (good.to_pylist(), bad.to_pylist()) == ([{"b": "5"}], [{"b": b"\xff"}])
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_nothing_is_printed_about_a_bad_line(capfd: pytest.CaptureFixture[str]) -> None:
+    block = b"1,\xff\n1,\xff,3,4\n1,2\n4,5,6\n"
+    assert sum(b.num_rows for b in csv_lines.parse_lines(block, NAMES, NAMES, ["a"])) == 1
+    assert capfd.readouterr() == ("", "")
+
+
+def test_empty_and_quoted_empty_fields_differ() -> None:
+    (batch,) = csv_lines.parse_lines(b'1,"",\n', NAMES, NAMES)
+    assert batch.to_pylist() == [{"a": "1", "b": "", "c": None}]
+
+
+def test_an_empty_line_is_a_record_of_a_file_with_one_column() -> None:
+    assert [b.num_rows for b in csv_lines.parse_lines(b"1\n\n3\n", ["a"], ["a"])] == [3]
+    assert [b.num_rows for b in csv_lines.parse_lines(b"1,2\n\n3,4\n", ["a", "b"], ["a"])] == [2]
+
+
+def test_integers_come_as_integers_unless_a_line_of_the_block_has_another_text() -> None:
+    (batch,) = csv_lines.parse_lines(b"1,2,3\n4,5,6\n", NAMES, NAMES, ["a"])
+    assert batch.schema.types == [pa.int64(), pa.string(), pa.string()]
+    for other in (b"x,5,6\n", b"0x1F,5,6\n", b"1e3,5,6\n"):
+        (batch,) = csv_lines.parse_lines(b"1,2,3\n" + other, NAMES, NAMES, ["a"])
+        assert batch.schema.types == [pa.string()] * 3
+
+
+def test_a_line_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_lines, "BLOCK_BYTES", 8)
+    monkeypatch.setattr(csv_lines, "MAX_LINE_BYTES", 20)
+    data = b"a,b,c\n1,2,3\n" + b"x" * 100 + b",2,3\n4,5,6\n"
+    for cut in range(1, len(data)):
+        assert read(data, [cut], []) == [("1", "2", "3"), ("4", "5", "6")]
+
+
+def test_columns_that_nobody_asked_for_may_share_a_name() -> None:
+    (batch,) = csv_lines.parse_lines(b"1,2,3\n", ["a", "", ""], ["a"])
+    assert batch.to_pylist() == [{"a": "1"}]
+
+
+@pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", b"\n1,2\n"])
+def test_a_file_without_a_header_has_no_columns(data: bytes) -> None:
+    assert csv_lines.read_header(io.BytesIO(data))[0] == []
+
+
+@pytest.mark.parametrize("data", [b'a,"b\n1,2\n', b"\xff,b\n1,2\n"])
+def test_a_malformed_header_is_refused(data: bytes) -> None:
+    with pytest.raises((ValueError, csv.Error)):
+        csv_lines.read_header(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\r"])
+def test_a_header_may_be_all_there_is(end: bytes) -> None:
+    data = b"a,b" + end
+    assert csv_lines.read_header(io.BytesIO(data)) == (["a", "b"], len(data))

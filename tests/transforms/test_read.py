@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import gzip
+import pathlib
+import traceback
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from fakes import COLLECTED, collect, pipeline
+
+import beam_dp.transforms.formats as formats
+from beam_dp.errors import InputError
+from beam_dp.transforms import ReadRecords
+
+FORMATS = ["avro", "parquet", "csv", "csv.gz"]
+
+
+def table(num_records: int, first: int = 0) -> pa.Table:
+    ids = np.arange(first, first + num_records)
+    return pa.table({"id": ids, "group": ids % 3, "name": [f"n{i % 5}" for i in ids]})
+
+
+def write(path: pathlib.Path, records: pa.Table) -> None:
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(records, path, row_group_size=100)
+    elif path.suffix == ".avro":
+        fields = [{"name": name, "type": ["long", "string"]} for name in records.column_names]
+        schema = {"type": "record", "name": "r", "fields": fields}
+        with path.open("wb") as file:
+            fastavro.writer(file, schema, records.to_pylist(), sync_interval=200)
+    else:
+        sink = pa.BufferOutputStream()
+        pyarrow.csv.write_csv(records, sink)
+        data = sink.getvalue().to_pybytes()
+        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def read(pattern: pathlib.Path | str, **arguments: Any) -> list[dict[str, Any]]:
+    with pipeline() as p:
+        _ = p | ReadRecords(str(pattern), **arguments) | collect("batches")
+    rows = [row for batch in COLLECTED["batches"] for row in batch.to_pylist()]
+    return [{key: _plain(value) for key, value in row.items()} for row in rows]
+
+
+def _plain(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+def test_every_record_of_every_file_is_read_once(
+    tmp_path: pathlib.Path, extension: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "_SPLIT_BYTES", 4000)
+    write(tmp_path / f"a.{extension}", table(1000))
+    write(tmp_path / f"b.{extension}", table(0))
+    write(tmp_path / f"c.{extension}", table(500, first=1000))
+    rows = read(tmp_path / f"*.{extension}", columns=["name", "id"])
+    assert sorted(rows, key=lambda row: int(row["id"])) == [
+        {"name": f"n{i % 5}", "id": str(i)} for i in range(1500)
+    ]
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+def test_without_columns_all_are_read(tmp_path: pathlib.Path, extension: str) -> None:
+    write(tmp_path / f"a.{extension}", table(2))
+    rows = read(tmp_path / f"a.{extension}")
+    assert rows == [{"id": str(i), "group": str(i), "name": f"n{i}"} for i in range(2)]
+
+
+def test_columns_are_found_by_name_in_each_file(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "b.csv").write_text("z,y,x\n5,4,3\n")
+    (tmp_path / "c.csv").write_text("")
+    rows = read(tmp_path / "*.csv", columns=["x", "y"])
+    assert sorted(rows, key=str) == [{"x": "1", "y": "2"}, {"x": "3", "y": "4"}]
+
+
+def test_a_format_may_be_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "people.txt").write_text("x\n1\n")
+    assert read(tmp_path / "people.txt", file_format="csv") == [{"x": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "arguments", "condition"),
+    [
+        ("nothing*.csv", {}, "input: .*nothing.*must match a file"),
+        ("a.csv", {"columns": ["agee"]}, "column: 'agee' .*'age'"),
+        ("a.csv", {"columns": ["twice"]}, "column: 'twice' .*once"),
+        ("a.csv", {"file_format": "json"}, "input_format: 'json'"),
+        ("a.csv", {"file_format": "avro"}, "input: .*must be a readable avro file"),
+        ("bad.csv", {}, "input: .*must be a readable csv file"),
+        ("junk.parquet", {}, "input: .*must be a readable parquet file"),
+        ("junk.avro", {}, "input: .*must be a readable avro file"),
+        ("a.txt", {}, "input: .*extension"),
+        ("*", {}, "input: .*extension"),
+        ("nowhere://x/a.csv", {}, "input: 'nowhere"),
+        ("folder.csv", {}, "input: .*readable"),
+    ],
+)
+def test_what_is_wrong_with_the_input_is_refused_at_construction(
+    tmp_path: pathlib.Path, pattern: str, arguments: dict[str, Any], condition: str
+) -> None:
+    (tmp_path / "a.csv").write_text("age,twice,twice\nsecret,2,3\n")
+    (tmp_path / "bad.csv").write_bytes(b'a,"b\nsecret\n')
+    (tmp_path / "a.txt").write_text("age\n1\n")
+    (tmp_path / "folder.csv").mkdir()
+    for extension in ("parquet", "avro"):
+        (tmp_path / f"junk.{extension}").write_bytes(b"secret" * 100)
+    path = pattern if "://" in pattern else str(tmp_path / pattern)
+    with pytest.raises(InputError, match=condition) as error:
+        ReadRecords(path, **arguments)
+    assert "\n" not in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def damaged(path: pathlib.Path) -> None:
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 400] = bytes(255 - byte for byte in data[middle : middle + 400])
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("extension", ["avro", "parquet", "csv.gz"])
+def test_damage_to_a_container_stops_the_job_with_the_files_name(
+    tmp_path: pathlib.Path, extension: str
+) -> None:
+    path = tmp_path / f"people.{extension}"
+    write(path, table(50_000))
+    reading = ReadRecords(str(path))
+    damaged(path)
+    with pytest.raises(Exception, match=rf"people\.{extension}: cannot be read") as error:  # noqa: SIM117
+        with pipeline() as p:
+            _ = p | reading
+    assert type(error.value).__name__ == "ReadError"
+    shown = "".join(traceback.format_exception(error.value))
+    for parser in ("pyarrow", "Arrow", "fastavro", "zlib", "gzip"):
+        assert parser not in shown.replace(str(tmp_path), "")
+
+
+def test_a_file_that_lacks_a_column_when_the_job_runs_stops_it(tmp_path: pathlib.Path) -> None:
+    write(tmp_path / "a.parquet", table(3))
+    reading = ReadRecords(str(tmp_path / "a.parquet"), columns=["id"])
+    write(tmp_path / "a.parquet", table(3).drop_columns("id"))
+    with pytest.raises(Exception, match=r"a\.parquet: has no column 'id'"), pipeline() as p:
+        _ = p | reading
+
+
+def test_reading_twice_in_one_pipeline_needs_only_labels(tmp_path: pathlib.Path) -> None:
+    write(tmp_path / "a.csv", table(3))
+    with pipeline() as p:
+        for name in ("one", "two"):
+            _ = p | name >> ReadRecords(str(tmp_path / "a.csv")) | collect(name)
+    assert [len(COLLECTED[name]) for name in ("one", "two")] == [1, 1]

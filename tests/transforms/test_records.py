@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import pathlib
+import typing
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.transforms import trigger, window
+from fakes import COLLECTED, DOMAIN, collect, pipeline
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.errors import InputError
+from beam_dp.summaries import HistogramAccumulator
+from beam_dp.transforms import BoundContributions, EncodeRecords, ReadRecords, Summarise
+
+
+class Person(typing.NamedTuple):
+    age: int
+    sex: str
+    smokes: bool | None
+    household: int
+
+
+PEOPLE = [Person(i % 12, "fmx"[i % 3], [True, False, None][i % 3], i // 2) for i in range(60)]
+DICTS = [person._asdict() for person in PEOPLE]
+INSIDE = [
+    (p.age, "fm".index(p.sex), 2 if p.smokes is None else int(p.smokes))
+    for p in PEOPLE
+    if p.age < 10 and p.sex in "fm"
+]
+
+
+def cells(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
+    encode = EncodeRecords(DOMAIN, "record", as_cells=True)
+    return records | encode | collect("encoded")
+
+
+def collected() -> list[tuple[int, ...]]:
+    return sorted(
+        record
+        for batch in COLLECTED["encoded"]
+        for record in zip(*(c.tolist() for c in DOMAIN.codes(batch.cells)), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        DICTS,
+        PEOPLE,
+        [beam.Row(**each) for each in DICTS],
+        [pa.Table.from_pylist(DICTS)],
+        pa.Table.from_pylist(DICTS).to_batches(max_chunksize=7),
+        [*DICTS[:20], *PEOPLE[20:40], beam.Row(**DICTS[40]), pa.Table.from_pylist(DICTS[41:])],
+    ],
+    ids=["dicts", "named tuples", "rows", "table", "batches", "a mixture"],
+)
+def test_records_of_any_kind_are_encoded(elements: list[Any]) -> None:
+    with pipeline() as p:
+        _ = cells(p | beam.Create(elements))
+    assert collected() == sorted(INSIDE)
+
+
+def test_what_is_no_record_is_left_out() -> None:
+    junk: list[Any] = [7, "text", None, [], object, {"age": object()}, {}, {"age": {"a": 1}}]
+    junk += [{"age": float("nan"), "sex": "f", "smokes": True}, {"age": 2**99}]
+    with pipeline() as p:
+        _ = cells(p | beam.Create([*junk, DICTS[0], *junk]))
+    assert collected() == [(0, 0, 1)]
+
+
+def test_as_codes_or_as_cells_the_records_are_the_same() -> None:
+    with pipeline() as p:
+        records = p | beam.Create(DICTS)
+        _ = records | EncodeRecords(DOMAIN, "household", as_cells=False) | collect("codes")
+    (batch,) = COLLECTED["codes"]
+    assert sorted(zip(*(c.tolist() for c in batch.codes), strict=True)) == sorted(INSIDE)
+    assert batch.units.shape == (2, len(INSIDE))
+    assert repr(batch) == "EncodedBatch(secret)"
+
+
+def test_rows_with_a_schema_are_checked_at_construction() -> None:
+    with pytest.raises(InputError, match=r"domain: 'smoke' .*'smokes'"):
+        domain = Domain((IntegerAttribute("smoke", 0, 1),))
+        p = pipeline()
+        _ = p | beam.Create(PEOPLE) | EncodeRecords(domain, "record", as_cells=True)
+    with pytest.raises(InputError, match=r"privacy_unit: 'houshold' .*'household'"):
+        p = pipeline()
+        rows = p | beam.Create(PEOPLE) | beam.Select("age", "sex", "smokes", "household")
+        _ = rows | EncodeRecords(DOMAIN, "houshold", as_cells=True)
+
+
+def test_a_reader_is_asked_for_the_columns_that_are_needed(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a.csv").write_text("other,age,sex,smokes,household\n1,2,f,true,007\n")
+    with pipeline() as p:
+        records = p | ReadRecords(str(tmp_path / "a.csv"))
+        _ = cells(records)
+        _ = records | collect("batches")
+        with pytest.raises(InputError, match=r"privacy_unit: 'houshold' .*'household'"):
+            _ = records | "Bad" >> EncodeRecords(DOMAIN, "houshold", as_cells=True)
+    (batch,) = COLLECTED["batches"]
+    assert batch.to_pylist() == [{"age": 2, "sex": "f", "smokes": "true"}]
+    assert collected() == [(2, 0, 1)]
+
+
+def test_the_unit_is_read_as_it_is_written(tmp_path: pathlib.Path) -> None:
+    domain = Domain((IntegerAttribute("age", 0, 9),))
+    (tmp_path / "a.csv").write_text("age\n7\n07\n")
+    with pipeline() as p:
+        records = p | ReadRecords(str(tmp_path / "a.csv"))
+        _ = records | "As number" >> EncodeRecords(domain, "record", as_cells=True)
+        _ = records | EncodeRecords(domain, "age", as_cells=True) | collect("encoded")
+    (batch,) = COLLECTED["encoded"]
+    assert batch.cells.tolist() == [7, 7]
+    assert batch.units[0, 0] != batch.units[0, 1]
+
+
+@pytest.mark.parametrize(
+    "windowing",
+    [
+        beam.WindowInto(window.FixedWindows(60)),
+        beam.WindowInto(window.Sessions(60)),
+        beam.WindowInto(
+            window.GlobalWindows(),
+            trigger=trigger.Repeatedly(trigger.AfterCount(1)),
+            accumulation_mode=trigger.AccumulationMode.DISCARDING,
+        ),
+    ],
+    ids=["fixed", "sessions", "trigger"],
+)
+def test_windows_and_triggers_are_refused(windowing: beam.PTransform) -> None:
+    records = pipeline() | beam.Create(DICTS) | windowing
+    with pytest.raises(InputError, match=r"records: .*global window") as error:
+        _ = records | EncodeRecords(DOMAIN, "record", as_cells=True)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unbounded_collection_is_refused() -> None:
+    records = pipeline() | beam.Create(DICTS)
+    records.is_bounded = False
+    with pytest.raises(InputError, match=r"records: .*must be bounded"):
+        _ = records | EncodeRecords(DOMAIN, "record", as_cells=True)
+
+
+def count(records: beam.PCollection[Any], k: int) -> beam.PCollection[Any]:
+    return (
+        records
+        | EncodeRecords(DOMAIN, "household", as_cells=True)
+        | BoundContributions(DOMAIN, k, num_partitions=4)
+        | Summarise(HistogramAccumulator(DOMAIN))
+    )
+
+
+@pytest.mark.parametrize("bundle_repeat", [0, 2])
+def test_bounding_keeps_the_same_records_however_they_come(bundle_repeat: int) -> None:
+    people = [dict(each, age=i % 10, sex="fm"[i % 2]) for i, each in enumerate(DICTS)]
+    people += [dict(people[0], age=i % 10, household=99) for i in range(1000)]
+    people += [dict(people[0], household=None), dict(people[0], household=float("nan"))]
+    people += [dict(people[0], age=50, household=98)]
+    with pipeline(bundle_repeat) as p:
+        orders = {"forward": people, "backward": people[::-1]}
+        for name, order in orders.items():
+            _ = (
+                p
+                | f"Create {name}" >> beam.Create(order)
+                | name >> beam.ptransform_fn(count)(1)
+                | collect(name)
+            )
+        records = p | "Shuffled" >> beam.Create(people) | beam.Reshuffle()
+        _ = records | "shuffled" >> beam.ptransform_fn(count)(1) | collect("shuffled")
+    accumulator = HistogramAccumulator(DOMAIN)
+    forward, *others = (
+        accumulator.from_shards(set(COLLECTED[name])).counts.tolist()
+        for name in ("forward", "backward", "shuffled")
+    )
+    assert sum(forward) == 30 + 1
+    assert others == [forward, forward]

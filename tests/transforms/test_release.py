@@ -1,0 +1,238 @@
+"""From records to a directory, with a mechanism that adds no noise."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import pathlib
+import pickle
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from fakes import (
+    COLLECTED,
+    DOMAIN,
+    DRAWS,
+    WORKLOAD,
+    NoPrivacy,
+    collect,
+    guarantee,
+    pipeline,
+)
+
+import beam_dp.transforms.release as release_module
+from beam_dp.domain import BooleanAttribute, Domain, IntegerAttribute
+from beam_dp.errors import InputError
+from beam_dp.noise import NoiseSource
+from beam_dp.queries.workload import Workload, marginals
+from beam_dp.releases import read_release
+from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator
+from beam_dp.transforms import PrivateStepError, ReleaseSyntheticDatabase, WriteRelease
+
+PEOPLE = [
+    {"age": i % 10, "sex": "fm"[i % 2], "smokes": [True, False, None][i % 3], "household": i // 4}
+    for i in range(500)
+]
+
+
+def released(directory: pathlib.Path) -> collections.Counter:
+    found: collections.Counter = collections.Counter()
+    for batch in read_release(directory).records():
+        found.update(zip(*batch.values(), strict=True))
+    return found
+
+
+def as_counter(people: list[dict[str, Any]]) -> collections.Counter:
+    return collections.Counter((p["age"], p["sex"], p["smokes"]) for p in people)
+
+
+def run(
+    people: list[Any],
+    directory: pathlib.Path,
+    *,
+    bundle_repeat: int = 0,
+    domain: Domain = DOMAIN,
+    workload: Workload = WORKLOAD,
+    unit: str = "record",
+    k: int = 1,
+) -> None:
+    with pipeline(bundle_repeat) as p:
+        _ = (
+            p
+            | beam.Create(people)
+            | ReleaseSyntheticDatabase(domain, workload, guarantee(unit, k), NoPrivacy())
+            | WriteRelease(directory)
+        )
+
+
+@pytest.mark.parametrize("people", [PEOPLE, PEOPLE[:1], []], ids=["many", "one", "none"])
+@pytest.mark.parametrize("unit", ["record", "household"])
+def test_the_release_holds_the_records(
+    tmp_path: pathlib.Path, people: list[Any], unit: str
+) -> None:
+    run(people, tmp_path / "out", unit=unit, k=1 if unit == "record" else 4)
+    assert released(tmp_path / "out") == as_counter(people)
+
+
+def test_no_records_give_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> None:
+    run([], tmp_path / "none")
+    run(PEOPLE, tmp_path / "many")
+    for directory in ("none", "many"):
+        draw = read_release(tmp_path / directory).draw_id
+        names = [path.name.replace(draw, "") for path in (tmp_path / directory).iterdir()]
+        assert sorted(names) == ["card.json", "hypothesis-.avro", "records--00000-of-00001.avro"]
+
+
+def test_a_unit_with_many_records_keeps_k_of_them(tmp_path: pathlib.Path) -> None:
+    people = PEOPLE[:8] + [dict(PEOPLE[i % 7], household=77) for i in range(1000)]
+    run(people, tmp_path / "out", unit="household", k=3)
+    found = released(tmp_path / "out")
+    assert found.total() == 3 + 3 + 3
+    assert not found - as_counter(people)
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        Domain((IntegerAttribute("age", 0, 9),)),
+        Domain((IntegerAttribute("age", 4, 4),)),
+        Domain((IntegerAttribute("age", 4, 4), BooleanAttribute("none"))),
+    ],
+    ids=["one attribute", "one cell", "an attribute that no record has"],
+)
+def test_the_smallest_domains(tmp_path: pathlib.Path, domain: Domain) -> None:
+    run(PEOPLE, tmp_path / "out", domain=domain, workload=marginals(domain, ways=1))
+    kept = [p["age"] for p in PEOPLE if p["age"] == 4 or domain.num_cells == 10]
+    expected = collections.Counter((age,) for age in kept) if "none" not in domain else {}
+    assert released(tmp_path / "out") == expected
+
+
+def test_replayed_bundles_see_one_release(tmp_path: pathlib.Path) -> None:
+    DRAWS.clear()
+    with pipeline(bundle_repeat=2) as p:
+        release = (
+            p
+            | beam.Create(PEOPLE)
+            | ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
+        )
+        _ = release | collect("seen")
+        _ = release | WriteRelease(tmp_path / "out")
+    assert len(set(DRAWS)) == 3  # the replay did redraw
+    assert len({draw_id for draw_id, _ in COLLECTED["seen"]}) == 1
+    assert released(tmp_path / "out") == as_counter(PEOPLE)
+    assert len(list((tmp_path / "out").iterdir())) == 3  # and left no draft
+
+
+def test_the_test_above_would_see_two_draws_without_the_barrier(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(beam, "Reshuffle", lambda: beam.Map(lambda element: element))
+    with pipeline(bundle_repeat=2) as p:
+        _ = (
+            p
+            | beam.Create(PEOPLE)
+            | ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
+            | collect("seen")
+        )
+    assert len({draw_id for draw_id, _ in COLLECTED["seen"]}) == 3
+
+
+def test_of_two_draws_one_is_written(tmp_path: pathlib.Path) -> None:
+    with pipeline() as p:
+        people = p | beam.Create(PEOPLE)
+        arguments = (DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
+        one = people | "One" >> ReleaseSyntheticDatabase(*arguments)
+        two = people | "Two" >> ReleaseSyntheticDatabase(*arguments)
+        _ = (one, two) | beam.Flatten() | WriteRelease(tmp_path / "out") | collect("written")
+    assert set(COLLECTED["written"]) == {str(tmp_path / "out")}
+    assert len(list((tmp_path / "out").iterdir())) == 3
+
+
+def test_an_incomplete_draw_is_not_written(tmp_path: pathlib.Path) -> None:
+    with pipeline() as p:
+        _ = p | beam.Create([("0" * 32, (0, 2, b"half"))]) | WriteRelease(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_everything_twice_in_one_pipeline_needs_only_labels(tmp_path: pathlib.Path) -> None:
+    with pipeline() as p:
+        people = p | beam.Create(PEOPLE)
+        for name in ("one", "two"):
+            release = ReleaseSyntheticDatabase(
+                DOMAIN, WORKLOAD, guarantee("household", 4), NoPrivacy()
+            )
+            release_of_name = people | f"Release {name}" >> release
+            _ = release_of_name | f"Write {name}" >> WriteRelease(tmp_path / name)
+    assert released(tmp_path / "one") == released(tmp_path / "two") == as_counter(PEOPLE)
+
+
+def test_a_large_release_travels_in_shards(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_module, "RELEASE_SHARD_BYTES", 100)
+    run(PEOPLE, tmp_path / "out")
+    assert released(tmp_path / "out") == as_counter(PEOPLE)
+
+
+def test_what_is_refused_is_refused_at_construction(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match="domain"):
+        ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy(max_cells=3))
+    (tmp_path / "card.json").write_text("{}")
+    with pytest.raises(InputError, match="output"):
+        WriteRelease(tmp_path)
+    windowed = pipeline() | beam.Create(PEOPLE) | beam.WindowInto(beam.window.FixedWindows(1))
+    with pytest.raises(InputError, match="records"):
+        windowed | ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
+    with pytest.raises(InputError, match="records"):
+        windowed | WriteRelease(tmp_path / "out")
+
+
+def test_keys_have_coders_of_their_own(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        run(PEOPLE, tmp_path / "out", unit="household", k=2)
+    assert "fallback" not in caplog.text.lower()
+    assert "deterministic" not in caplog.text.lower()
+
+
+def test_no_log_tells_of_records(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    people = [{"age": "tell-tale", "sex": object, "smokes": "tell-tale", "household": "tell-tale"}]
+    with caplog.at_level(logging.DEBUG):
+        run(people * 7, tmp_path / "out", unit="household", k=2)
+    assert "tell-tale" not in "".join(
+        record.getMessage() for record in caplog.records if record.name.startswith("beam_dp")
+    )
+    progress = [r.getMessage() for r in caplog.records if r.name == "beam_dp.progress"]
+    assert progress == ["draw: 1 of 1"]
+
+
+def test_no_noise_source_is_pickled() -> None:
+    transform = ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
+    draw = release_module._Draw(transform.mechanism, transform.plan, transform.accumulator)
+    assert NoiseSource.__name__.encode() not in pickle.dumps(draw)
+
+
+class Broken(NoPrivacy):
+    def release(self, *arguments: Any, **keywords: Any) -> Any:
+        raise ValueError("tell-tale")
+
+
+def test_the_message_of_a_failing_private_step_is_withheld(tmp_path: pathlib.Path) -> None:
+    transform = ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), Broken())
+    with pytest.raises(PrivateStepError) as error, pipeline() as p:
+        _ = p | beam.Create(PEOPLE) | transform
+    assert "tell-tale" not in str(error.value)
+
+
+def test_the_summary_is_chosen_by_public_sizes() -> None:
+    choose = release_module.choose_accumulator
+    binary = Domain(tuple(BooleanAttribute(f"a{i}") for i in range(20)))
+    assert isinstance(choose(binary, [("a0", "a1")]), MarginalsAccumulator)
+    assert isinstance(choose(binary, marginals(binary, ways=3).marginals), HistogramAccumulator)
+    assert isinstance(choose(binary, [binary.names]), HistogramAccumulator)
+    huge = Domain(tuple(IntegerAttribute(f"a{i}", 0, 999) for i in range(9)))
+    assert isinstance(choose(huge, marginals(huge, ways=2).marginals), MarginalsAccumulator)
+    with pytest.raises(InputError, match="cells"):
+        choose(huge, [huge.names])
