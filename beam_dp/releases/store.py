@@ -77,11 +77,8 @@ def write_release(release: SyntheticDatabase, directory: str | os.PathLike[str])
     Example:
         >>> write_release(release, "out/visits")  # doctest: +SKIP
     """
-    committed = _committed_card(store_for(directory), directory)
-    if committed is None:
+    if _committed_card(store_for(directory), directory) is None:
         check_output(directory)
-    elif committed.draw_id != release.draw_id:
-        raise InputError("output", os.fspath(directory), _FREE)
     if not commit_release(release, directory):
         raise InputError("output", os.fspath(directory), _FREE)
 

@@ -218,6 +218,14 @@ def test_a_column_of_hexadecimal_numbers_holds_none():
     assert encode_column(attribute, pa.array(["7X", "3", "0X1F"]).slice(1)).tolist() == [3, -1]
 
 
+def test_a_range_wider_than_half_its_type_is_looked_up_rightly():
+    attribute = NumericAttribute("a", (-100, -50, 0, 50, 100))
+    values = list(range(-100, 100)) * 2
+    assert encode_column(attribute, pa.array(values, pa.int8())).tolist() == _expected(
+        attribute, values
+    )
+
+
 def test_a_conversion_that_arrow_refuses_spoils_no_other_value(monkeypatch):
     def refuse(levels, window):
         raise pa.ArrowNotImplementedError("no such kernel")
