@@ -10,10 +10,14 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from beam_dp.errors import InputError
+
+if TYPE_CHECKING:
+    from beam_dp.domain import Domain
+    from beam_dp.releases import MarginalAnswer
 
 EXIT_BAD_INPUT = 2
 # Programs that need Beam live beside the package in a checkout, and inside it once installed.
@@ -115,67 +119,17 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
 
 
 def _describe(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
     from beam_dp.releases import read_release
+    from beam_dp.releases.describe import describe
 
     release = read_release(options.directory)
-    # What was read is verified, so its card is one, too.
-    text = (pathlib.Path(options.directory) / "card.json").read_text(encoding="utf-8")
     if options.json:
-        print(text, end="")
-        return
-    card = json.loads(text)
-    _print_table(f"Release in {options.directory}", ("", ""), list(_promise(card)))
-    _print_table(
-        "Attributes",
-        ("name", "type", "levels", "first", "last"),
-        [
-            (each.name, each.kind, str(each.size), each.label(0), each.label(each.size - 1))
-            for each in release.domain.attributes
-        ],
-    )
-    files = [(name, f"{file['bytes']:,}") for name, file in card["files"].items()]
-    _print_table("Files", ("name", "bytes"), files, numbers=1)
-
-
-def _promise(card: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The rows of a card that people ask for first."""
-    guarantee = card["guarantee"]
-    hides = {
-        "add_or_remove_one": "whether one unit is in the data at all",
-        "replace_one": "what the values of one unit are",
-    }[guarantee["neighboring"]]
-    unit = guarantee["privacy_unit"]
-    ((kind, num_records),) = card["num_records"].items()
-    yield "guarantee", f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g}"
-    yield "hides", hides
-    yield (
-        "unit",
-        "one record"
-        if unit == "record"
-        else f"column {unit}, at most {guarantee['max_records_per_unit']} records each",
-    )
-    yield "mechanism", card["mechanism"]
-    yield "records", f"{num_records:,} ({kind})"
-    ways = sorted({len(marginal) for marginal in card["workload"]["marginals"]})
-    yield (
-        "workload",
-        f"{len(card['workload']['marginals']):,} marginals of"
-        f" {' or '.join(map(str, ways))} attributes",
-    )
-    for name, label in (("standard_error", "standard error"), ("bound", "error bound")):
-        values = [e[name] for e in card["errors"] if e.get(name) is not None]
-        if values:
-            yield f"{label} of a cell", f"{min(values):,.1f} to {max(values):,.1f} records"
-    failures = {e.get("failure_probability") for e in card["errors"]} - {None}
-    if failures:
-        yield "the bound fails with", f"probability at most {max(failures):g}, for each marginal"
-    for group in ("parameters", "fit"):
-        for name, value in card[group].items():
-            if isinstance(value, str | int | float | bool):
-                yield f"{group}: {name}", f"{value:g}" if isinstance(value, float) else str(value)
-    yield "noise", f"{len(card['noise']):,} measured tables; --json lists them"
-    yield "made with", ", ".join(f"{name} {v}" for name, v in card["versions"].items())
-    yield "draw", card["draw_id"]
+        # All of the release was verified when it was read, so this is its card.
+        print((pathlib.Path(options.directory) / "card.json").read_text("utf-8"), end="")
+    else:
+        Console().print(describe(release))
 
 
 def _answer(options: argparse.Namespace) -> None:
@@ -225,13 +179,12 @@ def _answer(options: argparse.Namespace) -> None:
             " x ".join(answer.attributes),
             (*answer.attributes, "records"),
             rows,
-            numbers=1,
         )
         for note in notes:
             print(note)
 
 
-def _answer_json(answer: Any, domain: Any) -> dict[str, Any]:
+def _answer_json(answer: MarginalAnswer, domain: Domain) -> dict[str, Any]:
     return {
         "marginal": list(answer.attributes),
         "labels": {name: domain[name].labels() for name in answer.attributes},
@@ -242,19 +195,17 @@ def _answer_json(answer: Any, domain: Any) -> dict[str, Any]:
     }
 
 
-def _print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int = 0
-) -> None:
-    """Prints a table, the last columns of numbers; no header where no column has a name."""
+def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table whose last column holds numbers."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     # Labels may hold what rich would take for markup: everything is a Text.
-    table = Table(title=Text(title), show_header=any(columns), title_justify="left")
-    for position, name in enumerate(columns):
-        is_number = position >= len(columns) - numbers
-        table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
+    table = Table(title=Text(title), title_justify="left")
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name == columns[-1] else "left"
+        table.add_column(Text(name), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)

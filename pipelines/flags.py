@@ -174,6 +174,8 @@ def parse(
         if value is None:
             if flag.required:
                 raise FlagError(f"--{flag.name}: missing; must be given: {flag.help}")
+        elif not value:
+            raise FlagError(f"--{flag.name}: '' is refused; must be given: {flag.help}")
         elif flag.choices and value not in flag.choices:
             raise FlagError(
                 f"--{flag.name}: {value!r} is refused; must be one of {', '.join(flag.choices)};"

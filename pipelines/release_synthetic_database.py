@@ -29,6 +29,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, Plan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases import read_release
 from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
 
 from . import flags
@@ -152,7 +153,7 @@ def make_pipeline(job: Job) -> beam.Pipeline:
     """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
 
     Raises:
-        InputError: Beam knows no such runner, or its flags contradict each other.
+        FlagError: Beam knows no such runner, or its flags contradict each other.
     """
     options = PipelineOptions(list(job.beam_flags))
     standard = options.view_as(StandardOptions)
@@ -163,11 +164,15 @@ def make_pipeline(job: Job) -> beam.Pipeline:
         if "Unexpected pipeline runner" in str(error):
             known = StandardOptions.KNOWN_RUNNER_NAMES
             near = flags.nearest(standard.runner, known)
-            condition = f"must be a runner that Beam knows; the nearest is {near}"
-            raise InputError("runner", standard.runner, condition) from None
+            raise FlagError(
+                f"--runner: {standard.runner!r} is refused; must be a runner that Beam knows;"
+                f" the nearest is {near}"
+            ) from None
         raise FlagError(str(error)) from None
     except ImportError as error:
-        raise InputError("runner", standard.runner, f"must be installed: {error}") from None
+        raise FlagError(
+            f"--runner: {standard.runner!r} is refused; must be installed: {error}"
+        ) from None
 
 
 def build(job: Job, pipeline: beam.Pipeline) -> None:
@@ -211,6 +216,12 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
             pipeline.run().wait_until_finish()
     except Exception as error:
         print(f"error: {failure(error)}", file=sys.stderr)
+        return flags.EXIT_JOB_FAILED
+    try:
+        # Says why not, where the workers do not share this directory.
+        read_release(job.output)
+    except InputError as error:
+        print(f"error: {error}; every worker must see --output", file=sys.stderr)
         return flags.EXIT_JOB_FAILED
     progress.say("released")
     print(f"The release is in {job.output}. Look at it:")

@@ -68,12 +68,11 @@ def test_describe_says_what_was_promised(
     assert main(["describe", directory]) == 0
     out = capfd.readouterr().out
     for text in (
-        "epsilon 1, delta 1e-09",
-        "whether one unit is in the data at all",
-        "column person, at most 3 records each",
-        "60 (noisy)",
-        "3 marginals of 2 attributes",
-        "7.0 to 7.0 records",
+        "epsilon 1, delta 1e-09, add or remove one",
+        "one person, at most 3 records",
+        "60 (a noisy count)",
+        "3 marginals",
+        "discrete_gaussian",
         "num_rounds",
         "getting in/out of bed",
         "age, in [bold]years[/]",  # a name is a name, not markup

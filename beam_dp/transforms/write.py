@@ -52,8 +52,8 @@ class _Write(beam.DoFn):
         shards = list(draw[1])
         pieces = {number: piece for number, _, piece in shards}
         num_pieces = shards[0][1]
-        if len(pieces) < num_pieces:
-            return  # not a complete attempt
-        data = b"".join(pieces[number] for number in range(num_pieces))
-        commit_release(SyntheticDatabase.from_bytes(data), self.directory)
-        yield self.directory
+        # Anything less is no complete attempt.
+        if len(pieces) == num_pieces:
+            data = b"".join(pieces[number] for number in range(num_pieces))
+            commit_release(SyntheticDatabase.from_bytes(data), self.directory)
+            yield self.directory
