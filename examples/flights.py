@@ -111,7 +111,7 @@ def binned(table: pd.DataFrame) -> pd.DataFrame:
     """Numbers as the bins of the domain (closed on the left), so that two tables compare."""
     result = table[NAMES].copy()
     for name, edges in EDGES.items():
-        result[name] = pd.cut(result[name], edges, right=False).astype(str)
+        result[name] = pd.cut(result[name], edges, right=False).astype("string").fillna("null")
     return result
 
 
