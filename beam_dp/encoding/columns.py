@@ -46,7 +46,7 @@ def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> N
         Shape (n,), the smallest signed integer type that holds the attribute's codes; -1 where
         the value is outside the domain.
 
-    Cost: about 1 ns a row for narrow integers, 5-10 ns for text.
+    Cost: less than 1 ns a row for narrow integers, 4 ns for 32 bins of floats, 7 ns for text.
 
     Example:
         >>> import pyarrow as pa
@@ -70,7 +70,7 @@ def encode_values(attribute: Attribute, values: Iterable[object]) -> NDArray[Any
     Returns:
         As ``encode_column``.
 
-    Cost: about 0.3 microseconds a value.
+    Cost: about 0.4 microseconds a value.
 
     Example:
         >>> from beam_dp.domain import BooleanAttribute
@@ -123,7 +123,7 @@ def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[An
     Raises:
         InputError: if the domain has no index.
 
-    Cost: on one thread, 3 ns a record of 8 uint8 columns, 12 ns of 8 int64 columns.
+    Cost: on one thread, 3 ns a record of 8 uint8 columns, 6 ns of 8 int64 columns.
 
     Example:
         >>> import pyarrow as pa

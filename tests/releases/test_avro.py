@@ -93,6 +93,7 @@ def test_what_is_written_is_read(attributes, num_records, seed, block_bytes):
         domain = Domain((attributes[0],))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(avro, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(avro, "_CHUNK_CELLS", 7)
         release = release_of(domain, num_records=num_records, seed=seed, potentials=[])
         data = records_bytes(release)
         cells, counts = avro.read_records(data, Card.of(release, {}))
