@@ -19,12 +19,14 @@ from beam_dp.errors import InputError
 
 opendp.enable_features("contrib")
 
+_MAX_SCALE = 2.0**50
+
 
 class NoiseSource:
     """Discrete noise from the operating system's entropy.
 
-    Values are 64-bit integers; sums saturate at the ends of their range, which is
-    post-processing. There is no seed and there are no parameters.
+    Values are 64-bit integers and sums wrap modulo 2^64, so that even an overflow is
+    post-processing of a sum that is exact. There is no seed and there are no parameters.
     """
 
     def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
@@ -34,7 +36,7 @@ class NoiseSource:
 
         Args:
             values: any shape, int64.
-            scale: finite, > 0, in units of the values.
+            scale: in (0, 2^50], in units of the values.
 
         Returns:
             same shape, int64.
@@ -56,7 +58,7 @@ class NoiseSource:
 
         Args:
             values: any shape, int64.
-            sigma: finite, > 0, in units of the values.
+            sigma: in (0, 2^50], in units of the values.
 
         Returns:
             same shape, int64.
@@ -78,7 +80,7 @@ class NoiseSource:
 
         Args:
             scores: shape (num_candidates,), int64, at least one.
-            scale: finite, > 0, in units of the scores.
+            scale: in (0, 2^50], in units of the scores.
 
         Returns:
             An index into ``scores``.
@@ -100,7 +102,7 @@ class NoiseSource:
     def signs(self, size: int) -> NDArray[np.float64]:
         """Returns independent fair signs, shape (size,), float64: for post-processing."""
         bits = np.unpackbits(np.frombuffer(secrets.token_bytes((size + 7) // 8), dtype=np.uint8))
-        return 1.0 - 2.0 * bits[:size]
+        return np.where(bits[:size] == 1, -1.0, 1.0)
 
     def draw_id(self) -> str:
         """Returns 32 random hexadecimal digits that name one draw of noise."""
@@ -108,9 +110,10 @@ class NoiseSource:
 
 
 def _check_scale(scale: float) -> None:
-    # A scale of 0 would publish the exact values; the sampler itself does not refuse it.
-    if not 0 < scale < math.inf:
-        raise InputError("scale", scale, "noise must have a scale that is finite and > 0")
+    # A scale of 0 would publish the exact values; the sampler itself does not refuse it. Near the
+    # upper end noise would not fit 64 bits.
+    if not 0 < scale <= _MAX_SCALE:
+        raise InputError("scale", scale, "noise must have a scale > 0 and at most 2^50")
 
 
 def _draw(
@@ -123,4 +126,6 @@ def _draw(
     measurement = make(domain, metric, scale=scale)
     if not measurement.map(sensitivity) < math.inf:
         raise InputError("scale", scale, "is too small to give any privacy")
-    return np.array(measurement(values.ravel().tolist()), dtype=np.int64).reshape(values.shape)
+    # Added here, not by the sampler: that one saturates, and a clipped sum tells more.
+    noise = np.array(measurement([0] * values.size), dtype=np.int64)
+    return values + noise.reshape(values.shape)

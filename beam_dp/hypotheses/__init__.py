@@ -1,0 +1,1 @@
+"""Distributions over the universe: how they are fitted to noisy answers and turned into records."""

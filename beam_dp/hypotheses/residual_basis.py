@@ -47,7 +47,8 @@ def contrast_matrix(size: int) -> NDArray[np.float64]:
         return np.eye(size) - 1.0 / size
     rows = np.tril(np.ones((size, size)), -1)[1:]
     rows[np.arange(size - 1), np.arange(1, size)] = -np.arange(1.0, size)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    normalised: NDArray[np.float64] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return normalised
 
 
 def num_contrasts(size: int) -> int:
@@ -234,7 +235,7 @@ def _axis_rows(
     shape: tuple[int, ...], strides: list[int], run: range, support: Support
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Returns the basis vectors of a merged axis with one support, and their labels."""
-    matrix = np.ones((1, 1))
+    matrix: NDArray[np.float64] = np.ones((1, 1))
     labels = np.zeros(1, dtype=np.int64)
     for axis in run:
         size = shape[axis]
@@ -244,7 +245,7 @@ def _axis_rows(
         else:
             rows = np.full((1, size), size**-0.5)
             steps = np.zeros(1, dtype=np.int64)
-        matrix = np.kron(matrix, rows)
+        matrix = np.asarray(np.kron(matrix, rows))
         labels = (labels[:, None] + steps).ravel()
     return matrix, labels
 

@@ -1,0 +1,60 @@
+"""Measure a fixed set of tables once, then fit: what the baselines share."""
+
+from __future__ import annotations
+
+import math
+
+from beam_dp.mechanisms.measurements import Measurement
+from beam_dp.mechanisms.plan import NumRecords, Plan, Progress
+from beam_dp.mechanisms.strategies import predicted_variance
+from beam_dp.mechanisms.synthesis import synthesise
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Marginals
+
+
+def measure_all_plan(
+    workload: Workload,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    measurements: tuple[Measurement, ...],
+    public: dict[str, object],
+) -> Plan:
+    """Returns the plan of a mechanism that measures a fixed set of tables once."""
+    variance = predicted_variance(workload, measurements, num_records != "noisy")
+    names = {each.names for each in measurements}
+    # With nothing to measure the release is a public constant; it has the same shape all the same.
+    maximal = tuple(
+        each for each in sorted(names) if not any(set(each) < set(other) for other in names)
+    )
+    return Plan(
+        workload=workload,
+        guarantee=guarantee,
+        num_records=num_records,
+        summary_tables=maximal or workload.maximal(),
+        measurements=measurements,
+        public={
+            **public,
+            "strategy": "measure_all",
+            "num_measurements": len(measurements),
+            "predicted_cell_error": math.sqrt(variance),
+        },
+    )
+
+
+def measure_all(
+    name: str,
+    plan: Plan,
+    marginals: Marginals,
+    noise: NoiseSource,
+    progress: Progress | None,
+) -> SyntheticDatabase:
+    """Draws all measurements of a plan once, and returns the release that fits them."""
+    tables = []
+    for position, measurement in enumerate(plan.measurements):
+        if progress is not None:
+            progress("measure", position + 1, len(plan.measurements))
+        tables.append(measurement.draw(marginals, noise))
+    return synthesise(name, plan, plan.measurements, tables, noise, progress)

@@ -1,0 +1,138 @@
+"""What a mechanism will do, decided from public numbers before any record is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.measurements import Measurement, Names
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Marginals
+
+Progress = Callable[[str, int, int], None]
+NumRecords = int | Literal["noisy"]
+
+MAX_CELLS = 2**26
+MAX_COEFFICIENTS = 2**26
+_MAX_RECORDS = 2**40
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A mechanism's public parameters for one release.
+
+    Args:
+        workload: what the release must answer.
+        guarantee: what is promised.
+        num_records: the public number of records, or ``"noisy"``.
+        summary_tables: attribute sets whose exact tables the mechanism reads.
+        measurements: what is measured before any selection.
+        public: the parameters that the card states, as JSON values.
+    """
+
+    workload: Workload
+    guarantee: Guarantee
+    num_records: NumRecords
+    summary_tables: tuple[Names, ...]
+    measurements: tuple[Measurement, ...]
+    public: Mapping[str, Any]
+
+    @property
+    def domain(self) -> Domain:
+        """The universe."""
+        return self.workload.domain
+
+    @property
+    def total_is_public(self) -> bool:
+        """True where the number of records is known to everybody."""
+        return self.num_records != "noisy"
+
+
+class Mechanism(Protocol):
+    """Turns exact marginals into a release: the only door from secret to public."""
+
+    @property
+    def name(self) -> str:
+        """The name on the card."""
+        ...
+
+    def plan(
+        self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
+    ) -> Plan:
+        """Returns what would be done, or raises InputError: from public numbers alone."""
+        ...
+
+    def release(
+        self,
+        plan: Plan,
+        marginals: Marginals,
+        noise: NoiseSource,
+        progress: Progress | None = None,
+    ) -> SyntheticDatabase:
+        """Returns a release that keeps ``plan.guarantee``."""
+        ...
+
+
+def check_request(
+    domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
+) -> None:
+    """Refuses what no mechanism over a declared, dense universe can do.
+
+    Raises:
+        InputError: naming the parameter.
+    """
+    if workload.domain != domain:
+        raise InputError("workload", len(workload), "must be of the release's domain")
+    if domain.num_cells > MAX_CELLS:
+        raise InputError(
+            "domain",
+            f"{domain.num_cells:.3g} cells",
+            f"must have at most 2^26 = {MAX_CELLS:,} cells for this mechanism;"
+            f" {_what_fits(domain)}",
+        )
+    if isinstance(num_records, bool) or not isinstance(num_records, int):
+        if num_records != "noisy":
+            raise InputError("num_records", num_records, "must be an integer >= 1 or 'noisy'")
+        if guarantee.neighboring is Neighboring.REPLACE_ONE:
+            raise InputError(
+                "num_records", num_records, "must be a number: it is public under replace_one"
+            )
+    elif not 1 <= num_records <= _MAX_RECORDS:
+        raise InputError(
+            "num_records", num_records, f"must be 'noisy' or from 1 to {_MAX_RECORDS:,}"
+        )
+    num_coefficients = sum(
+        math.prod(domain.shape[axis] for axis in domain.axes(names)) for names in workload.closure()
+    )
+    if num_coefficients > MAX_COEFFICIENTS:
+        raise InputError(
+            "workload",
+            f"{num_coefficients:,} cells with all smaller marginals",
+            f"must have at most {MAX_COEFFICIENTS:,}: use fewer or smaller marginals",
+        )
+
+
+def check_calibration(calibration: str) -> None:
+    """Refuses an unknown calibration."""
+    if calibration not in ("tight", "textbook"):
+        raise InputError("calibration", calibration, "must be 'tight' or 'textbook'")
+
+
+def _what_fits(domain: Domain) -> str:
+    """Returns advice: how many attributes, in their order, would fit."""
+    cells, fitting = 1, 0
+    for size in domain.shape:
+        if cells * size > MAX_CELLS:
+            break
+        cells, fitting = cells * size, fitting + 1
+    return (
+        f"the first {fitting} of its {domain.num_attributes} attributes have {cells:,}:"
+        " leave attributes out, or use fewer and wider bins"
+    )

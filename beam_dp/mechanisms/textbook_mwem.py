@@ -1,0 +1,137 @@
+"""MWEM as published: one cell selected, one cell measured, one multiplicative update a round."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.plan import NumRecords, Plan, Progress
+from beam_dp.mechanisms.synthesis import build_release, marginal_table, workload_basis
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Marginals
+
+_SCORE_GRID = 2**16
+
+
+def plan_textbook(
+    workload: Workload, guarantee: Guarantee, num_records: NumRecords, num_rounds: int | None
+) -> Plan:
+    """Returns the plan of Hardt, Ligett and McSherry's algorithm.
+
+    Privacy: every query is one cell, with sensitivity 1 under both relations (a replacement moves
+    two cells, but each by 1), times the records of a unit. T rounds share the budget, half of it
+    for selection: pure, eps / (2T) for each step; else rho / (2T), that is eps_sel =
+    sqrt(4 rho / T) and sigma = sqrt(T / rho).
+
+    Accuracy: the largest error of a cell is at most 2N sqrt(ln|X| / T) + 10 T ln|Q| / epsilon with
+    probability 1 - 2T/|Q| (pure, replace-one). Without ``num_rounds``, T minimises this bound.
+
+    Raises:
+        InputError: if the number of records is not public.
+    """
+    if num_records == "noisy":
+        raise InputError("num_records", num_records, "must be a number for the textbook algorithm")
+    num_queries = workload.num_cells()
+    log_cells = math.log(workload.domain.num_cells)
+    log_queries = max(math.log(num_queries), math.log(2))
+    best = (num_records * guarantee.epsilon * math.sqrt(log_cells) / (10 * log_queries)) ** (2 / 3)
+    rounds = num_rounds or max(1, round(best))
+    bound = (
+        2 * num_records * math.sqrt(log_cells / rounds)
+        + 10 * rounds * log_queries / guarantee.epsilon
+    )
+    sensitivity = guarantee.max_records_per_unit
+    if guarantee.delta == 0:
+        share = guarantee.epsilon / (2 * rounds) * (1 - 1e-12)
+        distribution, scale, selection_epsilon = "discrete_laplace", sensitivity / share, share
+    else:
+        rho = zcdp_rho(guarantee.epsilon, guarantee.delta) * (1 - 1e-12)
+        distribution, scale = "discrete_gaussian", sensitivity * math.sqrt(rounds / rho)
+        selection_epsilon = math.sqrt(4 * rho / rounds)
+    return Plan(
+        workload=workload,
+        guarantee=guarantee,
+        num_records=num_records,
+        summary_tables=workload.maximal(),
+        measurements=(),
+        public={
+            "calibration": "textbook",
+            "strategy": "textbook",
+            "num_rounds": rounds,
+            "distribution": distribution,
+            "measurement_scale": scale,
+            "selection_scale": 2 * sensitivity / selection_epsilon,
+            "bound": bound,
+            "bound_is_vacuous": bound >= num_records,
+        },
+    )
+
+
+def release_textbook(
+    name: str,
+    plan: Plan,
+    marginals: Marginals,
+    noise: NoiseSource,
+    progress: Progress | None,
+) -> SyntheticDatabase:
+    """Runs the published algorithm; releases the last hypothesis."""
+    domain, workload, public = plan.domain, plan.workload, plan.public
+    total = int(plan.num_records)
+    draw = noise.laplace if public["distribution"] == "discrete_laplace" else noise.gaussian
+    basis = workload_basis(plan)
+    exact = {names: marginals.marginal(names) for names in workload}
+    ends = np.cumsum([exact[names].size for names in workload])
+    potentials = {names: np.zeros(exact[names].shape) for names in workload}
+    weights = np.full(domain.shape, 1 / domain.num_cells)
+    for number in range(public["num_rounds"]):
+        if progress is not None:
+            progress("round", number + 1, public["num_rounds"])
+        coefficients = basis.analyse(weights.ravel()) * total
+        scores = []
+        for names in workload:
+            answer = marginal_table(domain, basis, coefficients, names)
+            on_grid = np.rint(answer * _SCORE_GRID).astype(np.int64)
+            scores.append(np.abs(exact[names] * _SCORE_GRID - on_grid).ravel())
+        scale = public["selection_scale"] * _SCORE_GRID
+        selected = noise.select(np.concatenate(scores), scale)
+        position = int(np.searchsorted(ends, selected, side="right"))
+        names = workload.marginals[position]
+        cell = np.unravel_index(selected - (ends[position] - exact[names].size), exact[names].shape)
+        measured = draw(np.asarray(exact[names][cell]), public["measurement_scale"])
+        part = _part(weights, domain.axes(names), cell)
+        change = float(measured - total * part.sum()) / (2 * total)
+        part *= math.exp(min(change, 700.0))
+        weights /= weights.sum()
+        potentials[names][cell] += change
+    return build_release(
+        name,
+        plan,
+        basis,
+        weights.ravel(),
+        total,
+        potentials=list(potentials.items()),
+        measurements=(),
+        errors={},
+        rounding_error=0.0,
+        noise=noise,
+        progress=progress,
+        fit={},
+    )
+
+
+def _part(
+    weights: NDArray[np.float64], axes: tuple[int, ...], cell: tuple[np.intp, ...]
+) -> NDArray[np.float64]:
+    """Returns the view of the weights in which one cell of a marginal is set."""
+    index: list[slice | np.intp] = [slice(None)] * weights.ndim
+    for axis, code in zip(axes, cell, strict=True):
+        index[axis] = code
+    # A trailing Ellipsis keeps a single cell a view instead of a scalar.
+    return weights[(*index, Ellipsis)]
