@@ -16,7 +16,7 @@ from beam_dp.transforms import avro_blocks, csv_lines
 from beam_dp.transforms.errors import ReadError
 
 _SPLIT_BYTES = 2**26
-_BATCH_RECORDS = 2**18  # columns of a Parquet batch stay in the cache while they are encoded
+_BATCH_RECORDS = 2**16  # columns of a Parquet batch stay in the cache while they are encoded
 
 
 class FileFormat(Protocol):

@@ -14,6 +14,7 @@ from beam_dp.transforms.errors import name_file_only
 from beam_dp.transforms.formats import FORMATS, format_of
 
 _CHECKED_FILES = 64
+_NAMED_FILES = 1000  # up to here a pipeline holds the files' names; else it lists them itself
 
 
 class ReadRecords(beam.PTransform):
@@ -51,8 +52,9 @@ class ReadRecords(beam.PTransform):
         self.columns = None if columns is None else list(dict.fromkeys(columns))
         if file_format is not None and file_format not in FORMATS:
             raise InputError("input_format", file_format, nearest_known(file_format, FORMATS))
-        files = _matching_files(pattern)
-        formats = {found.name for path in files if (found := format_of(path))}
+        self._files = _matching_files(pattern)
+        paths = sorted(path for path, _ in self._files)
+        formats = {found.name for path in paths if (found := format_of(path))}
         if file_format is None and len(formats) != 1:
             raise InputError(
                 "input", pattern, "must have one extension of .avro, .parquet, .csv, or a format"
@@ -60,7 +62,7 @@ class ReadRecords(beam.PTransform):
         self.file_format = file_format or formats.pop()
         # What the files declare; an empty CSV file declares nothing.
         self.schemas: dict[str, list[str]] = {}
-        for path in files[:: -(-len(files) // _CHECKED_FILES)]:
+        for path in paths[:: -(-len(paths) // _CHECKED_FILES)]:
             self._look_into(path)
         for column in self.columns or ():
             self.check_column("column", column)
@@ -68,11 +70,17 @@ class ReadRecords(beam.PTransform):
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
         """Lists files, splits them, reads the ranges."""
+        if len(self._files) <= _NAMED_FILES:
+            files = pipeline | "Files" >> beam.Create(self._files)
+        else:
+            files = (
+                pipeline
+                | "Pattern" >> beam.Create([self.pattern])
+                | "List files" >> beam.FlatMap(_list_files)
+                | "Spread files" >> beam.Reshuffle()
+            )
         records = (
-            pipeline
-            | "Pattern" >> beam.Create([self.pattern])
-            | "List files" >> beam.FlatMap(_list_files)
-            | "Spread files" >> beam.Reshuffle()
+            files
             | "Split files" >> beam.ParDo(_SplitFile(self.file_format))
             | "Spread ranges" >> beam.Reshuffle()
             | "Read" >> self._reading
@@ -117,14 +125,14 @@ class ReadRecords(beam.PTransform):
             self.schemas[path] = known
 
 
-def _matching_files(pattern: str) -> list[str]:
+def _matching_files(pattern: str) -> list[tuple[str, int]]:
     try:
-        (match,) = FileSystems.match([pattern])
+        files = list(_list_files(pattern))
     except Exception as error:
         raise InputError("input", pattern, f"must be listed by its filesystem: {error}") from None
-    if not match.metadata_list:
+    if not files:
         raise InputError("input", pattern, "must match a file")
-    return sorted(each.path for each in match.metadata_list)
+    return files
 
 
 def _list_files(pattern: str) -> Iterator[tuple[str, int]]:

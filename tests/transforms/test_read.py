@@ -14,6 +14,7 @@ import pytest
 from fakes import COLLECTED, collect, pipeline
 
 import beam_dp.transforms.formats as formats
+import beam_dp.transforms.read as read_module
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadRecords
 
@@ -70,6 +71,17 @@ def test_without_columns_all_are_read(tmp_path: pathlib.Path, extension: str) ->
     write(tmp_path / f"a.{extension}", table(2))
     rows = read(tmp_path / f"a.{extension}")
     assert rows == [{"id": str(i), "group": str(i), "name": f"n{i}"} for i in range(2)]
+
+
+def test_very_many_files_are_listed_by_the_job(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_module, "_NAMED_FILES", 3)
+    monkeypatch.setattr(read_module, "_CHECKED_FILES", 2)
+    for i in range(5):
+        write(tmp_path / f"{i}.csv", table(2, first=2 * i))
+    rows = read(tmp_path / "*.csv", columns=["id"])
+    assert sorted(row["id"] for row in rows) == [str(i) for i in range(10)]
 
 
 def test_columns_are_found_by_name_in_each_file(tmp_path: pathlib.Path) -> None:
