@@ -27,7 +27,7 @@ from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, Plan
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import read_release
 from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
@@ -83,7 +83,7 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     guarantee = Guarantee(
         epsilon=number("epsilon", given["epsilon"]),
         delta=number("delta", given["delta"]),
-        neighboring=given["neighboring"],
+        neighboring=Neighboring(given["neighboring"]),
         privacy_unit=given["privacy_unit"],
         max_records_per_unit=_max_records_per_unit(given),
     )
@@ -123,7 +123,9 @@ def _max_records_per_unit(given: dict[str, str]) -> int:
 
 
 def _mechanism(given: dict[str, str]) -> Mechanism:
-    name, calibration = given["mechanism"], given["calibration"]
+    name = given["mechanism"]
+    calibration: Literal["tight", "textbook"]
+    calibration = "tight" if given["calibration"] == "tight" else "textbook"
     if name == "mwem":
         rounds = given.get("num_rounds")
         return MWEM(
@@ -134,7 +136,7 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
         raise InputError(
             "num_rounds", given["num_rounds"], f"must not be given: {name} has no rounds"
         )
-    return {"gaussian": Gaussian, "laplace": Laplace}[name](calibration=calibration)
+    return Gaussian(calibration) if name == "gaussian" else Laplace(calibration)
 
 
 def _read_text(name: str, path: str) -> str:
