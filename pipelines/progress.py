@@ -18,6 +18,7 @@ from beam_dp.errors import InputError
 from beam_dp.transforms import ReadError
 
 PROGRESS_LOGGER = "beam_dp.progress"
+NUM_LINES = 10
 # Exceptions of ours: their texts are made of public parameters and names of files.
 PUBLIC_ERRORS = (InputError, ReadError)
 
@@ -54,12 +55,20 @@ class Progress:
 
 
 class _Handler(logging.Handler):
+    """Shows about ten lines of a step, chosen by its public counts and never by the clock."""
+
     def __init__(self, progress: Progress) -> None:
         super().__init__()
         self._progress = progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._progress.say(record.getMessage())
+        text = record.getMessage()
+        counts = re.search(r": (\d+) of (\d+)$", text)
+        if counts:
+            done, total = int(counts[1]), max(int(counts[2]), 1)
+            if done > 1 and done * NUM_LINES // total == (done - 1) * NUM_LINES // total:
+                return
+        self._progress.say(text)
 
 
 def failure(error: Exception) -> str:

@@ -18,6 +18,16 @@ def test_progress_of_the_workers_is_shown(capfd: pytest.CaptureFixture[str]) -> 
     assert capfd.readouterr().err.endswith(" s] fit: 2 of 30\n")
 
 
+def test_a_step_of_many_rounds_shows_about_ten_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    with Progress().listening(silence_beam=True):
+        for done in range(1, 1001):
+            logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", done, 1000)
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 11
+    assert lines[0].endswith("fit: 1 of 1000")
+    assert lines[-1].endswith("fit: 1000 of 1000")
+
+
 def test_nothing_is_shown_after_the_job(capfd: pytest.CaptureFixture[str]) -> None:
     with Progress().listening(silence_beam=True):
         pass
