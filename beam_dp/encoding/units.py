@@ -128,6 +128,8 @@ def _chunk_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np
     if isinstance(chunk, pa.ExtensionArray):
         return _chunk_fingerprints(chunk.storage)
     if isinstance(chunk, pa.DictionaryArray):
+        if len(chunk.dictionary) > len(chunk):  # shared by many batches
+            return _chunk_fingerprints(chunk.dictionary_decode())
         of_value, has_unit = _chunk_fingerprints(chunk.dictionary)
         valid = _valid(chunk)
         if not len(of_value[0]):

@@ -28,12 +28,14 @@ class AvroHeader:
             (a date that Python cannot hold must not stop the job).
         length: bytes of the header in the file.
         marker: the sync marker that ends the header and each block.
+        codec: how blocks are compressed.
     """
 
     columns: tuple[str, ...]
     header: bytes
     length: int
     marker: bytes
+    codec: str
 
 
 def read_header(file: IO[bytes]) -> AvroHeader:
@@ -48,8 +50,22 @@ def read_header(file: IO[bytes]) -> AvroHeader:
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ValueError("its schema is no record")
     marker = bytes(reader._header["sync"])
-    header = _write_header(reader.metadata.get("avro.codec", "null"), schema, marker)
-    return AvroHeader(tuple(f["name"] for f in schema["fields"]), header, length, marker)
+    codec = reader.metadata.get("avro.codec", "null")
+    columns = tuple(field["name"] for field in schema["fields"])
+    return AvroHeader(columns, _write_header(codec, schema, marker), length, marker, codec)
+
+
+def missing_package(header: AvroHeader) -> str | None:
+    """Returns a line about what must be installed to decompress the blocks, if anything."""
+    reader = fastavro.block_reader(io.BytesIO(header.header + b"\x02\x00" + header.marker))
+    try:
+        list(next(reader))
+    except ValueError as error:
+        # fastavro names the package in its message; that of an empty block holds no data.
+        return " ".join(str(error).split()) if "install" in str(error) else None
+    except Exception:
+        return None
+    return None
 
 
 def range_batches(

@@ -14,7 +14,8 @@ from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.encoding.bounding import RecordWords, Words, select_records, split_by_unit
 from beam_dp.transforms.errors import withhold_messages
 
-_BUFFERED_RECORDS = 2**20
+# Also of one unit alone, this many records make no element of more than 16 MiB.
+_BUFFERED_RECORDS = 2**18
 
 
 class BoundContributions(beam.PTransform):
@@ -81,12 +82,14 @@ class _Partition(beam.DoFn):
         units = np.concatenate(self._units, axis=1)
         words = [np.concatenate(word) for word in zip(*self._records, strict=True)]
         self._clear()
-        return [
-            (partition, self.words.to_bytes(units_here, words_here))
-            for partition, units_here, words_here in split_by_unit(
-                units, words, self.num_partitions
-            )
-        ]
+        elements = []
+        for start in range(0, units.shape[1], _BUFFERED_RECORDS):
+            part = slice(start, start + _BUFFERED_RECORDS)
+            for number, units_here, words_here in split_by_unit(
+                units[:, part], [word[part] for word in words], self.num_partitions
+            ):
+                elements.append((number, self.words.to_bytes(units_here, words_here)))
+        return elements
 
     def _clear(self) -> None:
         self._units: list[np.ndarray] = []

@@ -12,6 +12,7 @@ import pyarrow.parquet
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from beam_dp.errors import InputError
 from beam_dp.transforms import avro_blocks, csv_lines
 from beam_dp.transforms.errors import ReadError
 
@@ -57,9 +58,16 @@ class Avro:
     name = "avro"
 
     def columns(self, path: str) -> list[str]:
-        """Returns the record's fields."""
+        """Returns the record's fields.
+
+        Raises:
+            InputError: if the file is compressed in a way that needs a package that is missing.
+        """
         with _open(path) as file:
-            return list(avro_blocks.read_header(file).columns)
+            header = avro_blocks.read_header(file)
+        if (missing := avro_blocks.missing_package(header)) is not None:
+            raise InputError("input", path, f"must be readable here: {missing}")
+        return list(header.columns)
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of 16 MiB: a range is held in memory, and decoding it takes seconds."""

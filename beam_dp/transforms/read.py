@@ -117,6 +117,8 @@ class ReadRecords(beam.PTransform):
     def _look_into(self, path: str) -> None:
         try:
             known = FORMATS[self.file_format].columns(path)
+        except InputError:
+            raise
         except Exception:
             # The parser's own words may quote a record.
             condition = f"must be a readable {self.file_format} file"
@@ -129,7 +131,8 @@ def _matching_files(pattern: str) -> list[tuple[str, int]]:
     try:
         files = list(_list_files(pattern))
     except Exception as error:
-        raise InputError("input", pattern, f"must be listed by its filesystem: {error}") from None
+        reason = " ".join(str(error).split())
+        raise InputError("input", pattern, f"must be listed by its filesystem: {reason}") from None
     if not files:
         raise InputError("input", pattern, "must match a file")
     return files

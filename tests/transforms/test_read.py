@@ -130,6 +130,17 @@ def test_what_is_wrong_with_the_input_is_refused_at_construction(
     assert "secret" not in str(error.value)
 
 
+def test_a_codec_without_its_package_is_refused_with_the_packages_name(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = tmp_path / "a.avro"
+    with path.open("wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "r", "fields": []}, [])
+    path.write_bytes(path.read_bytes().replace(b"\x08null", b"\x06lz4"))
+    with pytest.raises(InputError, match="lz4"):
+        ReadRecords(str(path))
+
+
 def damaged(path: pathlib.Path) -> None:
     data = bytearray(path.read_bytes())
     middle = len(data) // 2
