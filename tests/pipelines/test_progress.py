@@ -14,8 +14,8 @@ from pipelines.progress import PROGRESS_LOGGER, Progress, failure
 
 def test_progress_of_the_workers_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
     with Progress().listening(silence_beam=True):
-        logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", 2, 30)
-    assert capfd.readouterr().err.endswith(" s] fit: 2 of 30\n")
+        logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", 3, 30)
+    assert capfd.readouterr().err.endswith(" s] fit: 3 of 30\n")
 
 
 def test_a_step_of_many_rounds_shows_about_ten_lines(capfd: pytest.CaptureFixture[str]) -> None:
