@@ -15,7 +15,9 @@ from scipy.special import log_ndtr
 # Width, in grid units, of the Gaussian that turns continuous noise into discrete noise in the
 # proof of ``discrete_gaussian_mu``.
 _SMOOTHING = 2.0
+# Relative margin of every calibrated budget, and of a few elementary operations.
 _SAFETY = 1e-12
+_ROUNDING = 1e-15
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -28,7 +30,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         epsilon: >= 0.
 
     Returns:
-        The smallest delta, in [0, 1].
+        The smallest delta, in [0, 1], rounded up by more than the errors of the arithmetic.
 
     Cost: O(1).
     Reference: Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 2.13.
@@ -37,9 +39,14 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         >>> f"{gaussian_delta(1 / 5.49527, 1.0):.3g}"
         '1e-09'
     """
-    upper = float(log_ndtr(mu / 2 - epsilon / mu))
-    lower = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    return -math.expm1(min(lower - upper, 0.0)) * math.exp(upper)
+    shift = epsilon / mu
+    # Where mu is small, delta is a small difference of large numbers: both are rounded apart.
+    upper = float(log_ndtr(mu / 2 - shift + _ROUNDING * (mu / 2 + shift)))
+    lower = float(log_ndtr(-mu / 2 - shift))
+    if upper == -math.inf:
+        return 0.0
+    difference = epsilon + lower - upper - _ROUNDING * (epsilon - lower - upper)
+    return -math.expm1(min(difference, 0.0)) * math.exp(upper)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -118,13 +125,13 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         >>> round(zcdp_epsilon(0.0149731, 1e-9), 4)
         1.0
     """
-    if rho == 0:
-        return 0.0
+    if rho in (0, math.inf):
+        return rho
 
     def epsilon(log_excess: float) -> float:
         excess = math.exp(log_excess)  # alpha - 1; the minimum is smooth on this scale
-        order = 1 + excess
-        return rho * order - math.log(delta * order) / excess + math.log1p(-1 / order)
+        log_share = math.log(delta) + math.log1p(excess)
+        return rho * (1 + excess) - log_share / excess - math.log1p(1 / excess)
 
     # Any order gives a valid epsilon, so an inexact minimum only rounds up.
     centre = 0.5 * math.log(math.log(1 / delta) / rho)
@@ -152,7 +159,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
         >>> round(zcdp_rho(1.0, 1e-9), 7)
         0.0149731
     """
-    return _largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon)
+    return _largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon * (1 - _SAFETY))
 
 
 def _largest(is_private: Callable[[float], bool]) -> float:

@@ -99,4 +99,7 @@ class Guarantee:
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(name, value, "must be a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf  # refused by its range

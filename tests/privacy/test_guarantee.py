@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import pytest
+
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import MAX_DELTA, Guarantee, Neighboring
+
+VALID: dict[str, Any] = {
+    "epsilon": 1.0,
+    "delta": 1e-9,
+    "neighboring": "add_or_remove_one",
+    "privacy_unit": "person",
+    "max_records_per_unit": 3,
+}
+
+
+def test_nothing_has_a_default():
+    for field in dataclasses.fields(Guarantee):
+        without = {name: value for name, value in VALID.items() if name != field.name}
+        with pytest.raises(TypeError, match=field.name):
+            Guarantee(**without)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        *[("epsilon", bad) for bad in (0, -1.0, math.nan, math.inf, -math.inf, "1", None, True)],
+        pytest.param("epsilon", 10**400, id="epsilon-too-large-for-a-float"),
+        *[("delta", bad) for bad in (-1e-9, 1.0, 2 * MAX_DELTA, math.nan, math.inf, "0", None)],
+        *[("neighboring", bad) for bad in ("add", "", None, 1, "ADD_OR_REMOVE_ONE")],
+        *[("privacy_unit", bad) for bad in ("", None, 3)],
+        *[("max_records_per_unit", bad) for bad in (0, -1, 1.0, True, "1", None, math.nan)],
+    ],
+)
+def test_out_of_range_is_refused_by_name(name: str, value: Any):
+    with pytest.raises(InputError) as raised:
+        Guarantee(**{**VALID, name: value})
+    assert raised.value.name == name
+
+
+def test_a_record_as_unit_has_one_record():
+    assert Guarantee(1, 0, "replace_one", "record", 1).max_records_per_unit == 1
+    with pytest.raises(InputError, match="max_records_per_unit"):
+        Guarantee(1, 0, "replace_one", "record", 2)
+
+
+def test_extremes_are_accepted():
+    assert Guarantee(5e-324, 0, "replace_one", "record", 1).epsilon == 5e-324
+    assert Guarantee(1.7e308, MAX_DELTA, "replace_one", "person", 10**9).delta == MAX_DELTA
+
+
+@pytest.mark.parametrize("neighboring", [*Neighboring, *(each.value for each in Neighboring)])
+def test_json_round_trips(neighboring: Any):
+    guarantee = Guarantee(**{**VALID, "neighboring": neighboring})
+    value = json.loads(json.dumps(guarantee.to_json()))
+    assert Guarantee.from_json(value) == guarantee
+    assert isinstance(Guarantee.from_json(value).neighboring, Neighboring)
+
+
+def test_json_with_a_missing_or_unknown_field_is_refused():
+    value = Guarantee(**VALID).to_json()
+    for broken in ({**value, "seed": 1}, {"epsilon": 1.0}, [], None):
+        with pytest.raises(InputError, match="guarantee"):
+            Guarantee.from_json(broken)  # type: ignore[arg-type]
+
+
+def test_it_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Guarantee(**VALID).epsilon = 2.0  # type: ignore[misc]
