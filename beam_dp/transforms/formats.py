@@ -114,10 +114,15 @@ class Parquet:
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
         with _open(path) as file:
-            schema = pyarrow.parquet.read_schema(file)
+            metadata = pyarrow.parquet.read_metadata(file)
+            schema = metadata.schema.to_arrow_schema()
             wanted = _wanted(path, schema.names, columns)
-            texts = [name for name in wanted if _is_text(schema.field(name).type)]
-            parquet = pyarrow.parquet.ParquetFile(file, read_dictionary=texts, pre_buffer=True)
+            parquet = pyarrow.parquet.ParquetFile(
+                file,
+                metadata=metadata,
+                read_dictionary=_short_dictionaries(metadata, set(wanted) & _texts(schema)),
+                pre_buffer=True,
+            )
             yield from _read_ahead(
                 parquet.iter_batches(
                     _BATCH_RECORDS, row_groups=list(range(start, stop)), columns=wanted
@@ -213,8 +218,25 @@ def _wanted(path: str, known: Sequence[str], columns: Sequence[str] | None) -> l
     return list(columns)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def _texts(schema: pa.Schema) -> set[str]:
+    tests = (pa.types.is_string, pa.types.is_large_string)
+    return {field.name for field in schema if any(is_text(field.type) for is_text in tests)}
+
+
+def _short_dictionaries(metadata: Any, texts: set[str]) -> list[str]:
+    """Those of the text columns that are stored with a short dictionary, to be read as such.
+
+    Where a dictionary is long, every batch would carry all of it.
+    """
+    if metadata.num_row_groups == 0:
+        return []
+    group = metadata.row_group(0)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    return [
+        chunk.path_in_schema
+        for chunk in chunks
+        if chunk.path_in_schema in texts and chunk.total_uncompressed_size < 2 * chunk.num_values
+    ]
 
 
 def _read_ahead(batches: Iterator[Any]) -> Iterator[Any]:

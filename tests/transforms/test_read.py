@@ -84,6 +84,15 @@ def test_very_many_files_are_listed_by_the_job(
     assert sorted(row["id"] for row in rows) == [str(i) for i in range(10)]
 
 
+def test_text_is_read_as_a_dictionary_only_where_that_is_short(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.parquet"
+    records = {"few": [f"n{i % 9}" for i in range(9000)], "all": [f"n{i}" for i in range(9000)]}
+    pyarrow.parquet.write_table(pa.table(records), path)
+    (batch,) = formats.Parquet().batches(str(path), 0, 1, ["few", "all"])
+    assert [pa.types.is_dictionary(kind) for kind in batch.schema.types] == [True, False]
+    assert batch.to_pydict() == records
+
+
 def test_columns_are_found_by_name_in_each_file(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     (tmp_path / "b.csv").write_text("z,y,x\n5,4,3\n")
