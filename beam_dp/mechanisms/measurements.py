@@ -54,8 +54,9 @@ class Measurement:
         """Variance of the noise of one cell, in squared records."""
         if self.distribution == "discrete_gaussian":
             return (self.scale / self.grid) ** 2
-        # 2a / (1 - a)^2 with a = exp(-1 / scale), in a form that neither over- nor underflows.
-        return 0.5 / math.sinh(0.5 / self.scale) ** 2 / self.grid**2
+        # 2a / (1 - a)^2 with a = exp(-1 / scale), in a form that does not underflow. Where noise
+        # is rarer than once in 1e17 cells the variance is overstated, lest its inverse overflow.
+        return 0.5 / math.sinh(min(0.5 / self.scale, 20.0)) ** 2 / self.grid**2
 
     def draw(self, marginals: Marginals, noise: NoiseSource) -> NDArray[np.float64]:
         """Returns the noisy table, in records: the only step that sees exact counts.
