@@ -192,7 +192,7 @@ def combine(
         axes = domain.axes(measurement.names)
         outside = basis.num_cells // math.prod(table.shape)
         precision = outside / measurement.variance
-        if measurement.kind == "residual":
+        if measurement.kind == "residual" or not axes:
             parts = {axes: table_coefficients(table)}
         else:
             inside = _inside(axes, basis.slices)
