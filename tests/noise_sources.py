@@ -1,0 +1,101 @@
+"""Noise sources for tests: none at all, or a script, so that what a mechanism draws can be seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.noise import NoiseSource
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """One call: the exact integers that were handed in, and the scale of their noise."""
+
+    kind: str
+    exact: NDArray[np.int64]
+    scale: float
+
+
+class NoNoise(NoiseSource):
+    """Adds nothing, selects the best score, and keeps what it was handed."""
+
+    def __init__(self) -> None:
+        self.draws: list[Draw] = []
+
+    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+        self.draws.append(Draw("laplace", np.array(values), scale))
+        return self.noisy(values)
+
+    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        self.draws.append(Draw("gaussian", np.array(values), sigma))
+        return self.noisy(values)
+
+    def select(self, scores: NDArray[np.int64], scale: float) -> int:
+        self.draws.append(Draw("select", np.array(scores), scale))
+        return self.selected(scores)
+
+    def signs(self, size: int) -> NDArray[np.float64]:
+        return np.where(np.arange(size) % 2 == 0, 1.0, -1.0)
+
+    def draw_id(self) -> str:
+        return "0" * 32
+
+    def noisy(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.array(values)
+
+    def selected(self, scores: NDArray[np.int64]) -> int:
+        return int(np.argmax(scores))
+
+
+class Scripted(NoNoise):
+    """Selects and answers what it is told, whatever the data: the same outputs for any data set.
+
+    Args:
+        selections: indices to select, in order; the last one for ever after.
+        answer: noisy values to answer with, by the number of the draw and the shape.
+    """
+
+    def __init__(
+        self,
+        selections: Iterable[int] = (0,),
+        answer: Callable[[int, tuple[int, ...]], NDArray[np.int64]] | None = None,
+    ) -> None:
+        super().__init__()
+        self._selections = list(selections)
+        self._answer = answer or (lambda _, shape: np.zeros(shape, np.int64))
+
+    def noisy(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.asarray(self._answer(len(self.draws), values.shape), np.int64)
+
+    def selected(self, scores: NDArray[np.int64]) -> int:
+        if len(self._selections) > 1:
+            return self._selections.pop(0)
+        return self._selections[0]
+
+
+class Seeded(NoiseSource):
+    """The right laws from a seeded generator, fast: for many runs of one mechanism."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+        success = -np.expm1(-1 / scale)
+        first, second = self._generator.geometric(success, (2, *values.shape))
+        return values + first - second
+
+    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        return values + np.rint(self._generator.normal(0, sigma, values.shape)).astype(np.int64)
+
+    def select(self, scores: NDArray[np.int64], scale: float) -> int:
+        return int(np.argmax(scores / scale + self._generator.gumbel(size=len(scores))))
+
+    def signs(self, size: int) -> NDArray[np.float64]:
+        return self._generator.choice([-1.0, 1.0], size)
+
+    def draw_id(self) -> str:
+        return self._generator.bytes(16).hex()

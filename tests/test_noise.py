@@ -1,0 +1,168 @@
+"""The sampler against closed forms.
+
+Every statistical test compares frequencies with a law by chi-square at a false-alarm probability
+of 1e-6 and shows, on the same draws, that a scale 30% off would have been rejected.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from beam_dp.errors import InputError
+from beam_dp.noise import NoiseSource
+
+FALSE_ALARM = 1e-6
+DRAWS = 30_000
+
+
+def rejects(counts: np.ndarray, law: np.ndarray) -> bool:
+    """Whether chi-square rejects the law of some outcomes, at the false-alarm probability."""
+    expected = law / law.sum() * counts.sum()
+    order = np.argsort(expected)[::-1]
+    expected, counts = expected[order], counts[order]
+    enough = int((expected >= 10).sum())  # rarer outcomes share one cell
+    if enough < len(expected):
+        expected = np.append(expected[: enough - 1], expected[enough - 1 :].sum())
+        counts = np.append(counts[: enough - 1], counts[enough - 1 :].sum())
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    return bool(statistic > stats.chi2.isf(FALSE_ALARM, len(expected) - 1))
+
+
+def discrete_law(kind: str, z: np.ndarray, scale: float) -> np.ndarray:
+    return np.exp(-np.abs(z) / scale) if kind == "laplace" else np.exp(-(z**2) / (2 * scale**2))
+
+
+def frequencies(draws: np.ndarray, reach: int) -> np.ndarray:
+    return np.bincount(np.clip(draws, -reach, reach) + reach, minlength=2 * reach + 1)
+
+
+def clipped_law(kind: str, scale: float, reach: int) -> np.ndarray:
+    far = max(reach, math.ceil(50 * scale))
+    z = np.arange(-far, far + 1)
+    law = discrete_law(kind, z, scale)
+    return np.bincount(np.clip(z, -reach, reach) + reach, weights=law)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("scale", [0.5, 1.0, 7.5])
+def test_noise_follows_its_law_and_no_other_scale(kind: str, scale: float):
+    draws = getattr(NoiseSource(), kind)(np.zeros(DRAWS, np.int64), scale)
+    reach = max(2, math.ceil(4 * scale))
+    counts = frequencies(draws, reach)
+    assert not rejects(counts, clipped_law(kind, scale, reach))
+    for wrong in (0.7, 1.3):
+        assert rejects(counts, clipped_law(kind, wrong * scale, reach))
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_wide_noise_has_its_variance(kind: str):
+    """A sum of 4,000 squares is within 6 standard errors (kurtosis 3 or 6): P < 1e-6."""
+    scale = 2.0**40
+    draws = getattr(NoiseSource(), kind)(np.zeros(4000, np.int64), scale) / scale
+    variance, kurtosis = (2.0, 6.0) if kind == "laplace" else (1.0, 3.0)
+    error = 6 * variance * math.sqrt((kurtosis - 1) / 4000)
+    assert abs((draws**2).mean() - variance) < error
+    assert error < variance * (1.3**2 - 1)
+    assert np.unique(draws).size > 3990  # no coarse grid
+
+
+def test_wide_noise_lies_on_every_integer():
+    """Low bits are fair: 64 outcomes by chi-square."""
+    draws = NoiseSource().laplace(np.zeros(DRAWS, np.int64), 2.0**30)
+    assert not rejects(np.bincount(draws & 63, minlength=64), np.ones(64))
+
+
+@pytest.mark.parametrize("base", [0, 10**9, 2**60, -(2**62)])
+def test_selection_follows_its_law_and_no_other_scale(base: int):
+    scores = np.array([10, 9, 5, 0], np.int64)
+    noise = NoiseSource()
+    counts = np.bincount([noise.select(base + scores, 2.0) for _ in range(3000)], minlength=4)
+    assert not rejects(counts, np.exp(scores / 2.0))
+    for wrong in (0.7, 1.3):
+        assert rejects(counts, np.exp(scores / (2.0 * wrong)))
+
+
+def test_selection_law_known_answer():
+    # Scores (10, 9, 5, 0), epsilon 1, sensitivity 1: scale 2.
+    law = np.exp(np.array([10, 9, 5, 0]) / 2.0)
+    expected = [0.589847, 0.357761, 0.0484176, 0.00397436]
+    assert (law / law.sum()).tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_selection_among_ties_is_fair():
+    noise = NoiseSource()
+    counts = np.bincount([noise.select(np.full(5, 10**9), 1.0) for _ in range(2500)], minlength=5)
+    assert not rejects(counts, np.ones(5))
+    assert rejects(counts, np.array([1.6, 1, 1, 1, 1]))
+
+
+def test_selection_at_the_limits():
+    noise = NoiseSource()
+    assert noise.select(np.array([-7]), 1.0) == 0
+    ends = np.array([-(2**63), 2**63 - 1])
+    assert {noise.select(ends, 1.0) for _ in range(20)} == {1}
+    assert 0 <= noise.select(ends, 2.0**50) <= 1
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, -math.inf, 2.0**51])
+@pytest.mark.parametrize("kind", ["laplace", "gaussian", "select"])
+def test_scales_that_give_no_noise_or_do_not_fit_are_refused(kind: str, scale: float):
+    with pytest.raises(InputError, match="scale"):
+        getattr(NoiseSource(), kind)(np.zeros(3, np.int64), scale)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_sums_wrap_instead_of_saturating(kind: str):
+    largest = np.full(200, 2**63 - 1, np.int64)
+    with np.errstate(over="raise"):
+        noisy = getattr(NoiseSource(), kind)(largest, 1000.0)
+    # A clipped sum would pile up at the end; a wrapped one has both signs (P < 2^-190).
+    assert (noisy < 0).any() and (noisy > 0).any()
+    assert np.unique(noisy).size > 100
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (), (1,), (2, 3, 4)])
+def test_shape_and_type_are_kept(kind: str, shape: tuple[int, ...]):
+    values = np.zeros(shape, np.int64)
+    noisy = getattr(NoiseSource(), kind)(values, 3.0)
+    assert noisy.shape == shape and noisy.dtype == np.int64
+    assert not values.any()
+
+
+def test_every_cell_has_noise_of_its_own():
+    noisy = NoiseSource().laplace(np.zeros((40, 40), np.int64), 2.0**40)
+    assert np.unique(noisy).size == 1600  # P(a repeat) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint64, np.float64, bool])
+def test_anything_but_64_bit_integers_is_refused(kind: str, dtype: type):
+    with pytest.raises(InputError, match="int64"):
+        getattr(NoiseSource(), kind)(np.zeros(2, dtype), 1.0)
+
+
+def test_signs_are_fair_and_draw_ids_differ():
+    noise = NoiseSource()
+    signs = noise.signs(DRAWS + 3)
+    assert signs.shape == (DRAWS + 3,) and set(signs) == {-1.0, 1.0}
+    assert not rejects(np.array([(signs < 0).sum(), (signs > 0).sum()]), np.ones(2))
+    assert noise.signs(0).shape == (0,)
+    ids = {noise.draw_id() for _ in range(100)}
+    assert len(ids) == 100 and all(len(each) == 32 for each in ids)
+
+
+def test_there_is_no_state_to_clone():
+    """A copy that travels through pickle draws noise of its own."""
+    source = NoiseSource()
+    assert not vars(source)
+    values = np.zeros(8, np.int64)
+    copy = pickle.loads(pickle.dumps(source))
+    assert (copy.laplace(values, 2.0**40) != source.laplace(values, 2.0**40)).any()
+    with pytest.raises(TypeError):
+        NoiseSource(1)  # type: ignore[call-arg]
