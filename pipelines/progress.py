@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from beam_dp.transforms import ReadError
 
 PROGRESS_LOGGER = "beam_dp.progress"
 NUM_LINES = 10
+SECONDS_BETWEEN_TICKS = 30.0
 # Exceptions of ours: their texts are made of public parameters and names of files.
 PUBLIC_ERRORS = (InputError, ReadError)
 
@@ -45,13 +47,23 @@ class Progress:
         logger.propagate = False
         if silence_beam:
             beam_logger.setLevel(logging.CRITICAL + 1)
+        done = threading.Event()
+        ticker = threading.Thread(target=self._tick, args=(done,), daemon=True)
+        ticker.start()
         try:
             yield
         finally:
+            done.set()
+            ticker.join()
             logger.removeHandler(handler)
             logger.setLevel(before[0])
             logger.propagate = before[1]
             beam_logger.setLevel(before[2])
+
+    def _tick(self, done: threading.Event) -> None:
+        """Says that the job is alive, whatever it is doing."""
+        while not done.wait(SECONDS_BETWEEN_TICKS):
+            self.say("working")
 
 
 class _Handler(logging.Handler):

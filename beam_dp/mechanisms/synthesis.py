@@ -86,7 +86,6 @@ def synthesise(
         progress=progress,
         fit={
             "steps": found.steps,
-            "penalty": found.penalty if found.steps else None,
             "estimated_cell_error": found.estimated_error,
             "mismatch": found.mismatch,
             **(fit or {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
@@ -26,6 +27,15 @@ def test_a_step_of_many_rounds_shows_about_ten_lines(capfd: pytest.CaptureFixtur
     assert len(lines) == 11
     assert lines[0].endswith("fit: 1 of 1000")
     assert lines[-1].endswith("fit: 1000 of 1000")
+
+
+def test_a_long_silence_is_broken(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
+    with Progress().listening(silence_beam=True):
+        time.sleep(0.2)
+    assert " s] working\n" in capfd.readouterr().err
 
 
 def test_nothing_is_shown_after_the_job(capfd: pytest.CaptureFixture[str]) -> None:
