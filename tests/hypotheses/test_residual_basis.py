@@ -1,0 +1,138 @@
+"""The residual basis against Kronecker products written out."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_dp.hypotheses.residual_basis import (
+    ResidualBasis,
+    coefficients_table,
+    contrast_matrix,
+    num_contrasts,
+    table_coefficients,
+)
+
+Support = tuple[int, ...]
+
+
+def vectors(shape: tuple[int, ...], support: Support) -> np.ndarray:
+    """The basis vectors of one support over the whole domain, as rows."""
+    parts = [
+        contrast_matrix(size) if axis in support else np.full((1, size), size**-0.5)
+        for axis, size in enumerate(shape)
+    ]
+    return reduce(np.kron, parts, np.ones((1, 1)))
+
+
+def matrix(shape: tuple[int, ...], supports: list[Support]) -> np.ndarray:
+    distinct = dict.fromkeys(supports)
+    return np.concatenate([vectors(shape, support) for support in distinct])
+
+
+def subsets(num_axes: int, largest: int) -> list[Support]:
+    return [s for size in range(largest + 1) for s in combinations(range(num_axes), size)]
+
+
+CASES: dict[str, tuple[tuple[int, ...], list[Support]]] = {
+    "one cell": ((1,), [(), (0,)]),
+    "one attribute": ((5,), [(), (0,)]),
+    "constant alone": ((2, 3), [()]),
+    "not the constant": ((2, 3, 2), [(0,), (1, 2)]),
+    "not down-closed": ((3, 2, 4, 2), [(0, 1, 2, 3), (1,), (0, 3)]),
+    "disordered and repeated": ((3, 2, 4), [(1, 2), (), (0,), (1, 2), (0, 1)]),
+    "sizes of one": ((1, 3, 1, 2, 1), subsets(5, 3)),
+    "only sizes of one": ((1, 1, 1), subsets(3, 3)),
+    "binary, all three-way": ((2,) * 8, subsets(8, 3)),
+    "everything": ((3, 4, 2), subsets(3, 3)),
+    "sizes of one alone on a level": ((1, 40, 1, 33), subsets(4, 1)),
+    "one large": ((70,), [(), (0,)]),
+    "large among small": ((3, 65, 2), subsets(3, 3)),
+    "large first": ((66, 2, 2), subsets(3, 2)),
+    "two large": ((65, 67), subsets(2, 2)),
+    "at the limit": ((64, 2), subsets(2, 2)),
+    "large, not down-closed": ((2, 65, 3), [(0, 2), (1,), (0, 1, 2)]),
+    "medium that do not merge": ((20, 30, 7), [(0, 1), (2,), ()]),
+    "chain": ((4,) * 5, [(0, 1), (1, 2), (2, 3), (3, 4), ()]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_transforms_equal_kronecker_products(case: str):
+    shape, supports = CASES[case]
+    basis, wanted = ResidualBasis(shape, supports), matrix(shape, supports)
+    rng = np.random.default_rng(1)
+    table = rng.normal(size=math.prod(shape))
+    assert basis.num_coefficients == len(wanted)
+    assert basis.num_cells == math.prod(shape)
+    np.testing.assert_allclose(basis.analyse(table), wanted @ table, atol=1e-10)
+    coefficients = rng.normal(size=len(wanted))
+    np.testing.assert_allclose(basis.synthesise(coefficients), coefficients @ wanted, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_slices_tell_where_each_support_stands(case: str):
+    shape, supports = CASES[case]
+    basis = ResidualBasis(shape, supports)
+    table = np.random.default_rng(2).normal(size=math.prod(shape))
+    found = basis.analyse(table)
+    assert list(basis.slices) == list(basis.supports) == list(dict.fromkeys(supports))
+    for support, where in basis.slices.items():
+        np.testing.assert_allclose(found[where], vectors(shape, support) @ table, atol=1e-10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_collection_of_supports(data: st.DataObject):
+    shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 5, 33]), min_size=1, max_size=4)))
+    axes = st.sets(st.integers(0, len(shape) - 1)).map(lambda found: tuple(sorted(found)))
+    supports = [*data.draw(st.lists(axes, max_size=8)), ()]
+    basis, wanted = ResidualBasis(shape, supports), matrix(shape, supports)
+    rng = np.random.default_rng(3)
+    table, coefficients = rng.normal(size=basis.num_cells), rng.normal(size=len(wanted))
+    np.testing.assert_allclose(basis.analyse(table), wanted @ table, atol=1e-9)
+    np.testing.assert_allclose(basis.synthesise(coefficients), coefficients @ wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_inputs_are_left_alone(case: str):
+    shape, supports = CASES[case]
+    basis = ResidualBasis(shape, supports)
+    table = np.arange(basis.num_cells, dtype=np.float64)
+    coefficients = np.arange(basis.num_coefficients, dtype=np.float64)
+    basis.analyse(table), basis.synthesise(coefficients)
+    assert (table == np.arange(basis.num_cells)).all()
+    assert (coefficients == np.arange(basis.num_coefficients)).all()
+
+
+def test_synthesis_of_all_supports_restores_the_table():
+    for shape in ((3, 4, 2), (65, 3), (1, 5, 1)):
+        basis = ResidualBasis(shape, subsets(len(shape), len(shape)))
+        table = np.random.default_rng(4).normal(size=basis.num_cells)
+        np.testing.assert_allclose(basis.synthesise(basis.analyse(table)), table, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 65, 100])
+def test_contrasts_are_a_tight_frame_orthogonal_to_the_constant(size: int):
+    rows = contrast_matrix(size)
+    assert rows.shape == (num_contrasts(size), size)
+    np.testing.assert_allclose(rows.sum(axis=1), 0, atol=1e-12)
+    np.testing.assert_allclose(rows.T @ rows, np.eye(size) - 1 / size, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 2), (2, 65, 3), (1, 3)])
+def test_table_coefficients_and_back(shape: tuple[int, ...]):
+    table = np.random.default_rng(5).normal(size=shape)
+    everything = tuple(range(len(shape)))
+    wanted = vectors(shape, everything)
+    found = table_coefficients(table)
+    np.testing.assert_allclose(found, wanted @ table.ravel(), atol=1e-10)
+    back = coefficients_table(found, shape)
+    np.testing.assert_allclose(back.ravel(), wanted.T @ found, atol=1e-10)
+    np.testing.assert_allclose(table_coefficients(back), found, atol=1e-10)

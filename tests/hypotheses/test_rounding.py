@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.hypotheses.rounding import round_systematically, round_to_records
+
+SHAPE = (3, 4, 2, 5)
+SUPPORTS = [s for size in range(3) for s in combinations(range(4), size)]
+
+
+def weights_of(kind: str, num_cells: int) -> np.ndarray:
+    rng = np.random.default_rng(7)
+    made = {
+        "uniform": np.ones(num_cells),
+        "random": rng.gamma(1.0, size=num_cells),
+        "skewed": rng.gamma(0.02, size=num_cells) + 1e-300,
+        "one cell": np.eye(num_cells)[num_cells // 2],
+        "last cell": np.eye(num_cells)[-1],
+        "tiny": rng.gamma(1.0, size=num_cells) * 1e-200,
+    }[kind]
+    return made / made.sum()
+
+
+KINDS = ("uniform", "random", "skewed", "one cell", "last cell", "tiny")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_records", [0, 1, 2, 7, 1000, 10**9, 2**40])
+@pytest.mark.parametrize("num_cells", [1, 2, 120])
+def test_systematic_rounding_stays_within_one_on_every_prefix(
+    kind: str, num_records: int, num_cells: int
+):
+    weights = weights_of(kind, num_cells)
+    counts = round_systematically(weights, num_records)
+    assert counts.dtype == np.int64 and counts.sum() == num_records and (counts >= 0).all()
+    error = np.cumsum(counts) - np.cumsum(weights) / weights.sum() * num_records
+    assert np.abs(error).max() <= 0.5 + 1e-3
+    assert not counts[weights < 1e-9 / max(num_records, 1)].any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_records", [0, 1, 2, 50, 5000, 10**9, 2**40])
+def test_rounding_keeps_the_sum_and_is_no_worse_than_systematic(kind: str, num_records: int):
+    basis = ResidualBasis(SHAPE, SUPPORTS)
+    weights, importance = weights_of(kind, basis.num_cells), np.ones(basis.num_coefficients)
+    counts = round_to_records(basis, weights, num_records, importance, 0.0)
+    assert counts.dtype == np.int64 and counts.sum() == num_records and (counts >= 0).all()
+
+    def error(rounded: np.ndarray) -> float:
+        return float((basis.analyse(rounded - weights * num_records) ** 2).sum())
+
+    assert error(counts) <= error(round_systematically(weights, num_records)) * (1 + 1e-9) + 1e-9
+    again = round_to_records(basis, weights, num_records, importance, 0.0)
+    assert (again == counts).all()
+
+
+def test_rounding_is_much_better_than_systematic_and_than_draws():
+    basis = ResidualBasis(SHAPE, SUPPORTS)
+    weights, importance = weights_of("random", basis.num_cells), np.ones(basis.num_coefficients)
+    counts = round_to_records(basis, weights, 2000, importance, 0.0)
+    drawn = np.random.default_rng(8).multinomial(2000, weights)
+
+    def error(rounded: np.ndarray) -> float:
+        return float((basis.analyse(rounded - weights * 2000) ** 2).sum())
+
+    assert error(counts) < 0.5 * error(round_systematically(weights, 2000))
+    assert error(counts) < 0.01 * error(drawn)
+
+
+def test_rounding_stops_at_the_wanted_error():
+    basis = ResidualBasis(SHAPE, SUPPORTS)
+    weights, importance = weights_of("random", basis.num_cells), np.ones(basis.num_coefficients)
+    loose = round_to_records(basis, weights, 2000, importance, 1e9)
+    assert (loose == round_systematically(weights, 2000)).all()
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (2,)])
+def test_tiny_domains(shape: tuple[int, ...]):
+    basis = ResidualBasis(shape, [()])
+    weights = np.full(basis.num_cells, 1 / basis.num_cells)
+    for num_records in (0, 1, 5):
+        counts = round_to_records(basis, weights, num_records, np.ones(1), 0.0)
+        assert counts.sum() == num_records
+
+
+def test_importance_of_zero_changes_nothing():
+    basis = ResidualBasis(SHAPE, SUPPORTS)
+    weights = weights_of("random", basis.num_cells)
+    counts = round_to_records(basis, weights, 100, np.zeros(basis.num_coefficients), 0.0)
+    assert (counts == round_systematically(weights, 100)).all()
