@@ -1,0 +1,205 @@
+"""The fit against its own optimality conditions, computed from dense basis vectors."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+
+from beam_dp.hypotheses.maximum_entropy import (
+    NoisyCoefficients,
+    dense_weights,
+    fit_maximum_entropy,
+    independent_log_weights,
+    refit,
+)
+from beam_dp.hypotheses.residual_basis import ResidualBasis
+
+SHAPE = (3, 2, 4)
+PAIRS = [s for size in range(3) for s in combinations(range(3), size)]
+
+
+def basis_of(shape: tuple[int, ...] = SHAPE, ways: int = 2) -> ResidualBasis:
+    axes = range(len(shape))
+    return ResidualBasis(shape, [s for size in range(ways + 1) for s in combinations(axes, size)])
+
+
+def vectors(basis: ResidualBasis) -> np.ndarray:
+    return np.stack([basis.synthesise(row) for row in np.eye(basis.num_coefficients)])
+
+
+def counts_of(num_cells: int, num_records: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.multinomial(num_records, rng.dirichlet(np.full(num_cells, 0.5))).astype(float)
+
+
+def observe(
+    basis: ResidualBasis, counts: np.ndarray, variance: float, seed: int | None = None
+) -> NoisyCoefficients:
+    values = basis.analyse(counts)
+    if seed is not None:
+        rng = np.random.default_rng(seed)
+        values = values + rng.normal(0, math.sqrt(variance), len(values))
+    return NoisyCoefficients(values, np.full(len(values), variance))
+
+
+def fit(basis: ResidualBasis, observed: NoisyCoefficients, total: float):
+    ones = np.ones(basis.num_coefficients)
+    signs = np.where(np.arange(len(ones)) % 3 == 0, -ones, ones)
+    return fit_maximum_entropy(basis, observed, total, ones, signs)
+
+
+@pytest.mark.parametrize("num_records", [50, 5000, 10**9])
+def test_exact_data_are_reproduced(num_records: int):
+    basis = basis_of()
+    counts = counts_of(basis.num_cells, num_records) + 1
+    found = fit(basis, observe(basis, counts, 1e-8), counts.sum())
+    fitted = basis.analyse(dense_weights(basis, found.log_weights)) * counts.sum()
+    error = np.abs(fitted - basis.analyse(counts)).max()
+    assert error < 1e-3 * math.sqrt(counts.sum())
+
+
+def test_exact_data_on_all_supports_are_the_data():
+    basis = basis_of(ways=3)
+    counts = counts_of(basis.num_cells, 3000) + 1
+    found = fit(basis, observe(basis, counts, 1e-8), counts.sum())
+    released = dense_weights(basis, found.log_weights) * counts.sum()
+    np.testing.assert_allclose(released, counts, atol=0.1)
+
+
+def test_noise_is_smoothed_and_its_size_estimated():
+    basis = basis_of((2,) * 8, ways=3)
+    rng = np.random.default_rng(3)
+    counts = rng.multinomial(2000, np.ones(256) / 256).astype(float)
+    observed = observe(basis, counts, 900.0, seed=4)
+    found = fit(basis, observed, 2000)
+    fitted = basis.analyse(dense_weights(basis, found.log_weights)) * 2000
+    truth = basis.analyse(counts)
+    raw, error = (np.linalg.norm(each - truth) for each in (observed.values, fitted))
+    assert error < 0.7 * raw
+    assert 0.3 * error < found.estimated_error < 3 * error or found.estimated_error < 0.5 * raw
+
+
+def check_step(
+    basis: ResidualBasis,
+    observed: NoisyCoefficients,
+    total: float,
+    start: np.ndarray,
+    penalty: float,
+    tolerance: float,
+):
+    """The gradient of the dual, from dense vectors, vanishes at the returned step."""
+    found = refit(basis, observed, total, start, penalty)
+    active = np.isfinite(observed.variances)
+    active[basis.slices[()]] = False
+    weights = np.exp(found @ vectors(basis))
+    fitted = total * (vectors(basis) @ weights) / weights.sum()
+    gradient = fitted - observed.values + penalty * observed.variances * (found - start)
+    scale = np.sqrt(total / basis.num_cells + penalty * observed.variances[active])
+    assert np.abs(gradient[active] / scale).max() < tolerance
+    assert (found[~active] == start[~active]).all()
+
+
+@pytest.mark.parametrize("penalty", [0.01, 1.0, 64.0])
+@pytest.mark.parametrize("total", [1.0, 500.0, 1e7])
+def test_a_step_satisfies_its_optimality_conditions(penalty: float, total: float):
+    basis = basis_of()
+    counts = counts_of(basis.num_cells, int(total))
+    observed = observe(basis, counts, 25.0, seed=1)
+    start = np.random.default_rng(2).normal(0, 0.1, basis.num_coefficients)
+    check_step(basis, observed, total, start, penalty, 1e-3 * math.sqrt(total) + 0.1)
+
+
+def test_the_optimality_conditions_are_those_of_the_documented_objective():
+    """Finite differences of sum (N c(p) - y)^2 / 2v + penalty N KL, over distributions."""
+    basis, total, penalty, variance = basis_of(), 200.0, 0.5, 9.0
+    counts = counts_of(basis.num_cells, 200, seed=5)
+    observed = observe(basis, counts, variance, seed=6)
+    start = np.zeros(basis.num_coefficients)
+    found = dense_weights(basis, refit(basis, observed, total, start, penalty))
+    chosen = np.ones(basis.num_coefficients, bool)
+    chosen[basis.slices[()]] = False
+
+    def primal(logits: np.ndarray) -> float:
+        weights = np.exp(logits - logits.max())
+        weights /= weights.sum()
+        misfit = total * (vectors(basis) @ weights) - observed.values
+        divergence = float(weights @ np.log(weights * basis.num_cells))
+        return float((misfit[chosen] ** 2).sum() / (2 * variance)) + penalty * total * divergence
+
+    slope = approx_fprime(np.log(found), primal, 1e-6)
+    assert np.abs(slope).max() < 1e-2
+    assert primal(np.log(found)) < primal(np.zeros(basis.num_cells))
+
+
+def test_unobserved_supports_stay_independent():
+    basis = basis_of()
+    counts = counts_of(basis.num_cells, 4000) + 5
+    observed = observe(basis, counts, 1e-6)
+    for support in PAIRS:
+        if len(support) == 2:
+            observed.variances[basis.slices[support]] = np.inf
+    found = fit(basis, observed, counts.sum())
+    table = dense_weights(basis, found.log_weights).reshape(SHAPE)
+    first, second, third = (
+        table.sum(tuple(axis for axis in range(3) if axis != each)) for each in range(3)
+    )
+    np.testing.assert_allclose(table, np.einsum("i,j,k", first, second, third), atol=1e-4)
+    true = counts.reshape(SHAPE).sum((1, 2)) / counts.sum()
+    np.testing.assert_allclose(first, true, atol=1e-3)
+
+
+def test_nothing_observed_is_uniform():
+    basis = basis_of()
+    nothing = NoisyCoefficients(
+        np.zeros(basis.num_coefficients), np.full(basis.num_coefficients, np.inf)
+    )
+    found = fit(basis, nothing, 100.0)
+    np.testing.assert_allclose(dense_weights(basis, found.log_weights), 1 / basis.num_cells)
+    assert found.steps == 0 and found.mismatch == 0.0
+
+
+def test_independent_start_has_the_observed_one_way_marginals():
+    basis = basis_of((3, 70, 1))
+    counts = counts_of(basis.num_cells, 10**6) + 10
+    start = independent_log_weights(basis, observe(basis, counts, 1.0), counts.sum())
+    table = dense_weights(basis, start).reshape(3, 70)
+    truth = counts.reshape(3, 70) / counts.sum()
+    for axis in range(2):
+        np.testing.assert_allclose(table.sum(axis), truth.sum(axis), atol=1e-4)
+    np.testing.assert_allclose(table, np.outer(table.sum(1), table.sum(0)), atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (1, 1), (2, 1, 3), (9, 1)])
+@pytest.mark.parametrize("total", [1, 10**9])
+@pytest.mark.parametrize("variance", [1e-18, 1.0, 1e14])
+def test_the_fit_is_finite_whatever_the_noise(shape: tuple[int, ...], total: int, variance: float):
+    basis = basis_of(shape, ways=min(2, len(shape)))
+    counts = counts_of(basis.num_cells, total)
+    observed = observe(basis, counts, variance, seed=9)
+    found = fit(basis, observed, total)
+    weights = dense_weights(basis, found.log_weights)
+    assert np.isfinite(found.log_weights).all() and math.isfinite(found.estimated_error)
+    assert math.isfinite(found.mismatch)
+    assert weights.sum() == pytest.approx(1) and (weights >= 0).all()
+
+
+def test_empty_data_with_exact_zeros_are_finite():
+    basis = basis_of()
+    found = fit(basis, observe(basis, np.zeros(basis.num_cells), 1.0), 1.0)
+    assert np.isfinite(found.log_weights).all()
+
+
+def test_inputs_are_left_alone_and_progress_is_public():
+    basis = basis_of()
+    observed = observe(basis, counts_of(basis.num_cells, 100), 4.0, seed=1)
+    values, variances = observed.values.copy(), observed.variances.copy()
+    seen: list[tuple[str, int, int]] = []
+    ones = np.ones(basis.num_coefficients)
+    fit_maximum_entropy(basis, observed, 100, ones, ones, lambda *step: seen.append(step))
+    assert (observed.values == values).all() and (observed.variances == variances).all()
+    assert [step[1] for step in seen] == list(range(1, len(seen) + 1))
+    assert all(step[1] <= step[2] for step in seen)
