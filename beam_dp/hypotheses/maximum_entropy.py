@@ -29,8 +29,11 @@ Progress = Callable[[str, int, int], None]
 # The path starts where the prior outweighs any data and ends, at the latest, where rounding
 # errors do. Neither end is reached by choice: the error estimate stops the path between them.
 _FIRST_PENALTY = 64.0
-_PENALTY_RATIO = 1.2
 _MAX_STEPS = 100
+# While a step halves the squared error the path is far from its end, and the penalty is halved;
+# then it falls slowly, because steps of this ratio are as good as smaller ones.
+_COARSE_RATIO = 2.0
+_FINE_RATIO = 1.2
 # The estimate of error is itself noisy: it must rise this often before the path ends, and of
 # steps whose errors differ by less than this share the smoothest is taken.
 _PATIENCE = 3
@@ -40,6 +43,8 @@ _ONE_WAY_PENALTY = 1e-3
 # Size, in standard deviations, of the shift of the observations that probes the fit's freedom.
 _PROBE = 0.1
 _MAX_EVALUATIONS = 1000
+_SMALLEST_SUM = 1e-200
+_TOLERANCE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +105,7 @@ def fit_maximum_entropy(
         total: number of records of the hypothesis, > 0.
         importance: shape (num_coefficients,), >= 0: weight of each coefficient's squared error.
         signs: shape (num_coefficients,), independent fair signs.
-        progress: called with a step's name, its number and the largest possible number.
+        progress: called once, with the step's name.
 
     Returns:
         The fit.
@@ -130,31 +135,34 @@ def fit_maximum_entropy(
     paths = [start[chosen] for start in starts]
     fitted = [problem.coefficients(path) for path in paths]
     # Candidates are the steps that tie with the best one so far, smoothest first.
-    candidates = [(estimate(*fitted), 0, paths[0], fitted[0])]
-    least, best_step, step = candidates[0][0], 0, 0
+    least = error = estimate(*fitted)
+    candidates = [(error, 0, math.inf, paths[0], fitted[0])]
+    penalty, best_step, step = _FIRST_PENALTY, 0, 0
+    if progress is not None:
+        # Not step by step: how many there are depends on a draw that may never be released.
+        progress("fit", 1, 1)
     while step < _MAX_STEPS and step - best_step < _PATIENCE:
-        penalties = variances * _penalty(step)
         step += 1
-        if progress is not None:
-            progress("fit", step, _MAX_STEPS)
+        penalties = variances * penalty
         path = problem.step(values, penalties, paths[0], paths[0])
         # The shifted path runs close to the other one, so it starts from where that one went.
         other = problem.step(values + shift, penalties, paths[1], path + paths[1] - paths[0])
         paths = [path, other]
         fitted = [problem.coefficients(path) for path in paths]
-        error = estimate(*fitted)
+        previous, error = error, estimate(*fitted)
         if error < least:
             least, best_step = error, step
-        candidates.append((error, step, path, fitted[0]))
+        candidates.append((error, step, penalty, path, fitted[0]))
         tie = least + ((1 + _TIE) ** 2 - 1) * abs(least)
         candidates = [candidate for candidate in candidates if candidate[0] <= tie]
-    error, step, path, coefficients = candidates[0]
+        penalty /= _COARSE_RATIO if error < previous / 2 else _FINE_RATIO
+    error, step, penalty, path, coefficients = candidates[0]
     log_weights = starts[0].copy()
     log_weights[chosen] = path
     return Fit(
         log_weights=log_weights,
         steps=step,
-        penalty=_penalty(step - 1) if step else math.inf,
+        penalty=penalty,
         estimated_error=math.sqrt(max(error, 0.0)),
         mismatch=float(np.mean((coefficients - values) ** 2 / variances)) if len(chosen) else 0.0,
     )
@@ -190,11 +198,6 @@ def refit(
     return result
 
 
-def _penalty(step: int) -> float:
-    """Returns the penalty of a step, counted from 0."""
-    return _FIRST_PENALTY / _PENALTY_RATIO**step
-
-
 def dense_weights(basis: ResidualBasis, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the hypothesis as an array of shape (num_cells,), float64, that sums to 1."""
     weights = basis.synthesise(log_weights)
@@ -222,7 +225,8 @@ def independent_log_weights(
     result = np.zeros(basis.num_coefficients)
     for axis, size in enumerate(basis.shape):
         where = basis.slices.get((axis,))
-        if where is None or not np.isfinite(observed.variances[where]).all():
+        # An attribute of one code has no coefficients.
+        if size == 1 or where is None or not np.isfinite(observed.variances[where]).all():
             continue
         # A marginal's coefficients are the domain's times the root of the cells summed over.
         scale = math.sqrt(basis.num_cells / size)
@@ -254,6 +258,7 @@ class _Problem:
         self._chosen = chosen
         self._total = total
         self._full = log_weights.copy()
+        self._shift = math.log(basis.num_cells)
         self._curvature = total * _independent_variances(basis, log_weights)[chosen]
 
     def coefficients(self, path: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -277,6 +282,8 @@ class _Problem:
             value = self._total * log_sum - path @ values + 0.5 * (penalties * moved) @ moved
             return float(value), (fitted - values + penalties * moved) / scale
 
+        path0 = start
+        value0, _ = objective(start * scale)
         found = minimize(
             objective,
             start * scale,
@@ -286,8 +293,10 @@ class _Problem:
                 "maxcor": 20,
                 "maxiter": _MAX_EVALUATIONS,
                 "maxfun": _MAX_EVALUATIONS,
-                "ftol": 1e-10,
-                "gtol": 1e-6,
+                # A dual within a small share of a nat a coefficient is solved: noise moves
+                # it by half a nat. (The solver's tolerance is relative to its value.)
+                "ftol": _TOLERANCE * len(path0) / max(1.0, abs(value0)),
+                "gtol": 0.0,
             },
         )
         return np.asarray(found.x / scale)
@@ -295,14 +304,14 @@ class _Problem:
     def _moments(self, path: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Returns the log of the sum of weights and the normalised coefficients, in records."""
         self._full[self._chosen] = path
-        weights = self._basis.synthesise(self._full)
-        largest = float(weights.max())
-        weights -= largest
-        np.exp(weights, out=weights)
-        weight_sum = float(weights.sum())
-        coefficients = self._basis.analyse(weights)[self._chosen]
-        coefficients *= self._total / weight_sum
-        return largest + math.log(weight_sum), coefficients
+        weight_sum, coefficients = self._basis.exponential_moments(self._full, self._shift)
+        if not _SMALLEST_SUM < weight_sum < math.inf:
+            self._shift = float(self._basis.synthesise(self._full).max())
+            weight_sum, coefficients = self._basis.exponential_moments(self._full, self._shift)
+        # The next call is for a similar hypothesis: its sum will be near 1.
+        log_sum = self._shift + math.log(weight_sum)
+        self._shift = log_sum
+        return log_sum, coefficients[self._chosen] * (self._total / weight_sum)
 
 
 def _independent_variances(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,9 @@ Support = tuple[int, ...]
 
 # Neighbouring small axes are merged up to this many codes, so that one matrix product serves
 # several attributes; above it a product with a dense matrix costs more than it saves.
-_MERGED_AXIS_SIZE = 32
+_MERGED_AXIS_SIZE = 64
 _DENSE_AXIS_SIZE = 64
+_CACHED_CELLS = 2**15
 
 
 @functools.cache
@@ -86,39 +87,95 @@ def coefficients_table(
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
-    """One product: rows of a merged axis lead from one block of partial supports to another.
+    """Some products of a source block land in a target block, from row ``start`` on."""
 
-    ``matrix`` has shape (rows, size of the merged axis); None stands for the centring of a large
-    axis. The rows land at ``target_start`` of the target block, times the rows of the source.
+    target: int
+    start: int
+    num_rows: int  # of the source's matrix
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """A block of partial supports, and what one more merged axis makes of it.
+
+    A block has shape (rows, rest): basis vectors of the axes consumed so far, times the cells of
+    the axes that are left. ``matrix``, shape (products, axis size), is contracted with the next
+    axis; its rows are shared out to the steps in order. None stands for a large axis: the first
+    product is its constant vector, the others centre it.
     """
 
-    source: int
-    target: int
-    target_start: int
-    num_rows: int
+    rows: int
     matrix: NDArray[np.float64] | None
+    steps: tuple[_Step, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Level:
-    """All products over one merged axis."""
+    """One merged axis."""
 
     axis_size: int
-    source_rows: tuple[int, ...]
+    sources: tuple[_Source, ...]
     target_rows: tuple[int, ...]
-    steps: tuple[_Step, ...]
+
+    def contract(self, blocks: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+        """Returns the target blocks of source blocks of shape (rows, axis size x rest)."""
+        rest = blocks[0].shape[1] // self.axis_size
+        targets = [np.empty((rows, rest)) for rows in self.target_rows]
+        for source, block in zip(self.sources, blocks, strict=True):
+            cells = block.reshape(source.rows, self.axis_size, rest)
+            cells = cells.transpose(1, 0, 2).reshape(self.axis_size, -1)
+            first = 0
+            for step, rows in self._parts(source, targets):
+                if source.matrix is not None:
+                    matrix = source.matrix[first : first + step.num_rows]
+                    np.matmul(matrix, cells, out=rows)
+                elif step.num_rows == 1:
+                    np.multiply(cells.sum(axis=0), self.axis_size**-0.5, out=rows[0])
+                else:
+                    np.subtract(cells, cells.mean(axis=0), out=rows)
+                first += step.num_rows
+        return targets
+
+    def expand(self, targets: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+        """Returns the source blocks of target blocks: the transpose."""
+        rest = targets[0].shape[1]
+        blocks = []
+        for source in self.sources:
+            parts = [rows for _, rows in self._parts(source, targets)]
+            if source.matrix is not None:
+                rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+                cells = source.matrix.T @ rows
+            else:
+                cells = np.zeros((self.axis_size, source.rows * rest))
+                for part in parts:
+                    cells += part * self.axis_size**-0.5 if len(part) == 1 else part - part.mean(0)
+            blocks.append(
+                cells.reshape(self.axis_size, source.rows, rest)
+                .transpose(1, 0, 2)
+                .reshape(source.rows, -1)
+            )
+        return blocks
+
+    def _parts(
+        self, source: _Source, targets: Sequence[NDArray[np.float64]]
+    ) -> Iterator[tuple[_Step, NDArray[np.float64]]]:
+        """Yields the steps of a source with views of the target rows that they fill."""
+        for step in source.steps:
+            rows = targets[step.target][step.start : step.start + step.num_rows * source.rows]
+            yield step, rows.reshape(step.num_rows, -1)
 
 
 class ResidualBasis:
     """The coefficients of dense tables whose supports are in a given collection.
 
-    Merged axes are consumed from the last to the first. Partial supports that may be continued in
+    Merged axes are consumed from the first to the last. Partial supports that may be continued in
     the same ways share one block, so that all k-way marginals need k + 1 blocks whatever the
     number of attributes, and nothing that no support reaches is ever computed.
 
     Args:
         shape: number of codes of every attribute, in domain order.
-        supports: the wanted supports, as tuples of ascending axes; () is the constant.
+        supports: the wanted supports, as tuples of ascending axes; () is the constant. At least
+            one must have coefficients.
 
     Attributes:
         supports: as given, without duplicates.
@@ -137,7 +194,9 @@ class ResidualBasis:
             start += length
         self.num_coefficients = start
         self.num_cells = math.prod(self.shape)
-        self._levels, labels = _compile(self.shape, self.supports)
+        # An attribute of one code has no contrasts: supports that name it are empty.
+        filled = tuple(each for each, where in self.slices.items() if where.start < where.stop)
+        self._levels, labels = _compile(self.shape, filled)
         self._positions = self._order(labels)
 
     def analyse(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -151,20 +210,7 @@ class ResidualBasis:
 
         Cost: a few passes over the table, most of it matrix products.
         """
-        blocks = [table.reshape(1, -1)]
-        for level in self._levels:
-            rest = blocks[0].shape[1] // level.axis_size
-            targets = [np.empty((rows, rest)) for rows in level.target_rows]
-            for step in level.steps:
-                source = blocks[step.source].reshape(-1, level.axis_size)
-                stop = step.target_start + step.num_rows * level.source_rows[step.source]
-                out = targets[step.target][step.target_start : stop].reshape(step.num_rows, -1)
-                if step.matrix is None:
-                    np.subtract(source.T, source.mean(axis=1), out=out)
-                else:
-                    np.matmul(step.matrix, source.T, out=out)
-            blocks = targets
-        return blocks[0].ravel()[self._positions]
+        return self._contract([table.reshape(1, -1)], self._levels)
 
     def synthesise(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the dense table with the given coefficients, all others 0.
@@ -177,24 +223,56 @@ class ResidualBasis:
         Returns:
             shape (num_cells,), float64, C order.
         """
-        start = np.empty((self.num_coefficients, 1))
-        start[self._positions, 0] = coefficients
-        blocks = [start]
-        for level in reversed(self._levels):
-            rest = blocks[0].shape[1]
-            sources = [np.zeros((rows * rest, level.axis_size)) for rows in level.source_rows]
-            for step in level.steps:
-                stop = step.target_start + step.num_rows * level.source_rows[step.source]
-                rows = blocks[step.target][step.target_start : stop].reshape(step.num_rows, -1)
-                if step.matrix is None:
-                    sources[step.source] += (rows - rows.mean(axis=0)).T
-                else:
-                    sources[step.source] += rows.T @ step.matrix
-            blocks = [
-                source.reshape(rows, -1)
-                for source, rows in zip(sources, level.source_rows, strict=True)
-            ]
-        return blocks[0].ravel()
+        (block,) = self._expand(coefficients, self._levels)
+        return block.ravel()
+
+    def exponential_moments(
+        self, coefficients: NDArray[np.float64], shift: float
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Returns the sum and the coefficients of exp(table - shift), without forming the table.
+
+        Equal to synthesising, exponentiating and analysing, but a piece that fits the cache at a
+        time: what a fit spends all its time on.
+
+        Args:
+            coefficients: of the table, shape (num_coefficients,), float64.
+            shift: subtracted from every cell first.
+
+        Returns:
+            The sum (infinite if a cell overflows), and shape (num_coefficients,), float64.
+        """
+        first = self._levels[0]
+        inner = self._expand(coefficients, self._levels[1:])
+        outer = [np.empty_like(block) for block in inner]
+        width = max(1, _CACHED_CELLS // first.axis_size)
+        total = 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, inner[0].shape[1], width):
+                piece = slice(start, start + width)
+                (cells,) = first.expand([block[:, piece] for block in inner])
+                cells -= shift
+                np.exp(cells, out=cells)
+                total += float(cells.sum())
+                for block, part in zip(outer, first.contract([cells]), strict=True):
+                    block[:, piece] = part
+        return total, self._contract(outer, self._levels[1:])
+
+    def _contract(
+        self, blocks: list[NDArray[np.float64]], levels: Sequence[_Level]
+    ) -> NDArray[np.float64]:
+        for level in levels:
+            blocks = level.contract(blocks)
+        return blocks[0].ravel()[self._positions]
+
+    def _expand(
+        self, coefficients: NDArray[np.float64], levels: Sequence[_Level]
+    ) -> list[NDArray[np.float64]]:
+        last = np.empty((self.num_coefficients, 1))
+        last[self._positions, 0] = coefficients
+        blocks = [last]
+        for level in reversed(levels):
+            blocks = level.expand(blocks)
+        return blocks
 
     def _order(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns, for every coefficient in documented order, its row in the last block."""
@@ -265,34 +343,37 @@ def _compile(
         frozenset(supports): np.zeros(1, dtype=np.int64)
     }
     levels = []
-    for run in reversed(_merge_axes(shape)):
+    for run in _merge_axes(shape):
         targets: dict[frozenset[Support], list[NDArray[np.int64]]] = {}
-        starts: dict[frozenset[Support], int] = {}
-        steps = []
-        for source, (continuations, source_labels) in enumerate(blocks.items()):
-            by_part: dict[Support, set[Support]] = {}
-            for continuation in continuations:
-                part = tuple(axis for axis in continuation if axis in run)
-                rest = tuple(axis for axis in continuation if axis not in run)
-                by_part.setdefault(part, set()).add(rest)
+        num_rows: dict[frozenset[Support], int] = {}
+        sources = []
+        for continuations, source_labels in blocks.items():
             by_target: dict[frozenset[Support], list[Support]] = {}
-            for part, rests in sorted(by_part.items()):
+            for part, rests in _split(continuations, run).items():
                 by_target.setdefault(frozenset(rests), []).append(part)
+            matrices, steps = [], []
             for rests_key, parts in by_target.items():
                 for matrix, labels in _products(shape, strides, run, parts):
+                    start = num_rows.setdefault(rests_key, 0)
+                    num_rows[rests_key] += len(labels) * len(source_labels)
                     targets.setdefault(rests_key, []).append(
                         (labels[:, None] + source_labels).ravel()
                     )
-                    start = starts.get(rests_key, 0)
-                    starts[rests_key] = start + len(labels) * len(source_labels)
-                    target = list(targets).index(rests_key)
-                    steps.append(_Step(source, target, start, len(labels), matrix))
+                    steps.append(_Step(list(targets).index(rests_key), start, len(labels)))
+                    matrices.append(matrix)
+            is_large = _is_large(shape, run)
+            sources.append(
+                _Source(
+                    rows=len(source_labels),
+                    matrix=None if is_large else np.concatenate(matrices),
+                    steps=tuple(steps),
+                )
+            )
         levels.append(
             _Level(
                 axis_size=math.prod(shape[axis] for axis in run),
-                source_rows=tuple(len(labels) for labels in blocks.values()),
-                target_rows=tuple(starts.values()),
-                steps=tuple(steps),
+                sources=tuple(sources),
+                target_rows=tuple(num_rows.values()),
             )
         )
         blocks = {key: np.concatenate(parts) for key, parts in targets.items()}
@@ -300,14 +381,30 @@ def _compile(
     return levels, labels
 
 
+def _split(continuations: frozenset[Support], run: range) -> dict[Support, set[Support]]:
+    """Returns what lies in a merged axis, each with what may follow it."""
+    result: dict[Support, set[Support]] = {}
+    for continuation in sorted(continuations):
+        part = tuple(axis for axis in continuation if axis in run)
+        rest = tuple(axis for axis in continuation if axis not in run)
+        result.setdefault(part, set()).add(rest)
+    return result
+
+
+def _is_large(shape: tuple[int, ...], run: range) -> bool:
+    """True for an axis that is contracted without a matrix."""
+    return shape[run[0]] > _DENSE_AXIS_SIZE
+
+
 def _products(
     shape: tuple[int, ...], strides: list[int], run: range, parts: list[Support]
-) -> list[tuple[NDArray[np.float64] | None, NDArray[np.int64]]]:
+) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Returns the matrices that serve some supports within one merged axis, with their labels."""
-    if len(run) == 1 and shape[run[0]] > _DENSE_AXIS_SIZE:
+    if _is_large(shape, run):
         size = shape[run[0]]
-        constant = np.full((1, size), size**-0.5), np.zeros(1, dtype=np.int64)
-        centred = None, strides[run[0]] * np.arange(1, size + 1)
+        nothing = np.zeros((0, size))
+        constant = nothing, np.zeros(1, dtype=np.int64)
+        centred = nothing, strides[run[0]] * np.arange(1, size + 1)
         return [centred if part else constant for part in parts]
     rows = [_axis_rows(shape, strides, run, part) for part in parts]
     return [
