@@ -1,0 +1,264 @@
+"""Measurements against exact linear algebra on tiny domains."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from itertools import combinations
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise
+from tiny import domain_of
+
+from beam_dp.domain import Domain
+from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.mechanisms.measurements import (
+    Measurement,
+    cell_variance,
+    combine,
+    freedoms,
+    importance_of,
+    num_noisy_cells,
+    residual_norm,
+    residual_query,
+    support_variances,
+)
+from beam_dp.summaries import Histogram
+
+Support = tuple[int, ...]
+
+
+def subsets(axes: int | Support) -> list[Support]:
+    axes = tuple(range(axes)) if isinstance(axes, int) else axes
+    return [s for size in range(len(axes) + 1) for s in combinations(axes, size)]
+
+
+def residual_matrix(shape: tuple[int, ...]) -> np.ndarray:
+    return reduce(np.kron, (np.eye(size) - 1 / size for size in shape), np.ones((1, 1)))
+
+
+def marginal_matrix(shape: tuple[int, ...], axes: Support) -> np.ndarray:
+    parts = [np.eye(s) if axis in axes else np.ones((1, s)) for axis, s in enumerate(shape)]
+    return reduce(np.kron, parts, np.ones((1, 1)))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (5,), (3, 2), (2, 3, 4), (1, 3), (70, 2)])
+def test_residual_query_is_exact(shape: tuple[int, ...]):
+    cells = math.prod(shape)
+    table = np.random.default_rng(0).integers(0, 1000, shape)
+    for grid in (cells, 12 * cells):
+        found = residual_query(table, grid)
+        assert found.dtype == np.int64 and found.shape == shape
+        expected = grid * (residual_matrix(shape) @ table.ravel())
+        np.testing.assert_allclose(found.ravel(), expected, atol=1e-6 * grid)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (5,), (3, 2), (2, 3, 4), (1, 3)])
+def test_every_record_has_the_stated_residual_norm(shape: tuple[int, ...]):
+    grid = 6 * math.prod(shape)
+    for cell in range(math.prod(shape)):
+        table = np.zeros(shape, np.int64)
+        table[np.unravel_index(cell, shape)] = 1
+        squared = sum(int(value) ** 2 for value in residual_query(table, grid).flat)
+        assert squared == pytest.approx(grid**2 * residual_norm(shape), abs=1e-9)
+
+
+def test_a_grid_that_is_no_multiple_of_the_cells_is_refused():
+    for grid in (1, 5, 7, 11):
+        with pytest.raises(ValueError, match="grid"):
+            residual_query(np.zeros((3, 2), np.int64), grid)
+
+
+def test_residuals_of_huge_counts_wrap_and_keep_their_differences():
+    table = np.array([[2**62, 5], [2**61, -(2**62)]])
+    more = table.copy()
+    more[0, 0] += 1
+    with np.errstate(over="ignore"):
+        change = residual_query(more, 2**40) - residual_query(table, 2**40)
+    one = np.array([[1, 0], [0, 0]])
+    assert (change == residual_query(one, 2**40)).all()
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0, 2.0, 33.3])
+def test_laplace_variance_is_that_of_the_law(scale: float):
+    z = np.arange(-4000, 4001)
+    law = np.exp(-np.abs(z) / scale)
+    expected = (law * z**2).sum() / law.sum()
+    found = Measurement(("a",), "table", "discrete_laplace", scale).variance
+    assert found == pytest.approx(expected, rel=1e-9)
+    on_grid = Measurement(("a",), "table", "discrete_laplace", scale, 10).variance
+    assert on_grid == pytest.approx(expected / 100, rel=1e-9)
+
+
+def test_laplace_variance_known_answers_and_extremes():
+    def variance(scale: float) -> float:
+        return Measurement(("a",), "table", "discrete_laplace", scale).variance
+
+    assert variance(1.0) == pytest.approx(1.84135, rel=1e-5)
+    assert variance(2.0) == pytest.approx(7.83542, rel=1e-5)
+    assert variance(1e12) == pytest.approx(2e24)
+    for scale in (1e-2, 1e-3, 1e-9, 1e-300):
+        # Overstated where the truth would vanish: its inverse must stay finite.
+        assert 0 < variance(scale) < 1e-12
+        assert 1 / variance(scale) < math.inf
+
+
+MEASURED: dict[str, tuple[tuple[int, ...], list[Measurement], bool]] = {}
+
+
+def _case(name: str, shape: tuple[int, ...], public: bool, *specs: tuple[str, str, float]) -> None:
+    measurements = [
+        Measurement(
+            tuple(f"a{axis}" for axis in axes),
+            "residual" if kind == "residual" else "table",
+            "discrete_gaussian",
+            scale * (math.prod(shape[int(a)] for a in axes) if kind == "residual" else 1),
+            math.prod(shape[int(a)] for a in axes) if kind == "residual" else 1,
+        )
+        for axes, kind, scale in specs
+    ]
+    MEASURED[name] = shape, measurements, public
+
+
+_case("one table", (3, 2, 2), False, ("01", "table", 2.0))
+_case("one table, public total", (3, 2, 2), True, ("01", "table", 2.0))
+_case("overlapping tables", (3, 2, 2), False, ("01", "table", 2.0), ("12", "table", 5.0))
+_case("nested tables", (3, 2, 2), True, ("012", "table", 2.0), ("1", "table", 1.0))
+_case("the same twice", (3, 2), False, ("01", "table", 2.0), ("01", "table", 3.0))
+_case("total alone", (3, 2), False, ("", "table", 4.0))
+_case("total and table", (3, 2), False, ("", "table", 4.0), ("0", "table", 2.0))
+_case("residuals", (3, 2), True, ("0", "residual", 2.0), ("1", "residual", 3.0))
+_case(
+    "all residuals",
+    (3, 2, 2),
+    False,
+    *((axes, "residual", 1.0 + len(axes)) for axes in ("", "0", "1", "2", "01", "02", "12")),
+)
+_case("mixed", (3, 2, 2), False, ("01", "table", 2.0), ("1", "residual", 1.0), ("2", "table", 3.0))
+_case("size one", (3, 1, 2), False, ("01", "table", 2.0), ("12", "table", 3.0))
+
+
+def observations(shape: tuple[int, ...], measurement: Measurement) -> np.ndarray:
+    axes = tuple(int(name[1:]) for name in measurement.names)
+    matrix = marginal_matrix(shape, axes)
+    if measurement.kind == "residual":
+        matrix = residual_matrix(tuple(shape[axis] for axis in axes)) @ matrix
+    return matrix
+
+
+def information(shape: tuple[int, ...], measurements: list[Measurement]) -> np.ndarray:
+    """Of all measurements together: the inverse covariance of the best unbiased estimate."""
+    result = np.zeros((math.prod(shape),) * 2)
+    for measurement in measurements:
+        matrix = observations(shape, measurement)
+        result += matrix.T @ matrix / measurement.variance
+    return result
+
+
+@pytest.mark.parametrize("case", MEASURED)
+def test_cell_variance_is_that_of_the_best_unbiased_estimate(case: str):
+    shape, measurements, public = MEASURED[case]
+    domain = domain_of(*shape)
+    known = information(shape, measurements)
+    if public:
+        known = known + 1e9 * np.ones_like(known)
+    covariance = np.linalg.pinv(known, rcond=1e-14)
+    found = support_variances(domain, subsets(len(shape)), measurements, public)
+    for axes in subsets(len(shape)):
+        marginal = marginal_matrix(shape, axes)
+        predicted = cell_variance(domain, found, axes)
+        estimable = np.linalg.norm(marginal @ (np.eye(len(known)) - covariance @ known)) < 1e-4
+        assert math.isfinite(predicted) == estimable
+        if estimable:
+            cells = np.diag(marginal @ covariance @ marginal.T)
+            np.testing.assert_allclose(cells, predicted, rtol=1e-5, atol=1e-6)
+
+
+def tables_of(domain: Domain, measurements: list[Measurement], x: np.ndarray) -> list[np.ndarray]:
+    return [
+        (observations(domain.shape, each) @ x).reshape(
+            [domain.shape[axis] for axis in domain.axes(each.names)]
+        )
+        for each in measurements
+    ]
+
+
+@pytest.mark.parametrize("case", MEASURED)
+def test_combining_is_unbiased_with_the_stated_variances(case: str):
+    shape, measurements, _ = MEASURED[case]
+    domain = domain_of(*shape)
+    basis = ResidualBasis(shape, subsets(len(shape)))
+    x = np.random.default_rng(1).integers(0, 50, basis.num_cells).astype(float)
+    tables = tables_of(domain, measurements, x)
+    found = combine(domain, basis, measurements, tables)
+    observed = found.are_observed
+    np.testing.assert_allclose(found.values[observed], basis.analyse(x)[observed], atol=1e-8)
+    assert (found.values[~observed] == 0).all()
+    # It is linear: its covariance follows from the noise of every single cell.
+    covariance = np.zeros((basis.num_coefficients,) * 2)
+    zero = [np.zeros_like(table) for table in tables]
+    for position, measurement in enumerate(measurements):
+        for cell in np.ndindex(tables[position].shape):
+            noise = [np.array(each) for each in zero]
+            noise[position][cell] = 1.0
+            response = combine(domain, basis, measurements, noise).values
+            covariance += measurement.variance * np.outer(response, response)
+    stated = np.where(observed, found.variances, 0.0)
+    np.testing.assert_allclose(covariance, np.diag(stated), atol=1e-9)
+
+
+@pytest.mark.parametrize("case", MEASURED)
+def test_combined_variances_agree_with_the_prediction(case: str):
+    shape, measurements, _ = MEASURED[case]
+    domain = domain_of(*shape)
+    basis = ResidualBasis(shape, subsets(len(shape)))
+    found = combine(
+        domain, basis, measurements, tables_of(domain, measurements, np.ones(basis.num_cells))
+    )
+    predicted = support_variances(domain, basis.supports, measurements, False)
+    for support, where in basis.slices.items():
+        outside = basis.num_cells / math.prod(shape[axis] for axis in support)
+        np.testing.assert_allclose(found.variances[where], predicted[support] / outside)
+
+
+def test_importance_is_the_mean_squared_error_of_a_cell():
+    domain = domain_of(3, 2, 2)
+    basis = ResidualBasis(domain.shape, subsets(3))
+    chosen, weights = [("a0", "a1"), ("a2",)], [3.0, 1.0]
+    error = np.random.default_rng(2).normal(size=basis.num_cells)
+    importance = importance_of(domain, basis, chosen, weights)
+    expected = 0.0
+    for names, weight in zip(chosen, weights, strict=True):
+        table = marginal_matrix(domain.shape, domain.axes(names)) @ error
+        expected += weight / 4 * float((table**2).mean())
+    assert importance @ basis.analyse(error) ** 2 == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["table", "residual"])
+@pytest.mark.parametrize("names", [(), ("a1",), ("a0", "a2"), ("a0", "a1", "a2")])
+def test_a_draw_hands_exact_integers_to_the_noise_and_returns_records(
+    kind: str, names: tuple[str, ...]
+):
+    domain = domain_of(3, 2, 2)
+    counts = np.arange(12)
+    grid = 24 if kind == "residual" else 3
+    for distribution in ("discrete_laplace", "discrete_gaussian"):
+        measurement = Measurement(names, kind, distribution, 5.0, grid)  # type: ignore[arg-type]
+        noise = NoNoise()
+        held = Histogram(domain, counts).marginals([("a0", "a1", "a2")])
+        found = measurement.draw(held, noise)
+        expected = observations(domain.shape, measurement) @ counts
+        np.testing.assert_allclose(found.ravel(), expected, atol=1e-9)
+        (draw,) = noise.draws
+        assert f"discrete_{draw.kind}" == distribution and draw.scale == 5.0
+        assert draw.exact.dtype == np.int64
+        np.testing.assert_allclose(draw.exact.ravel(), grid * expected, atol=1e-9)
+        assert measurement.to_json()["scale"] == 5.0
+
+
+def test_counting_helpers():
+    domain = domain_of(3, 2, 1)
+    each = [Measurement(("a0", "a1"), "table", "discrete_laplace", 1.0)]
+    assert num_noisy_cells(domain, [*each, Measurement((), "table", "discrete_laplace", 1.0)]) == 7
+    assert freedoms((3, 2)) == 2 and freedoms(()) == 1 and freedoms((3, 1)) == 0

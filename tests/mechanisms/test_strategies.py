@@ -1,0 +1,244 @@
+"""What is measured, and how precisely: sensitivities against all neighbours of tiny domains."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from noise_sources import Draw, NoNoise
+from tiny import (
+    ADD,
+    APPROXIMATE,
+    PURE,
+    REPLACE,
+    Unit,
+    domain_of,
+    neighbours,
+    promise,
+    share_spent,
+    units,
+    with_unit,
+    workload_of,
+)
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import strategies
+from beam_dp.mechanisms.gaussian import Gaussian
+from beam_dp.mechanisms.measurements import Measurement, residual_query
+from beam_dp.mechanisms.strategies import (
+    best_table_strategy,
+    predicted_variance,
+    residual_sensitivity,
+    residual_strategy,
+    table_strategy,
+)
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.queries.workload import Workload, marginals
+from beam_dp.summaries import Histogram
+
+SHAPES = [(2,), (1,), (3, 2), (2, 2, 2), (4, 1, 2), (5, 3)]
+
+
+def subsets(num_axes: int) -> list[tuple[int, ...]]:
+    return [s for size in range(num_axes + 1) for s in combinations(range(num_axes), size)]
+
+
+def residuals(domain: Domain, axes: tuple[int, ...], counts: np.ndarray) -> np.ndarray:
+    table = counts.reshape(domain.shape)
+    table = table.sum(tuple(axis for axis in range(table.ndim) if axis not in axes))
+    return residual_query(np.asarray(table), table.size) / table.size
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("seed", range(3))
+def test_residual_sensitivity_is_that_of_the_worst_neighbours(
+    shape: tuple[int, ...], neighboring: str, seed: int
+):
+    domain = domain_of(*shape)
+    rng = np.random.default_rng(seed)
+    supports = [each for each in subsets(len(shape)) if seed == 0 or rng.random() < 0.7]
+    precisions = rng.gamma(0.5, size=len(supports))
+    worst = 0.0
+    zeros = np.zeros(domain.num_cells, np.int64)
+    for one, other in neighbours(units(domain.num_cells, 1), neighboring):
+        change = with_unit(zeros, one) - with_unit(zeros, other)
+        parts = [residuals(domain, axes, change) for axes in supports]
+        squared = sum(p * (part**2).sum() for p, part in zip(precisions, parts, strict=True))
+        worst = max(worst, float(squared))
+    found = residual_sensitivity(domain, supports, precisions, Neighboring(neighboring))
+    assert found == pytest.approx(math.sqrt(worst), rel=1e-12, abs=1e-12)
+
+
+def test_residual_sensitivity_of_many_attributes_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    domain = domain_of(2, 3, 2, 2)
+    supports, precisions = subsets(4), np.random.default_rng(1).gamma(1.0, size=16)
+    exact = residual_sensitivity(domain, supports, precisions, Neighboring.REPLACE_ONE)
+    monkeypatch.setattr(strategies, "_MAX_PATTERN_ATTRIBUTES", 3)
+    bound = residual_sensitivity(domain, supports, precisions, Neighboring.REPLACE_ONE)
+    assert exact <= bound <= 2 * exact
+
+
+def draws_of(domain: Domain, measurements: tuple[Measurement, ...], unit: Unit) -> list[Draw]:
+    noise = NoNoise()
+    counts = with_unit(np.zeros(domain.num_cells, np.int64), unit)
+    held = Histogram(domain, counts).marginals([domain.names])
+    for measurement in measurements:
+        measurement.draw(held, noise)
+    return noise.draws
+
+
+def worst_share(
+    domain: Domain, measurements: tuple[Measurement, ...], guarantee: Guarantee
+) -> float:
+    """Exact tables are linear in the data, so neighbours of empty data stand for all."""
+    held = units(domain.num_cells, guarantee.max_records_per_unit)
+    draws = {unit: draws_of(domain, measurements, unit) for unit in held}
+    return max(
+        share_spent(guarantee, draws[one], draws[other])
+        for one, other in neighbours(held, guarantee.neighboring)
+    )
+
+
+@pytest.mark.parametrize("shape, ways", [((2,), 1), ((3, 2), 1), ((3, 2), 2), ((2, 2, 2), 2)])
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 50.0])
+def test_residual_strategy_spends_its_guarantee_and_no_more(
+    shape: tuple[int, ...], ways: int, neighboring: str, most: int, epsilon: float
+):
+    workload = workload_of(domain_of(*shape), ways)
+    guarantee = promise(neighboring, APPROXIMATE, epsilon, most)
+    for public in (True, False) if neighboring == ADD else (True,):
+        found = residual_strategy(workload, guarantee, public)
+        share = worst_share(workload.domain, found, guarantee)
+        assert 0.999999 < share <= 1
+        assert any(each.names == () for each in found) is not public
+
+
+@pytest.mark.parametrize("ways", [1, 2])
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("most", [1, 2])
+def test_table_strategies_spend_their_guarantee_and_no_more(ways: int, neighboring: str, most: int):
+    workload = workload_of(domain_of(2, 2, 2), ways)
+    guarantee = promise(neighboring, PURE, 0.7, most)
+    moved = 1 if neighboring == ADD else 2
+    for found in (
+        table_strategy(workload, guarantee),
+        best_table_strategy(workload, guarantee, True, 100),
+    ):
+        share = worst_share(workload.domain, found, guarantee)
+        assert 0.999999 < share <= 1
+        for each in found:
+            assert each.scale == pytest.approx(moved * most * len(found) / 0.7, rel=1e-12)
+
+
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("most", [1, 2])
+def test_textbook_gaussian_keeps_its_guarantee(neighboring: str, most: int):
+    workload = workload_of(domain_of(3, 2), 1)
+    guarantee = promise(neighboring, APPROXIMATE, 1.0, most)
+    plan = Gaussian("textbook").plan(workload.domain, workload, guarantee, 100)
+    assert 0.7 < worst_share(workload.domain, plan.measurements, guarantee) <= 1
+
+
+def test_known_noise_scales():
+    histogram = workload_of(domain_of(4), 1)
+    assert table_strategy(histogram, promise(ADD))[0].scale == pytest.approx(1)
+    assert table_strategy(histogram, promise(REPLACE))[0].scale == pytest.approx(2)
+    hundred = Workload(domain_of(*[2] * 100), tuple((f"a{i}",) for i in range(100)))
+    assert table_strategy(hundred, promise(ADD))[0].scale == pytest.approx(100)
+    for neighboring, sigma in ((ADD, 5.77869), (REPLACE, math.sqrt(2) * 5.77869)):
+        guarantee = promise(neighboring, APPROXIMATE)
+        plan = Gaussian("textbook").plan(histogram.domain, histogram, guarantee, 10)
+        assert plan.measurements[0].scale == pytest.approx(sigma, rel=1e-5)
+
+
+def test_a_residual_of_one_attribute_has_the_analytic_sigma():
+    """A record's residual of s codes has squared norm 1 - 1/s; two records differ by 2."""
+    for neighboring, squared in ((ADD, 3 / 4), (REPLACE, 2.0)):
+        found = residual_strategy(workload_of(domain_of(4), 1), promise(neighboring, 1e-9), True)
+        (measurement,) = found
+        deviation = math.sqrt(measurement.variance)
+        assert deviation == pytest.approx(math.sqrt(squared) * 5.49527, rel=2e-6)
+
+
+def test_residual_variances_are_the_best_of_their_kind():
+    """No other split of the same budget predicts less error (add or remove, weighted)."""
+    domain = domain_of(3, 2, 4)
+    workload = workload_of(domain, 2, weights=(1.0, 5.0, 0.3))
+    found = residual_strategy(workload, promise(ADD, APPROXIMATE), True)
+    best = predicted_variance(workload, found, True)
+
+    def spent(measurements: list[Measurement]) -> float:
+        return sum(
+            math.prod(1 - 1 / domain[name].size for name in each.names) / each.variance
+            for each in measurements
+        )
+
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        factors = np.exp(rng.normal(0, 0.3, len(found)))
+        other = [
+            Measurement(m.names, m.kind, m.distribution, m.scale * f, m.grid)
+            for m, f in zip(found, factors, strict=True)
+        ]
+        rescale = math.sqrt(spent(other) / spent(list(found)))
+        other = [
+            Measurement(m.names, m.kind, m.distribution, m.scale * rescale, m.grid) for m in other
+        ]
+        assert predicted_variance(workload, other, True) >= best * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("shape, ways", [((2,) * 6, 3), ((9, 8, 7, 2), 2), ((5,), 1), ((1, 3), 2)])
+def test_table_strategies_hold_the_whole_workload(shape: tuple[int, ...], ways: int):
+    workload = workload_of(domain_of(*shape), ways)
+    for limit in (math.prod(shape), 2**26):
+        found = best_table_strategy(workload, promise(ADD), True, limit)
+        for names in workload:
+            assert any(set(names) <= set(each.names) for each in found)
+        for each in found:
+            cells = math.prod(workload.domain[name].size for name in each.names)
+            assert cells <= limit
+        alone = table_strategy(workload.maximal(), promise(ADD))
+        best, first = (predicted_variance(workload, each, True) for each in (found, alone))
+        assert best <= first
+
+
+def test_marginals_above_the_limit_are_refused():
+    with pytest.raises(InputError, match="workload"):
+        best_table_strategy(workload_of(domain_of(5, 5), 2), promise(ADD), True, 24)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+def test_scales_are_usable_over_a_wide_range(epsilon: float, neighboring: str):
+    """Big and small attributes, extreme weights: positive and within the sampler's range."""
+    domain = domain_of(300, 2, 1, 1000)
+    workload = marginals(domain, attributes=[["a0", "a1"], ["a1", "a2"], ["a3"]])
+    workload = Workload(domain, workload.marginals, (1e-6, 1.0, 1e6))
+    guarantee = promise(neighboring, APPROXIMATE, epsilon)
+    for found, public in product(
+        (
+            residual_strategy(workload, guarantee, True),
+            best_table_strategy(workload, guarantee, True, 2**20),
+        ),
+        (True, False),
+    ):
+        assert found
+        for each in found:
+            assert 0 < each.scale <= 2**50 and each.variance > 0
+            assert each.grid < 2**50
+        if public:
+            assert 0 < predicted_variance(workload, found, True) < math.inf
+
+
+def test_nothing_to_measure_is_an_empty_strategy():
+    workload = workload_of(domain_of(1, 1), 2)
+    for neighboring in (ADD, REPLACE):
+        assert residual_strategy(workload, promise(neighboring, APPROXIMATE), True) == ()
+    (total,) = residual_strategy(workload, promise(ADD, APPROXIMATE), False)
+    assert total.names == ()

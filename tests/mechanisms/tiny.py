@@ -1,0 +1,151 @@
+"""Tiny domains, all their neighbours, and an audit of what a mechanism spends on them.
+
+The audit runs a mechanism on neighbouring data with the same scripted noise. All outputs are then
+equal, so whatever differs in what was handed to the noise source is what the noise must hide: each
+call's cost follows from that difference and its scale, and adaptively chosen calls add up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, combinations_with_replacement, product
+from typing import Any
+
+import numpy as np
+from noise_sources import Draw, Scripted
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.mechanisms import Mechanism
+from beam_dp.mechanisms.plan import NumRecords, Plan
+from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload, marginals
+from beam_dp.summaries import Histogram, Marginals
+
+ADD = "add_or_remove_one"
+REPLACE = "replace_one"
+PURE = 0.0
+APPROXIMATE = 1e-9
+
+Unit = tuple[int, ...]  # the cells of one unit's records
+
+
+def domain_of(*sizes: int) -> Domain:
+    return Domain(tuple(IntegerAttribute(f"a{i}", 0, size - 1) for i, size in enumerate(sizes)))
+
+
+def workload_of(domain: Domain, ways: int, weights: Sequence[float] = ()) -> Workload:
+    return dataclasses.replace(marginals(domain, ways=ways), weights=tuple(weights))
+
+
+def promise(
+    neighboring: str = ADD, delta: float = PURE, epsilon: float = 1.0, most: int = 1
+) -> Guarantee:
+    unit = "record" if most == 1 else "person"
+    return Guarantee(epsilon, delta, neighboring, unit, most)  # type: ignore[arg-type]
+
+
+def summary(plan: Plan, counts: np.ndarray) -> Marginals:
+    return Histogram(plan.domain, np.asarray(counts, np.int64)).marginals(plan.summary_tables)
+
+
+def units(num_cells: int, most: int) -> list[Unit]:
+    """Everything that one unit may hold: up to ``most`` records, none among them."""
+    sizes = range(most + 1)
+    return [u for size in sizes for u in combinations_with_replacement(range(num_cells), size)]
+
+
+def neighbours(held: Sequence[Unit], neighboring: str) -> Iterator[tuple[Unit, Unit]]:
+    """All unordered pairs of what one unit may hold in neighbouring data.
+
+    A replaced record may come from outside the domain or go there: it may be absent.
+    """
+    if neighboring == ADD:
+        yield from ((unit, ()) for unit in held)
+    else:
+        yield from combinations(held, 2)
+
+
+def with_unit(counts: np.ndarray, unit: Unit) -> np.ndarray:
+    result = np.array(counts, np.int64)
+    np.add.at(result, list(unit), 1)
+    return result
+
+
+def share_spent(guarantee: Guarantee, first: Sequence[Draw], second: Sequence[Draw]) -> float:
+    """The share of the guarantee that hides the difference, by the cheapest proof that applies."""
+    assert len(first) == len(second)
+    epsilon = rho = mu_squared = 0.0
+    for one, other in zip(first, second, strict=True):
+        assert (one.kind, one.scale) == (other.kind, other.scale)
+        change = (one.exact - other.exact).astype(np.float64).ravel()
+        squared = float(change @ change)
+        if one.kind == "laplace":
+            cost = np.abs(change).sum() / one.scale
+            epsilon, rho, mu_squared = epsilon + cost, rho + cost**2 / 2, math.inf
+        elif one.kind == "select":
+            # The exponential mechanism: its log-ratios have at most this range.
+            cost = float(np.ptp(change)) / one.scale
+            epsilon, rho, mu_squared = epsilon + cost, rho + cost**2 / 8, math.inf
+        else:
+            epsilon, rho = math.inf if squared else epsilon, rho + squared / (2 * one.scale**2)
+            known = one.scale > 2 or not squared
+            margin = max(one.scale**2 - 4, 1e-300)
+            mu_squared += squared / margin if known else math.inf
+    shares = [epsilon / guarantee.epsilon]
+    if guarantee.delta > 0:
+        allowed_rho, allowed_mu = budgets(guarantee)
+        shares += [rho / allowed_rho, math.sqrt(mu_squared) / allowed_mu]
+    return min(shares)
+
+
+@functools.cache
+def budgets(guarantee: Guarantee) -> tuple[float, float]:
+    """What zero-concentrated and what Gaussian privacy allow."""
+    return (
+        zcdp_rho(guarantee.epsilon, guarantee.delta),
+        discrete_gaussian_mu(guarantee.epsilon, guarantee.delta),
+    )
+
+
+def largest_share(
+    plan: Plan,
+    guarantee: Guarantee,
+    run: Callable[[Plan, Marginals, Any], object],
+    bases: Sequence[np.ndarray],
+    scripts: Sequence[Callable[[], Scripted]],
+) -> float:
+    """The most that any neighbours spend, over all of them."""
+    held = units(plan.domain.num_cells, guarantee.max_records_per_unit)
+    worst = 0.0
+    for base, script in product(bases, scripts):
+        draws = {}
+        for unit in held:
+            source = script()
+            run(plan, summary(plan, with_unit(base, unit)), source)
+            draws[unit] = source.draws
+        for one, other in neighbours(held, guarantee.neighboring):
+            worst = max(worst, share_spent(guarantee, draws[one], draws[other]))
+    return worst
+
+
+def scripted(seed: int, num_selections: int = 1, high: int = 40) -> Callable[[], Scripted]:
+    """Noise sources that all answer alike, at random."""
+
+    def answer(number: int, shape: tuple[int, ...]) -> np.ndarray:
+        return np.random.default_rng([seed, number]).integers(-3, high, shape)
+
+    def make() -> Scripted:
+        chosen = np.random.default_rng(seed).integers(0, num_selections, 50)
+        return Scripted([int(each) for each in chosen], answer)
+
+    return make
+
+
+def plan_of(
+    mechanism: Mechanism, workload: Workload, guarantee: Guarantee, num_records: NumRecords
+) -> Plan:
+    return mechanism.plan(workload.domain, workload, guarantee, num_records)
