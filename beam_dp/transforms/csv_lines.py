@@ -171,6 +171,7 @@ def _read(
         read_options=pyarrow.csv.ReadOptions(
             column_names=[str(position) for position in range(len(names))],
             block_size=len(block),  # no line straddles two blocks
+            use_threads=False,  # the caller parses several blocks at once
         ),
         parse_options=pyarrow.csv.ParseOptions(
             quote_char=quote,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, Protocol
 
@@ -17,6 +19,7 @@ from beam_dp.transforms import avro_blocks, csv_lines
 from beam_dp.transforms.errors import ReadError
 
 _SPLIT_BYTES = 2**26
+_MAX_THREADS = 4
 _BATCH_RECORDS = 2**16  # columns of a Parquet batch stay in the cache while they are encoded
 
 
@@ -168,10 +171,9 @@ class Csv:
                 file = _reopened_at(path, position)
             with contextlib.closing(file):
                 blocks = csv_lines.line_blocks(file, position, start, stop if stop >= 0 else None)
-                yield from _read_ahead(
-                    batch
-                    for block in blocks
-                    for batch in csv_lines.parse_lines(block, names, wanted, integers)
+                yield from _in_threads(
+                    lambda block: list(csv_lines.parse_lines(block, names, wanted, integers)),
+                    blocks,
                 )
 
 
@@ -237,6 +239,21 @@ def _short_dictionaries(metadata: Any, texts: set[str]) -> list[str]:
         for chunk in chunks
         if chunk.path_in_schema in texts and chunk.total_uncompressed_size < 2 * chunk.num_values
     ]
+
+
+def _in_threads(
+    function: Callable[[bytes], list[pa.RecordBatch]], blocks: Iterator[bytes]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the batches of each block in turn, while threads parse the next ones."""
+    num_threads = min(_MAX_THREADS, pa.cpu_count())
+    with ThreadPoolExecutor(num_threads) as pool:
+        pending = collections.deque(
+            pool.submit(function, block) for block in itertools.islice(blocks, num_threads)
+        )
+        while pending:
+            batches = pending.popleft().result()
+            pending.extend(pool.submit(function, block) for block in itertools.islice(blocks, 1))
+            yield from batches
 
 
 def _read_ahead(batches: Iterator[Any]) -> Iterator[Any]:
