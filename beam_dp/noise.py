@@ -19,7 +19,7 @@ from beam_dp.errors import InputError
 
 opendp.enable_features("contrib")
 
-_MAX_SCALE = 2.0**50
+MAX_SCALE = 2.0**50
 
 
 class NoiseSource:
@@ -112,7 +112,7 @@ class NoiseSource:
 def _check_scale(scale: float) -> None:
     # A scale of 0 would publish the exact values; the sampler itself does not refuse it. Near the
     # upper end noise would not fit 64 bits.
-    if not 0 < scale <= _MAX_SCALE:
+    if not 0 < scale <= MAX_SCALE:
         raise InputError("scale", scale, "noise must have a scale > 0 and at most 2^50")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from beam_dp.mechanisms.measurements import Measurement
-from beam_dp.mechanisms.plan import NumRecords, Plan, Progress
+from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_noise
 from beam_dp.mechanisms.strategies import predicted_variance
 from beam_dp.mechanisms.synthesis import synthesise
 from beam_dp.noise import NoiseSource
@@ -22,7 +22,12 @@ def measure_all_plan(
     measurements: tuple[Measurement, ...],
     public: dict[str, object],
 ) -> Plan:
-    """Returns the plan of a mechanism that measures a fixed set of tables once."""
+    """Returns the plan of a mechanism that measures a fixed set of tables once.
+
+    Raises:
+        InputError: if the noise would not fit 64-bit integers.
+    """
+    check_noise(guarantee, [each.scale for each in measurements])
     variance = predicted_variance(workload, measurements, num_records != "noisy")
     names = {each.names for each in measurements}
     # With nothing to measure the release is a public constant; it has the same shape all the same.

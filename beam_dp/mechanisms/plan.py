@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.measurements import Measurement, Names
-from beam_dp.noise import NoiseSource
+from beam_dp.noise import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
@@ -116,6 +116,21 @@ def check_request(
             "workload",
             f"{num_coefficients:,} cells with all smaller marginals",
             f"must have at most {MAX_COEFFICIENTS:,}: use fewer or smaller marginals",
+        )
+
+
+def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
+    """Refuses a guarantee whose noise would not fit 64-bit integers, before it is drawn.
+
+    Raises:
+        InputError: naming epsilon.
+    """
+    if not max(scales, default=0.0) <= MAX_SCALE:
+        raise InputError(
+            "epsilon",
+            guarantee.epsilon,
+            "is too small for this workload and max_records_per_unit:"
+            " noise must have a scale of at most 2^50",
         )
 
 

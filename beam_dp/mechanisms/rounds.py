@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from beam_dp.hypotheses.maximum_entropy import dense_weights, refit
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms.measurements import Distribution, Measurement, Names, combine
-from beam_dp.mechanisms.plan import NumRecords, Plan, Progress
+from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_noise
 from beam_dp.mechanisms.synthesis import marginal_table, noisy_total, synthesise, workload_basis
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
@@ -23,9 +23,13 @@ from beam_dp.summaries import Marginals
 # Selection is cheap: a marginal that is nearly the worst is nearly as good.
 _SELECTION_SHARE = 0.1
 _TOTAL_SHARE = 0.02  # of the budget, for a noisy number of records
-# Scores are compared on this grid; hypothetical answers are rounded to it before subtraction.
-_SCORE_GRID = 2**16
+# Scores are compared on a grid of which this many units are the noise of the selection, or nearly;
+# hypothetical answers are rounded to it before subtraction.
+_SCORE_UNITS = 2**20
+_MAX_SCORE_GRID = 2**16
 _WEIGHT_GRID = 2**8
+# Scores saturate here: a clipped score has the same sensitivity, one that wraps has none.
+_MAX_SCORE = 2**62
 # Between rounds the fit need not be regularised as finely as at the end.
 _ROUND_PENALTY = 0.1
 
@@ -81,11 +85,19 @@ def round_budget(guarantee: Guarantee, num_rounds: int, total_is_public: bool) -
     )
 
 
+def score_grid(budget: RoundBudget) -> int:
+    """Returns the number of units of a score that make one record, a power of two."""
+    units = _SCORE_UNITS / budget.selection_scale
+    return 1 << max(0, min(math.frexp(units)[1] - 1, _MAX_SCORE_GRID.bit_length() - 1))
+
+
 def plan_rounds(
     workload: Workload, guarantee: Guarantee, num_records: NumRecords, num_rounds: int
 ) -> Plan:
     """Returns the plan of a fixed number of rounds with equal budgets."""
     budget = round_budget(guarantee, num_rounds, num_records != "noisy")
+    selection_scale = budget.selection_scale * score_grid(budget) * _WEIGHT_GRID
+    check_noise(guarantee, [selection_scale, budget.measurement_scale, budget.total_scale])
     return Plan(
         workload=workload,
         guarantee=guarantee,
@@ -151,15 +163,18 @@ def _select(
     """
     workload = plan.workload
     heaviest = max(workload.weights)
+    grid = score_grid(budget)
     scores = []
     for names, weight in zip(workload.marginals, workload.weights, strict=True):
         exact = marginals.marginal(names)
         answer = marginal_table(plan.domain, basis, coefficients, names)
-        on_grid = np.rint(answer * _SCORE_GRID).astype(np.int64)
-        error = int(np.abs(exact * _SCORE_GRID - on_grid).sum())
-        remaining = round(
-            exact.size * budget.measurement_scale * math.sqrt(2 / math.pi) * _SCORE_GRID
-        )
-        scores.append((error - remaining) * max(1, round(weight / heaviest * _WEIGHT_GRID)))
-    scale = budget.selection_scale * _SCORE_GRID * _WEIGHT_GRID
+        # Clipped cell by cell, so that neither a difference nor their sum can wrap.
+        largest = _MAX_SCORE // exact.size
+        on_grid = np.rint(np.clip(answer * grid, -largest, largest)).astype(np.int64)
+        difference = np.minimum(exact, largest // grid) * grid - on_grid
+        error = int(np.minimum(np.abs(difference), largest).sum())
+        remaining = round(exact.size * budget.measurement_scale * math.sqrt(2 / math.pi) * grid)
+        score = (error - remaining) * max(1, round(weight / heaviest * _WEIGHT_GRID))
+        scores.append(min(max(score, -_MAX_SCORE), _MAX_SCORE))
+    scale = budget.selection_scale * grid * _WEIGHT_GRID
     return noise.select(np.array(scores, dtype=np.int64), scale)

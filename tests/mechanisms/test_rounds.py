@@ -1,0 +1,164 @@
+"""Rounds: what all of them together spend, on all neighbours of tiny domains."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise
+from tiny import (
+    ADD,
+    APPROXIMATE,
+    PURE,
+    REPLACE,
+    domain_of,
+    largest_share,
+    plan_of,
+    promise,
+    scripted,
+    summary,
+    workload_of,
+)
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import MWEM
+from beam_dp.mechanisms import rounds as rounds_module
+from beam_dp.mechanisms.rounds import release_rounds, round_budget
+from beam_dp.privacy.accounting import zcdp_epsilon
+from beam_dp.privacy.guarantee import Guarantee
+
+
+@pytest.fixture(autouse=True)
+def without_the_final_fit(monkeypatch: pytest.MonkeyPatch):
+    """It is post-processing of what was drawn: these tests look at what is drawn."""
+    monkeypatch.setattr(rounds_module, "synthesise", lambda *arguments: None)
+
+
+def run(plan, marginals, noise):
+    return release_rounds("mwem", plan, marginals, noise, None)
+
+
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("num_rounds", [1, 7, 100])
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 100.0])
+def test_budgets_add_up_to_the_guarantee(
+    neighboring: str, most: int, num_rounds: int, epsilon: float
+):
+    moved = 1 if neighboring == ADD else 2
+    l1, l2 = moved * most, math.sqrt(moved) * most
+    for public in (True, False):
+        budget = round_budget(promise(neighboring, PURE, epsilon, most), num_rounds, public)
+        assert budget.distribution == "discrete_laplace"
+        spent = num_rounds * (2 * l1 / budget.selection_scale + l1 / budget.measurement_scale)
+        spent += 0 if public else l1 / budget.total_scale
+        assert epsilon * (1 - 1e-9) < spent <= epsilon
+        budget = round_budget(promise(neighboring, 1e-9, epsilon, most), num_rounds, public)
+        assert budget.distribution == "discrete_gaussian"
+        rho = num_rounds * (2 * l1 / budget.selection_scale) ** 2 / 8
+        rho += num_rounds * (l2 / budget.measurement_scale) ** 2 / 2
+        rho += 0 if public else (l1 / budget.total_scale) ** 2 / 2
+        assert epsilon * (1 - 1e-6) < zcdp_epsilon(rho, 1e-9) <= epsilon
+
+
+def audited(neighboring: str, delta: float, most: int, total: int | str) -> tuple[Guarantee, float]:
+    guarantee = promise(neighboring, delta, 1.0, most)
+    domain = domain_of(2, 2) if most > 1 else domain_of(3, 2)
+    workload = workload_of(domain, 1, weights=(1.0, 0.37))
+    plan = plan_of(MWEM(num_rounds=2), workload, guarantee, total)
+    bases = [np.arange(domain.num_cells) * 3]
+    scripts = [scripted(seed, len(workload)) for seed in range(2)]
+    return guarantee, largest_share(plan, guarantee, run, bases, scripts)
+
+
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
+@pytest.mark.parametrize(
+    "neighboring, most, total",
+    [(ADD, 1, 20), (ADD, 1, "noisy"), (ADD, 2, 20), (REPLACE, 1, 20), (REPLACE, 2, 20)],
+)
+def test_all_rounds_together_keep_the_guarantee(
+    neighboring: str, most: int, total: int | str, delta: float
+):
+    _, share = audited(neighboring, delta, most, total)
+    assert 0.9 < share <= 1
+
+
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("most", [1, 2])
+def test_scores_change_by_no_more_than_their_sensitivity(neighboring: str, most: int):
+    """With next to no budget for measuring, selection is what is audited."""
+    guarantee = promise(neighboring, PURE, 1.0, most)
+    domain = domain_of(2, 2)
+    workload = workload_of(domain, 1, weights=(1.0, 0.9))
+
+    def select_only(plan, marginals, noise):
+        run(plan, marginals, noise)
+        noise.draws[:] = [draw for draw in noise.draws if draw.kind == "select"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds_module, "_SELECTION_SHARE", 0.999999)
+        plan = plan_of(MWEM(num_rounds=1), workload, guarantee, 20)
+        bases = [np.array(each) for each in ([0, 0, 0, 0], [9, 0, 9, 0], [12, 5, 0, 0])]
+        share = largest_share(plan, guarantee, select_only, bases, [scripted(0)])
+    assert 0.85 < share <= 1
+
+
+def test_scores_are_integers_of_the_error_less_a_public_number():
+    domain = domain_of(2, 3)
+    workload = workload_of(domain, 1, weights=(1.0, 0.25))
+    plan = plan_of(MWEM(num_rounds=1), workload, promise(), 12)
+    counts = np.array([5, 0, 1, 1, 2, 3])
+    noise = NoNoise()
+    run(plan, summary(plan, counts), noise)
+    select, measure = noise.draws
+    budget = round_budget(promise(), 1, True)
+    first = np.abs(counts.reshape(2, 3).sum(1) - 6).sum()
+    second = np.abs(counts.reshape(2, 3).sum(0) - 4).sum()
+    left = budget.measurement_scale * math.sqrt(2 / math.pi)
+    expected = [first - 2 * left, (second - 3 * left) / 4]
+    assert select.exact.dtype == np.int64
+    assert (select.exact / select.scale * budget.selection_scale).tolist() == pytest.approx(
+        expected, abs=1e-3
+    )
+    assert measure.scale == budget.measurement_scale
+
+
+@pytest.mark.parametrize("guarantee", [promise(), promise(ADD, APPROXIMATE)])
+def test_public_parameters_state_what_is_used(guarantee: Guarantee):
+    workload = workload_of(domain_of(2, 3), 1)
+    plan = plan_of(MWEM(num_rounds=4), workload, guarantee, "noisy")
+    noise = NoNoise()
+    run(plan, summary(plan, np.arange(6)), noise)
+    kinds = [draw.kind for draw in noise.draws]
+    measured = "laplace" if guarantee.delta == 0 else "gaussian"
+    assert kinds == [measured, *["select", measured] * 4]
+    public = plan.public
+    assert noise.draws[0].scale == public["total_scale"]
+    assert noise.draws[0].exact.item() == 15
+    assert noise.draws[2].scale == public["measurement_scale"]
+    assert public["num_rounds"] == 4
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("num_records", [1, 10**9, 2**40])
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+def test_rounds_run_or_are_refused_when_planned(epsilon: float, num_records: int, neighboring: str):
+    """Whatever the public numbers and the data, nothing fails once records have been read."""
+    domain = domain_of(40, 3, 1)
+    workload = workload_of(domain, 2, weights=(1e6, 1.0, 1e-6))
+    for delta in (PURE, APPROXIMATE):
+        guarantee = promise(neighboring, delta, epsilon, 50)
+        try:
+            plan = plan_of(MWEM(num_rounds=2), workload, guarantee, num_records)
+        except InputError as refused:
+            assert refused.name == "epsilon" and epsilon < 1e-4
+            continue
+        for counts in (np.zeros(120), np.full(120, 10**9), np.eye(120)[7] * 2**45):
+            run(plan, summary(plan, counts), NoNoise())
+
+
+@pytest.mark.parametrize("num_rounds", [0, -1, 1.0, True, "3", 10**6])
+def test_numbers_of_rounds_out_of_range_are_refused(num_rounds):
+    with pytest.raises(InputError, match="num_rounds"):
+        MWEM(num_rounds=num_rounds)
