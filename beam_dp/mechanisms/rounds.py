@@ -29,7 +29,7 @@ _SCORE_UNITS = 2**20
 _MAX_SCORE_GRID = 2**16
 _WEIGHT_GRID = 2**8
 # Scores saturate here: a clipped score has the same sensitivity, one that wraps has none.
-_MAX_SCORE = 2**62
+_MAX_SCORE = 2**61
 # Between rounds the fit need not be regularised as finely as at the end.
 _ROUND_PENALTY = 0.1
 
