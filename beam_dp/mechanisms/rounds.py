@@ -85,9 +85,13 @@ def round_budget(guarantee: Guarantee, num_rounds: int, total_is_public: bool) -
     )
 
 
-def score_grid(budget: RoundBudget) -> int:
-    """Returns the number of units of a score that make one record, a power of two."""
-    units = _SCORE_UNITS / budget.selection_scale
+def score_grid(selection_scale: float) -> int:
+    """Returns the number of units of a score that make one record, a power of two.
+
+    Args:
+        selection_scale: of the noise of the selection, in records.
+    """
+    units = _SCORE_UNITS / selection_scale
     return 1 << max(0, min(math.frexp(units)[1] - 1, _MAX_SCORE_GRID.bit_length() - 1))
 
 
@@ -96,7 +100,7 @@ def plan_rounds(
 ) -> Plan:
     """Returns the plan of a fixed number of rounds with equal budgets."""
     budget = round_budget(guarantee, num_rounds, num_records != "noisy")
-    selection_scale = budget.selection_scale * score_grid(budget) * _WEIGHT_GRID
+    selection_scale = budget.selection_scale * score_grid(budget.selection_scale) * _WEIGHT_GRID
     check_noise(guarantee, [selection_scale, budget.measurement_scale, budget.total_scale])
     return Plan(
         workload=workload,
@@ -163,7 +167,7 @@ def _select(
     """
     workload = plan.workload
     heaviest = max(workload.weights)
-    grid = score_grid(budget)
+    grid = score_grid(budget.selection_scale)
     scores = []
     for names, weight in zip(workload.marginals, workload.weights, strict=True):
         exact = marginals.marginal(names)

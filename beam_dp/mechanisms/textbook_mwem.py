@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.plan import NumRecords, Plan, Progress
+from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_noise
+from beam_dp.mechanisms.rounds import score_grid
 from beam_dp.mechanisms.synthesis import build_release, marginal_table, workload_basis
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
@@ -17,7 +18,11 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
 
-_SCORE_GRID = 2**16
+_MAX_ROUNDS = 100_000
+# Counts saturate here in scores, so that no score wraps.
+_MAX_COUNT = 2**45
+# A step of the logarithm of a weight: noise far above the number of records could make it infinite.
+_MAX_STEP = 700.0
 
 
 def plan_textbook(
@@ -30,11 +35,12 @@ def plan_textbook(
     for selection: pure, eps / (2T) for each step; else rho / (2T), that is eps_sel =
     sqrt(4 rho / T) and sigma = sqrt(T / rho).
 
-    Accuracy: the largest error of a cell is at most 2N sqrt(ln|X| / T) + 10 T ln|Q| / epsilon with
-    probability 1 - 2T/|Q| (pure, replace-one). Without ``num_rounds``, T minimises this bound.
+    Accuracy: the largest error of a cell is at most 2N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon
+    with probability 1 - 2T/|Q| (published for pure privacy, k = 1 record a unit and the average
+    of all hypotheses). Without ``num_rounds``, T minimises this bound, up to 100,000.
 
     Raises:
-        InputError: if the number of records is not public.
+        InputError: if the number of records is not public, or noise would not fit.
     """
     if num_records == "noisy":
         raise InputError("num_records", num_records, "must be a number for the textbook algorithm")
@@ -42,19 +48,22 @@ def plan_textbook(
     log_cells = math.log(workload.domain.num_cells)
     log_queries = max(math.log(num_queries), math.log(2))
     best = (num_records * guarantee.epsilon * math.sqrt(log_cells) / (10 * log_queries)) ** (2 / 3)
-    rounds = num_rounds or max(1, round(best))
-    bound = (
-        2 * num_records * math.sqrt(log_cells / rounds)
-        + 10 * rounds * log_queries / guarantee.epsilon
-    )
+    rounds = num_rounds or max(1, round(min(best, _MAX_ROUNDS)))
     sensitivity = guarantee.max_records_per_unit
+    bound = None
     if guarantee.delta == 0:
         share = guarantee.epsilon / (2 * rounds) * (1 - 1e-12)
         distribution, scale, selection_epsilon = "discrete_laplace", sensitivity / share, share
+        bound = (
+            2 * num_records * math.sqrt(log_cells / rounds)
+            + 10 * sensitivity * rounds * log_queries / guarantee.epsilon
+        )
     else:
         rho = zcdp_rho(guarantee.epsilon, guarantee.delta) * (1 - 1e-12)
         distribution, scale = "discrete_gaussian", sensitivity * math.sqrt(rounds / rho)
         selection_epsilon = math.sqrt(4 * rho / rounds)
+    selection_scale = 2 * sensitivity / selection_epsilon
+    check_noise(guarantee, [scale, selection_scale * score_grid(selection_scale)])
     return Plan(
         workload=workload,
         guarantee=guarantee,
@@ -67,9 +76,9 @@ def plan_textbook(
             "num_rounds": rounds,
             "distribution": distribution,
             "measurement_scale": scale,
-            "selection_scale": 2 * sensitivity / selection_epsilon,
+            "selection_scale": selection_scale,
             "bound": bound,
-            "bound_is_vacuous": bound >= num_records,
+            "bound_is_vacuous": bound is None or bound >= num_records or 2 * rounds >= num_queries,
         },
     )
 
@@ -89,32 +98,34 @@ def release_textbook(
     exact = {names: marginals.marginal(names) for names in workload}
     ends = np.cumsum([exact[names].size for names in workload])
     potentials = {names: np.zeros(exact[names].shape) for names in workload}
-    weights = np.full(domain.shape, 1 / domain.num_cells)
+    log_weights = np.zeros(domain.shape)
+    grid = score_grid(public["selection_scale"])
     for number in range(public["num_rounds"]):
         if progress is not None:
             progress("round", number + 1, public["num_rounds"])
+        weights = _normalised(log_weights)
         coefficients = basis.analyse(weights.ravel()) * total
         scores = []
         for names in workload:
             answer = marginal_table(domain, basis, coefficients, names)
-            on_grid = np.rint(answer * _SCORE_GRID).astype(np.int64)
-            scores.append(np.abs(exact[names] * _SCORE_GRID - on_grid).ravel())
-        scale = public["selection_scale"] * _SCORE_GRID
-        selected = noise.select(np.concatenate(scores), scale)
+            on_grid = np.rint(answer * grid).astype(np.int64)
+            counts = np.minimum(exact[names], _MAX_COUNT)
+            scores.append(np.abs(counts * grid - on_grid).ravel())
+        selected = noise.select(np.concatenate(scores), public["selection_scale"] * grid)
         position = int(np.searchsorted(ends, selected, side="right"))
         names = workload.marginals[position]
         cell = np.unravel_index(selected - (ends[position] - exact[names].size), exact[names].shape)
         measured = draw(np.asarray(exact[names][cell]), public["measurement_scale"])
-        part = _part(weights, domain.axes(names), cell)
-        change = float(measured - total * part.sum()) / (2 * total)
-        part *= math.exp(min(change, 700.0))
-        weights /= weights.sum()
+        axes = domain.axes(names)
+        error = float(measured) - total * float(_part(weights, axes, cell).sum())
+        change = min(max(error / (2 * total), -_MAX_STEP), _MAX_STEP)
+        _part(log_weights, axes, cell)[...] += change
         potentials[names][cell] += change
     return build_release(
         name,
         plan,
         basis,
-        weights.ravel(),
+        _normalised(log_weights).ravel(),
         total,
         potentials=list(potentials.items()),
         measurements=(),
@@ -124,6 +135,13 @@ def release_textbook(
         progress=progress,
         fit={},
     )
+
+
+def _normalised(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns weights that sum to 1."""
+    weights: NDArray[np.float64] = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    return weights
 
 
 def _part(

@@ -1,0 +1,215 @@
+"""MWEM as published: printed numbers, the law of one update, and what all rounds spend."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise, Scripted
+from tiny import (
+    ADD,
+    APPROXIMATE,
+    PURE,
+    REPLACE,
+    domain_of,
+    largest_share,
+    plan_of,
+    promise,
+    scripted,
+    summary,
+    workload_of,
+)
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import MWEM
+from beam_dp.mechanisms.textbook_mwem import release_textbook
+from beam_dp.queries.workload import marginals
+
+
+def textbook(num_rounds: int | None = None) -> MWEM:
+    return MWEM(num_rounds=num_rounds, calibration="textbook")
+
+
+def run(plan, held, noise):
+    return release_textbook("mwem", plan, held, noise, None)
+
+
+@pytest.mark.parametrize(
+    "delta, num_rounds, epsilon_selection, scale",
+    [
+        (PURE, 10, 0.05, 20.0),
+        (PURE, 100, 0.005, 200.0),
+        (APPROXIMATE, 10, 0.0773901, 25.8431),
+        (APPROXIMATE, 30, 0.0446812, 44.7616),
+        (APPROXIMATE, 100, 0.0244729, 81.7231),
+    ],
+)
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("most", [1, 4])
+def test_known_scales(
+    delta: float,
+    num_rounds: int,
+    epsilon_selection: float,
+    scale: float,
+    neighboring: str,
+    most: int,
+):
+    workload = workload_of(domain_of(2, 3), 1)
+    guarantee = promise(neighboring, delta, 1.0, most)
+    public = plan_of(textbook(num_rounds), workload, guarantee, 100).public
+    assert public["num_rounds"] == num_rounds
+    assert public["selection_scale"] == pytest.approx(2 * most / epsilon_selection, rel=1e-5)
+    assert public["measurement_scale"] == pytest.approx(most * scale, rel=1e-5)
+    assert public["measurement_scale"] >= most * scale * (1 - 1e-5)
+
+
+def test_known_bound():
+    domain = domain_of(*[2] * 10)
+    tables = [[f"a{axis}" for axis in range(ways)] for ways in (9, 8, 7, 6, 5, 3)]
+    workload = marginals(domain, attributes=tables)
+    assert workload.num_cells() == 1000 and domain.num_cells == 1024
+    public = plan_of(textbook(10), workload, promise(REPLACE), 10**6).public
+    assert public["bound"] == pytest.approx(1665799.998, rel=1e-9)
+    assert public["bound_is_vacuous"] is True
+    # More data make the same bound worth something.
+    public = plan_of(textbook(100), workload, promise(REPLACE), 10**9).public
+    assert public["bound"] < 10**9 and public["bound_is_vacuous"] is False
+
+
+def test_a_bound_with_no_chance_of_holding_is_vacuous():
+    """It holds with probability 1 - 2T/|Q|."""
+    workload = workload_of(domain_of(2, 3), 1)
+    public = plan_of(textbook(20), workload, promise(REPLACE, epsilon=100.0), 10**9).public
+    assert public["bound"] < 10**9 and public["bound_is_vacuous"] is True
+
+
+def test_a_bound_is_stated_only_where_it_was_proved():
+    workload = workload_of(domain_of(*[2] * 8), 3)
+    assert plan_of(textbook(9), workload, promise(ADD, APPROXIMATE), 10**9).public["bound"] is None
+    one, four = (
+        plan_of(textbook(9), workload, promise(ADD, PURE, 1.0, most), 10**9).public["bound"]
+        for most in (1, 4)
+    )
+    assert four - one == pytest.approx(3 * 10 * 9 * math.log(workload.num_cells()), rel=1e-6)
+
+
+def test_default_rounds_minimise_the_bound():
+    workload = workload_of(domain_of(*[2] * 8), 3)
+    plan = plan_of(textbook(), workload, promise(REPLACE), 10**6)
+    best = plan.public["num_rounds"]
+    for other in (best // 2, best - 5, best + 5, best * 2):
+        bound = plan_of(textbook(other), workload, promise(REPLACE), 10**6).public["bound"]
+        assert bound >= plan.public["bound"] * (1 - 1e-6)
+
+
+@pytest.mark.parametrize(
+    "measured, low, high", [(0, 0.218912, 0.281088), (-350, 0.0596015, 0.440399)]
+)
+def test_law_of_one_update(measured: int, low: float, high: float):
+    """N = 100 and a uniform start: cell 0 of a0 moves by (measured - 50) / 200."""
+    workload = workload_of(domain_of(2, 2), 1)
+    plan = plan_of(textbook(1), workload, promise(), 100)
+    for selection, expected in ((0, [low, low, high, high]), (1, [high, high, low, low])):
+        noise = Scripted([selection], lambda _, shape: np.full(shape, measured))
+        release = run(plan, summary(plan, np.zeros(4)), noise)
+        (answer,) = release.answer(marginals(workload.domain, ways=2))
+        assert (answer.values / 100).ravel().tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_updates_of_every_cell_follow_the_formula():
+    domain = domain_of(3, 2, 2)
+    workload = workload_of(domain, 2)
+    plan = plan_of(textbook(12), workload, promise(), 50)
+    chosen = [0, 5, 3, 9, 13, 15, 2, 2, 7, 10, 1, 4]
+    noise = Scripted(chosen, lambda number, _: np.asarray(number * 3 - 10))
+    release = run(plan, summary(plan, np.zeros(12)), noise)
+    cells = []  # the cells of all marginals, as functions on the domain
+    for names in workload:
+        shape = [domain.shape[axis] for axis in domain.axes(names)]
+        for cell in np.ndindex(*shape):
+            query = np.zeros(domain.shape)
+            index = dict(zip(domain.axes(names), cell, strict=True))
+            query[tuple(index.get(axis, slice(None)) for axis in range(3))] = 1
+            cells.append(query)
+    weights = np.full(domain.shape, 1 / 12)
+    for number, selected in enumerate(chosen):
+        query = cells[selected]
+        measured = (2 * number + 2) * 3 - 10  # every second draw is a measurement
+        weights = weights * np.exp(query * (measured - 50 * (weights * query).sum()) / 100)
+        weights /= weights.sum()
+    (answer,) = release.answer(marginals(domain, ways=3))
+    np.testing.assert_allclose(answer.values / 50, weights, rtol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (2, 2)])
+@pytest.mark.parametrize("size", [10**3, 10**9, 10**15])
+def test_wild_noise_leaves_a_finite_hypothesis(shape: tuple[int, ...], size: int):
+    """Records and answers come from the same hypothesis, whatever was measured."""
+    workload = workload_of(domain_of(*shape), 1)
+    plan = plan_of(textbook(30), workload, promise(), 1)
+    rng = np.random.default_rng(0)
+    cells = workload.num_cells()
+    noise = Scripted(
+        rng.integers(0, cells, 40), lambda i, shape: np.asarray(size * (-1) ** (i // 2 % 2))
+    )
+    with np.errstate(all="raise", under="ignore"):
+        release = run(plan, summary(plan, np.zeros(workload.domain.num_cells)), noise)
+    assert release.counts.sum() == 1
+    for answer in release.answer(workload):
+        assert np.isfinite(answer.values).all()
+        assert answer.values.sum() == pytest.approx(1)
+        rounded = release.record_marginal(answer.attributes)
+        assert np.abs(answer.values - rounded).max() < 1
+
+
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
+@pytest.mark.parametrize("neighboring, most", [(ADD, 1), (REPLACE, 1), (ADD, 2), (REPLACE, 2)])
+def test_all_rounds_together_keep_the_guarantee(neighboring: str, most: int, delta: float):
+    guarantee = promise(neighboring, delta, 1.0, most)
+    domain = domain_of(2, 2)
+    workload = workload_of(domain, 1)
+    plan = plan_of(textbook(2), workload, guarantee, 20)
+    bases = [np.array([12, 5, 0, 0])]
+    scripts = [scripted(seed, workload.num_cells()) for seed in range(3)]
+    share = largest_share(plan, guarantee, run, bases, scripts)
+    assert 0.6 < share <= 1
+
+
+def test_scores_are_exact_errors_of_single_cells():
+    workload = workload_of(domain_of(2, 3), 1)
+    plan = plan_of(textbook(1), workload, promise(), 12)
+    counts = np.array([5, 0, 1, 1, 2, 3])
+    noise = NoNoise()
+    run(plan, summary(plan, counts), noise)
+    select, measure = noise.draws
+    expected = np.abs(np.array([6, 6, 6, 2, 4]) - [6, 6, 4, 4, 4])
+    scores = select.exact * (plan.public["selection_scale"] / select.scale)
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    assert measure.exact.item() == 6
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("num_records", [1, 2**40])
+def test_it_runs_or_is_refused_when_planned(epsilon: float, num_records: int):
+    workload = workload_of(domain_of(3, 1), 1)
+    for delta in (PURE, APPROXIMATE):
+        try:
+            plan = plan_of(textbook(2), workload, promise(ADD, delta, epsilon, 100), num_records)
+        except InputError as refused:
+            assert refused.name == "epsilon" and epsilon < 1e-6
+            continue
+        for counts in (np.zeros(3), np.array([0, 2**46, 5])):
+            run(plan, summary(plan, counts), NoNoise())
+
+
+def test_a_noisy_number_of_records_is_refused():
+    workload = workload_of(domain_of(3), 1)
+    with pytest.raises(InputError, match="num_records"):
+        plan_of(textbook(2), workload, promise(), "noisy")
+
+
+def test_default_rounds_are_limited():
+    workload = workload_of(domain_of(3, 2), 1)
+    plan = plan_of(textbook(), workload, promise(epsilon=1e3), 2**40)
+    assert plan.public["num_rounds"] <= 100_000
