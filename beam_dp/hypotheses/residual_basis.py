@@ -122,7 +122,7 @@ class _Level:
         rest = blocks[0].shape[1] // self.axis_size
         targets = [np.empty((rows, rest)) for rows in self.target_rows]
         for source, block in zip(self.sources, blocks, strict=True):
-            cells = block.reshape(source.rows, self.axis_size, rest)
+            cells: NDArray[np.float64] = block.reshape(source.rows, self.axis_size, rest)
             cells = cells.transpose(1, 0, 2).reshape(self.axis_size, -1)
             first = 0
             for step, rows in self._parts(source, targets):
