@@ -54,12 +54,7 @@ class ReadRecords(beam.PTransform):
             raise InputError("input_format", file_format, nearest_known(file_format, FORMATS))
         self._files = _matching_files(pattern)
         paths = sorted(path for path, _ in self._files)
-        formats = {found.name for path in paths if (found := format_of(path))}
-        if file_format is None and len(formats) != 1:
-            raise InputError(
-                "input", pattern, "must have one extension of .avro, .parquet, .csv, or a format"
-            )
-        self.file_format = file_format or formats.pop()
+        self.file_format = file_format or _common_format(pattern, paths)
         # What the files declare; an empty CSV file declares nothing.
         self.schemas: dict[str, list[str]] = {}
         for path in paths[:: -(-len(paths) // _CHECKED_FILES)]:
@@ -89,11 +84,14 @@ class ReadRecords(beam.PTransform):
         return records
 
     def check_column(self, argument: str, column: str) -> None:
-        """Refuses a column that a file does not have, or has twice.
+        """Refuses a column that is not read, or that a file does not have, or has twice.
 
         Raises:
             InputError: naming the argument and the nearest column.
         """
+        if self.columns is not None and column not in self.columns:
+            near = nearest_known(column, self.columns)
+            raise InputError(argument, column, f"must be one of the columns that are read; {near}")
         for path, known in self.schemas.items():
             if column not in known:
                 near = nearest_known(column, known)
@@ -136,6 +134,15 @@ def _matching_files(pattern: str) -> list[tuple[str, int]]:
     if not files:
         raise InputError("input", pattern, "must match a file")
     return files
+
+
+def _common_format(pattern: str, paths: Sequence[str]) -> str:
+    formats = {format_of(path) for path in paths}
+    found = formats.pop()
+    if found is None or formats:
+        known = ", ".join(f".{name}" for name in FORMATS)
+        raise InputError("input", pattern, f"must match files of one extension of {known}")
+    return found.name
 
 
 def _list_files(pattern: str) -> Iterator[tuple[str, int]]:

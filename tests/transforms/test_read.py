@@ -119,6 +119,7 @@ def test_a_format_may_be_named(tmp_path: pathlib.Path) -> None:
         ("junk.avro", {}, "input: .*must be a readable avro file"),
         ("a.txt", {}, "input: .*extension"),
         ("*", {}, "input: .*extension"),
+        ("[ab].*", {}, "input: .*extension"),
         ("nowhere://x/a.csv", {}, "input: 'nowhere"),
         ("folder.csv", {}, "input: .*readable"),
     ],

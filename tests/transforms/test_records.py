@@ -100,6 +100,9 @@ def test_a_reader_is_asked_for_the_columns_that_are_needed(tmp_path: pathlib.Pat
         _ = records | collect("batches")
         with pytest.raises(InputError, match=r"privacy_unit: 'houshold' .*'household'"):
             _ = records | "Bad" >> EncodeRecords(DOMAIN, "houshold", as_cells=True)
+        fewer = p | "Fewer" >> ReadRecords(str(tmp_path / "a.csv"), columns=["age", "sex"])
+        with pytest.raises(InputError, match=r"domain: 'smokes' .*that are read"):
+            _ = fewer | "Too few" >> EncodeRecords(DOMAIN, "record", as_cells=True)
     (batch,) = COLLECTED["batches"]
     assert batch.to_pylist() == [{"age": 2, "sex": "f", "smokes": "true"}]
     assert collected() == [(2, 0, 1)]
