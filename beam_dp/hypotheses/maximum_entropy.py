@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from beam_dp.hypotheses.residual_basis import ResidualBasis, contrast_matrix
+from beam_dp.hypotheses.threads import on_one_thread
 
 Progress = Callable[[str, int, int], None]
 
@@ -85,6 +86,7 @@ class Fit:
     mismatch: float
 
 
+@on_one_thread
 def fit_maximum_entropy(
     basis: ResidualBasis,
     observed: NoisyCoefficients,
@@ -168,6 +170,7 @@ def fit_maximum_entropy(
     )
 
 
+@on_one_thread
 def refit(
     basis: ResidualBasis,
     observed: NoisyCoefficients,

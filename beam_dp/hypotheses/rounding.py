@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.hypotheses.threads import on_one_thread
 
 _MAX_ROUNDS = 200
 _FIRST_SHARE = 0.02
@@ -33,6 +34,7 @@ def round_systematically(weights: NDArray[np.float64], num_records: int) -> NDAr
     return np.diff(ends, prepend=0)
 
 
+@on_one_thread
 def round_to_records(
     basis: ResidualBasis,
     weights: NDArray[np.float64],
