@@ -34,7 +34,7 @@ from pipelines import release_synthetic_database  # noqa: E402
 DOMAIN = {
     "attributes": [
         {"name": "month", "type": "integer", "min": 1, "max": 12},
-        {"name": "hour", "type": "integer", "min": 0, "max": 23},
+        {"name": "hour", "type": "numeric", "edges": [0, 8, 11, 14, 17, 20, 24]},
         {
             "name": "carrier",
             "type": "categorical",
@@ -44,17 +44,11 @@ DOMAIN = {
             ],
         },
         {"name": "origin", "type": "categorical", "values": ["EWR", "JFK", "LGA"]},
-        {"name": "distance", "type": "numeric", "edges": [0, 250, 500, 1000, 1500, 2500, 6000]},
-        {
-            "name": "dep_delay",
-            "type": "numeric",
-            "edges": [-120, 0, 15, 30, 60, 120, 1440],
-            "nullable": True,
-        },
+        {"name": "distance", "type": "numeric", "edges": [0, 500, 1000, 1500, 6000]},
         {
             "name": "arr_delay",
             "type": "numeric",
-            "edges": [-120, -15, 0, 15, 30, 60, 120, 1440],
+            "edges": [-120, -15, 0, 15, 60, 1440],
             "nullable": True,
         },
     ]
@@ -155,7 +149,7 @@ def main() -> None:
         "--max_records_per_plane",
         type=int,
         nargs="*",
-        default=[20],
+        default=[50],
         help="bounds to try with the plane as the unit; none skips that part",
     )
     options = parser.parse_args()
