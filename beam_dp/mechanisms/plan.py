@@ -93,7 +93,7 @@ def check_request(
     if domain.num_cells > MAX_CELLS:
         raise InputError(
             "domain",
-            f"{domain.num_cells:.3g} cells",
+            f"{_magnitude(domain.num_cells)} cells",
             f"must have at most 2^26 = {MAX_CELLS:,} cells for this mechanism;"
             f" {_what_fits(domain)}",
         )
@@ -108,9 +108,16 @@ def check_request(
         raise InputError(
             "num_records", num_records, f"must be 'noisy' or from 1 to {_MAX_RECORDS:,}"
         )
-    num_coefficients = sum(
-        math.prod(domain.shape[axis] for axis in domain.axes(names)) for names in workload.closure()
+
+    def num_cells(names: Names) -> int:
+        return math.prod(domain.shape[axis] for axis in domain.axes(names))
+
+    # The largest marginal first: listing all of its subsets could be too much already.
+    num_coefficients = max(
+        math.prod(domain.shape[axis] + 1 for axis in domain.axes(names)) for names in workload
     )
+    if num_coefficients <= MAX_COEFFICIENTS:
+        num_coefficients = sum(map(num_cells, workload.closure()))
     if num_coefficients > MAX_COEFFICIENTS:
         raise InputError(
             "workload",
@@ -138,6 +145,11 @@ def check_calibration(calibration: str) -> None:
     """Refuses an unknown calibration."""
     if calibration not in ("tight", "textbook"):
         raise InputError("calibration", calibration, "must be 'tight' or 'textbook'")
+
+
+def _magnitude(number: int) -> str:
+    """Returns an integer of any length in a few characters."""
+    return f"{number:.3g}" if number < 1e300 else f"10^{math.log10(number):.0f}"
 
 
 def _what_fits(domain: Domain) -> str:
