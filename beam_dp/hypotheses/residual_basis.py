@@ -255,7 +255,8 @@ class ResidualBasis:
                 total += float(cells.sum())
                 for block, part in zip(outer, first.contract([cells]), strict=True):
                     block[:, piece] = part
-        return total, self._contract(outer, self._levels[1:])
+            # Where a cell overflowed the coefficients are of no use; the sum tells.
+            return total, self._contract(outer, self._levels[1:])
 
     def _contract(
         self, blocks: list[NDArray[np.float64]], levels: Sequence[_Level]
