@@ -18,6 +18,7 @@ setup(
     package_data={"beam_dp": ["py.typed"]},
     install_requires=[
         "apache-beam>=2.77,<3",
+        "cramjam>=2",  # Avro's snappy blocks
         "dp-accounting>=0.6",
         "fastavro>=1.9",
         "numpy>=1.26",

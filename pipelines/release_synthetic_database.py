@@ -43,7 +43,11 @@ MECHANISM = Flag(
     default="mwem",
     choices=("mwem", "laplace", "gaussian"),
 )
-NUM_ROUNDS = Flag("num_rounds", "rounds of mwem; by default chosen from public numbers", "T")
+NUM_ROUNDS = Flag(
+    "num_rounds",
+    "rounds of mwem: a number, or 'annealed'; by default everything is measured at once",
+    "T",
+)
 # Not DirectRunner: that one looks for another runner to download first.
 LOCAL_RUNNER = "FnApiRunner"
 FLAGS = (*flags.COMMON, MECHANISM, NUM_ROUNDS)
@@ -129,7 +133,7 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
     if name == "mwem":
         rounds = given.get("num_rounds")
         return MWEM(
-            num_rounds=None if rounds is None else integer("num_rounds", rounds),
+            num_rounds=(rounds if rounds in (None, "annealed") else integer("num_rounds", rounds)),
             calibration=calibration,
         )
     if "num_rounds" in given:

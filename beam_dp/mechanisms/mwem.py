@@ -48,23 +48,29 @@ class MWEM:
     released.
 
     Args:
-        num_rounds: of selection, >= 1; None chooses from public numbers.
+        num_rounds: of selection, >= 1; ``"annealed"`` lets their number follow from what they
+            find; None measures everything at once, as is predicted to be best.
         calibration: ``tight`` or ``textbook``.
 
     Reference: Hardt, Ligett and McSherry (2012).
     """
 
-    num_rounds: int | None = None
+    num_rounds: int | Literal["annealed"] | None = None
     calibration: Literal["tight", "textbook"] = "tight"
     name: ClassVar[str] = "mwem"
 
     def __post_init__(self) -> None:
         check_calibration(self.calibration)
         rounds = self.num_rounds
-        if rounds is not None and (
+        if rounds == "annealed":
+            if self.calibration == "textbook":
+                raise InputError("num_rounds", rounds, "must be a number in the textbook algorithm")
+        elif rounds is not None and (
             isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= 100_000
         ):
-            raise InputError("num_rounds", rounds, "must be an integer from 1 to 100000")
+            raise InputError(
+                "num_rounds", rounds, "must be an integer from 1 to 100000 or 'annealed'"
+            )
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
@@ -72,7 +78,8 @@ class MWEM:
         """Returns what will be measured, or how rounds will share the budget."""
         check_request(domain, workload, guarantee, num_records)
         if self.calibration == "textbook":
-            return plan_textbook(workload, guarantee, num_records, self.num_rounds)
+            rounds = None if self.num_rounds == "annealed" else self.num_rounds
+            return plan_textbook(workload, guarantee, num_records, rounds)
         if self.num_rounds is not None:
             return plan_rounds(workload, guarantee, num_records, self.num_rounds)
         total_is_public = num_records != "noisy"

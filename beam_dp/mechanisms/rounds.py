@@ -1,9 +1,15 @@
-"""MWEM in rounds: select a marginal, measure it whole, refit everything measured so far."""
+"""MWEM in rounds: select a marginal, measure it whole, refit everything measured so far.
+
+The budget is cut into equal units. A fixed schedule spends one unit a round. An annealed one starts
+with as little, and halves the noise of its rounds whenever a measurement told less than its noise;
+the last round takes what is left (McKenna, Mullins, Sheldon and Miklau, 2022, AIM).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +28,8 @@ from beam_dp.summaries import Marginals
 
 # Selection is cheap: a marginal that is nearly the worst is nearly as good.
 _SELECTION_SHARE = 0.1
+# An annealed schedule could afford this many rounds an attribute.
+_UNITS_PER_ATTRIBUTE = 16
 _TOTAL_SHARE = 0.02  # of the budget, for a noisy number of records
 # Scores are compared on a grid of which this many units are the noise of the selection, or nearly;
 # hypothetical answers are rounded to it before subtraction.
@@ -36,7 +44,7 @@ _ROUND_PENALTY = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class RoundBudget:
-    """What each round may use; all rounds together keep the guarantee.
+    """The scales of a round of one unit; all units together keep the guarantee.
 
     Args:
         selection_scale: of the exponential mechanism's noise, in records.
@@ -50,9 +58,22 @@ class RoundBudget:
     measurement_scale: float
     total_scale: float
 
+    def of_round(self, units: int) -> RoundBudget:
+        """Returns the scales of a round that spends several units.
 
-def round_budget(guarantee: Guarantee, num_rounds: int, total_is_public: bool) -> RoundBudget:
-    """Splits a guarantee over rounds.
+        A unit is a share of epsilon, inverse to the scales, or one of rho, inverse to their
+        squares: both add up over rounds whose units are chosen adaptively.
+        """
+        factor = units if self.distribution == "discrete_laplace" else math.sqrt(units)
+        return dataclasses.replace(
+            self,
+            selection_scale=self.selection_scale / factor,
+            measurement_scale=self.measurement_scale / factor,
+        )
+
+
+def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) -> RoundBudget:
+    """Splits a guarantee over units of budget.
 
     Privacy: the score of a marginal, the L1 distance of its exact and its hypothetical table, has
     sensitivity 1 (2 under replace-one), and so has the table in L1; in L2 the table has 1 or
@@ -68,8 +89,8 @@ def round_budget(guarantee: Guarantee, num_rounds: int, total_is_public: bool) -
     budget = guarantee.epsilon if pure else zcdp_rho(guarantee.epsilon, guarantee.delta)
     budget *= 1 - 1e-12  # the shares are added in floating point
     total_budget = 0.0 if total_is_public else _TOTAL_SHARE * budget
-    selection = _SELECTION_SHARE * (budget - total_budget) / num_rounds
-    measurement = (1 - _SELECTION_SHARE) * (budget - total_budget) / num_rounds
+    selection = _SELECTION_SHARE * (budget - total_budget) / num_units
+    measurement = (1 - _SELECTION_SHARE) * (budget - total_budget) / num_units
     if pure:
         return RoundBudget(
             selection_scale=2 * l1_sensitivity / selection,
@@ -96,10 +117,16 @@ def score_grid(selection_scale: float) -> int:
 
 
 def plan_rounds(
-    workload: Workload, guarantee: Guarantee, num_records: NumRecords, num_rounds: int
+    workload: Workload,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    num_rounds: int | Literal["annealed"],
 ) -> Plan:
-    """Returns the plan of a fixed number of rounds with equal budgets."""
-    budget = round_budget(guarantee, num_rounds, num_records != "noisy")
+    """Returns the plan of a fixed number of rounds, or of an annealed schedule."""
+    num_units = num_rounds
+    if num_units == "annealed":
+        num_units = _UNITS_PER_ATTRIBUTE * workload.domain.num_attributes
+    budget = round_budget(guarantee, num_units, num_records != "noisy")
     selection_scale = budget.selection_scale * score_grid(budget.selection_scale) * _WEIGHT_GRID
     check_noise(guarantee, [selection_scale, budget.measurement_scale, budget.total_scale])
     return Plan(
@@ -112,6 +139,7 @@ def plan_rounds(
             "calibration": "tight",
             "strategy": "rounds",
             "num_rounds": num_rounds,
+            "num_units": num_units,
             **dataclasses.asdict(budget),
         },
     )
@@ -126,31 +154,51 @@ def release_rounds(
 ) -> SyntheticDatabase:
     """Runs the rounds, and returns the release that fits all their measurements."""
     domain, workload = plan.domain, plan.workload
-    num_rounds = int(plan.public["num_rounds"])
-    budget = round_budget(plan.guarantee, num_rounds, plan.total_is_public)
+    is_annealed = plan.public["num_rounds"] == "annealed"
+    units_left = num_units = int(plan.public["num_units"])
+    unit = round_budget(plan.guarantee, num_units, plan.total_is_public)
     basis = workload_basis(plan)
     measurements: list[Measurement] = []
     tables: list[NDArray[np.float64]] = []
 
     def measure(names: Names, scale: float) -> None:
-        measurement = Measurement(names, "table", budget.distribution, scale)
+        measurement = Measurement(names, "table", unit.distribution, scale)
         measurements.append(measurement)
         tables.append(measurement.draw(marginals, noise))
 
     total = plan.num_records
     if total == "noisy":
-        measure((), budget.total_scale)
+        measure((), unit.total_scale)
         total = noisy_total(basis, combine(domain, basis, measurements, tables))
     log_weights = np.zeros(basis.num_coefficients)
-    for number in range(num_rounds):
-        if progress is not None:
-            progress("round", number + 1, num_rounds)
+    units = 1
+    if is_annealed and progress is not None:
+        # Not round by round: how many there are depends on a draw that may never be released.
+        progress("rounds", 1, 1)
+    while units_left:
+        if units_left < 2 * units and is_annealed:
+            units = units_left
+        units_left -= units
+        if not is_annealed and progress is not None:
+            progress("round", num_units - units_left, num_units)
+        budget = unit.of_round(units)
         coefficients = basis.analyse(dense_weights(basis, log_weights)) * total
         selected = _select(plan, basis, coefficients, marginals, budget, noise)
-        measure(workload.marginals[selected], budget.measurement_scale)
+        names = workload.marginals[selected]
+        measure(names, budget.measurement_scale)
         observed = combine(domain, basis, measurements, tables)
         log_weights = refit(basis, observed, total, log_weights, _ROUND_PENALTY)
+        if is_annealed:
+            change = basis.analyse(dense_weights(basis, log_weights)) * total - coefficients
+            moved = np.abs(marginal_table(domain, basis, change, names)).sum()
+            if moved <= _expected_noise(tables[-1].size, budget):
+                units *= 2 if unit.distribution == "discrete_laplace" else 4
     return synthesise(name, plan, measurements, tables, noise, progress)
+
+
+def _expected_noise(num_cells: int, budget: RoundBudget) -> float:
+    """Returns the expected L1 norm of the noise of a measured table, or nearly, in records."""
+    return num_cells * budget.measurement_scale * math.sqrt(2 / math.pi)
 
 
 def _select(
@@ -177,7 +225,7 @@ def _select(
         on_grid = np.rint(np.clip(answer * grid, -largest, largest)).astype(np.int64)
         difference = np.minimum(exact, largest // grid) * grid - on_grid
         error = int(np.minimum(np.abs(difference), largest).sum())
-        remaining = round(exact.size * budget.measurement_scale * math.sqrt(2 / math.pi) * grid)
+        remaining = round(_expected_noise(exact.size, budget) * grid)
         score = (error - remaining) * max(1, round(weight / heaviest * _WEIGHT_GRID))
         scores.append(min(max(score, -_MAX_SCORE), _MAX_SCORE))
     scale = budget.selection_scale * grid * _WEIGHT_GRID

@@ -62,11 +62,13 @@ def test_budgets_add_up_to_the_guarantee(
         assert epsilon * (1 - 1e-6) < zcdp_epsilon(rho, 1e-9) <= epsilon
 
 
-def audited(neighboring: str, delta: float, most: int, total: int | str) -> tuple[Guarantee, float]:
+def audited(
+    neighboring: str, delta: float, most: int, total: int | str, rounds: int | str = 2
+) -> tuple[Guarantee, float]:
     guarantee = promise(neighboring, delta, 1.0, most)
     domain = domain_of(2, 2) if most > 1 else domain_of(3, 2)
     workload = workload_of(domain, 1, weights=(1.0, 0.37))
-    plan = plan_of(MWEM(num_rounds=2), workload, guarantee, total)
+    plan = plan_of(MWEM(num_rounds=rounds), workload, guarantee, total)
     bases = [np.arange(domain.num_cells) * 3]
     scripts = [scripted(seed, len(workload)) for seed in range(2)]
     return guarantee, largest_share(plan, guarantee, run, bases, scripts)
@@ -82,6 +84,26 @@ def test_all_rounds_together_keep_the_guarantee(
 ):
     _, share = audited(neighboring, delta, most, total)
     assert 0.9 < share <= 1
+
+
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
+def test_an_annealed_schedule_keeps_the_guarantee(delta: float):
+    _, share = audited(ADD, delta, 1, 20, "annealed")
+    assert 0.9 < share <= 1
+
+
+@pytest.mark.parametrize("delta, growth", [(PURE, 2), (APPROXIMATE, 4)])
+def test_an_annealed_schedule_spends_more_where_measuring_tells_nothing(delta: float, growth: int):
+    """Empty data answered exactly never moves the hypothesis by as much as the noise would."""
+    domain = domain_of(2, 2)
+    workload = workload_of(domain, 2)
+    plan = plan_of(MWEM(num_rounds="annealed"), workload, promise(delta=delta), 1)
+    noise = NoNoise()
+    run(plan, summary(plan, np.zeros(4, dtype=np.int64)), noise)
+    scales = [draw.scale for draw in noise.draws if draw.kind != "select"]
+    units = [(scales[0] / scale) ** (1 if delta == 0 else 2) for scale in scales]
+    assert units[:2] == pytest.approx([1, growth])
+    assert sum(units) == pytest.approx(plan.public["num_units"])
 
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
