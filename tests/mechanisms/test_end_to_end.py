@@ -1,0 +1,285 @@
+"""Every mechanism from exact tables to a release, on tiny domains and at the limits."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise, Scripted, Seeded
+from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, summary, workload_of
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
+from beam_dp.mechanisms.plan import NumRecords, Plan
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload, marginals
+from beam_dp.releases import SyntheticDatabase
+
+# A warning of numpy's is a line of log that depends on what was measured.
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+
+MECHANISMS: dict[str, Mechanism] = {
+    "mwem": MWEM(),
+    "mwem rounds": MWEM(num_rounds=3),
+    "mwem textbook": MWEM(num_rounds=3, calibration="textbook"),
+    "gaussian": Gaussian(),
+    "gaussian textbook": Gaussian("textbook"),
+    "laplace": Laplace(),
+    "laplace textbook": Laplace("textbook"),
+}
+SHAPES = {
+    "one cell": (1,),
+    "one attribute": (4,),
+    "several": (3, 2, 2),
+    "sizes of one": (1, 3, 1),
+    "only sizes of one": (1, 1),
+    "large": (70, 2),
+}
+
+
+def supports(name: str, delta: float, num_records: NumRecords) -> bool:
+    if name.startswith("gaussian") and delta == 0:
+        return False
+    return not (name == "mwem textbook" and num_records == "noisy")
+
+
+def released(
+    mechanism: Mechanism,
+    workload: Workload,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    counts: np.ndarray,
+    noise: NoiseSource | None = None,
+) -> SyntheticDatabase:
+    plan = plan_of(mechanism, workload, guarantee, num_records)
+    return mechanism.release(plan, summary(plan, counts), noise or NoiseSource())
+
+
+def check(release: SyntheticDatabase, plan: Plan) -> None:
+    """What holds for every release, whatever the data and the noise."""
+    assert release.domain == plan.domain and release.guarantee == plan.guarantee
+    if plan.total_is_public:
+        assert release.num_records == plan.num_records
+    assert release.num_records_is_public == plan.total_is_public
+    assert release.num_records >= 1 and int(release.counts.sum()) == release.num_records
+    assert (release.counts >= 1).all()
+    for _, table in release.potentials:
+        assert np.isfinite(table).all()
+    for answer in release.answer(plan.workload):
+        assert (answer.values >= 0).all()
+        assert answer.values.sum() == pytest.approx(release.num_records)
+        if answer.bound is not None:
+            assert 0 <= answer.standard_error < math.inf and 0 <= answer.bound < math.inf
+            assert answer.failure_probability == 0.05
+    json.dumps([release.noise, release.parameters, release.fit])
+    again = SyntheticDatabase.from_bytes(release.to_bytes())
+    assert (again.counts == release.counts).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize(
+    "neighboring, num_records", [(ADD, 12), (ADD, "noisy"), (REPLACE, 12), (ADD, 1)]
+)
+def test_releases_are_well_formed(name: str, shape: str, neighboring: str, num_records: NumRecords):
+    domain = domain_of(*SHAPES[shape])
+    for delta in (PURE, APPROXIMATE):
+        if not supports(name, delta, num_records):
+            continue
+        for ways in {1, min(2, domain.num_attributes)}:
+            workload = workload_of(domain, ways)
+            guarantee = promise(neighboring, delta, 1.0, 2)
+            plan = plan_of(MECHANISMS[name], workload, guarantee, num_records)
+            one = np.zeros(domain.num_cells, np.int64)
+            one[-1] = 1
+            for counts in (0 * one, one, 12 * one):
+                held = summary(plan, counts)
+                check(MECHANISMS[name].release(plan, held, Seeded(1)), plan)
+
+
+def public_face(release: SyntheticDatabase) -> bytes:
+    return release.to_bytes()
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
+@pytest.mark.parametrize("num_records", [20, "noisy"])
+def test_data_reach_the_release_through_noise_alone(
+    name: str, delta: float, num_records: NumRecords
+):
+    """With answers that ignore the data, every byte of the release does, too."""
+    if not supports(name, delta, num_records):
+        pytest.skip("refused by the mechanism")
+    domain = domain_of(3, 2, 2)
+    workload = workload_of(domain, 2)
+
+    def answer(number: int, shape: tuple[int, ...]) -> np.ndarray:
+        return np.random.default_rng([5, number]).integers(0, 30, shape)
+
+    rng = np.random.default_rng(0)
+    faces = set()
+    for counts in (np.zeros(12), np.eye(12)[3], rng.integers(0, 9, 12), np.full(12, 10**9)):
+        release = released(
+            MECHANISMS[name],
+            workload,
+            promise(ADD, delta),
+            num_records,
+            counts,
+            Scripted([2, 0, 1], answer),
+        )
+        faces.add(public_face(release))
+    assert len(faces) == 1
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
+def test_structure_is_the_same_for_neighbours_and_for_no_data(name: str, delta: float):
+    if not supports(name, delta, 20):
+        pytest.skip("refused by the mechanism")
+    workload = workload_of(domain_of(3, 2, 2), 2)
+    structures = set()
+    for counts in (np.zeros(12), np.eye(12)[0], np.arange(12), np.arange(12) + np.eye(12)[5]):
+        release = released(MECHANISMS[name], workload, promise(ADD, delta), 20, counts)
+        potentials = tuple((names, table.shape) for names, table in release.potentials)
+        noise = len(release.noise) if "rounds" not in name else None
+        errors = tuple(release.errors) if "rounds" not in name else None
+        structures.add(
+            (potentials, noise, errors, tuple(release.fit), json.dumps(release.parameters))
+        )
+    assert len(structures) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "mwem textbook"])
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("epsilon", [1e4, 1e7])
+def test_a_huge_epsilon_gives_the_exact_marginals(
+    name: str, delta: float, neighboring: str, epsilon: float
+):
+    if not supports(name, delta, 100):
+        pytest.skip("refused by the mechanism")
+    domain = domain_of(3, 2)
+    workload = workload_of(domain, 2 if "rounds" in name else 1)
+    counts = np.array([40, 3, 7, 11, 25, 14])
+    guarantee = promise(neighboring, delta, epsilon)
+    release = released(MECHANISMS[name], workload, guarantee, 100, counts)
+    for answer in release.answer(workload):
+        truth = counts.reshape(3, 2).sum(
+            tuple(axis for axis in range(2) if axis not in domain.axes(answer.attributes))
+        )
+        np.testing.assert_allclose(answer.values, truth, atol=0.6)
+        assert answer.bound is not None and answer.bound < 20
+        records = release.record_marginal(answer.attributes)
+        assert np.abs(records - truth).max() <= 1
+
+
+def test_a_noisy_number_of_records_is_near_the_truth_and_at_least_one():
+    workload = workload_of(domain_of(3, 2), 1)
+    counts = np.array([400, 30, 70, 110, 250, 140])
+    for name in MECHANISMS:
+        for delta in (PURE, APPROXIMATE):
+            if not supports(name, delta, "noisy"):
+                continue
+            guarantee = promise(ADD, delta, 20.0)
+            release = released(MECHANISMS[name], workload, guarantee, "noisy", counts)
+            assert abs(release.num_records - 1000) < 60
+            empty = released(MECHANISMS[name], workload, guarantee, "noisy", 0 * counts)
+            assert empty.num_records >= 1
+
+
+@pytest.mark.parametrize(
+    "name, delta",
+    [("mwem", PURE), ("mwem", APPROXIMATE), ("gaussian textbook", APPROXIMATE), ("laplace", PURE)],
+)
+@pytest.mark.parametrize("num_records", [1000, "noisy"])
+def test_the_stated_bound_holds(name: str, delta: float, num_records: NumRecords):
+    """200 runs: each bound fails with probability 5% at most; 24 failures or more have P < 2e-4.
+
+    The bound adds the fit's distance to a union bound, so far fewer are expected.
+    """
+    domain = domain_of(3, 2, 2)
+    workload = workload_of(domain, 2)
+    counts = np.random.default_rng(3).multinomial(1000, np.ones(12) / 12)
+    mechanism = MECHANISMS[name]
+    plan = plan_of(mechanism, workload, promise(ADD, delta, 0.5), num_records)
+    held = summary(plan, counts)
+    failures = np.zeros(len(workload))
+    noise = Seeded(11)
+    runs = 200 if num_records == 1000 else 60
+    for _ in range(runs):
+        release = mechanism.release(plan, held, noise)
+        for position, answer in enumerate(release.answer(workload)):
+            axes = domain.axes(answer.attributes)
+            truth = counts.reshape(domain.shape).sum(
+                tuple(axis for axis in range(3) if axis not in axes)
+            )
+            failures[position] += np.abs(answer.values - truth).max() > answer.bound
+    assert failures.max() <= 0.05 * runs
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("epsilon", [1e-3, 1e3])
+@pytest.mark.parametrize("num_records", [1, 10**9])
+def test_extremes_of_budget_and_size(name: str, epsilon: float, num_records: int):
+    domain = domain_of(100, 3, 1)
+    workload = marginals(domain, attributes=[["a0", "a1"], ["a1", "a2"]])
+    workload = Workload(domain, workload.marginals, (1e-6, 1e6))
+    for delta in (PURE, APPROXIMATE):
+        if not supports(name, delta, num_records):
+            continue
+        plan = plan_of(MECHANISMS[name], workload, promise(ADD, delta, epsilon), num_records)
+        counts = np.random.default_rng(1).multinomial(num_records, np.ones(300) / 300)
+        check(MECHANISMS[name].release(plan, summary(plan, counts), Seeded(2)), plan)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_real_noise_source_works(name: str):
+    workload = workload_of(domain_of(3, 2), 1)
+    plan = plan_of(MECHANISMS[name], workload, promise(ADD, APPROXIMATE), 50)
+    held = summary(plan, np.full(6, 8))
+    first, second = (MECHANISMS[name].release(plan, held, NoiseSource()) for _ in range(2))
+    check(first, plan)
+    assert first.draw_id != second.draw_id
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_exact_tables_are_left_alone(name: str):
+    workload = workload_of(domain_of(3, 2), 1)
+    plan = plan_of(MECHANISMS[name], workload, promise(ADD, APPROXIMATE), 50)
+    held = summary(plan, np.arange(6))
+    before = {names: table.copy() for names, table in held.tables.items()}
+    MECHANISMS[name].release(plan, held, NoNoise())
+    for names, table in before.items():
+        assert (held.tables[names] == table).all()
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_progress_tells_public_quantities_only(name: str):
+    workload = workload_of(domain_of(3, 2), 1)
+    plan = plan_of(MECHANISMS[name], workload, promise(ADD, APPROXIMATE), 50)
+    told = []
+    for counts in (np.zeros(6), np.full(6, 10**6)):
+        steps: list[tuple[str, int, int]] = []
+        noise = Scripted([0], lambda _, shape: np.full(shape, 9))
+        MECHANISMS[name].release(
+            plan, summary(plan, counts), noise, lambda *s, to=steps: to.append(s)
+        )
+        told.append(steps)
+    assert told[0] == told[1] and told[0]
+    assert all(1 <= done <= total for _, done, total in told[0])
+
+
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name.startswith("gaussian")])
+def test_gaussian_noise_needs_a_delta(name: str):
+    workload = workload_of(domain_of(3), 1)
+    with pytest.raises(InputError, match="delta"):
+        plan_of(MECHANISMS[name], workload, promise(), 10)
+
+
+@pytest.mark.parametrize("make", [MWEM, Gaussian, Laplace])
+def test_unknown_calibrations_are_refused(make):
+    with pytest.raises(InputError, match="calibration"):
+        make(calibration="loose")

@@ -1,0 +1,262 @@
+"""Deliberate privacy bugs, each of which the audit over all neighbours must see.
+
+The same audits pass on the code as it is: what distinguishes the two is the bug alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from noise_sources import Scripted
+from tiny import (
+    ADD,
+    APPROXIMATE,
+    REPLACE,
+    domain_of,
+    largest_share,
+    plan_of,
+    promise,
+    scripted,
+    summary,
+    workload_of,
+)
+
+from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, measurements, strategies
+from beam_dp.mechanisms import measure_all as measure_all_module
+from beam_dp.mechanisms import rounds as rounds_module
+from beam_dp.mechanisms import textbook_mwem as textbook_module
+from beam_dp.mechanisms.measurements import Measurement
+from beam_dp.mechanisms.plan import Plan
+from beam_dp.mechanisms.rounds import RoundBudget, round_budget
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.summaries import Marginals
+
+ROUNDS = MWEM(num_rounds=2)
+TEXTBOOK = MWEM(num_rounds=2, calibration="textbook")
+
+
+@pytest.fixture(autouse=True)
+def without_the_final_fit(monkeypatch: pytest.MonkeyPatch):
+    for module in (rounds_module, measure_all_module):
+        monkeypatch.setattr(module, "synthesise", lambda *arguments: None)
+    monkeypatch.setattr(textbook_module, "build_release", lambda *arguments, **named: None)
+
+
+def audit(
+    mechanism: Mechanism,
+    promised: Guarantee,
+    planned: Guarantee | None = None,
+    num_records: Any = 20,
+    ways: int = 1,
+) -> float:
+    """The share of the promise that is spent, where the plan may have been made for another."""
+    domain = domain_of(2, 2)
+    workload = workload_of(domain, ways)
+    plan = plan_of(mechanism, workload, planned or promised, num_records)
+
+    def run(plan: Plan, held: Marginals, noise: Any) -> None:
+        mechanism.release(plan, held, noise)
+
+    bases = [np.array(each) for each in ([12, 5, 0, 0], [0, 0, 0, 0])]
+    scripts = [scripted(seed, len(workload)) for seed in range(2)]
+    return largest_share(plan, promised, run, bases, scripts)
+
+
+AUDITS: dict[str, Callable[[], float]] = {
+    "residuals": lambda: audit(Gaussian(), promise(ADD, APPROXIMATE), ways=2),
+    "residuals, replace one": lambda: audit(Gaussian(), promise(REPLACE, APPROXIMATE), ways=2),
+    "gaussian tables": lambda: audit(Gaussian("textbook"), promise(REPLACE, APPROXIMATE)),
+    "laplace tables": lambda: audit(Laplace("textbook"), promise(REPLACE)),
+    "rounds": lambda: audit(ROUNDS, promise()),
+    "rounds, noisy total": lambda: audit(ROUNDS, promise(ADD, APPROXIMATE), num_records="noisy"),
+    "rounds, replace one": lambda: audit(ROUNDS, promise(REPLACE, APPROXIMATE)),
+    "textbook": lambda: audit(TEXTBOOK, promise(ADD)),
+    "textbook, approximate": lambda: audit(TEXTBOOK, promise(REPLACE, APPROXIMATE)),
+}
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_the_audits_pass_on_the_code_as_it_is(name: str):
+    assert 0.5 < AUDITS[name]() <= 1
+
+
+def scale_calls(monkeypatch: pytest.MonkeyPatch, kind: str, factor: float) -> None:
+    """Lets every call of one kind of noise use another scale than planned."""
+    original = getattr(Scripted, kind)
+    monkeypatch.setattr(
+        Scripted, kind, lambda self, values, scale: original(self, values, scale * factor)
+    )
+
+
+def change_budget(monkeypatch: pytest.MonkeyPatch, change: Callable[[RoundBudget], dict]) -> None:
+    def mutant(*arguments: Any) -> RoundBudget:
+        budget = round_budget(*arguments)
+        return dataclasses.replace(budget, **change(budget))
+
+    monkeypatch.setattr(rounds_module, "round_budget", mutant)
+
+
+def replace_where(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, factor: float) -> None:
+    original = getattr(place, name)
+    monkeypatch.setattr(place, name, lambda *arguments: factor * original(*arguments))
+
+
+def forget_smoothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Analytic sigma for discrete noise on the coarsest grid."""
+
+    def mutant(domain: Any, support: tuple[int, ...], deviation: float) -> Measurement:
+        cells = math.prod(domain.shape[axis] for axis in support)
+        names = tuple(domain.names[axis] for axis in support)
+        return Measurement(names, "residual", "discrete_gaussian", deviation * cells, cells)
+
+    monkeypatch.setattr(strategies, "_residual_measurement", mutant)
+
+
+def forget_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query is scaled to the grid, the noise is not."""
+    original = measurements.residual_query
+    monkeypatch.setattr(measurements, "residual_query", lambda t, grid: original(t, 2 * grid))
+
+
+def forget_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace-one residuals taken for those of one record."""
+    original = strategies.residual_sensitivity
+    monkeypatch.setattr(
+        strategies,
+        "residual_sensitivity",
+        lambda domain, supports, precisions, _: original(
+            domain, supports, precisions, Neighboring.ADD_OR_REMOVE_ONE
+        ),
+    )
+
+
+def forget_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores in finer units than their noise."""
+    original = Scripted.select
+    monkeypatch.setattr(
+        Scripted, "select", lambda self, scores, scale: original(self, scores, scale / 256)
+    )
+
+
+def spend_all_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every round is given the whole budget."""
+    original = round_budget
+    monkeypatch.setattr(
+        rounds_module, "round_budget", lambda guarantee, _, public: original(guarantee, 1, public)
+    )
+
+
+MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    "halved residual sensitivity": (
+        "residuals",
+        lambda patch: replace_where(patch, strategies, "residual_sensitivity", 0.5),
+    ),
+    "residual norm of one attribute forgotten": (
+        "residuals",
+        lambda patch: replace_where(patch, strategies, "residual_norm", 0.8),
+    ),
+    "replace-one residuals with add-remove norms": ("residuals, replace one", forget_pattern),
+    "noise not on the grid of the query": ("residuals", forget_the_grid),
+    "mu taken from rho": (
+        "residuals",
+        lambda patch: replace_where(patch, strategies, "discrete_gaussian_mu", 1.1),
+    ),
+    "gaussian noise halved": ("gaussian tables", lambda patch: scale_calls(patch, "gaussian", 0.5)),
+    "laplace noise halved": ("laplace tables", lambda patch: scale_calls(patch, "laplace", 0.5)),
+    "factor 2 of the selection forgotten": (
+        "rounds",
+        lambda patch: change_budget(
+            patch, lambda budget: {"selection_scale": budget.selection_scale / 2}
+        ),
+    ),
+    "weights of the scores forgotten": ("rounds", forget_weights),
+    "rounds that do not share the budget": ("rounds", spend_all_twice),
+    "total for free": (
+        "rounds, noisy total",
+        lambda patch: change_budget(patch, lambda budget: {"total_scale": 1.0}),
+    ),
+    "root 2 of a replacement forgotten": (
+        "rounds, replace one",
+        lambda patch: change_budget(
+            patch, lambda budget: {"measurement_scale": budget.measurement_scale / math.sqrt(2)}
+        ),
+    ),
+    "textbook answers for half": ("textbook", lambda patch: scale_calls(patch, "laplace", 0.5)),
+    "textbook selection for a quarter": (
+        "textbook, approximate",
+        lambda patch: scale_calls(patch, "select", 0.25),
+    ),
+    "rho twice as large": (
+        "textbook, approximate",
+        lambda patch: replace_where(patch, textbook_module, "zcdp_rho", 2.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_audit_sees_the_bug(mutant: str, monkeypatch: pytest.MonkeyPatch):
+    name, apply = MUTANTS[mutant]
+    apply(monkeypatch)
+    assert AUDITS[name]() > 1.02
+
+
+@pytest.mark.parametrize(
+    "name, mechanism, promised, planned",
+    [
+        ("residuals", Gaussian(), promise(REPLACE, APPROXIMATE), promise(ADD, APPROXIMATE)),
+        ("gaussian", Gaussian("textbook"), promise(REPLACE, 1e-9), promise(ADD, 1e-9)),
+        ("laplace", Laplace(), promise(REPLACE), promise(ADD)),
+        ("rounds", ROUNDS, promise(REPLACE), promise(ADD)),
+        ("rounds, approximate", ROUNDS, promise(REPLACE, 1e-9), promise(ADD, 1e-9)),
+    ],
+)
+def test_add_remove_noise_does_not_do_for_replace_one(
+    name: str, mechanism: Mechanism, promised: Guarantee, planned: Guarantee
+):
+    assert audit(mechanism, promised, planned) > 1.05
+
+
+@pytest.mark.parametrize(
+    "mechanism", [MWEM(), Gaussian(), Gaussian("textbook"), Laplace(), ROUNDS, TEXTBOOK], ids=repr
+)
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+def test_noise_for_one_record_does_not_do_for_two(mechanism: Mechanism, neighboring: str):
+    promised = promise(neighboring, APPROXIMATE, 1.0, 2)
+    planned = promise(neighboring, APPROXIMATE, 1.0, 1)
+    assert audit(mechanism, promised) <= 1
+    assert audit(mechanism, promised, planned) > 1.2
+
+
+def test_analytic_sigma_on_a_coarse_grid_is_seen(monkeypatch: pytest.MonkeyPatch):
+    forget_smoothing(monkeypatch)
+    promised = promise(ADD, APPROXIMATE, 8.0)
+    assert audit(Gaussian(), promised, ways=2) > 1.02
+
+
+def test_counts_without_noise_are_seen(monkeypatch: pytest.MonkeyPatch):
+    """What is released then differs under noise that ignores the data."""
+    seen = []
+    monkeypatch.setattr(
+        measure_all_module, "synthesise", lambda *arguments: seen.append(arguments[3])
+    )
+    mechanism = Laplace()
+    workload = workload_of(domain_of(2, 2), 1)
+    plan = plan_of(mechanism, workload, promise((PURE and ADD) or ADD), 20)
+
+    def leak(self: Measurement, held: Marginals, noise: Any) -> np.ndarray:
+        return held.marginal(self.names) / 1.0
+
+    def outputs() -> set[bytes]:
+        seen.clear()
+        for counts in (np.zeros(4), np.ones(4)):
+            mechanism.release(plan, summary(plan, counts), scripted(0)())
+        return {b"".join(table.tobytes() for table in tables) for tables in seen}
+
+    assert len(outputs()) == 1
+    monkeypatch.setattr(Measurement, "draw", leak)
+    assert len(outputs()) == 2
