@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 setup(
     name="beam_dp",
     version="0.1.0",
-    description="Differentially private answers to very large classes of linear queries, on Apache Beam",
+    description="Differentially private answers to many linear queries, on Apache Beam",
     long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",

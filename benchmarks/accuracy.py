@@ -20,7 +20,6 @@ import time
 import numpy as np
 import pyarrow.csv
 
-from beam_dp.domain import Domain
 from beam_dp.domain_json import read_domain
 from beam_dp.encoding.columns import encode_cells
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism

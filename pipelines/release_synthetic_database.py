@@ -131,9 +131,8 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
     calibration: Literal["tight", "textbook"]
     calibration = "tight" if given["calibration"] == "tight" else "textbook"
     if name == "mwem":
-        rounds = given.get("num_rounds")
         return MWEM(
-            num_rounds=(rounds if rounds in (None, "annealed") else integer("num_rounds", rounds)),
+            num_rounds=_num_rounds(given.get("num_rounds")),
             calibration=calibration,
         )
     if "num_rounds" in given:
@@ -141,6 +140,12 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
             "num_rounds", given["num_rounds"], f"must not be given: {name} has no rounds"
         )
     return Gaussian(calibration) if name == "gaussian" else Laplace(calibration)
+
+
+def _num_rounds(text: str | None) -> int | Literal["annealed"] | None:
+    if text is None:
+        return None
+    return "annealed" if text == "annealed" else integer("num_rounds", text)
 
 
 def _read_text(name: str, path: str) -> str:
