@@ -21,7 +21,7 @@ NumRecords = int | Literal["noisy"]
 
 MAX_CELLS = 2**26
 MAX_COEFFICIENTS = 2**26
-_MAX_RECORDS = 2**40
+MAX_RECORDS = 2**40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +104,9 @@ def check_request(
             raise InputError(
                 "num_records", num_records, "must be a number: it is public under replace_one"
             )
-    elif not 1 <= num_records <= _MAX_RECORDS:
+    elif not 1 <= num_records <= MAX_RECORDS:
         raise InputError(
-            "num_records", num_records, f"must be 'noisy' or from 1 to {_MAX_RECORDS:,}"
+            "num_records", num_records, f"must be 'noisy' or from 1 to {MAX_RECORDS:,}"
         )
 
     def num_cells(names: Names) -> int:

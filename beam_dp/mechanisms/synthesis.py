@@ -26,7 +26,7 @@ from beam_dp.mechanisms.measurements import (
     importance_of,
     support_variances,
 )
-from beam_dp.mechanisms.plan import Plan, Progress
+from beam_dp.mechanisms.plan import MAX_RECORDS, Plan, Progress
 from beam_dp.noise import NoiseSource
 from beam_dp.releases import SyntheticDatabase
 
@@ -148,9 +148,9 @@ def build_release(
 
 
 def noisy_total(basis: ResidualBasis, observed: NoisyCoefficients) -> int:
-    """Returns the estimated number of records, at least 1."""
+    """Returns the estimated number of records, from 1 to what a public number may be."""
     constant = float(observed.values[basis.slices[()]][0])
-    return max(1, round(constant * math.sqrt(basis.num_cells)))
+    return min(max(1, round(constant * math.sqrt(basis.num_cells))), MAX_RECORDS)
 
 
 def marginal_table(

@@ -75,6 +75,7 @@ AUDITS: dict[str, Callable[[], float]] = {
     "rounds": lambda: audit(ROUNDS, promise()),
     "rounds, noisy total": lambda: audit(ROUNDS, promise(ADD, APPROXIMATE), num_records="noisy"),
     "rounds, replace one": lambda: audit(ROUNDS, promise(REPLACE, APPROXIMATE)),
+    "annealed": lambda: audit(MWEM(num_rounds="annealed"), promise(ADD, APPROXIMATE)),
     "textbook": lambda: audit(TEXTBOOK, promise(ADD)),
     "textbook, approximate": lambda: audit(TEXTBOOK, promise(REPLACE, APPROXIMATE)),
 }
@@ -184,6 +185,14 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         "rounds, replace one",
         lambda patch: change_budget(
             patch, lambda budget: {"measurement_scale": budget.measurement_scale / math.sqrt(2)}
+        ),
+    ),
+    "annealed rounds that cost less than they spend": (
+        "annealed",
+        lambda patch: patch.setattr(
+            RoundBudget,
+            "of_round",
+            lambda self, units, original=RoundBudget.of_round: original(self, 2 * units),
         ),
     ),
     "textbook answers for half": ("textbook", lambda patch: scale_calls(patch, "laplace", 0.5)),
