@@ -84,8 +84,8 @@ def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
     N(z; x, s^2), so the law of z is within a factor (1 + e)/(1 - e) of the discrete Gaussian's, at
     every z. The continuous mechanism is (epsilon0, delta0)-DP with mu as above and z is computed
     from it alone; m coordinates together change probabilities by at most exp(g), g = 3 m e, so the
-    discrete vector is (epsilon0 + 2g, exp(g) delta0)-DP. For m < 2^60 coordinates g is below
-    1e-14; the returned mu leaves a relative margin of 1e-12 in epsilon and delta.
+    discrete vector is (epsilon0 + 2g, exp(g) delta0)-DP. For m < 2^40 coordinates g is below
+    1e-20; the returned mu leaves a relative margin of 1e-12 in epsilon and delta.
 
     Args:
         epsilon: finite, > 0.

@@ -83,9 +83,7 @@ def check(release: SyntheticDatabase, plan: Plan) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize(
-    "neighboring, num_records", [(ADD, 12), (ADD, "noisy"), (REPLACE, 12), (ADD, 1)]
-)
+@pytest.mark.parametrize("neighboring, num_records", [(ADD, 12), (ADD, "noisy"), (REPLACE, 12)])
 def test_releases_are_well_formed(name: str, shape: str, neighboring: str, num_records: NumRecords):
     domain = domain_of(*SHAPES[shape])
     for delta in (PURE, APPROXIMATE):
@@ -209,7 +207,7 @@ def test_a_noisy_number_of_records_has_a_public_limit(seed: int):
 
 @pytest.mark.parametrize(
     "name, delta",
-    [("mwem", PURE), ("mwem", APPROXIMATE), ("gaussian textbook", APPROXIMATE), ("laplace", PURE)],
+    [("mwem", PURE), ("mwem", APPROXIMATE)],
 )
 @pytest.mark.parametrize("num_records", [1000, "noisy"])
 def test_the_stated_bound_holds(name: str, delta: float, num_records: NumRecords):
