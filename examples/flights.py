@@ -46,6 +46,12 @@ DOMAIN = {
         {"name": "origin", "type": "categorical", "values": ["EWR", "JFK", "LGA"]},
         {"name": "distance", "type": "numeric", "edges": [0, 500, 1000, 1500, 6000]},
         {
+            "name": "dep_delay",
+            "type": "numeric",
+            "edges": [-120, 0, 15, 60, 1440],
+            "nullable": True,
+        },
+        {
             "name": "arr_delay",
             "type": "numeric",
             "edges": [-120, -15, 0, 15, 60, 1440],
