@@ -45,9 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments and arguments[0] in PIPELINES:
-        return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
     try:
+        if arguments and arguments[0] in PIPELINES:
+            return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
         options = _parse(arguments)
         {"describe": _describe, "answer": _answer}[options.command](options)
     except (_RefusedError, InputError) as error:
