@@ -18,6 +18,7 @@ from beam_dp.hypotheses.maximum_entropy import dense_weights, refit
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms.measurements import Distribution, Measurement, Names, combine
 from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_noise
+from beam_dp.mechanisms.strategies import TOTAL_SHARE
 from beam_dp.mechanisms.synthesis import marginal_table, noisy_total, synthesise, workload_basis
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
@@ -30,7 +31,6 @@ from beam_dp.summaries import Marginals
 _SELECTION_SHARE = 0.1
 # An annealed schedule could afford this many rounds an attribute.
 _UNITS_PER_ATTRIBUTE = 16
-_TOTAL_SHARE = 0.02  # of the budget, for a noisy number of records
 # Scores are compared on a grid of which this many units are the noise of the selection, or nearly;
 # hypothetical answers are rounded to it before subtraction.
 _SCORE_UNITS = 2**20
@@ -88,7 +88,7 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     pure = guarantee.delta == 0
     budget = guarantee.epsilon if pure else zcdp_rho(guarantee.epsilon, guarantee.delta)
     budget *= 1 - 1e-12  # the shares are added in floating point
-    total_budget = 0.0 if total_is_public else _TOTAL_SHARE * budget
+    total_budget = 0.0 if total_is_public else TOTAL_SHARE * budget
     selection = _SELECTION_SHARE * (budget - total_budget) / num_units
     measurement = (1 - _SELECTION_SHARE) * (budget - total_budget) / num_units
     if pure:

@@ -36,6 +36,9 @@ _GRID_DEVIATIONS = 4096
 # epsilon 0.1 and 1 this deviation an order lowered the fitted error by 2 to 9 % where noise is
 # strong, and raised it by 1 % at most where it is weak; 1.4 does about the same.
 _HIGH_ORDER_DEVIATION = 1.25
+# The number of records matters little to any one cell, but it scales them all: where it is
+# private it gets at least this share of the budget.
+TOTAL_SHARE = 0.02
 # Patterns of agreement between two records are enumerated up to this many attributes.
 _MAX_PATTERN_ATTRIBUTES = 20
 
@@ -97,6 +100,11 @@ def residual_strategy(
     shares = np.sqrt(costs / np.array([benefits[support] for support in supports]))
     orders = np.array([max(len(support), 2) - 2 for support in supports])
     shares *= _HIGH_ORDER_DEVIATION ** (2 * orders)
+    if not total_is_public:
+        total = supports.index(())
+        others = float((costs / shares).sum() - 1 / shares[total])
+        if others > 0:
+            shares[total] = min(shares[total], (1 - TOTAL_SHARE) / TOTAL_SHARE / others)
     sensitivity = guarantee.max_records_per_unit * residual_sensitivity(
         domain, supports, 1 / shares, guarantee.neighboring
     )
