@@ -121,10 +121,8 @@ def fit_maximum_entropy(
     active[basis.slices[()]] = False
     chosen = np.flatnonzero(active)
     values, variances = observed.values[chosen], observed.variances[chosen]
-    weights, shift = (
-        importance[chosen],
-        signs[chosen] * _PROBE * np.sqrt(observed.variances[chosen]),
-    )
+    weights = importance[chosen]
+    shift = signs[chosen] * _PROBE * np.sqrt(variances)
     shifted = NoisyCoefficients(observed.values.copy(), observed.variances)
     shifted.values[chosen] += shift
     starts = [independent_log_weights(basis, each, total) for each in (observed, shifted)]
@@ -285,8 +283,7 @@ class _Problem:
             value = self._total * log_sum - path @ values + 0.5 * (penalties * moved) @ moved
             return float(value), (fitted - values + penalties * moved) / scale
 
-        path0 = start
-        value0, _ = objective(start * scale)
+        first_value, _ = objective(start * scale)
         found = minimize(
             objective,
             start * scale,
@@ -298,7 +295,7 @@ class _Problem:
                 "maxfun": _MAX_EVALUATIONS,
                 # A dual within a small share of a nat a coefficient is solved: noise moves
                 # it by half a nat. (The solver's tolerance is relative to its value.)
-                "ftol": _TOLERANCE * len(path0) / max(1.0, abs(value0)),
+                "ftol": _TOLERANCE * len(start) / max(1.0, abs(first_value)),
                 "gtol": 0.0,
             },
         )

@@ -78,7 +78,9 @@ def plan_textbook(
             "measurement_scale": scale,
             "selection_scale": selection_scale,
             "bound_of_average": bound,
-            "bound_of_average_is_vacuous": bound is None or bound >= num_records or 2 * rounds >= num_queries,
+            "bound_of_average_is_vacuous": bound is None
+            or bound >= num_records
+            or 2 * rounds >= num_queries,
         },
     )
 
