@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _SHOWN_MARGINALS = 20
+_SHOWN_NOISE = 10
 _SHOWN_LABELS = 6
 
 
@@ -49,7 +50,9 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     )
     parts.append(_errors(release))
     if release.noise:
-        rows = [(_line(entry),) for entry in release.noise]
+        rows = [(_line(entry),) for entry in release.noise[:_SHOWN_NOISE]]
+        if len(release.noise) > _SHOWN_NOISE:
+            rows.append((f"and {len(release.noise) - _SHOWN_NOISE:,} more: see card.json",))
         parts.append(_table(("noise",), rows))
     for title, values in (
         ("parameter", release.parameters),
