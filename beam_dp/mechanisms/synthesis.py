@@ -202,7 +202,9 @@ def _errors(
     measurements: Sequence[Measurement],
     misfit: NDArray[np.float64],
 ) -> dict[Names, dict[str, float | None]]:
-    """Returns, for each marginal, the error of its noisy estimate and a bound for the release.
+    """Returns, for each marginal of the workload and those inside it, its error and a bound.
+
+    The error is that of the unbiased noisy estimate.
 
     The bound holds whatever the fit did: it adds the largest distance between the fitted and the
     unbiased noisy marginal, which is public, to a bound on the noise of the latter.
@@ -217,7 +219,7 @@ def _errors(
         default=None,
     )
     errors: dict[Names, dict[str, float | None]] = {}
-    for names in plan.workload:
+    for names in plan.workload.closure():
         variance = cell_variance(domain, variances, domain.axes(names))
         if not math.isfinite(variance):
             errors[names] = {"standard_error": None, "bound": None, "failure_probability": None}

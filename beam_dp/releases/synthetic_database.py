@@ -74,7 +74,8 @@ class SyntheticDatabase:
             one axis an attribute. The hypothesis weighs cells by exp of their sum.
         draw_id: names this one draw of noise; 32 hexadecimal digits.
         noise: what was added to which tables, as the card states it.
-        errors: for marginals of the workload: standard_error, bound, failure_probability.
+        errors: for marginals of the workload, and those inside them: standard_error, bound,
+            failure_probability.
         parameters: the mechanism's public parameters.
         fit: how well the hypothesis fits the noisy measurements.
         versions: of the libraries that made it.
