@@ -85,12 +85,15 @@ def arrow_column(values: Sequence[Any]) -> pa.Array:
     """
     import pyarrow as pa
 
-    try:
-        column = pa.array(values)
-        if _keeps_each_value(column.type):
-            return column
-    except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        pass
+    types = {*map(type, values)} - {type(None)}
+    # Arrow crashes on some mixtures of numpy's own types, such as a date and a float.
+    if len(types) < 2 or not any(issubclass(each, np.generic) for each in types):
+        try:
+            column = pa.array(values)
+            if _keeps_each_value(column.type):
+                return column
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            pass
     return _union(values)
 
 

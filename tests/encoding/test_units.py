@@ -4,6 +4,7 @@ import datetime
 import decimal
 import itertools
 import math
+import uuid
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_dp.domain import (
+    Attribute,
+    BooleanAttribute,
+    CategoricalAttribute,
+    IntegerAttribute,
+    NumericAttribute,
+)
+from beam_dp.encoding.columns import encode_column
 from beam_dp.encoding.units import arrow_column, canonical_bytes, mix, unit_fingerprints
 
 D = decimal.Decimal
@@ -159,6 +168,89 @@ def test_no_type_raises(column: pa.Array) -> None:
 )
 def test_values_of_mixed_types_make_a_column(values: list[Any]) -> None:
     assert len(arrow_column(values)) == len(values)
+
+
+ODD = [
+    None,
+    True,
+    False,
+    1,
+    5.0,
+    0.5,
+    math.nan,
+    math.inf,
+    2**70,
+    2**63,
+    -(2**63),
+    D("5.0"),
+    D("nan"),
+]
+ODD += [
+    "a",
+    "5",
+    "\udcff",
+    b"a",
+    b"\xff",
+    [1],
+    [2.5],
+    {"a": 1},
+    {"b": 1},
+    uuid.UUID(int=5),
+    complex(1),
+]
+ODD += [datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1), datetime.time(1)]
+ODD += [
+    datetime.timedelta(1),
+    np.float32(5),
+    np.int8(5),
+    np.datetime64("2020-01-01"),
+    np.bool_(True),
+]
+ANY: list[Attribute] = [
+    BooleanAttribute("x", other=True, nullable=True),
+    CategoricalAttribute("x", ("a", "5", "true", "date:18262"), other=True, nullable=True),
+    IntegerAttribute("x", 0, 9, other=True, nullable=True),
+    NumericAttribute("x", (0, 1, 5, 10), other=True, nullable=True),
+]
+
+
+def test_what_a_value_is_read_as_does_not_depend_on_its_neighbours() -> None:
+    for value in ODD:
+        alone = arrow_column([value])
+        codes = [encode_column(attribute, alone)[0] for attribute in ANY]
+        for neighbour in ODD:
+            both = arrow_column([value, neighbour])
+            assert fingerprints(both)[0] == fingerprints(alone)[0], (value, neighbour)
+            assert [encode_column(each, both)[0] for each in ANY] == codes, (value, neighbour)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        (pa.date32(), [18262, 2**31 - 1]),
+        (pa.date64(), [18262 * 86_400_000, 2**62]),
+        (pa.duration("ns"), [10**9, 1]),
+        (pa.time64("ns"), [10**9, 1]),
+        (pa.timestamp("s"), [0, 2**62]),
+    ],
+    ids=str,
+)
+def test_a_time_that_python_cannot_hold_is_a_unit_and_leaves_its_neighbours(
+    kind: pa.DataType, raw: list[int]
+) -> None:
+    column = pa.array(raw, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+    found = fingerprints(column)
+    assert None not in found
+    assert found[0] != found[1]
+    assert found[0] == fingerprints(arrow_column([column[0].as_py()]))[0]
+
+
+def test_a_unit_that_cannot_be_read_is_none_and_leaves_its_neighbours() -> None:
+    texts = pa.array([b"ok", b"\xff"]).view(pa.string())
+    for column in (texts.cast(pa.string_view()), pa.StructArray.from_arrays([texts], ["a"])):
+        found = fingerprints(column)
+        assert found[0] == fingerprints(column.slice(0, 1))[0] is not None
+        assert found[1] is None or found[1] != found[0]
 
 
 def test_mixing_is_a_bijection_with_even_bits() -> None:
