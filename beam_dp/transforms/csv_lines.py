@@ -18,7 +18,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 BLOCK_BYTES = 2**22
-MAX_LINE_BYTES = 2**26  # a longer line is dropped
+MAX_LINE_BYTES = 2**26  # a line that is longer, its end included, is dropped
 
 _BOM = b"\xef\xbb\xbf"
 _COMMA, _QUOTE, _LF, _CR = b',"\n\r'
@@ -75,38 +75,46 @@ def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) ->
         Bytes that end with a newline, none of them empty.
     """
     carry = b""
-    skipping = start > 0 and position < start  # inside the last line of the range before
     dropping = False  # inside a line that is too long
-    while True:
-        chunk = file.read(BLOCK_BYTES)
+    for chunk in _range_chunks(file, position, start, stop):
         data = carry + chunk
-        if skipping or dropping:
-            end = data.find(b"\n") + 1
-            if not end and chunk:
-                position += len(data)
-                carry = b""
-                continue
-            position += end or len(data)
-            data = data[end:] if end else b""
-            skipping = dropping = False
-        if stop is not None and position >= stop:
-            return
-        if not chunk:
-            if data:
-                yield data + b"\n"
-            return
-        last = -1 if stop is None else data.find(b"\n", max(0, stop - position - 1))
-        if last >= 0:
-            yield data[: last + 1]
-            return
-        end = data.rfind(b"\n") + 1
-        if end:
-            yield data[:end]
-        carry = data[end:]
-        position += end
-        if len(carry) > MAX_LINE_BYTES:
-            position += len(carry)
-            carry, dropping = b"", True
+        # A CR at the very end may belong to a CRLF.
+        end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+        lines, carry = data[:end], data[end:]
+        # Whether a line is too long must not depend on where the chunks around it end.
+        if lines and (dropping or len(data) > MAX_LINE_BYTES):
+            first = _line_end(lines) or 0
+            if dropping or first > MAX_LINE_BYTES:
+                lines = lines[first:]
+            dropping = False
+        if lines:
+            yield lines
+        if dropping or len(carry) > MAX_LINE_BYTES:
+            carry, dropping = (b"\r" if carry.endswith(b"\r") else b""), True
+    if carry and not dropping and len(carry.removesuffix(b"\r")) < MAX_LINE_BYTES:
+        yield carry + b"\n"
+
+
+def _range_chunks(file: IO[bytes], position: int, start: int, stop: int | None) -> Iterator[bytes]:
+    """Yields what lies behind the first LF (the header), up to the first LF at ``stop`` - 1 or on."""
+    skipping = start > 0 and position < start  # inside the last line of the range before
+    if not skipping and stop is not None and position >= stop:
+        return
+    while chunk := file.read(BLOCK_BYTES):
+        begin = 0
+        if skipping:
+            begin = chunk.find(b"\n") + 1
+            skipping = not begin
+            if not skipping and stop is not None and position + begin >= stop:
+                return
+        if not skipping:
+            last = -1 if stop is None else chunk.find(b"\n", max(begin, stop - 1 - position))
+            if last >= 0:
+                yield chunk[begin : last + 1]
+                return
+            if begin < len(chunk):
+                yield chunk[begin:]
+        position += len(chunk)
 
 
 def parse_lines(
@@ -221,6 +229,8 @@ def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
         return block, []
     starts = np.concatenate(([0], ends + 1))[stray]
     stops = ends[stray] + 1
+    # What was a CRLF must not leave its LF behind: an empty line can be a record.
+    stops += (data[stops - 1] == _CR) & (data[np.minimum(stops, len(block) - 1)] == _LF)
     kept = zip(np.concatenate(([0], stops)), np.append(starts, len(block)), strict=True)
     clean = b"".join(block[start:stop] for start, stop in kept)
     return clean, [block[a:b] for a, b in zip(starts, stops, strict=True)]

@@ -120,6 +120,51 @@ def test_a_line_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
         assert read(data, [cut], []) == [("1", "2", "3"), ("4", "5", "6")]
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_whether_a_line_is_too_long_depends_on_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, end: bytes
+) -> None:
+    monkeypatch.setattr(csv_lines, "BLOCK_BYTES", 8)
+    monkeypatch.setattr(csv_lines, "MAX_LINE_BYTES", 20)
+    good = [("1", "2", "3")]
+    for length in range(12, 30):
+        line = b"x" * (length - 4 - len(end)) + b",2,3" + end
+        kept = [("x" * (length - 4 - len(end)), "2", "3")] if length <= 20 else []
+        for num_before, num_behind in itertools.product(range(9), (0, 1, 9)):
+            data = b"a,b,c" + end + (b"1,2,3" + end) * num_before + line
+            found = read(data + (b"1,2,3" + end) * num_behind, [], [])
+            assert found == good * num_before + kept + good * num_behind
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from([*PIECES, b"y" * 11]), max_size=30).map(b"".join),
+    st.integers(1, 9),
+)
+def test_a_line_of_a_file_with_one_column_is_at_most_one_record(
+    body: bytes, block_bytes: int
+) -> None:
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_lines, "BLOCK_BYTES", block_bytes)
+        patch.setattr(csv_lines, "MAX_LINE_BYTES", 20)
+        for block in csv_lines.line_blocks(io.BytesIO(body), 0, 0, None):
+            for batch in csv_lines.parse_lines(block, ["a"], ["a"]):
+                found += [text(value) for value in batch.column("a").to_pylist()]
+    expected = []
+    for line in body.splitlines(keepends=True):
+        content = line.rstrip(b"\r\n")
+        if max(len(line), len(content) + 1) > 20:
+            continue
+        try:
+            rows = list(csv.reader([content.decode("utf-8", "surrogateescape")], strict=True))
+        except csv.Error:
+            continue
+        if len(rows[0] if rows else [""]) == 1:
+            expected.append((rows[0][0] if rows else None) or None)
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+
+
 def test_columns_that_nobody_asked_for_may_share_a_name() -> None:
     (batch,) = csv_lines.parse_lines(b"1,2,3\n", ["a", "", ""], ["a"])
     assert batch.to_pylist() == [{"a": "1"}]
