@@ -72,7 +72,7 @@ def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) ->
         stop: byte behind the range; None for all of the file.
 
     Yields:
-        Bytes that end with a newline, none of them empty.
+        Bytes that end where a line does, none of them empty.
     """
     carry = b""
     dropping = False  # inside a line that is too long
@@ -96,7 +96,7 @@ def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) ->
 
 
 def _range_chunks(file: IO[bytes], position: int, start: int, stop: int | None) -> Iterator[bytes]:
-    """Yields what lies behind the first LF (the header), up to the first LF at ``stop`` - 1 or on."""
+    """Yields what lies behind the first LF or the header, up to the first from ``stop`` - 1 on."""
     skipping = start > 0 and position < start  # inside the last line of the range before
     if not skipping and stop is not None and position >= stop:
         return

@@ -160,8 +160,9 @@ def test_a_line_of_a_file_with_one_column_is_at_most_one_record(
             rows = list(csv.reader([content.decode("utf-8", "surrogateescape")], strict=True))
         except csv.Error:
             continue
-        if len(rows[0] if rows else [""]) == 1:
-            expected.append((rows[0][0] if rows else None) or None)
+        fields = rows[0] or [""]
+        if len(fields) == 1:
+            expected.append(fields[0] or None)
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
