@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--mechanism", choices=["mwem", "gaussian", "laplace"], default="mwem")
     parser.add_argument("--calibration", choices=["tight", "textbook"], default="tight")
-    parser.add_argument("--num_rounds", type=int)
+    parser.add_argument("--num_rounds", type=lambda text: text if text == "annealed" else int(text))
     parser.add_argument("--noisy_num_records", action="store_true")
     options = parser.parse_args()
     exact = load(options.data)
