@@ -22,15 +22,16 @@ NULL_LABEL = "null"
 MAX_INDEXED_CELLS = 2**62  # indices and every intermediate product stay inside int64
 
 
-def nearest_known(name: str, known: Iterable[str]) -> str:
+def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> str:
     """Returns a clause that names what the caller may have meant, for the end of a refusal.
 
     Args:
         name: what the caller wrote.
         known: what would have been accepted.
+        list_all: whether to list known names when none is near.
 
     Returns:
-        The nearest known name, or the first few known names when none is near.
+        The nearest known name; when none is near, the first few known names, or nothing.
 
     Example:
         >>> nearest_known("agee", ["sex", "age"])
@@ -42,6 +43,8 @@ def nearest_known(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     if near:
         return f"the nearest known is {near[0]!r}"
+    if not list_all:
+        return ""
     shown = ", ".join(repr(each) for each in names[:8])
     return f"known are {shown}" + (", ..." if len(names) > 8 else "")
 

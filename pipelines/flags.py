@@ -53,7 +53,7 @@ WORKLOAD = Flag(
     True,
 )
 EPSILON = Flag("epsilon", "privacy parameter, > 0", "E", True)
-DELTA = Flag("delta", "privacy parameter, 0 <= delta < 1; 0 is pure privacy", "D", True)
+DELTA = Flag("delta", "privacy parameter, 0 <= delta <= 1e-5; 0 is pure privacy", "D", True)
 NEIGHBORING = Flag(
     "neighboring",
     "which change of the data is hidden",
@@ -232,8 +232,13 @@ def number(name: str, text: str) -> float:
         raise InputError(name, text, "must be a number") from None
 
 
-def integer(name: str, text: str) -> int:
+def integer(name: str, text: str, or_word: str = "") -> int:
     """Returns the text as an integer: digits, or a float that is one, such as 1e6.
+
+    Args:
+        name: the flag.
+        text: its value.
+        or_word: what else the flag takes, for the refusal.
 
     Example:
         >>> integer("num_records", "1e6")
@@ -242,10 +247,14 @@ def integer(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        value = number(name, text)
-        if not math.isfinite(value) or value != int(value):
-            raise InputError(name, text, "must be a whole number") from None
-        return int(value)
+        pass
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value.is_integer():
+        raise InputError(name, text, f"must be a whole number {or_word}".rstrip())
+    return int(value)
 
 
 def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:

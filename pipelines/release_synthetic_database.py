@@ -102,7 +102,7 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         num_records=(
             "noisy"
             if given["num_records"] == "noisy"
-            else integer("num_records", given["num_records"])
+            else integer("num_records", given["num_records"], "or 'noisy'")
         ),
         output=given["output"],
         validate_only="validate_only" in given,
@@ -145,13 +145,13 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
 def _num_rounds(text: str | None) -> int | Literal["annealed"] | None:
     if text is None:
         return None
-    return "annealed" if text == "annealed" else integer("num_rounds", text)
+    return "annealed" if text == "annealed" else integer("num_rounds", text, "or 'annealed'")
 
 
 def _read_text(name: str, path: str) -> str:
     try:
         with FileSystems.open(path) as file:
-            return str(file.read(), "utf-8")
+            return str(file.read(), "utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(name, path, f"must be UTF-8 text: byte {error.start} is not") from None
     except Exception as error:

@@ -94,7 +94,9 @@ class ReadRecords(beam.PTransform):
             raise InputError(argument, column, f"must be one of the columns that are read; {near}")
         for path, known in self.schemas.items():
             if column not in known:
-                near = nearest_known(column, known)
+                near = nearest_known(column, known, list_all=self.file_format != "csv")
+                # Where a CSV file lacks its header, what is known are the values of a record.
+                near = near or "its first line must name its columns"
                 raise InputError(argument, column, f"must be a column of {path}; {near}")
             if known.count(column) > 1:
                 raise InputError(argument, column, f"must stand once in the header of {path}")

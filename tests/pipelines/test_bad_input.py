@@ -45,7 +45,8 @@ def refused(
         ("neighboring", "replace", r"--neighboring: 'replace' is refused.*replace_one"),
         ("num_records", "0", r"--num_records: 0 is refused; must be"),
         ("num_records", "-5", r"--num_records: -5 is refused; must be"),
-        ("num_records", "many", r"--num_records: 'many' is refused; must be"),
+        ("num_records", "many", r"--num_records: 'many' is refused; must be .*'noisy'"),
+        ("num_rounds", "many", r"--num_rounds: 'many' is refused; must be .*'annealed'"),
         ("num_rounds", "0", r"--num_rounds: 0 is refused; must be"),
         ("mechanism", "mwen", r"--mechanism: 'mwen' is refused.*'mwem'"),
         ("calibration", "loose", r"--calibration: 'loose' is refused"),
@@ -154,6 +155,17 @@ def test_an_attribute_without_a_column_is_refused(
     refused(capfd, tmp_path, argv, r"'agee'", r"'age'")
 
 
+def test_a_csv_file_without_a_header_shows_no_value_of_its_first_record(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path, file_format="csv")
+    path = tmp_path / "people.csv"
+    path.write_text("4711,Jane Roe\n" + path.read_text().partition("\n")[2])
+    refused(capfd, tmp_path, argv, r"--domain: .*must be a column of .*first line must name")
+    assert main(argv) == 2
+    assert not re.search("4711|Jane", capfd.readouterr().err)
+
+
 @pytest.mark.parametrize("file_format", ["parquet", "avro", "csv"])
 def test_a_privacy_unit_without_a_column_is_refused(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], file_format: str
@@ -221,6 +233,15 @@ def test_a_domain_file_that_is_no_text_is_refused(
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").write_bytes(b'{"age": \xff}')
     refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is refused; must be UTF-8")
+
+
+def test_a_domain_file_may_start_with_a_byte_order_mark(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = [*job_flags(tmp_path), "--validate_only"]
+    path = tmp_path / "domain.json"
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    assert main(argv) == 0, capfd.readouterr().err
 
 
 @pytest.mark.slow
