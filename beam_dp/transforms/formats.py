@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import collections
 import contextlib
+import gzip
 import itertools
+import lzma
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, Protocol
@@ -20,6 +23,11 @@ from beam_dp.transforms.errors import ReadError
 
 _SPLIT_BYTES = 2**26
 _MAX_THREADS = 4
+_DECOMPRESSORS: dict[str | None, Callable[[Any], Any]] = {
+    CompressionTypes.GZIP: lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
+    CompressionTypes.BZIP2: bz2.BZ2File,
+    CompressionTypes.LZMA: lzma.LZMAFile,
+}
 _BATCH_RECORDS = 2**16  # columns of a Parquet batch stay in the cache while they are encoded
 
 
@@ -165,16 +173,12 @@ class Csv:
             wanted = _wanted(path, names, columns)
             if start > 0:
                 position = start - 1
-            if stop >= 0:
-                file.seek(position)
-            else:  # decompressed files seek by reading again from the start
-                file = _reopened_at(path, position)
-            with contextlib.closing(file):
-                blocks = csv_lines.line_blocks(file, position, start, stop if stop >= 0 else None)
-                yield from _in_threads(
-                    lambda block: list(csv_lines.parse_lines(block, names, wanted, integers)),
-                    blocks,
-                )
+            file.seek(position)
+            blocks = csv_lines.line_blocks(file, position, start, stop if stop >= 0 else None)
+            yield from _in_threads(
+                lambda block: list(csv_lines.parse_lines(block, names, wanted, integers)),
+                blocks,
+            )
 
 
 FORMATS: dict[str, FileFormat] = {"avro": Avro(), "parquet": Parquet(), "csv": Csv()}
@@ -190,16 +194,18 @@ def format_of(path: str) -> FileFormat | None:
     return None
 
 
-def _open(path: str, decompress: bool = False) -> IO[bytes]:
-    kind = CompressionTypes.AUTO if decompress else CompressionTypes.UNCOMPRESSED
-    file: IO[bytes] = FileSystems.open(path, compression_type=kind)
-    return file
-
-
-def _reopened_at(path: str, position: int) -> IO[bytes]:
-    file = _open(path, decompress=True)
-    file.read(position)
-    return file
+@contextlib.contextmanager
+def _open(path: str, decompress: bool = False) -> Iterator[IO[bytes]]:
+    kind = CompressionTypes.detect_compression_type(path) if decompress else None
+    # Beam's own reader takes a file that was cut short for a whole one.
+    decompressor = _DECOMPRESSORS.get(kind)
+    beams = CompressionTypes.UNCOMPRESSED if decompressor or not decompress else kind
+    with FileSystems.open(path, compression_type=beams) as file:
+        if decompressor is None:
+            yield file
+        else:
+            with decompressor(file) as decompressed:
+                yield decompressed
 
 
 def _is_compressed(path: str) -> bool:
