@@ -162,7 +162,8 @@ def _answer(options: argparse.Namespace) -> None:
         rows = [
             (*labels, f"{value:,.1f}")
             for labels, value in itertools.islice(
-                zip(cells, answer.values.ravel().tolist(), strict=True), options.limit
+                zip(cells, answer.values.ravel().tolist(), strict=True),
+                min(options.limit, answer.values.size),
             )
         ]
         notes = []
@@ -199,15 +200,15 @@ def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str
     """Prints a table whose last column holds numbers."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    # Labels may hold what rich would take for markup: everything is a Text.
-    table = Table(title=Text(title), title_justify="left")
-    for name in columns:
-        justify: Literal["left", "right"] = "right" if name == columns[-1] else "left"
-        table.add_column(Text(name), justify=justify, overflow="fold")
+    from beam_dp.releases.describe import plain_text
+
+    table = Table(title=plain_text(title), title_justify="left")
+    for place, name in enumerate(columns, start=1):
+        justify: Literal["left", "right"] = "right" if place == len(columns) else "left"
+        table.add_column(plain_text(name), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(plain_text, row))
     Console().print(table)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from beam_dp.cli import main
+from beam_dp.domain import CategoricalAttribute, Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
@@ -212,3 +213,34 @@ def test_the_pipeline_is_a_command_too() -> None:
     )
     assert result.returncode == 2
     assert result.stderr.startswith("error: --epsilom: unknown flag;")
+
+
+def test_a_limit_of_any_size_shows_every_cell(
+    directory: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["answer", directory, "--marginal", "sex", "--limit", str(10**20)]) == 0
+    assert "Male" in capfd.readouterr().out
+
+
+def test_labels_cannot_command_the_terminal(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    domain = Domain((CategoricalAttribute("records", ("\x1b[2Jgone", "b")),))
+    release = SyntheticDatabase(
+        domain=domain,
+        workload=marginals(domain, ways=1),
+        guarantee=Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
+        mechanism="gaussian",
+        num_records=1,
+        num_records_is_public=False,
+        cells=np.array([0]),
+        counts=np.array([1]),
+        potentials=[],
+        draw_id="0" * 32,
+    )
+    write_release(release, tmp_path / "release")
+    for command in (["describe"], ["answer", "--marginal", "records"]):
+        assert main([command[0], str(tmp_path / "release"), *command[1:]]) == 0
+        out = capfd.readouterr().out
+        assert "gone" in out
+        assert "\x1b" not in out

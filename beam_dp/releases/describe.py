@@ -10,6 +10,7 @@ from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
 _SHOWN_MARGINALS = 20
 _SHOWN_NOISE = 10
@@ -102,14 +103,12 @@ def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
 
 def _table(header: tuple[str, ...], rows: Any) -> RenderableType:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for column in header:
         table.add_column(column, overflow="fold")
     for row in rows:
-        # As Text, so that a bracket in a column's name is no markup.
-        table.add_row(*(Text(_printable(cell)) for cell in row))
+        table.add_row(*map(plain_text, row))
     return table
 
 
@@ -130,8 +129,13 @@ def _short(value: Any) -> str:
     return str(value)
 
 
-def _printable(text: str) -> str:
-    """The text without control characters, which a terminal would obey."""
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )
+def plain_text(text: str) -> Text:
+    """Returns the text without markup, and without control characters, which a terminal would obey.
+
+    Args:
+        text: anything, such as a name that a release holds.
+    """
+    from rich.text import Text
+
+    shown = (letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return Text("".join(shown))
