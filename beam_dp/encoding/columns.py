@@ -101,7 +101,7 @@ def encode_batch(
         >>> [column.tolist() for column in codes], keep.tolist()
         ([[5, 6, 7], [0, 1, -1]], [True, True, False])
     """
-    codes = [encode_column(attribute, _column(batch, attribute.name)) for attribute in attributes]
+    codes = [encode_column(attribute, column_of(batch, attribute.name)) for attribute in attributes]
     keep: Mask | None = None
     for column in codes:
         if column.size and column.min() < 0:
@@ -141,11 +141,19 @@ def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[An
     cells = np.empty(batch.num_rows, np.int32 if domain.num_cells <= 2**31 else np.int64)
     filled = 0
     for part in batches:
-        columns = [_windows(each, _column(part, each.attribute.name)) for each in levels]
+        columns = [_windows(each, column_of(part, each.attribute.name)) for each in levels]
         for _ in range(0, part.num_rows, _WINDOW):
             window = [next(column) for column in columns]
             filled += _fill_cells(cells[filled:], domain.shape, window)
     return cells[:filled]
+
+
+def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
+    """Returns the first column of that name, or nulls."""
+    import pyarrow as pa
+
+    places = batch.schema.get_all_field_indices(name)
+    return batch.column(places[0]) if places else pa.nulls(batch.num_rows)
 
 
 def _fill_cells(cells: NDArray[Any], shape: tuple[int, ...], window: list[Coded]) -> int:
@@ -189,14 +197,6 @@ def _join(groups: list[tuple[NDArray[Any], int]], bits: int) -> list[tuple[NDArr
             np.add(before, codes, out=before)
         joined[-1] = (before, cells_before * size)
     return joined
-
-
-def _column(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
-    """The first column of that name, or nulls."""
-    import pyarrow as pa
-
-    places = batch.schema.get_all_field_indices(name)
-    return batch.column(places[0]) if places else pa.nulls(batch.num_rows)
 
 
 def _windows(levels: Levels, column: pa.Array) -> Iterator[Coded]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.encoding.columns import encode_batch, encode_cells
+from beam_dp.encoding.columns import column_of, encode_batch, encode_cells
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.transforms.errors import withhold_messages
@@ -78,7 +78,7 @@ def encode_records(
     codes, keep = encode_batch(domain, batch)
     units = None
     if privacy_unit != RECORD:
-        units, valid = unit_fingerprints(_column(batch, privacy_unit))
+        units, valid = unit_fingerprints(column_of(batch, privacy_unit))
         if not valid.all():
             keep = valid if keep is None else keep & valid
     if keep is not None:
@@ -87,8 +87,3 @@ def encode_records(
     if as_cells:
         return EncodedBatch(cells=domain.cell_index(codes), units=units)
     return EncodedBatch(codes=codes, units=units)
-
-
-def _column(batch: pa.RecordBatch, name: str) -> Any:
-    position = batch.schema.get_field_index(name)
-    return batch.column(position) if position >= 0 else pa.nulls(batch.num_rows)

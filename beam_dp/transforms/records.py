@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,8 @@ def refuse_windows(records: beam.PCollection[Any]) -> None:
 class RecordBatches(beam.PTransform):
     """Turns records of any accepted kind into Arrow batches with the columns that are needed.
 
-    Accepted are Arrow batches and tables, dicts, and rows with a schema (beam.Row, NamedTuple).
+    Accepted are Arrow batches and tables, mappings, and rows with a schema (beam.Row, NamedTuple,
+    dataclasses).
     A record without a column has null there; an element that is no record is left out.
 
     Args:
@@ -77,6 +79,8 @@ def _declared_columns(element_type: Any) -> list[str] | None:
     """The field names of a type with a schema; None where the type tells nothing."""
     if isinstance(element_type, RowTypeConstraint):
         return [name for name, _ in element_type._fields]
+    if dataclasses.is_dataclass(element_type):
+        return [field.name for field in dataclasses.fields(element_type)]
     fields = getattr(element_type, "_fields", None)
     return list(fields) if isinstance(fields, tuple) else None
 
@@ -109,17 +113,29 @@ class _BatchRows(beam.DoFn):
 
 
 def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
+    """The columns of some elements; what an element is read as does not depend on the others."""
     try:
+        # Other mappings may make up what they have not.
+        if {*map(type, rows)} != {dict}:
+            raise TypeError
         values = [[row[column] for row in rows] for column in columns]
-    except Exception:  # not all are dicts that have all columns
-        rows = [row for row in rows if isinstance(row, Mapping) or _has_fields(row)]
-        values = [[_field(row, column) for row in rows] for column in columns]
+    except Exception:
+        read = [found for row in rows if (found := _values(row, columns)) is not None]
+        values = [[found[place] for found in read] for place in range(len(columns))]
     return pa.record_batch([arrow_column(each) for each in values], names=list(columns))
 
 
-def _has_fields(row: object) -> bool:
-    return isinstance(row, beam.Row) or hasattr(row, "_fields")
-
-
-def _field(row: Any, column: str) -> Any:
-    return row.get(column) if isinstance(row, Mapping) else getattr(row, column, None)
+def _values(row: Any, columns: Sequence[str]) -> list[Any] | None:
+    """One record's values, null for a column that it has not; None for what is no record."""
+    try:
+        if isinstance(row, beam.Row):
+            row = row.as_dict()
+        elif dataclasses.is_dataclass(row) and not isinstance(row, type):
+            row = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+        elif isinstance(row, tuple) and hasattr(row, "_fields"):
+            row = dict(zip(row._fields, row, strict=True))
+        if isinstance(row, Mapping):
+            return [row.get(column) for column in columns]
+    except Exception:  # a class of the user's own that fails on this record
+        pass
+    return None

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import collections
+import dataclasses
 import pathlib
 import typing
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.transforms import trigger, window
@@ -14,6 +18,26 @@ from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms import BoundContributions, EncodeRecords, ReadRecords, Summarise
+
+
+@dataclasses.dataclass
+class Citizen:
+    age: int
+    sex: str
+    smokes: bool | None
+
+
+class Unwilling(Mapping[str, Any]):
+    """A mapping that fails, as a lazily parsed record may."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise RuntimeError
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError
+
+    def __len__(self) -> int:
+        raise RuntimeError
 
 
 class Person(typing.NamedTuple):
@@ -51,11 +75,12 @@ def collected() -> list[tuple[int, ...]]:
         DICTS,
         PEOPLE,
         [beam.Row(**each) for each in DICTS],
+        [Citizen(p.age, p.sex, p.smokes) for p in PEOPLE],
         [pa.Table.from_pylist(DICTS)],
         pa.Table.from_pylist(DICTS).to_batches(max_chunksize=7),
         [*DICTS[:20], *PEOPLE[20:40], beam.Row(**DICTS[40]), pa.Table.from_pylist(DICTS[41:])],
     ],
-    ids=["dicts", "named tuples", "rows", "table", "batches", "a mixture"],
+    ids=["dicts", "named tuples", "rows", "dataclasses", "table", "batches", "a mixture"],
 )
 def test_records_of_any_kind_are_encoded(elements: list[Any]) -> None:
     with pipeline() as p:
@@ -69,6 +94,19 @@ def test_what_is_no_record_is_left_out() -> None:
     with pipeline() as p:
         _ = cells(p | beam.Create([*junk, DICTS[0], *junk]))
     assert collected() == [(0, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    "neighbours", [[], [None], [Unwilling()], [{}]], ids=["none", "null", "unwilling", "empty"]
+)
+def test_what_an_element_is_read_as_does_not_depend_on_its_neighbours(
+    neighbours: list[Any],
+) -> None:
+    made_up = collections.defaultdict(bool, age=1, sex="f")  # has no column smokes
+    table = np.zeros(1, [("age", int), ("sex", "U1"), ("smokes", bool)])  # no mapping
+    with pipeline() as p:
+        _ = cells(p | beam.Create([made_up, DICTS[0], table[0], *neighbours]))
+    assert collected() == [(0, 0, 1), (1, 0, 2)]
 
 
 def test_as_codes_or_as_cells_the_records_are_the_same() -> None:
@@ -86,6 +124,10 @@ def test_rows_with_a_schema_are_checked_at_construction() -> None:
         domain = Domain((IntegerAttribute("smoke", 0, 1),))
         p = pipeline()
         _ = p | beam.Create(PEOPLE) | EncodeRecords(domain, "record", as_cells=True)
+    with pytest.raises(InputError, match=r"domain: 'smoke' .*'smokes'"):
+        p = pipeline()
+        citizens = p | beam.Create([Citizen(1, "f", None)]).with_output_types(Citizen)
+        _ = citizens | EncodeRecords(domain, "record", as_cells=True)
     with pytest.raises(InputError, match=r"privacy_unit: 'houshold' .*'household'"):
         p = pipeline()
         rows = p | beam.Create(PEOPLE) | beam.Select("age", "sex", "smokes", "household")
