@@ -159,6 +159,9 @@ def _what_fits(domain: Domain) -> str:
         if cells * size > MAX_CELLS:
             break
         cells, fitting = cells * size, fitting + 1
+    if not fitting:
+        name = domain.names[0]
+        return f"{name!r} alone has {_magnitude(domain.shape[0])}: use fewer and wider bins"
     return (
         f"the first {fitting} of its {domain.num_attributes} attributes have {cells:,}:"
         " leave attributes out, or use fewer and wider bins"

@@ -183,6 +183,13 @@ def test_a_domain_that_is_too_large_says_how_large_and_what_would_fit(
     refused(capfd, tmp_path, argv, r"--domain: ", r"10,?000,?000,?000,?000,?000|1e\+?16", r"2\^26")
 
 
+def test_an_attribute_that_is_too_large_alone_is_named(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path, domain={"age": 10**8, "sex": 2})
+    refused(capfd, tmp_path, argv, r"--domain: ", r"'age' alone has 1e\+08: use fewer")
+
+
 def test_an_output_that_holds_a_release_is_refused(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
