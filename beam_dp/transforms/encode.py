@@ -42,7 +42,11 @@ class EncodeRecords(beam.PTransform):
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[EncodedBatch]:
         """Batches what is not batched, then encodes."""
         needed = dict.fromkeys(self.domain.names, "domain")
-        if self.privacy_unit != RECORD:
+        ambiguous = {}
+        if self.privacy_unit == RECORD:
+            # Whoever means a column of that name would get the weaker promise, unseen.
+            ambiguous[RECORD] = "privacy_unit"
+        else:
             needed.setdefault(self.privacy_unit, "privacy_unit")
         # A unit is the text as it was written: 007 is not 7.
         integers = {
@@ -53,7 +57,7 @@ class EncodeRecords(beam.PTransform):
         encode = _Encode(self.domain, self.privacy_unit, self.as_cells)
         return (
             records
-            | "Batches" >> RecordBatches(needed, integers)
+            | "Batches" >> RecordBatches(needed, integers, ambiguous)
             | "Encode" >> beam.ParDo(encode).with_output_types(EncodedBatch)
         )
 

@@ -41,6 +41,9 @@ class FileFormat(Protocol):
     def columns(self, path: str) -> list[str] | None:
         """Returns the columns' names; None for an empty file that declares none."""
 
+    def types_without_levels(self, path: str) -> dict[str, str]:
+        """Returns the columns whose values match no level of any attribute, with their types."""
+
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges that cover the file."""
 
@@ -80,6 +83,10 @@ class Avro:
             raise InputError("input", path, f"must be readable here: {missing}")
         return list(header.columns)
 
+    def types_without_levels(self, path: str) -> dict[str, str]:
+        """Returns nothing: an Avro field may be a union of types, and any of them may match."""
+        return {}
+
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of 16 MiB: a range is held in memory, and decoding it takes seconds."""
         return _byte_ranges(num_bytes, _SPLIT_BYTES // 4)
@@ -108,6 +115,17 @@ class Parquet:
         """Returns the top-level columns."""
         with _open(path) as file:
             return list(pyarrow.parquet.ParquetFile(file).schema_arrow.names)
+
+    def types_without_levels(self, path: str) -> dict[str, str]:
+        """Returns the nested columns, and those of dates and times."""
+        with _open(path) as file:
+            schema = pyarrow.parquet.ParquetFile(file).schema_arrow
+        tests = (pa.types.is_nested, pa.types.is_temporal)
+        return {
+            field.name: str(field.type)
+            for field in schema
+            if any(is_kind(field.type) for is_kind in tests)
+        }
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of row groups of together about 64 MiB."""
@@ -150,6 +168,10 @@ class Csv:
         """Returns the names in the header."""
         with _open(path, decompress=True) as file:
             return csv_lines.read_header(file)[0] or None
+
+    def types_without_levels(self, path: str) -> dict[str, str]:
+        """Returns nothing: a CSV field is a text."""
+        return {}
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of 64 MiB; one endless range for a compressed file."""

@@ -57,6 +57,8 @@ class ReadRecords(beam.PTransform):
         self.file_format = file_format or _common_format(pattern, paths)
         # What the files declare; an empty CSV file declares nothing.
         self.schemas: dict[str, list[str]] = {}
+        # A column of such a type would drop every record, and the release would be noise.
+        self._types_without_levels: dict[str, dict[str, str]] = {}
         for path in paths[:: -(-len(paths) // _CHECKED_FILES)]:
             self._look_into(path)
         for column in self.columns or ():
@@ -100,6 +102,10 @@ class ReadRecords(beam.PTransform):
                 raise InputError(argument, column, f"must be a column of {path}; {near}")
             if known.count(column) > 1:
                 raise InputError(argument, column, f"must stand once in the header of {path}")
+            kind = self._types_without_levels[path].get(column)
+            if argument == "domain" and kind is not None:
+                condition = f"must be a column of numbers, text or booleans; in {path} it is {kind}"
+                raise InputError(argument, column, condition)
 
     def need(self, columns: Collection[str], integers: Collection[str]) -> None:
         """Reads these columns, and those that others asked for, where the user named none.
@@ -117,6 +123,7 @@ class ReadRecords(beam.PTransform):
     def _look_into(self, path: str) -> None:
         try:
             known = FORMATS[self.file_format].columns(path)
+            self._types_without_levels[path] = FORMATS[self.file_format].types_without_levels(path)
         except InputError:
             raise
         except Exception:

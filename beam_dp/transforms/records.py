@@ -46,16 +46,23 @@ class RecordBatches(beam.PTransform):
     Args:
         columns: for each column that is needed, the argument that asks for it.
         integers: columns in which a text means the same as the integer it looks like.
+        ambiguous: names that no column may have, with the argument that means something else.
 
     Raises:
         InputError: when applied to a collection that is windowed, unbounded, or whose schema
             lacks a column.
     """
 
-    def __init__(self, columns: Mapping[str, str], integers: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, str],
+        integers: Collection[str] = (),
+        ambiguous: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self.columns = dict(columns)
         self.integers = frozenset(integers)
+        self.ambiguous = dict(ambiguous or {})
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[pa.RecordBatch]:
         """Checks what is public, and buffers rows."""
@@ -64,15 +71,26 @@ class RecordBatches(beam.PTransform):
         if reader is not None:
             for column, argument in self.columns.items():
                 reader.check_column(argument, column)
+            for known in reader.schemas.values():
+                self._refuse_ambiguous(known)
             reader.need(list(self.columns), self.integers)
             return records
         known = _declared_columns(records.element_type)
+        self._refuse_ambiguous(known or ())
         for column, argument in self.columns.items():
             if known is not None and column not in known:
                 near = nearest_known(column, known)
                 raise InputError(argument, column, f"must be a field of the records; {near}")
         batching = beam.ParDo(_BatchRows(list(self.columns)))
         return records | "Batch rows" >> batching.with_output_types(pa.RecordBatch)
+
+    def _refuse_ambiguous(self, known: Collection[str]) -> None:
+        for name, argument in self.ambiguous.items():
+            if name in known:
+                condition = (
+                    "is also a column of the records: rename that column to say which is meant"
+                )
+                raise InputError(argument, name, condition)
 
 
 def _declared_columns(element_type: Any) -> list[str] | None:

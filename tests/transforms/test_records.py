@@ -10,6 +10,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from apache_beam.transforms import trigger, window
 from fakes import COLLECTED, DOMAIN, collect, pipeline
@@ -117,6 +118,30 @@ def test_as_codes_or_as_cells_the_records_are_the_same() -> None:
     assert sorted(zip(*(c.tolist() for c in batch.codes), strict=True)) == sorted(INSIDE)
     assert batch.units.shape == (2, len(INSIDE))
     assert repr(batch) == "EncodedBatch(secret)"
+
+
+def test_a_column_named_record_is_not_mistaken_for_the_word(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "visits.csv").write_text("age,record\n1,2\n")
+    records = beam.Pipeline() | ReadRecords(str(tmp_path / "visits.csv"))
+    domain = Domain((IntegerAttribute("age", 0, 9),))
+    with pytest.raises(InputError, match="privacy_unit: 'record' is refused; is also a column"):
+        records | EncodeRecords(domain, "record", as_cells=True)
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.date32(), pa.list_(pa.int64())])
+def test_a_column_whose_values_match_no_level_is_refused(
+    tmp_path: pathlib.Path, kind: pa.DataType
+) -> None:
+    table = pa.table({"age": pa.array([1]), "sex": pa.nulls(1, kind)})
+    pyarrow.parquet.write_table(table, tmp_path / "people.parquet")
+    domain = Domain((IntegerAttribute("age", 0, 9), IntegerAttribute("sex", 0, 1)))
+    pipe = beam.Pipeline()
+    records = pipe | ReadRecords(str(tmp_path / "people.parquet"))
+    with pytest.raises(InputError, match="domain: 'sex' is refused; must be a column of numbers"):
+        records | EncodeRecords(domain, "record", as_cells=True)
+    # As a unit its values are good enough: they need no level.
+    alone = Domain((IntegerAttribute("age", 0, 9),))
+    records | "Other" >> EncodeRecords(alone, "sex", as_cells=True)
 
 
 def test_rows_with_a_schema_are_checked_at_construction() -> None:
