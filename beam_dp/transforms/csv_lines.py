@@ -141,7 +141,7 @@ def parse_lines(
         # Arrow would print about such a line, if it has too many fields.
         lines = block.splitlines(keepends=True)
         strays += [line for line in lines if not _is_utf8(line)]
-        block = b"".join(line for line in lines if _is_utf8(line))
+        block = _join([line for line in lines if _is_utf8(line)])
     quote: str | bool = False
     if _QUOTE in block:
         block, odd = _take_out_odd_quotes(block)
@@ -232,8 +232,19 @@ def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
     # What was a CRLF must not leave its LF behind: an empty line can be a record.
     stops += (data[stops - 1] == _CR) & (data[np.minimum(stops, len(block) - 1)] == _LF)
     kept = zip(np.concatenate(([0], stops)), np.append(starts, len(block)), strict=True)
-    clean = b"".join(block[start:stop] for start, stop in kept)
+    clean = _join([block[start:stop] for start, stop in kept])
     return clean, [block[a:b] for a, b in zip(starts, stops, strict=True)]
+
+
+def _join(parts: Sequence[bytes]) -> bytes:
+    """Joins whole lines. A CR must not meet an LF that was another line's: two ends make one."""
+    joined = []
+    for part in parts:
+        if joined and part.startswith(b"\n") and joined[-1].endswith(b"\r"):
+            joined[-1] = joined[-1][:-1] + b"\n"
+        if part:
+            joined.append(part)
+    return b"".join(joined)
 
 
 def _is_edge(byte: NDArray[np.uint8]) -> NDArray[np.bool_]:

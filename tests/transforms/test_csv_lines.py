@@ -166,6 +166,13 @@ def test_a_line_of_a_file_with_one_column_is_at_most_one_record(
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
+@pytest.mark.parametrize("bad", [b'"\n', b"\xff\n", b'"\r\n'])
+def test_a_line_that_is_left_out_does_not_join_its_neighbours_ends(bad: bytes) -> None:
+    batches = csv_lines.parse_lines(b"\r" + bad + b"\n", ["a"], ["a"])
+    found = [value for batch in batches for value in batch.column("a").to_pylist()]
+    assert found.count(None) == 2
+
+
 def test_columns_that_nobody_asked_for_may_share_a_name() -> None:
     (batch,) = csv_lines.parse_lines(b"1,2,3\n", ["a", "", ""], ["a"])
     assert batch.to_pylist() == [{"a": "1"}]
