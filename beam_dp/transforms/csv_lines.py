@@ -238,7 +238,7 @@ def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
 
 def _join(parts: Sequence[bytes]) -> bytes:
     """Joins whole lines. A CR must not meet an LF that was another line's: two ends make one."""
-    joined = []
+    joined: list[bytes] = []
     for part in parts:
         if joined and part.startswith(b"\n") and joined[-1].endswith(b"\r"):
             joined[-1] = joined[-1][:-1] + b"\n"
