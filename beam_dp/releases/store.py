@@ -21,7 +21,7 @@ import stat
 from functools import partial
 from pathlib import Path
 
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 from beam_dp.releases import avro
 from beam_dp.releases.avro_container import DamagedFileError
 from beam_dp.releases.card import Card, ReleaseError
@@ -216,7 +216,7 @@ def read_release(directory: str | os.PathLike[str]) -> SyntheticDatabase:
     except ReleaseError:
         raise
     except InputError as error:
-        condition = f"{what}: {error.name} = {error.value!r}: {error.condition}"
+        condition = f"{what}: {error.name} = {shown(error.value)}: {error.condition}"
         raise ReleaseError(name, condition) from None
     except DamagedFileError as error:
         raise ReleaseError(name, f"{what} {error}") from None
@@ -224,7 +224,9 @@ def read_release(directory: str | os.PathLike[str]) -> SyntheticDatabase:
         raise ReleaseError(name, f"{what} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ReleaseError(name, f"{what} is not UTF-8") from None
-    except (ArithmeticError, LookupError, TypeError, ValueError):
+    except MemoryError:
+        raise ReleaseError(name, f"{what} is larger than the memory of this process") from None
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
         raise ReleaseError(name, f"{what} is damaged") from None
 
 
