@@ -117,7 +117,7 @@ def commit_release(release: SyntheticDatabase, directory: str | os.PathLike[str]
 def _try_to_commit(release: SyntheticDatabase, store: Store) -> None:
     """Steps 1 and 2. The draft goes unless it became the release."""
     draft = store.open_draft(release.draw_id)
-    is_committed = False
+    text = ""
     try:
         files = {
             name: store.write_draft(draft, name, partial(write, release))
@@ -126,11 +126,14 @@ def _try_to_commit(release: SyntheticDatabase, store: Store) -> None:
                 (avro.hypothesis_file(release.draw_id), avro.write_hypothesis),
             )
         }
-        text = Card.of(release, files).to_text().encode()
-        store.write_draft(draft, CARD, lambda file: file.write(text))
-        is_committed = store.create_exclusively(draft, CARD)
+        text = Card.of(release, files).to_text()
+        encoded = text.encode()
+        store.write_draft(draft, CARD, lambda file: file.write(encoded))
+        store.create_exclusively(draft, CARD)
     finally:
-        if not is_committed:
+        # The card that is there tells, not the call that made it: that one may fail afterwards,
+        # and then the draft is all that there is of a committed payload.
+        if store.read_card(CARD, MAX_CARD_BYTES) != text:
             store.remove_draft(draft)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import io
 import json
@@ -23,6 +24,7 @@ from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import ReleaseError, SyntheticDatabase, avro, read_release
 from beam_dp.releases.avro_container import encode_bytes, encode_long
 from beam_dp.releases.card import Card
+from beam_dp.releases.describe import describe
 
 CARD = "card.json"
 RECORDS = avro.records_file(DRAW)
@@ -38,8 +40,6 @@ def _folder() -> pathlib.Path:
     """One folder a process, in memory where the system has such."""
     shared = "/dev/shm"
     folder = tempfile.mkdtemp(dir=shared if pathlib.Path(shared).is_dir() else None)
-    import atexit
-
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return pathlib.Path(folder)
 
@@ -125,6 +125,7 @@ def _use(release: SyntheticDatabase) -> None:
     assert isinstance(release, SyntheticDatabase)
     assert int(release.counts.sum()) == release.num_records
     repr(release)
+    describe(release)
     Card.of(release, {}).to_text().encode()
     avro.write_hypothesis(release, io.BytesIO())
 
