@@ -30,6 +30,7 @@ from beam_dp.releases import filesystem
 
 FORMATS = ("csv", "parquet", "avro")
 MARK = "xkcdcanary"
+BROKEN = "not UTF-8"  # stands for bytes that are not; formats with types write them over it
 Row = dict[str, Any]
 
 
@@ -49,6 +50,7 @@ def marked() -> list[Row]:
         {"household": home, "age": None, "sex": None, "smokes": None},
         {"household": home, "age": 10**25, "sex": "", "smokes": MARK},
         {"household": MARK, "age": 44, "sex": "Female", "smokes": True},
+        {"household": home, "age": "9" * 5000, "sex": BROKEN, "smokes": False},
         *[{"household": home, "age": 99, "sex": "Female", "smokes": True}] * 700,  # a heavy unit
     ]
 
@@ -73,7 +75,8 @@ def write_input(path: pathlib.Path, rows: Sequence[Row]) -> None:
                 b"",
                 b"424242,1e999,Male," + MARK.encode(),
             ]
-        path.write_bytes(b"\n".join([",".join(names).encode(), *lines]) + b"\n")
+        text = b"\n".join([",".join(names).encode(), *lines]) + b"\n"
+        path.write_bytes(text.replace(BROKEN.encode(), b"\xff" * len(BROKEN)))
     elif path.suffix == ".parquet":
         columns = zip(*texts, strict=True) if texts else [[]] * len(names)
         data = [
@@ -85,6 +88,8 @@ def write_input(path: pathlib.Path, rows: Sequence[Row]) -> None:
                 pa.concat_arrays([column, pa.array([b"\xff" + MARK.encode()], pa.binary())])
                 for column in data
             ]
+        # Columns of strings that nobody has checked to be UTF-8.
+        data = [column.view(pa.string()) for column in data]
         pyarrow.parquet.write_table(pa.table(data, names=names), path, row_group_size=400)
     else:
         kinds = ["null", "boolean", "long", "double", "string"]
@@ -96,6 +101,7 @@ def write_input(path: pathlib.Path, rows: Sequence[Row]) -> None:
         ]
         with path.open("wb") as file:
             fastavro.writer(file, schema, fitting, sync_interval=4000)
+        path.write_bytes(path.read_bytes().replace(BROKEN.encode(), b"\xff" * len(BROKEN)))
 
 
 def job(
@@ -182,6 +188,20 @@ def test_nothing_tells_neighbours_apart_whatever_the_flags(
     }
     assert_same(seen)
     assert (seen["with"].exit_code == 0) == ("output" not in flags)
+
+
+def test_a_step_that_fails_does_not_say_on_what(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(domain: Any, unit: str, as_cells: bool, batch: Any) -> Any:
+        raise ValueError(f"{MARK} {batch.num_rows}: {batch.to_pydict()}")
+
+    monkeypatch.setattr(encode_module, "encode_records", failing)
+    seen = {name: job(tmp_path / "job", rows, "csv") for name, rows in neighbours().items()}
+    assert seen["with"].exit_code == seen["without"].exit_code == 1
+    assert not seen["without"].explain(seen["with"])
+    assert MARK not in seen["with"].everything()
+    assert seen["with"].files == ()
 
 
 def schemas(folder: pathlib.Path) -> list[Any]:
