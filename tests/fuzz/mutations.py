@@ -71,7 +71,7 @@ def mutate_json(good: Any, choices: Choices) -> str:
             holder[key] = copy.deepcopy(other[place])
         else:
             holder[key] = choices.number(2**32) - 2**16
-        if len(json.dumps(root)) > 2**18:
+        if len(json.dumps(root)) > 2**15:  # what grows by repetition, doubles
             break
     text = json.dumps(root[""])
     for name, raw in RAW.items():

@@ -13,6 +13,7 @@ import pathlib
 import random
 import resource
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -58,6 +59,7 @@ def run_atheris(name: str, runs: int, seconds: float, seed: int) -> None:
     options = [
         f"-runs={runs}", f"-max_total_time={int(seconds)}", f"-seed={seed}", "-max_len=400",
         "-timeout=20", "-verbosity=1", "-print_final_stats=1",
+        f"-artifact_prefix={tempfile.gettempdir()}/",
     ]  # fmt: skip
     atheris.Setup([name, *options], target)
     atheris.Fuzz()
