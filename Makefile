@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo test lint bench audit test-engines clean
+.PHONY: help demo test lint bench audit fuzz test-engines clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
 	@echo "make test          lint, types, and the tests"
 	@echo "make bench         the benchmarks: speed and accuracy against stated figures"
 	@echo "make audit         the statistical privacy audits"
+	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
 	@echo "make test-engines  the tests that need a distributed engine"
 	@echo "make clean         remove the environment and everything generated"
 
@@ -58,6 +59,14 @@ bench: $(VENV)/.stamp-test
 
 audit: $(VENV)/.stamp-test
 	$(call run_marked,audit)
+
+# Without atheris, which has no wheel for every machine, inputs are random instead of guided.
+FUZZ_SECONDS ?= 600
+fuzz: $(VENV)/.stamp-test
+	-$(PIP) --editable '.[fuzz]'
+	for target in read_release parse_domain parse_workload; do \
+	  $(BIN)/python tests/fuzz/run.py $$target --seconds $(FUZZ_SECONDS) || exit 1; \
+	done
 
 test-engines: $(VENV)/.stamp-test
 	$(call run_marked,engines)

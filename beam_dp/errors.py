@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import reprlib
+
+_SHOWN_LETTERS = 400
+
 
 class InputError(ValueError):
     """A public parameter was refused: one line with its name, its value and what would be valid.
 
     Raised from public parameters only, when an object is constructed, so that neither its
-    presence nor its text can depend on a record.
+    presence nor its text can depend on a record. A long value is shown in part: it may come from
+    a file that somebody else wrote.
 
     Args:
         name: the argument, flag or field that was refused, such as ``epsilon``.
@@ -26,4 +31,25 @@ class InputError(ValueError):
         self.condition = condition
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.value!r} is refused; {self.condition}"
+        return f"{self.name}: {shown(self.value)} is refused; {self.condition}"
+
+
+def shown(value: object) -> str:
+    """Returns one short line for a value, whatever it is: of any length, any depth, any number.
+
+    Example:
+        >>> shown(0.5), shown([1, "a"]), len(shown("a" * 10**6)), shown(10**5000)
+        ('0.5', "[1, 'a']", 400, 'int')
+    """
+    try:
+        text = _REPR.repr(value)
+    except (ArithmeticError, LookupError, RecursionError, ValueError):
+        # An integer of thousands of digits, for one, cannot be written.
+        text = type(value).__name__
+    return text if len(text) <= _SHOWN_LETTERS else f"{text[: _SHOWN_LETTERS - 3]}..."
+
+
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 6
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = _SHOWN_LETTERS
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 20

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_dp.domain import Domain, nearest_known
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 
 Names = tuple[str, ...]
 
@@ -253,7 +253,7 @@ def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
             raise InputError("workload", source, condition)
         for key in entry:
             if key not in ("marginal", "weight"):
-                condition = f"line {number} has the unknown key {key!r}"
+                condition = f"line {number} has the unknown key {shown(key)}"
                 raise InputError("workload", source, condition)
         weight = entry.get("weight", 1.0)
         if not _is_weight(weight):
@@ -262,7 +262,7 @@ def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
         try:
             tables.append(_in_domain_order(domain, entry["marginal"]))
         except InputError as error:
-            condition = f"line {number}: {error.value!r}: {error.condition}"
+            condition = f"line {number}: {shown(error.value)}: {error.condition}"
             raise InputError("workload", source, condition) from None
         weights.append(float(weight))
     if not tables:

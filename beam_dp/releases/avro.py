@@ -65,14 +65,16 @@ def avro_names(names: tuple[str, ...]) -> tuple[str, ...]:
         ('age', 'in_out_of_bed', 'in_out_of_bed_2', '_2nd')
     """
     taken = {name for name in names if _AVRO_NAME.fullmatch(name)}
+    numbers: dict[str, int] = {}  # so that many like names take no quadratic time
     mapped = []
     for name in names:
         if not _AVRO_NAME.fullmatch(name):
             base = re.sub(r"[^A-Za-z0-9_]", "_", name)
             base = f"_{base}" if base[0].isdigit() else base
-            name, number = base, 2
+            name, number = base, numbers.get(base, 2)
             while name in taken:
                 name, number = f"{base}_{number}", number + 1
+            numbers[base] = number
             taken.add(name)
         mapped.append(name)
     return tuple(mapped)

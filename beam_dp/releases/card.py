@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -20,6 +20,7 @@ from beam_dp.queries.workload import Workload, workload_from_json
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 
 SCHEMA_VERSION = 1
+_MAX_DEPTH = 64
 
 _FIELDS = {
     "schema_version": int,
@@ -139,6 +140,7 @@ class Card:
         """
         if not isinstance(parsed, dict):
             raise InputError("card", type(parsed).__name__, "must be a JSON object")
+        _check_depth_and_texts(parsed)
         version = parsed.get("schema_version")
         if version != SCHEMA_VERSION or isinstance(version, bool):
             raise InputError("schema_version", version, f"must be {SCHEMA_VERSION}")
@@ -155,6 +157,10 @@ class Card:
         if not is_one or not _is_count(num_records):
             condition = 'must be {"public": N} or {"noisy": N} with N >= 0'
             raise InputError("num_records", number, condition)
+        if not all(isinstance(entry, dict) for entry in parsed["noise"]):
+            raise InputError("noise", len(parsed["noise"]), "must be a list of JSON objects")
+        if not all(isinstance(version, str) for version in parsed["versions"].values()):
+            raise InputError("versions", len(parsed["versions"]), "must be texts")
         domain = domain_from_json(parsed["domain"], "card")
         return cls(
             draw_id=parsed["draw_id"],
@@ -202,6 +208,33 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+def _check_depth_and_texts(parsed: Any) -> None:
+    """Refuses what later steps cannot walk through, or write again as UTF-8.
+
+    Without recursion: the parser reads deeper than Python functions may call each other.
+    """
+    level, depth = [parsed], 0
+    while level:
+        if depth > _MAX_DEPTH:
+            raise InputError("card", depth, f"must be nested at most {_MAX_DEPTH} deep")
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += [*value, *value.values()]
+            elif isinstance(value, list):
+                below += value
+            elif isinstance(value, str) and not value.isascii():
+                _check_unicode(value)
+        level, depth = below, depth + 1
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a JSON escape may hold half a character
+        raise InputError("card", text, "must hold Unicode texts only") from None
+
+
 def _refuse_constant(constant: str) -> NoReturn:
     raise InputError("card", constant, "must hold finite numbers only")
 
@@ -220,7 +253,7 @@ def _error_of(entry: Any, domain: Domain) -> tuple[Names, dict[str, float | None
     values = {name: value for name, value in entry.items() if name != "marginal"}
     for name, value in values.items():
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value is not None and not (is_number and 0 <= value < math.inf):
+        if value is not None and not (is_number and 0 <= value <= sys.float_info.max):
             raise InputError("errors", name, "must be finite numbers >= 0, or null")
     return names, values
 

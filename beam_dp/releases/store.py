@@ -21,7 +21,7 @@ import stat
 from functools import partial
 from pathlib import Path
 
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 from beam_dp.releases import avro
 from beam_dp.releases.avro_container import DamagedFileError
 from beam_dp.releases.card import Card, ReleaseError
@@ -117,7 +117,7 @@ def commit_release(release: SyntheticDatabase, directory: str | os.PathLike[str]
 def _try_to_commit(release: SyntheticDatabase, store: Store) -> None:
     """Steps 1 and 2. The draft goes unless it became the release."""
     draft = store.open_draft(release.draw_id)
-    is_committed = False
+    text = ""
     try:
         files = {
             name: store.write_draft(draft, name, partial(write, release))
@@ -126,11 +126,14 @@ def _try_to_commit(release: SyntheticDatabase, store: Store) -> None:
                 (avro.hypothesis_file(release.draw_id), avro.write_hypothesis),
             )
         }
-        text = Card.of(release, files).to_text().encode()
-        store.write_draft(draft, CARD, lambda file: file.write(text))
-        is_committed = store.create_exclusively(draft, CARD)
+        text = Card.of(release, files).to_text()
+        encoded = text.encode()
+        store.write_draft(draft, CARD, lambda file: file.write(encoded))
+        store.create_exclusively(draft, CARD)
     finally:
-        if not is_committed:
+        # The card that is there tells, not the call that made it: that one may fail afterwards,
+        # and then the draft is all that there is of a committed payload.
+        if store.read_card(CARD, MAX_CARD_BYTES) != text:
             store.remove_draft(draft)
 
 
@@ -216,7 +219,7 @@ def read_release(directory: str | os.PathLike[str]) -> SyntheticDatabase:
     except ReleaseError:
         raise
     except InputError as error:
-        condition = f"{what}: {error.name} = {error.value!r}: {error.condition}"
+        condition = f"{what}: {error.name} = {shown(error.value)}: {error.condition}"
         raise ReleaseError(name, condition) from None
     except DamagedFileError as error:
         raise ReleaseError(name, f"{what} {error}") from None
@@ -224,7 +227,9 @@ def read_release(directory: str | os.PathLike[str]) -> SyntheticDatabase:
         raise ReleaseError(name, f"{what} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ReleaseError(name, f"{what} is not UTF-8") from None
-    except (ArithmeticError, LookupError, TypeError, ValueError):
+    except MemoryError:
+        raise ReleaseError(name, f"{what} is larger than the memory of this process") from None
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
         raise ReleaseError(name, f"{what} is damaged") from None
 
 

@@ -156,6 +156,21 @@ def test_drafts_are_private_and_the_output_is_not(tmp_path, monkeypatch):
     assert modes == [0o700]
 
 
+def test_a_card_that_was_created_but_not_synced_keeps_its_payload(tmp_path, monkeypatch):
+    """The call failed, the card is there: its draft is the release, not litter."""
+    original, failed = LocalStore._sync_directory, []
+
+    def failing(self):
+        if not failed:
+            failed.append(True)
+            raise OSError(5, "Input/output error")
+        original(self)
+
+    monkeypatch.setattr(LocalStore, "_sync_directory", failing)
+    assert commit_release(OURS, tmp_path) and failed
+    assert_holds(tmp_path, OURS)
+
+
 METHODS = ("open_draft", "write_draft", "create_exclusively", "place", "fingerprint", "read_card",
            "drafts", "remove_draft")  # fmt: skip
 

@@ -1,0 +1,83 @@
+"""Fuzzes one target: `python tests/fuzz/run.py parse_domain --runs 1000000 --seconds 600`.
+
+With atheris (`pip install atheris`), inputs follow the coverage of the package; without it, they
+are random. A crash prints the input, which becomes a regression test. Memory is bounded: a child
+that takes more than the limit beyond what the imports took fails with a MemoryError.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import pathlib
+import random
+import resource
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
+
+LIMIT_BYTES = 2**29  # beyond what is mapped when fuzzing starts
+
+
+def limit_memory() -> None:
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + LIMIT_BYTES,) * 2)
+
+
+def run_at_random(name: str, runs: int, seconds: float, seed: int) -> None:
+    from fuzz.targets import TARGETS
+
+    target = TARGETS[name]
+    generator = random.Random(seed)
+    target(b"")
+    limit_memory()
+    start, done = time.monotonic(), 0
+    while done < runs and time.monotonic() - start < seconds:
+        data = generator.randbytes(generator.choice((2, 8, 16, 32, 64, 200)))
+        try:
+            target(data)
+        except BaseException:
+            print(f"{name} crashed after {done} inputs on {data!r}", file=sys.stderr)
+            raise
+        done += 1
+    print(f"{name}: {done:,} random inputs in {time.monotonic() - start:.0f} s, no crash")
+
+
+def run_atheris(name: str, runs: int, seconds: float, seed: int) -> None:
+    import atheris
+
+    with atheris.instrument_imports(include=["beam_dp"]):
+        from fuzz.targets import TARGETS
+
+    target = TARGETS[name]
+    target(b"")
+    limit_memory()
+    options = [
+        f"-runs={runs}", f"-max_total_time={int(seconds)}", f"-seed={seed}", "-max_len=400",
+        "-timeout=20", "-verbosity=1", "-print_final_stats=1",
+        f"-artifact_prefix={tempfile.gettempdir()}/",
+    ]  # fmt: skip
+    atheris.Setup([name, *options], target)
+    atheris.Fuzz()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("target", choices=("read_release", "parse_domain", "parse_workload"))
+    parser.add_argument("--runs", type=int, default=10**6)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 2**31))
+    parser.add_argument("--random", action="store_true", help="without atheris")
+    given = parser.parse_args()
+    has_atheris = importlib.util.find_spec("atheris") is not None
+    fuzz = run_at_random if given.random or not has_atheris else run_atheris
+    print(f"{given.target}: seed {given.seed}", flush=True)
+    fuzz(given.target, given.runs, given.seconds, given.seed)
+
+
+if __name__ == "__main__":
+    main()

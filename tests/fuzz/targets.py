@@ -1,0 +1,191 @@
+"""What is fuzzed: each target takes any bytes, and fails if a parser does what it must not."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import io
+import json
+import pathlib
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from fuzz.choices import Choices
+from fuzz.mutations import mutate_bytes, mutate_json, raised_by
+from releases.release_examples import DOMAIN, DRAW, release_of
+
+from beam_dp.domain_json import parse_domain
+from beam_dp.errors import InputError
+from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases import ReleaseError, SyntheticDatabase, avro, read_release
+from beam_dp.releases.avro_container import encode_bytes, encode_long
+from beam_dp.releases.card import Card
+from beam_dp.releases.describe import describe
+
+CARD = "card.json"
+RECORDS = avro.records_file(DRAW)
+HYPOTHESIS = avro.hypothesis_file(DRAW)
+LINES = (
+    '{"marginal": ["age", "hours"]}\n\n{"marginal": ["member"], "weight": 2.5}\n'
+    '{"marginal": ["getting in/out of bed"]}\n'
+)
+
+
+@cache
+def _folder() -> pathlib.Path:
+    """One folder a process, in memory where the system has such."""
+    shared = "/dev/shm"
+    folder = tempfile.mkdtemp(dir=shared if pathlib.Path(shared).is_dir() else None)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return pathlib.Path(folder)
+
+
+@cache
+def _good() -> tuple[SyntheticDatabase, bytes, bytes]:
+    release = release_of(num_records=40)
+    files = []
+    for write in (avro.write_records, avro.write_hypothesis):
+        file = io.BytesIO()
+        write(release, file)
+        files.append(file.getvalue())
+    return release, files[0], files[1]
+
+
+def _card_of(files: dict[str, bytes]) -> Any:
+    """The card as parsed JSON; its checksums are those of the files, damaged or not."""
+    card = Card.of(_good()[0], {}).to_json()
+    card["files"] = {
+        name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        for name, data in files.items()
+    }
+    return card
+
+
+def _with_mutated_block(good: bytes, choices: Choices, *, deflate: bool) -> bytes:
+    """A container whose header stands, and whose one block is damaged before it is packed."""
+    sync = avro._sync(DRAW, "records" if deflate else "hypothesis")
+    header, rest = good[: good.index(sync) + 16], good[good.index(sync) + 16 :]
+    if deflate:
+        # The number of records and the length come first, a few bytes each.
+        start = next(n for n in range(2, 12) if _inflates(rest[n:-16]))
+        block = zlib.decompress(rest[start:-16], wbits=-15)
+    else:
+        block = rest[2 + len(encode_long(len(rest))) :]
+    num_records = choices.one_of([40, 39, 41, 0, 1, -1, 2**40, 2**62])
+    block = mutate_bytes(block, choices)
+    if deflate:
+        packer = zlib.compressobj(wbits=-15)
+        block = packer.compress(block) + packer.flush()
+    return header + encode_long(num_records) + encode_bytes(block) + sync
+
+
+def _inflates(data: bytes) -> bool:
+    try:
+        zlib.decompress(data, wbits=-15)
+    except zlib.error:
+        return False
+    return True
+
+
+def read_release_target(data: bytes) -> None:
+    """A valid release, damaged in its card, in a file, or inside a file; checksums made to fit."""
+    choices = Choices(data)
+    how = choices.number(7)
+    _, records, hypothesis = _good()
+    files = {RECORDS: records, HYPOTHESIS: hypothesis}
+    card: bytes | None = None
+    if how == 0:
+        card = choices.rest()
+    elif how == 1:
+        text = json.dumps(_card_of(files), ensure_ascii=False)
+        card = mutate_bytes(text.encode(), choices)
+    elif how == 2:
+        name = choices.one_of((RECORDS, HYPOTHESIS))
+        files[name] = mutate_bytes(files[name], choices)
+    elif how == 3:
+        files[RECORDS] = _with_mutated_block(records, choices, deflate=True)
+    elif how == 4:
+        files[HYPOTHESIS] = _with_mutated_block(hypothesis, choices, deflate=False)
+    elif how >= 5:
+        card = mutate_json(_card_of(files), choices).encode()
+    if card is None:
+        card = json.dumps(_card_of(files)).encode()
+    folder = _folder()
+    for name, content in {CARD: card, **files}.items():
+        (folder / name).write_bytes(content)
+    raised_by(lambda: _use(read_release(folder)), ReleaseError)
+
+
+def _use(release: SyntheticDatabase) -> None:
+    """What was read is a release: it can be described, and written again."""
+    assert isinstance(release, SyntheticDatabase)
+    assert int(release.counts.sum()) == release.num_records
+    repr(release)
+    describe(release)
+    Card.of(release, {}).to_text().encode()
+    avro.write_hypothesis(release, io.BytesIO())
+
+
+def parse_domain_target(data: bytes) -> None:
+    """Any text, or a damaged domain of either form."""
+    choices = Choices(data)
+    how = choices.number(4)
+    if how == 0:
+        text = choices.rest().decode(errors="surrogateescape")
+    elif how == 1:
+        text = mutate_json({"age": 85, "sex": 2, "a b": 1}, choices)
+    elif how == 2:
+        text = mutate_bytes(json.dumps(DOMAIN.to_json()).encode(), choices).decode(errors="replace")
+    else:
+        text = mutate_json(DOMAIN.to_json(), choices)
+    raised_by(lambda: _check_domain(text), InputError)
+
+
+def _check_domain(text: str) -> None:
+    domain = parse_domain(text)
+    again = parse_domain(json.dumps(domain.to_json()))
+    assert again == domain
+    assert len(domain.names) == len(domain.shape) == domain.num_attributes
+    avro.avro_names(domain.names)
+
+
+def parse_workload_target(data: bytes) -> None:
+    """A specification, or a file of JSON lines, damaged or not."""
+    choices = Choices(data)
+    how = choices.number(5)
+    if how == 0:
+        spec = "marginals:" + choices.rest().decode(errors="surrogateescape")
+    elif how == 1:
+        good = b"marginals:age,hours;age, member;getting in/out of bed"
+        spec = mutate_bytes(good, choices).decode(errors="replace")
+    else:
+        path = _folder() / "workload"
+        if how == 2:
+            path.write_bytes(choices.rest())
+        elif how == 3:
+            path.write_bytes(mutate_bytes(LINES.encode(), choices))
+        else:
+            lines = [json.loads(line) for line in LINES.splitlines() if line]
+            written = [mutate_json(line, Choices(choices.bytes(24))) for line in lines]
+            path.write_text("\n".join(written), encoding="utf-8")
+        spec = str(path)
+    raised_by(lambda: _check_workload(spec), InputError)
+
+
+def _check_workload(spec: str) -> None:
+    workload = parse_workload(spec, DOMAIN)
+    assert isinstance(workload, Workload)
+    assert len(workload) == len(set(workload.marginals)) == len(workload.weights)
+    assert workload.num_cells() >= len(workload)
+    assert set(workload.maximal()) <= set(workload)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "read_release": read_release_target,
+    "parse_domain": parse_domain_target,
+    "parse_workload": parse_workload_target,
+}

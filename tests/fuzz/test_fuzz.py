@@ -1,0 +1,61 @@
+"""The fuzz targets on a few hundred inputs each; `make fuzz` runs them on a million."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import subprocess
+import sys
+import tracemalloc
+
+import pytest
+from fuzz.targets import TARGETS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@given(data=st.binary(max_size=120))
+@settings(max_examples=300, deadline=None)
+def test_any_input_is_parsed_or_refused(name: str, data: bytes) -> None:
+    TARGETS[name](data)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_memory_is_bounded(name: str) -> None:
+    generator = random.Random(5)
+    inputs = [generator.randbytes(1 + number % 60) for number in range(150)]
+    TARGETS[name](b"")
+    tracemalloc.start()
+    try:
+        for data in inputs:
+            TARGETS[name](data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**26
+
+
+def test_a_check_that_is_missing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that cannot fail is no test: without this check, a card cannot be written again."""
+    monkeypatch.setattr("beam_dp.releases.card._check_unicode", lambda text: None)
+    generator = random.Random(6)
+    with pytest.raises(UnicodeEncodeError):
+        for _ in range(20_000):
+            TARGETS["read_release"](b"\5" + generator.randbytes(5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_fuzzer_runs_under_a_limit_of_memory(name: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "tests/fuzz/run.py", name, "--random", "--runs", "200", "--seed", "3"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "200 random inputs" in result.stdout

@@ -1,0 +1,252 @@
+"""A worker that is retried publishes no second draw (the output, and all that is left, hold one).
+
+Three kinds of runner: FnApiRunner that does every bundle three times; the same with a writer that
+fails and is done again; and one that fails the bundle and retries it, by Beam's own hand. Each with
+the barrier behind the draw, and with a runner that does not keep what passed it.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from jobs import everything_under, job_flags, released_records
+
+import beam_dp.transforms.release as release_module
+import beam_dp.transforms.write as write_module
+from beam_dp.noise import NoiseSource
+from beam_dp.releases import read_release
+from beam_dp.releases.filesystem import LocalStore
+from pipelines.release_synthetic_database import build, main, parse_arguments
+
+DRAWS: list[str] = []
+FAILURES: list[str] = []
+
+
+class Watched(NoiseSource):
+    """The real noise; the names of its draws are kept."""
+
+    def draw_id(self) -> str:
+        DRAWS.append(super().draw_id())
+        return DRAWS[-1]
+
+
+class CrashError(Exception):
+    """What the first attempt dies of."""
+
+
+def _fail_before(method: str) -> Callable[[pytest.MonkeyPatch], None]:
+    def install(patch: pytest.MonkeyPatch) -> None:
+        original = getattr(LocalStore, method)
+
+        def failing(*arguments: Any) -> Any:
+            _fail_once()
+            return original(*arguments)
+
+        patch.setattr(LocalStore, method, failing)
+
+    return install
+
+
+def _fail_after(method: str) -> Callable[[pytest.MonkeyPatch], None]:
+    def install(patch: pytest.MonkeyPatch) -> None:
+        original = getattr(LocalStore, method)
+
+        def failing(*arguments: Any) -> Any:
+            result = original(*arguments)
+            _fail_once()
+            return result
+
+        patch.setattr(LocalStore, method, failing)
+
+    return install
+
+
+def _fail_once() -> None:
+    if not FAILURES:
+        FAILURES.append("failed")
+        raise CrashError
+
+
+def _killed_before_card(patch: pytest.MonkeyPatch) -> None:
+    """As by kill -9: the draft stays, nobody tidies up."""
+    _fail_before("create_exclusively")(patch)
+    original = LocalStore.remove_draft
+
+    def remove(self: LocalStore, draft: str) -> None:
+        if FAILURES == ["failed"]:
+            FAILURES.append("left its draft")
+        else:
+            original(self, draft)
+
+    patch.setattr(LocalStore, "remove_draft", remove)
+
+
+CRASHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "at once": _fail_before("open_draft"),
+    "with an empty draft": _fail_after("open_draft"),
+    "with half a draft": _fail_after("write_draft"),
+    "before the card": _fail_before("create_exclusively"),
+    "killed before the card, its draft left": _killed_before_card,
+    "after the card, before the payload": _fail_after("create_exclusively"),
+    "after half of the payload": _fail_after("place"),
+    "before drafts are removed": _fail_before("remove_draft"),
+    "at the very end": _fail_after("remove_draft"),
+}
+
+
+@pytest.fixture(autouse=True)
+def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[None]:
+    DRAWS.clear()
+    FAILURES.clear()
+    monkeypatch.setattr(release_module, "NoiseSource", Watched)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    yield
+
+
+@pytest.fixture(params=["a barrier that holds", "a barrier that does not"])
+def barrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Without it, the writer gets another draw each time that the draw's bundle is done again."""
+    holds: bool = request.param == "a barrier that holds"
+    if not holds:
+        remove_barriers(monkeypatch)
+    return holds
+
+
+def remove_barriers(patch: pytest.MonkeyPatch) -> None:
+    """One fused step draws and writes."""
+    patch.setattr(beam, "Reshuffle", lambda: beam.Map(lambda element: element))
+
+    def expand(self: Any, shards: Any) -> Any:
+        return (
+            shards
+            | beam.Map(lambda shard: (shard[0], [shard[1]]))  # this small release is one shard
+            | beam.ParDo(write_module._Write(self.directory))
+        )
+
+    patch.setattr(write_module.WriteRelease, "expand", expand)
+
+
+def assert_one_draw(folder: pathlib.Path) -> None:
+    """The output is one complete release; all that is left, names and contents, is of its draw."""
+    draw_id = read_release(folder / "out").draw_id
+    assert everything_under(folder / "out") == [
+        "card.json",
+        f"hypothesis-{draw_id}.avro",
+        f"records-{draw_id}-00000-of-00001.avro",
+    ]
+    assert everything_under(folder / "temporary") == []
+    others = set(DRAWS) - {draw_id}
+    for path in (folder / "out").iterdir():
+        data = path.read_bytes()
+        assert not [other for other in others if other.encode() in data]
+        assert set(re.findall(rb"[0-9a-f]{32}", data)) - {draw_id.encode()} <= _checksums(folder)
+    assert json.loads((folder / "out" / "card.json").read_text())["draw_id"] == draw_id
+    assert len(released_records(folder / "out")) > 0
+
+
+def _checksums(folder: pathlib.Path) -> set[bytes]:
+    card = json.loads((folder / "out" / "card.json").read_text())
+    sums = [entry["sha256"].encode() for entry in card["files"].values()]
+    return {part for each in sums for part in (each[:32], each[32:])}
+
+
+def test_every_bundle_done_three_times(tmp_path: pathlib.Path, barrier: bool) -> None:
+    assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
+    assert len(set(DRAWS)) == 3  # the bundle with the draw was done again, too
+    assert_one_draw(tmp_path)
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+def test_a_replayed_writer_that_failed_first(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, barrier: bool, crash: str
+) -> None:
+    """FnApiRunner ends the job at a failure; here the failed attempt is one of its replays."""
+    CRASHES[crash](monkeypatch)
+    original = write_module._Write.process
+
+    def process(self: Any, draw: Any) -> Iterator[str]:
+        try:
+            yield from original(self, draw)
+        except Exception:
+            assert FAILURES
+
+    monkeypatch.setattr(write_module._Write, "process", process)
+    assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
+    assert FAILURES
+    assert len(set(DRAWS)) == 3
+    assert_one_draw(tmp_path)
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+def test_a_runner_that_retries_the_bundle(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, crash: str
+) -> None:
+    CRASHES[crash](monkeypatch)
+    pipeline = beam.Pipeline(runner=BundleBasedDirectRunner())
+    build(parse_arguments(job_flags(tmp_path)), pipeline)
+    pipeline.run().wait_until_finish()
+    assert FAILURES
+    assert_one_draw(tmp_path)
+
+
+def test_a_writer_that_fails_for_good_leaves_no_draft(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*arguments: Any) -> Any:
+        raise CrashError
+
+    monkeypatch.setattr(LocalStore, "create_exclusively", failing)
+    assert main(job_flags(tmp_path)) == 1
+    assert everything_under(tmp_path / "temporary") == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_job_killed_before_the_card_leaves_nothing_once_another_one_released(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        _killed_before_card(patch)
+        assert main(job_flags(tmp_path)) == 1
+    assert [path[:7] for path in everything_under(tmp_path / "out")][:1] == [".draft-"]
+    assert main(job_flags(tmp_path)) == 0
+    assert len(set(DRAWS)) == 2
+    assert_one_draw(tmp_path)
+
+
+def test_a_writer_that_keeps_its_drafts_is_seen(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checks above are not blind."""
+    monkeypatch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
+    assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
+    with pytest.raises(AssertionError):
+        assert_one_draw(tmp_path)
+
+
+def test_a_writer_that_lets_the_last_draw_win_is_seen(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that writes into the output at once, as an ordinary sink does, leaves several draws."""
+    from beam_dp.releases import avro
+
+    def commit(release: Any, directory: str) -> bool:
+        folder = pathlib.Path(directory)
+        folder.mkdir(exist_ok=True)
+        with open(folder / avro.records_file(release.draw_id), "wb") as file:
+            avro.write_records(release, file)
+        return True
+
+    remove_barriers(monkeypatch)
+    monkeypatch.setattr(write_module, "commit_release", commit)
+    main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"])
+    assert len(list((tmp_path / "out").glob("records-*.avro"))) == 3

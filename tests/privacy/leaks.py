@@ -1,0 +1,134 @@
+"""Leaks that a change might add, one by one. Each replaces something of the package."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import tempfile
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from apache_beam.metrics import Metrics
+
+import beam_dp.mechanisms.synthesis as synthesis
+import beam_dp.transforms.bound as bound_module
+import beam_dp.transforms.encode as encode_module
+import beam_dp.transforms.write as write_module
+
+Leak = Callable[[pytest.MonkeyPatch], None]
+
+
+def _around_encode(patch: pytest.MonkeyPatch, leak: Callable[[int, int], None]) -> None:
+    original = encode_module.encode_records
+
+    def leaking(domain: Any, unit: str, as_cells: bool, batch: Any) -> Any:
+        encoded = original(domain, unit, as_cells, batch)
+        kept = len(encoded.cells) if encoded.cells is not None else len(encoded.codes[0])
+        leak(batch.num_rows, kept)
+        return encoded
+
+    patch.setattr(encode_module, "encode_records", leaking)
+
+
+def leak_counter(patch: pytest.MonkeyPatch) -> None:
+    def count(rows: int, kept: int) -> None:
+        Metrics.counter("beam_dp", "dropped records").inc(rows - kept)
+
+    _around_encode(patch, count)
+
+
+def leak_distribution(patch: pytest.MonkeyPatch) -> None:
+    _around_encode(patch, lambda rows, kept: Metrics.distribution("x", "batch").update(rows))
+
+
+def leak_log(patch: pytest.MonkeyPatch) -> None:
+    _around_encode(patch, lambda rows, kept: logging.getLogger("x").debug("%d of %d", kept, rows))
+
+
+def leak_warning(patch: pytest.MonkeyPatch) -> None:
+    def warn(rows: int, kept: int) -> None:
+        if kept < rows:
+            warnings.warn("some records are outside the domain", stacklevel=1)
+
+    _around_encode(patch, warn)
+
+
+def leak_exception(patch: pytest.MonkeyPatch) -> None:
+    def fail(rows: int, kept: int) -> None:
+        if kept < rows:
+            raise ValueError("malformed record")
+
+    _around_encode(patch, fail)
+
+
+def leak_print(patch: pytest.MonkeyPatch) -> None:
+    _around_encode(patch, lambda rows, kept: print("encoded", kept))
+
+
+def leak_progress(patch: pytest.MonkeyPatch) -> None:
+    progress = logging.getLogger("beam_dp.progress")
+    _around_encode(patch, lambda rows, kept: progress.info("encoded %d of %d", kept, rows))
+
+
+def leak_temporary_file(patch: pytest.MonkeyPatch) -> None:
+    """A file for each unit's partition, removed at once."""
+    original = bound_module.select_records
+
+    def spilling(units: Any, words: Any, limit: int) -> Any:
+        with tempfile.NamedTemporaryFile(prefix="spill-"):
+            return original(units, words, limit)
+
+    patch.setattr(bound_module, "select_records", spilling)
+
+
+def leak_draft(patch: pytest.MonkeyPatch) -> None:
+    """Exact values that a debugging step leaves in the temporary directory."""
+
+    def dump(rows: int, kept: int) -> None:
+        pathlib.Path(tempfile.gettempdir(), "debug.txt").write_text(f"{kept} of {rows}")
+
+    _around_encode(patch, dump)
+
+
+def leak_card(patch: pytest.MonkeyPatch) -> None:
+    counted = []
+    _around_encode(patch, lambda rows, kept: counted.append(kept))
+    original = synthesis.SyntheticDatabase
+
+    def with_count(**fields: Any) -> Any:
+        fit = {**fields.pop("fit", {}), "records_read": sum(counted)}
+        return original(**fields, fit=fit)
+
+    patch.setattr(synthesis, "SyntheticDatabase", with_count)
+
+
+def leak_file_count(patch: pytest.MonkeyPatch) -> None:
+    """One file more where there were more records."""
+    counted = []
+    _around_encode(patch, lambda rows, kept: counted.append(kept))
+    original = write_module.commit_release
+
+    def commit(release: Any, directory: str) -> bool:
+        won = original(release, directory)
+        for number in range(sum(counted) // 300):
+            pathlib.Path(directory, f"part-{number}").touch()
+        return won
+
+    patch.setattr(write_module, "commit_release", commit)
+
+
+LEAKS: dict[str, tuple[Leak, str]] = {
+    "a counter of dropped records": (leak_counter, "metrics"),
+    "a distribution of batch sizes": (leak_distribution, "metrics"),
+    "a log line with a count": (leak_log, "logs"),
+    "a warning": (leak_warning, "logs"),
+    "an exception on a malformed record": (leak_exception, "exit_code"),
+    "a print": (leak_print, "stdout"),
+    "progress that counts records": (leak_progress, "stderr"),
+    "temporary files by partition": (leak_temporary_file, "written"),
+    "a file of exact values": (leak_draft, "files"),
+    "a field of the card": (leak_card, "card"),
+    "a file count": (leak_file_count, "files"),
+}

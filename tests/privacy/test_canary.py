@@ -1,0 +1,277 @@
+"""Nothing about the data leaves but through noise: jobs on neighbours are told apart by nothing.
+
+Noise comes from a script that answers the same whatever the data are, so everything that a job
+shows must be equal to the byte: a difference went around the noise. The last tests add a leak by
+hand, and see it.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from jobs import DOMAIN, job_flags, people
+from leaks import LEAKS
+from observe import Observed, clean, left_by, observe
+
+import beam_dp.transforms.encode as encode_module
+from beam_dp.releases import filesystem
+
+FORMATS = ("csv", "parquet", "avro")
+MARK = "xkcdcanary"
+BROKEN = "not UTF-8"  # stands for bytes that are not; formats with types write them over it
+Row = dict[str, Any]
+
+
+def common(num_records: int = 300) -> list[Row]:
+    return people(num_records).to_pylist()
+
+
+def marked() -> list[Row]:
+    """The records of one more person, who is remarkable in every way."""
+    home = 424_242
+    return [
+        {"household": home, "age": 100, "sex": "Male", "smokes": None},  # the only such age
+        {"household": home, "age": 31337, "sex": "Male", "smokes": True},  # out of the domain
+        {"household": home, "age": 33, "sex": MARK, "smokes": False},
+        {"household": home, "age": MARK, "sex": "Female", "smokes": False},  # of another type
+        {"household": home, "age": float("nan"), "sex": "Female", "smokes": False},
+        {"household": home, "age": None, "sex": None, "smokes": None},
+        {"household": home, "age": 10**25, "sex": "", "smokes": MARK},
+        {"household": MARK, "age": 44, "sex": "Female", "smokes": True},
+        {"household": home, "age": "9" * 5000, "sex": BROKEN, "smokes": False},
+        *[{"household": home, "age": 99, "sex": "Female", "smokes": True}] * 700,  # a heavy unit
+    ]
+
+
+def write_input(path: pathlib.Path, rows: Sequence[Row]) -> None:
+    """Writes rows of any types; in CSV, some of the marked person's lines are malformed, too."""
+    names = ["household", "age", "sex", "smokes"]
+    texts = [
+        [None if row[name] is None else str(row[name]) for name in names]
+        for row in rows
+    ]  # fmt: skip
+    is_marked = any(MARK in (row["household"], row["sex"]) for row in rows)
+    if path.suffix == ".csv":
+        lines = [",".join(text or "" for text in line).encode() for line in texts]
+        if is_marked:
+            lines[150:150] = [
+                b'424242,33,"' + MARK.encode(),  # an open quote
+                b"424242,33,Male,true,what,is," + MARK.encode(),  # too many fields
+                b"424242",
+                b"424242,33,Fem\xff\xfeale,true",
+                b"\x00\x00" + MARK.encode(),
+                b"",
+                b"424242,1e999,Male," + MARK.encode(),
+            ]
+        text = b"\n".join([",".join(names).encode(), *lines]) + b"\n"
+        path.write_bytes(text.replace(BROKEN.encode(), b"\xff" * len(BROKEN)))
+    elif path.suffix == ".parquet":
+        columns = zip(*texts, strict=True) if texts else [[]] * len(names)
+        data = [
+            pa.array([None if each is None else each.encode() for each in column], pa.binary())
+            for column in columns
+        ]
+        if is_marked:
+            data = [
+                pa.concat_arrays([column, pa.array([b"\xff" + MARK.encode()], pa.binary())])
+                for column in data
+            ]
+        # Columns of strings that nobody has checked to be UTF-8.
+        data = [column.view(pa.string()) for column in data]
+        pyarrow.parquet.write_table(pa.table(data, names=names), path, row_group_size=400)
+    else:
+        kinds = ["null", "boolean", "long", "double", "string"]
+        fields = [{"name": name, "type": kinds} for name in names]
+        schema = {"type": "record", "name": "Person", "fields": fields}
+        fitting = [
+            {k: float(v) if isinstance(v, int) and abs(v) > 2**62 else v for k, v in row.items()}
+            for row in rows
+        ]
+        with path.open("wb") as file:
+            fastavro.writer(file, schema, fitting, sync_interval=4000)
+        path.write_bytes(path.read_bytes().replace(BROKEN.encode(), b"\xff" * len(BROKEN)))
+
+
+def job(
+    folder: pathlib.Path,
+    rows: Sequence[Row],
+    file_format: str,
+    *,
+    scripted: bool = True,
+    **flags: Any,
+) -> Observed:
+    """What is seen of a job on these rows; every job of a test runs in the same folder."""
+    clean(folder)
+    path = folder / f"people.{file_format}"
+    write_input(path, rows)
+    defaults = {
+        "epsilon": "1",
+        "privacy_unit": "household",
+        "max_records_per_unit": "2",
+        "input": str(path),
+    }
+    argv = job_flags(folder, people(2), domain=DOMAIN, **{**defaults, **flags})
+    with pytest.MonkeyPatch.context() as patch:
+        return observe(argv, folder, patch, scripted=scripted)
+
+
+def neighbours() -> dict[str, list[Row]]:
+    rows = common()
+    return {"with": rows + marked(), "without": rows, "empty": []}
+
+
+def assert_same(seen: dict[str, Observed]) -> None:
+    first = seen["without"]
+    for name, other in seen.items():
+        assert not first.explain(other), name
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a process does once, such as compiling imports, is no matter of one input."""
+    job(tmp_path_factory.mktemp("warm"), common(4), "csv")
+
+
+@pytest.mark.parametrize("unit", ["household", "record"])
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_nothing_tells_neighbours_apart(
+    tmp_path: pathlib.Path, file_format: str, unit: str
+) -> None:
+    seen = {}
+    for name, rows in neighbours().items():
+        bound = "2" if unit == "household" else None
+        seen[name] = job(
+            tmp_path / "job", rows, file_format, privacy_unit=unit, max_records_per_unit=bound
+        )
+        assert seen[name].exit_code == 0, seen[name].stderr
+        assert len(seen[name].files) == 3
+        assert MARK not in seen[name].everything()
+        for path, data in left_by(tmp_path / "job"):
+            assert MARK.encode() not in data, path
+    assert_same(seen)
+    assert json.loads(seen["with"].card)["num_records"]["noisy"] > 0
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"mechanism": "gaussian"},
+        {"mechanism": "laplace", "calibration": "textbook", "delta": "0"},
+        {"mechanism": "mwem", "num_rounds": "3"},
+        {"mechanism": "mwem", "num_rounds": "annealed"},
+        {"mechanism": "mwem", "calibration": "textbook", "num_records": "300", "num_rounds": "3"},
+        {"workload": "marginals:1", "num_records": "300", "neighboring": "replace_one"},
+        {"direct_runner_bundle_repeat": "1"},
+        {"output": "/nonexistent/none"},
+    ],
+    ids=lambda flags: " ".join(flags.values()),
+)
+def test_nothing_tells_neighbours_apart_whatever_the_flags(
+    tmp_path: pathlib.Path, flags: dict[str, str]
+) -> None:
+    if "output" in flags:  # a job that fails, fails alike: what it is to write to is a file
+        flags = {"output": str(tmp_path / "job" / "people.csv" / "out")}
+    seen = {
+        name: job(tmp_path / "job", rows, "csv", **flags) for name, rows in neighbours().items()
+    }
+    assert_same(seen)
+    assert (seen["with"].exit_code == 0) == ("output" not in flags)
+
+
+def test_a_step_that_fails_does_not_say_on_what(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(domain: Any, unit: str, as_cells: bool, batch: Any) -> Any:
+        raise ValueError(f"{MARK} {batch.num_rows}: {batch.to_pydict()}")
+
+    monkeypatch.setattr(encode_module, "encode_records", failing)
+    seen = {name: job(tmp_path / "job", rows, "csv") for name, rows in neighbours().items()}
+    assert seen["with"].exit_code == seen["without"].exit_code == 1
+    assert not seen["without"].explain(seen["with"])
+    assert MARK not in seen["with"].everything()
+    assert seen["with"].files == ()
+
+
+def schemas(folder: pathlib.Path) -> list[Any]:
+    found = []
+    for path in sorted((folder / "out").glob("*.avro")):
+        with path.open("rb") as file:
+            reader = fastavro.reader(file)
+            found.append(
+                [path.name[:7], reader.writer_schema, sorted(reader.metadata), reader.codec]
+            )
+            if path.name.startswith("hypothesis"):
+                found.append([[row["attributes"], row["shape"]] for row in reader])
+    return found
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_with_real_noise_card_and_schema_have_one_structure(
+    tmp_path: pathlib.Path, file_format: str
+) -> None:
+    seen, found = {}, {}
+    for name, rows in neighbours().items():
+        seen[name] = job(tmp_path / "job", rows, file_format, scripted=False, epsilon="0.5")
+        found[name] = schemas(tmp_path / "job")
+    assert_same(seen)
+    assert found["with"] == found["without"] == found["empty"]
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_leak_that_is_added_by_hand_is_seen(
+    tmp_path: pathlib.Path, leak: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, kind = LEAKS[leak]
+    seen = {}
+    for name, rows in neighbours().items():
+        if name == "empty":
+            continue
+        with pytest.MonkeyPatch.context() as patch:
+            add(patch)
+            seen[name] = job(tmp_path / "job", rows, "csv")
+    assert kind in seen["without"].differences(seen["with"])
+    with pytest.raises(AssertionError):
+        assert_same(seen)
+
+
+def test_drafts_that_stay_are_seen(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of files is part of the comparison, also of those whose names begin with a dot."""
+    monkeypatch.setattr(filesystem.LocalStore, "remove_draft", lambda self, draft: None)
+    seen = job(tmp_path / "job", common(), "csv")
+    assert any(".draft-" in name for name, _, _ in seen.files)
+
+
+def test_the_script_hides_the_data_but_real_answers_do_not(tmp_path: pathlib.Path) -> None:
+    """The comparison is not blind: noise so small that it hides nothing shows the difference."""
+    from noise_sources import NoNoise
+
+    import beam_dp.transforms.release as release_module
+
+    seen = {}
+    for name, rows in neighbours().items():
+        clean(tmp_path / "job")
+        path = tmp_path / "job" / "people.csv"
+        write_input(path, rows)
+        argv = job_flags(tmp_path / "job", people(2), domain=DOMAIN, input=str(path))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("observe.SameWhateverTheData", NoNoise)
+            seen[name] = observe(argv, tmp_path / "job", patch)
+    assert {"files", "card"} <= set(seen["with"].differences(seen["without"]))
+    assert release_module.NoiseSource is not NoNoise
+
+
+def test_the_answers_of_the_script_are_those_of_a_table() -> None:
+    from observe import SameWhateverTheData
+
+    noise = SameWhateverTheData()
+    one = noise.gaussian(np.zeros((4, 2), np.int64), 1.0)
+    two = SameWhateverTheData().gaussian(np.full((4, 2), 10**6), 1.0)
+    assert (one == two).all() and (one > 0).all()

@@ -1,0 +1,156 @@
+"""Releases that somebody wrote to do harm: refused in one line, quickly, in little memory."""
+
+import hashlib
+import io
+import json
+import time
+import tracemalloc
+
+import pytest
+from release_examples import DRAW, release_of
+
+from beam_dp.domain_json import parse_domain
+from beam_dp.errors import InputError, shown
+from beam_dp.queries.workload import parse_workload
+from beam_dp.releases import ReleaseError, avro, read_release, write_release
+from beam_dp.releases.card import Card
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """Writes a release whose card was changed, and returns the line that refuses it."""
+
+    def refusal(change, raw=("", "")):
+        write_release(release_of(), tmp_path)
+        path = tmp_path / "card.json"
+        card = json.loads(path.read_text())
+        change(card)
+        path.write_text(json.dumps(card).replace(*raw) if raw[0] else json.dumps(card))
+        start = time.monotonic()
+        with pytest.raises(ReleaseError) as caught:
+            read_release(tmp_path)
+        assert time.monotonic() - start < 5
+        line = str(caught.value)
+        assert "\n" not in line and len(line) < 3000
+        line.encode()
+        return line
+
+    return refusal
+
+
+@pytest.mark.parametrize("depth", [70, 300, 480, 700, 900, 3000, 10**5])
+@pytest.mark.parametrize("place", ["parameters", "fit", "noise", "guarantee", "domain", "workload"])
+def test_deep_nesting(hostile, place, depth):
+    """Python's parser reads deeper than Python's functions can follow."""
+
+    def change(card):
+        card[place] = ["@"] if place == "noise" else {"a": "@"}
+
+    line = hostile(change, ('"@"', "[" * depth + "]" * depth))
+    assert "nested" in line
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda card: card.update(mechanism="\ud800"),
+        lambda card: card["parameters"].update({"\ud800": 1}),
+        lambda card: card["parameters"].update(a=["\ud800"]),
+        lambda card: card["guarantee"].update(privacy_unit="\ud800"),
+    ],
+)
+def test_half_letters_that_cannot_be_written_again(hostile, change):
+    assert "Unicode" in hostile(change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda card: card.update(noise=[3]), "must be a list of JSON objects"),
+        (lambda card: card["versions"].update(numpy=3), "must be texts"),
+        (lambda card: card["errors"][0].update(bound=10**400), "finite numbers >= 0"),
+        (lambda card: card["workload"]["marginals"].append(["x" * 10**6]), "known are"),
+        (lambda card: card["workload"].update({"x" * 10**6: 0}), "must have marginals"),
+    ],
+)
+def test_values_that_later_steps_would_stumble_on(hostile, change, message):
+    assert message in hostile(change)
+
+
+def test_a_product_of_sizes_that_python_cannot_write(tmp_path):
+    """18 times 300 digits: more than Python writes of an integer; the refusal shows none."""
+    write_release(release_of(num_records=0, potentials=[]), tmp_path)
+    path = tmp_path / "card.json"
+    card = json.loads(path.read_text())
+    names = [f"a{number}" for number in range(300)]
+    card["domain"] = dict.fromkeys(names, 2**62)
+    card |= {"workload": {"marginals": [["a0"]], "weights": [1]}, "errors": []}
+    text = json.dumps(card)
+    parsed = Card.from_text(text)
+    files = {}
+    for name, write in (
+        (avro.records_file(DRAW), avro.records_schema),
+        (avro.hypothesis_file(DRAW), lambda _: avro.HYPOTHESIS_SCHEMA),
+    ):
+        file = io.BytesIO()
+        purpose = name.partition("-")[0]
+        avro.write_container(
+            file, write(parsed.domain), {}, avro._sync(DRAW, purpose), [],
+            deflate=purpose == "records",
+        )  # fmt: skip
+        (tmp_path / name).write_bytes(file.getvalue())
+        files[name] = file.getvalue()
+    card["files"] = {
+        name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        for name, data in files.items()
+    }
+    path.write_text(json.dumps(card))
+    with pytest.raises(ReleaseError, match=r"2\^62 cells") as caught:
+        read_release(tmp_path)
+    assert len(str(caught.value)) < 3000
+
+
+def test_a_file_that_claims_eight_tebibytes(tmp_path):
+    """A sparse file takes no room on the disk."""
+    write_release(release_of(), tmp_path)
+    name = avro.records_file(DRAW)
+    try:
+        with open(tmp_path / name, "r+b") as file:
+            file.truncate(2**43)
+    except OSError:
+        pytest.skip("this filesystem holds no file of 8 TiB")
+    card = json.loads((tmp_path / "card.json").read_text())
+    card["files"][name]["bytes"] = 2**43
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    tracemalloc.start()
+    with pytest.raises(ReleaseError, match="larger than the memory"):
+        read_release(tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+def test_names_that_avro_maps_to_one_take_no_quadratic_time():
+    names = tuple(chr(0x4E00 + number) for number in range(20_000))
+    start = time.monotonic()
+    assert len(set(avro.avro_names(names))) == len(names)
+    assert time.monotonic() - start < 5
+
+
+def test_a_guess_at_the_meant_name_takes_little_time():
+    domain = parse_domain(json.dumps({"x" * 10**5: 2, "y" * 10**5: 3}))
+    start = time.monotonic()
+    with pytest.raises(InputError, match="known are") as caught:
+        parse_workload("marginals:" + "xy" * 10**5, domain)
+    assert time.monotonic() - start < 2
+    assert len(str(caught.value)) < 3000
+
+
+def test_any_value_is_shown_in_one_short_line():
+    deep = []
+    for _ in range(10**4):
+        deep = [deep]
+    for value in (deep, 10**5000, "x\n" * 10**6, [["a"] * 50] * 50, {str(n): n for n in range(99)}):
+        line = shown(value)
+        assert len(line) <= 400 and "\n" not in line
+    while deep:  # freed from the outside in: Python's own way back is recursive
+        deep = deep[0]
