@@ -168,7 +168,14 @@ class Account:
         filters: tuple[Filter, ...] = (
             ("pure", "zcdp", "gaussian") if first_of_all else self.filters()
         )
-        return _round_down(max(self._largest_in(which, kind, delta) for which in filters))
+        largest = max(self._largest_in(which, kind, delta) for which in filters)
+        # What was typed, such as all of the budget, must not come back as 0.999999.
+        typed = float(f"{largest:.6g}")
+        if largest < 1e-12 * self.epsilon:
+            return 0.0  # what rounding left
+        if abs(typed - largest) <= 1e-8 * largest and self.fits(loss_of(kind, typed, delta)):
+            return typed
+        return _round_down(largest)
 
     def _largest_in(self, which: Filter, kind: Kind, delta: float) -> float:
         left = float(self.left(which)) * _ROUNDED_DOWN
@@ -212,6 +219,15 @@ class Account:
         return min(min(found) * (1 + 1e-12), self.epsilon) if found else self.epsilon
 
 
+def loss_of(kind: Kind, epsilon: float, delta: float) -> Loss:
+    """Returns the loss of a release of one kind that is calibrated to a guarantee."""
+    if kind == "pure":
+        return Loss.pure(epsilon)
+    if kind == "gaussian":
+        return Loss.gaussian(discrete_gaussian_mu(epsilon, delta))
+    return Loss.zcdp(zcdp_rho(epsilon, delta))
+
+
 def _cost_of_pure(which: Filter, epsilon: float) -> float:
     """Returns what a purely private release costs in a filter."""
     value = cost(which, Loss.pure(epsilon))
@@ -237,8 +253,11 @@ def _largest(holds: Callable[[float], bool]) -> float:
 
 
 def _round_down(value: float) -> float:
-    """Returns the value with six digits, for people, and no larger but for a rounding error."""
+    """Returns the value with at most six digits, and no larger."""
     if value <= 0:
         return 0.0
+    rounded = float(f"{value:.6g}")
+    if rounded <= value:
+        return rounded
     unit = 10.0 ** (math.floor(math.log10(value)) - 5)
-    return float(f"{math.floor(value / unit * (1 + 1e-12)) * unit:.6g}")
+    return float(f"{rounded - unit:.6g}")
