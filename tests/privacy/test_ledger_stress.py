@@ -16,7 +16,13 @@ from beam_dp.privacy.ledger import Ledger
 
 # A server that has the imports done forks quickly, and has no threads of a test's.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["ledger_workers", "psycopg"])
+PROCESSES.set_forkserver_preload(
+    [
+        "beam_dp.privacy.ledger",
+        "sqlalchemy.dialects.sqlite",
+        "sqlalchemy.dialects.postgresql.psycopg",
+    ]
+)
 
 
 @pytest.mark.slow
