@@ -277,12 +277,9 @@ def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
                 continue
             raise _RefusedError(f"--{flag}: missing; must be given with --declare: {meaning}")
         values[flag] = text
-    for flag in ("epsilon", "delta"):
-        try:
-            values[flag] = float(values[flag])
-        except ValueError:
-            raise InputError(flag, values[flag], "must be a number") from None
     try:
+        for flag in ("epsilon", "delta"):
+            values[flag] = _number(flag, values[flag])
         ledger.declare(options.declare, **values, allow_large_delta=options.allow_large_delta)
     except InputError as error:
         names = {"dataset_id": "declare"}
@@ -291,6 +288,13 @@ def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
             text = f"--{flag}: {error.value!r} is refused; {error.condition}"
             raise _RefusedError(text) from None
         raise
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(name, text, "must be a number") from None
 
 
 def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:

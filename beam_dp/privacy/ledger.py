@@ -52,7 +52,8 @@ class Ledger:
     what was drawn: an entry is durable before ``spend`` returns.
 
     Args:
-        url: a path of a sqlite file, ``sqlite:///PATH`` or ``postgresql://USER@HOST/DATABASE``.
+        url: a path of a sqlite file, ``sqlite:///PATH`` or ``postgresql://USER@HOST/DATABASE``. A
+            sqlite file must be on a local disk: not every network filesystem keeps its locks.
         wait_seconds: how long a call waits for others that hold the ledger, > 0.
 
     Raises:

@@ -24,17 +24,18 @@ from beam_dp.errors import InputError
 SCHEMA_VERSION = 1
 CONNECT_SECONDS = 10
 
-_SQLITE_CONDITIONS = {
+_CONDITIONS = {
     "BUSY": "must not be locked for more than {seconds:g} seconds: another program holds it",
     "LOCKED": "must not be locked for more than {seconds:g} seconds: another program holds it",
     "READONLY": "must be on a disk that can be written",
-    "PERM": "must be a file that can be read and written",
+    "PERM": "must be one that you may read and write",
     "CANTOPEN": "must be a file that can be opened, in a directory that can be written",
     "NOTADB": "must be a sqlite file: it is damaged, or is something else",
     "CORRUPT": "must be undamaged: restore it from a backup",
     "FULL": "must be on a disk with room left",
     "IOERR": "must be on a disk that works",
 }
+_POSTGRESQL_STATES = {"55P03": "BUSY", "25006": "READONLY", "42501": "PERM", "53100": "FULL"}
 
 _metadata = sa.MetaData()
 VERSION = sa.Table("beam_dp_ledger", _metadata, sa.Column("version", sa.Integer, nullable=False))
@@ -194,17 +195,18 @@ class Storage:
         if self.is_sqlite:
             (verdict,) = connection.exec_driver_sql("PRAGMA quick_check(1)").first() or ("none",)
             if verdict != "ok":
-                raise LedgerError("ledger", self.name, _SQLITE_CONDITIONS["CORRUPT"])
+                raise LedgerError("ledger", self.name, _CONDITIONS["CORRUPT"])
 
     def _condition(self, error: exc.SQLAlchemyError) -> str:
         cause = getattr(error, "orig", None) or error
         if isinstance(cause, sqlite3.Error):
             full_name = str(getattr(cause, "sqlite_errorname", None) or "")
             name = full_name.removeprefix("SQLITE_").partition("_")[0]
-            if name in _SQLITE_CONDITIONS:
-                return _SQLITE_CONDITIONS[name].format(seconds=self.wait_seconds)
-        if getattr(cause, "sqlstate", None) == "55P03":
-            return _SQLITE_CONDITIONS["BUSY"].format(seconds=self.wait_seconds)
+            if name in _CONDITIONS:
+                return _CONDITIONS[name].format(seconds=self.wait_seconds)
+        name = _POSTGRESQL_STATES.get(getattr(cause, "sqlstate", None) or "")
+        if name is not None:
+            return _CONDITIONS[name].format(seconds=self.wait_seconds)
         text = " ".join(str(cause).split())[:200]
         if isinstance(error, exc.OperationalError) and not self.is_sqlite:
             return f"must be a server that can be reached: {text}"

@@ -69,7 +69,8 @@ def test_a_job_that_fails_has_spent_its_budget(
     argv = paid_flags(tmp_path, url, num_records="500")
     data = (tmp_path / "people.parquet").read_bytes()
     # Its header and footer are whole: only reading the rows shows the damage.
-    damaged = data[:4] + bytes(byte ^ 255 for byte in data[4:200]) + data[200:]
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    damaged = data[:4] + bytes(byte ^ 255 for byte in data[4:end]) + data[end:]
     (tmp_path / "people.parquet").write_bytes(damaged)
     assert main(argv) == 1
     (entry,) = ledger.entries("visits")

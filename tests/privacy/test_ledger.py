@@ -343,6 +343,18 @@ def test_a_locked_row_is_refused_after_a_while(postgresql: str) -> None:
     assert ledger.entries("visits") == []
 
 
+def test_a_read_only_server_can_be_read_and_not_spent_from(postgresql: str) -> None:
+    from databases import new_database
+
+    url = new_database(postgresql, 10_001)
+    ledger = declared(url)
+    execute(url, "ALTER DATABASE ledger10001 SET default_transaction_read_only = on")
+    with pytest.raises(LedgerError, match="must be on a disk that can be written"):
+        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    ledger.check("visits", TENTH, Loss.pure(0.1))
+    assert ledger.entries("visits") == []
+
+
 def test_a_read_only_ledger_can_be_read_and_not_spent_from(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "l.sqlite"
     declared(str(path))
