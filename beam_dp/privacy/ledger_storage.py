@@ -204,9 +204,9 @@ class Storage:
             name = full_name.removeprefix("SQLITE_").partition("_")[0]
             if name in _CONDITIONS:
                 return _CONDITIONS[name].format(seconds=self.wait_seconds)
-        name = _POSTGRESQL_STATES.get(getattr(cause, "sqlstate", None) or "")
-        if name is not None:
-            return _CONDITIONS[name].format(seconds=self.wait_seconds)
+        state = str(getattr(cause, "sqlstate", None) or "")
+        if state in _POSTGRESQL_STATES:
+            return _CONDITIONS[_POSTGRESQL_STATES[state]].format(seconds=self.wait_seconds)
         text = " ".join(str(cause).split())[:200]
         if isinstance(error, exc.OperationalError) and not self.is_sqlite:
             return f"must be a server that can be reached: {text}"
