@@ -217,15 +217,16 @@ def _parse(text: str) -> sa.URL:
     condition = "must be a path of a sqlite file, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
     try:
         url = sa.make_url(text) if "://" in text else sa.URL.create("sqlite", database=text)
-    except exc.ArgumentError:
+    except (exc.ArgumentError, ValueError):  # no URL, or a port that is no number
         # The text may hold a password.
         raise LedgerError("ledger", text.partition("://")[0], condition) from None
     if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return url.set(drivername="postgresql+psycopg")
-    if url.drivername in ("sqlite", "sqlite+pysqlite") and url.database not in (
+    is_file = url.drivername in ("sqlite", "sqlite+pysqlite") and url.database not in (
         None,
         "",
         ":memory:",
-    ):
+    )
+    if is_file and (not url.query or "uri" in url.query):
         return url
     raise LedgerError("ledger", url.render_as_string(hide_password=True), condition)

@@ -385,7 +385,15 @@ def test_an_unreachable_server_is_refused_without_its_password(tmp_path: pathlib
 
 @pytest.mark.parametrize(
     "url",
-    ["mysql://somebody:secret@host/db", "sqlite://", "sqlite:///:memory:", "://x:secret@", ""],
+    [
+        "mysql://somebody:secret@host/db",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "://x:secret@",
+        "",
+        "postgresql://somebody:secret@host:port/db",
+        "sqlite:///l.sqlite?timeout=x",
+    ],
 )
 def test_a_url_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(LedgerError, match="must be a path of a sqlite file") as error:
