@@ -10,9 +10,10 @@ import signal
 import time
 
 import pytest
-from ledger_workers import release_for_ever, submit
+from ledger_workers import TINY, release_for_ever, submit
 
 from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.loss import Loss
 
 # A server that has the imports done forks quickly, and has no threads of a test's.
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -44,8 +45,13 @@ def test_of_fifty_at_once_exactly_ten_are_paid(ledger_url: str) -> None:
 def kill_at_random_points(url: str, folder: pathlib.Path, times: int) -> None:
     ledger = Ledger(url)
     ledger.declare("visits", 100.0, 0.0, "person", "add_or_remove_one")
+    ledger.declare("other", 100.0, 0.0, "person", "add_or_remove_one")
     drawn = folder / "drawn"
     drawn.touch()
+    began = time.perf_counter()
+    for _ in range(3):
+        ledger.mark_released(ledger.spend("other", TINY, Loss.pure(1e-4), "laplace"))
+    three_releases = time.perf_counter() - began
     for number in range(times):
         before = drawn.read_bytes().count(b"ready")
         worker = PROCESSES.Process(
@@ -54,7 +60,7 @@ def kill_at_random_points(url: str, folder: pathlib.Path, times: int) -> None:
         worker.start()
         while drawn.read_bytes().count(b"ready") == before:
             time.sleep(0.001)
-        time.sleep(random.random() * 0.06)
+        time.sleep(random.random() * three_releases)
         assert worker.pid is not None
         os.kill(worker.pid, signal.SIGKILL)
         worker.join()
