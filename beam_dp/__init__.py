@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from beam_dp.errors import InputError
     from beam_dp.mechanisms import MWEM, Gaussian, Laplace
     from beam_dp.privacy.guarantee import Guarantee, Neighboring
+    from beam_dp.privacy.ledger import Ledger, LedgerError
     from beam_dp.queries.workload import Workload, marginals, parse_workload
     from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
     from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
@@ -37,6 +38,7 @@ _MODULES = {
     "beam_dp.errors": ("InputError",),
     "beam_dp.mechanisms": ("MWEM", "Gaussian", "Laplace"),
     "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
+    "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
     "beam_dp.transforms": ("ReadRecords", "ReleaseSyntheticDatabase", "WriteRelease"),
@@ -53,6 +55,8 @@ __all__ = [
     "InputError",
     "IntegerAttribute",
     "Laplace",
+    "Ledger",
+    "LedgerError",
     "Neighboring",
     "NumericAttribute",
     "ReadRecords",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import difflib
 import importlib
 import itertools
@@ -17,11 +18,22 @@ from beam_dp.errors import InputError, shown
 
 if TYPE_CHECKING:
     from beam_dp.domain import Domain
+    from beam_dp.privacy.ledger import Dataset, Ledger
+    from beam_dp.privacy.loss import Kind
     from beam_dp.releases import MarginalAnswer
 
 EXIT_BAD_INPUT = 2
 # Programs that need Beam live beside the package in a checkout, and inside it once installed.
 PIPELINES = {"release-synthetic-database": "release_synthetic_database"}
+
+# The flags that go with `ledger --declare`; all but the last must be given.
+DECLARATION = (
+    ("epsilon", "E", "total epsilon, > 0"),
+    ("delta", "X", "total delta, 0 <= delta <= 1e-5; 0 admits purely private releases only"),
+    ("privacy_unit", "U", "the unit of every release: a column, or the word record"),
+    ("neighboring", "R", "the relation of every release: add_or_remove_one or replace_one"),
+    ("composition", "C", "how releases add up: auto (default), zcdp or gaussian"),
+)
 
 
 class _RefusedError(Exception):
@@ -49,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] in PIPELINES:
             return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
         options = _parse(arguments)
-        {"describe": _describe, "answer": _answer}[options.command](options)
+        {"describe": _describe, "answer": _answer, "ledger": _ledger}[options.command](options)
     except (_RefusedError, InputError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -81,6 +93,21 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
     )
+    ledger = commands.add_parser(
+        "ledger", help="what was spent on which data, and what is left", allow_abbrev=False
+    )
+    ledger.add_argument(
+        "url", metavar="URL", help="sqlite file, or postgresql://USER@HOST/DATABASE"
+    )
+    ledger.add_argument(
+        "--declare", metavar="NAME", help="declare the total budget of a dataset id"
+    )
+    for flag, metavar, meaning in DECLARATION:
+        ledger.add_argument(f"--{flag}", metavar=metavar, help=meaning)
+    ledger.add_argument(
+        "--allow_large_delta", action="store_true", help="admit a total delta above 1e-5"
+    )
+    ledger.add_argument("--json", action="store_true", help="JSON for machines")
     for name in PIPELINES:
         commands.add_parser(name, help="run the pipeline; its own --help lists its flags")
 
@@ -92,7 +119,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         )
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        command = {"describe": describe, "answer": answer}[options.command]
+        command = commands.choices[options.command]
         flags = [option for action in command._actions for option in action.option_strings]
         raise _RefusedError(
             f"{unknown[0]}: unknown; the nearest flag is {_nearest(unknown[0], flags)}"
@@ -193,6 +220,93 @@ def _answer_json(answer: MarginalAnswer, domain: Domain) -> dict[str, Any]:
         "standard_error": answer.standard_error,
         "bound": answer.bound,
         "failure_probability": answer.failure_probability,
+    }
+
+
+def _ledger(options: argparse.Namespace) -> None:
+    from beam_dp.privacy.ledger import Ledger
+
+    ledger = Ledger(options.url)
+    if options.declare is not None:
+        _declare(ledger, options)
+    else:
+        for flag, _, _ in DECLARATION:
+            if getattr(options, flag) is not None:
+                raise _RefusedError(f"--{flag}: must be given with --declare NAME")
+    reports = [_report(ledger, dataset) for dataset in ledger.datasets()]
+    if options.json:
+        print(json.dumps({"ledger": ledger.name, "datasets": reports}, ensure_ascii=False))
+        return
+    rows = [
+        (
+            report["dataset_id"],
+            f"{report['privacy_unit']}, {report['neighboring'].replace('_', ' ')}",
+            f"{report['delta']:g}",
+            f"{report['epsilon']:g}",
+            f"{report['spent_epsilon']:.4g}",
+            " / ".join(f"{left:.4g}" for left in report["remaining_epsilon"].values()),
+        )
+        for report in reports
+    ]
+    columns = ("dataset", "unit, relation", "delta", "epsilon", "spent", "left")
+    _print_table(f"budgets of {ledger.name}", columns, rows)
+    print("left: the epsilon of one more release of pure, Gaussian or zero-concentrated privacy")
+    entries = [entry for report in reports for entry in report["entries"]]
+    if entries:
+        rows = [
+            (
+                entry["release_id"],
+                entry["mechanism"],
+                entry["spent_at"],
+                entry["state"],
+                f"{entry['guarantee']['delta']:g}",
+                f"{entry['guarantee']['epsilon']:g}",
+            )
+            for entry in entries
+        ]
+        _print_table(
+            "releases", ("release", "mechanism", "time", "state", "delta", "epsilon"), rows
+        )
+
+
+def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
+    values: dict[str, Any] = {}
+    for flag, _, meaning in DECLARATION:
+        text = getattr(options, flag)
+        if text is None:
+            if flag == "composition":
+                continue
+            raise _RefusedError(f"--{flag}: missing; must be given with --declare: {meaning}")
+        values[flag] = text
+    try:
+        for flag in ("epsilon", "delta"):
+            values[flag] = _number(flag, values[flag])
+        ledger.declare(options.declare, **values, allow_large_delta=options.allow_large_delta)
+    except InputError as error:
+        names = {"dataset_id": "declare"}
+        if error.name in names or error.name in values:
+            flag = names.get(error.name, error.name)
+            text = f"--{flag}: {error.value!r} is refused; {error.condition}"
+            raise _RefusedError(text) from None
+        raise
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(name, text, "must be a number") from None
+
+
+def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:
+    account = ledger.account(dataset.dataset_id)
+    kinds: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
+    return {
+        **dataclasses.asdict(dataset),
+        "spent_epsilon": account.spent_epsilon(),
+        "filters": list(account.filters()),
+        "remaining_epsilon": {kind: account.largest_epsilon(kind, dataset.delta) for kind in kinds},
+        "entries": [entry.to_json() for entry in ledger.entries(dataset.dataset_id)],
     }
 
 

@@ -88,6 +88,12 @@ VALIDATE_ONLY = Flag(
     "check everything, print the public part of the card, read no record, write nothing",
     is_switch=True,
 )
+LEDGER = Flag(
+    "ledger",
+    "where budgets are kept: a sqlite file, or postgresql://...; needs --dataset_id",
+    "URL",
+)
+DATASET_ID = Flag("dataset_id", "from whose budget in the ledger this release is paid", "NAME")
 OUTPUT = Flag("output", "directory for the release; must not hold one yet", "DIR", True)
 
 COMMON = (
@@ -102,6 +108,8 @@ COMMON = (
     MAX_RECORDS_PER_UNIT,
     NUM_RECORDS,
     CALIBRATION,
+    LEDGER,
+    DATASET_ID,
     VALIDATE_ONLY,
     OUTPUT,
 )

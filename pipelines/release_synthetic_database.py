@@ -28,6 +28,7 @@ from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, Plan
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.ledger import Ledger, LedgerError, Token
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import read_release
 from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
@@ -64,6 +65,8 @@ class Job:
     guarantee: Guarantee
     mechanism: Mechanism
     num_records: int | Literal["noisy"]
+    ledger: Ledger | None
+    dataset_id: str
     output: str
     validate_only: bool
     beam_flags: tuple[str, ...]
@@ -104,6 +107,8 @@ def parse_arguments(argv: Sequence[str]) -> Job:
             if given["num_records"] == "noisy"
             else integer("num_records", given["num_records"], "or 'noisy'")
         ),
+        ledger=_ledger(given),
+        dataset_id=given.get("dataset_id", ""),
         output=given["output"],
         validate_only="validate_only" in given,
         beam_flags=tuple(beam_flags),
@@ -146,6 +151,13 @@ def _num_rounds(text: str | None) -> int | Literal["annealed"] | None:
     if text is None:
         return None
     return "annealed" if text == "annealed" else integer("num_rounds", text, "or 'annealed'")
+
+
+def _ledger(given: dict[str, str]) -> Ledger | None:
+    for name, other in (("ledger", "dataset_id"), ("dataset_id", "ledger")):
+        if name in given and other not in given:
+            raise FlagError(f"--{other}: missing; must be given with --{name}")
+    return Ledger(given["ledger"]) if "ledger" in given else None
 
 
 def _read_text(name: str, path: str) -> str:
@@ -204,8 +216,14 @@ def build(job: Job, pipeline: beam.Pipeline) -> None:
 
 
 def public_card(job: Job, plan: Plan) -> dict[str, Any]:
-    """Returns the part of the card that is known before any record is read."""
-    return {
+    """Returns the part of the card that is known before any record is read.
+
+    With a ledger also what the release would cost and what is left; nothing is spent.
+
+    Raises:
+        InputError: if the ledger would refuse the release.
+    """
+    card: dict[str, Any] = {
         "mechanism": job.mechanism.name,
         "guarantee": job.guarantee.to_json(),
         "num_records": job.num_records,
@@ -213,10 +231,38 @@ def public_card(job: Job, plan: Plan) -> dict[str, Any]:
         "workload": job.workload.to_json(),
         "parameters": plan.public,
     }
+    if job.ledger is not None:
+        job.ledger.check(job.dataset_id, job.guarantee, plan.loss)
+        account = job.ledger.account(job.dataset_id)
+        card["ledger"] = {
+            "dataset_id": job.dataset_id,
+            "budget": {"epsilon": account.epsilon, "delta": account.delta},
+            "loss": plan.loss.to_json(),
+            "remaining_epsilon": account.largest_epsilon(plan.loss.kind, job.guarantee.delta),
+        }
+    return card
 
 
-def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
-    """Runs a pipeline that was built, and returns the exit code."""
+def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> int:
+    """Pays for a release, runs the pipeline that makes it, and returns the exit code.
+
+    Nothing can be refused any more when the budget is spent, and no noise can be drawn before. A
+    job that fails has spent it all the same: its noise may have been seen.
+
+    Raises:
+        InputError: if the ledger refuses; then nothing was spent or run.
+    """
+    token = None
+    if job.ledger is not None:
+        parameters = {
+            "num_records": job.num_records,
+            "workload": job.workload.to_json(),
+            **plan.public,
+        }
+        token = job.ledger.spend(
+            job.dataset_id, job.guarantee, plan.loss, job.mechanism.name, parameters
+        )
+        progress.say(f"spent: {token.release_id} in the ledger")
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
     progress.say(
         f"release of {len(job.domain.names)} attributes, {job.domain.num_cells:,} cells,"
@@ -230,17 +276,27 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         return flags.EXIT_JOB_FAILED
     try:
         # Says why not, where the workers do not share this directory.
-        read_release(job.output)
+        release = read_release(job.output)
     except InputError as error:
         print(f"error: {error}; every worker must see --output", file=sys.stderr)
         return flags.EXIT_JOB_FAILED
     progress.say("released")
+    if job.ledger is not None and token is not None:
+        _mark_released(job.ledger, token, release.draw_id)
     print(f"The release is in {job.output}. Look at it:")
     directory = shlex.quote(job.output)
     names = shlex.quote(",".join(job.workload.marginals[0]))
     print(f"  beam-dp describe {directory}")
     print(f"  beam-dp answer {directory} --marginal {names}")
     return 0
+
+
+def _mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
+    """Marks a release that is complete; a ledger that has gone by now changes no budget."""
+    try:
+        ledger.mark_released(token, draw_id)
+    except LedgerError as error:
+        print(f"warning: {token.release_id} stays marked as spent: {error}", file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -251,13 +307,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan = job.mechanism.plan(job.domain, job.workload, job.guarantee, job.num_records)
         pipeline = make_pipeline(job)
         build(job, pipeline)
+        if job.validate_only:
+            print(json.dumps(public_card(job, plan), indent=2, ensure_ascii=False))
+            return 0
+        return run(job, plan, pipeline, progress)
     except (FlagError, InputError) as error:
         print(flags.one_line(error, FLAGS), file=sys.stderr)
         return flags.EXIT_BAD_INPUT
-    if job.validate_only:
-        print(json.dumps(public_card(job, plan), indent=2, ensure_ascii=False))
-        return 0
-    return run(job, pipeline, progress)
 
 
 if __name__ == "__main__":

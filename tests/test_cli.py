@@ -15,6 +15,8 @@ from beam_dp.cli import main
 from beam_dp.domain import CategoricalAttribute, Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import marginals
 from beam_dp.releases import SyntheticDatabase, write_release
 
@@ -190,6 +192,55 @@ def test_a_damaged_release_is_refused(directory: str, capfd: pytest.CaptureFixtu
     (records,) = pathlib.Path(directory).glob("records-*.avro")
     records.write_bytes(records.read_bytes()[:-1])
     assert records.name in line(capfd, "describe", directory)
+
+
+DECLARATION = (
+    "--epsilon=1",
+    "--delta=1e-9",
+    "--privacy_unit=person",
+    "--neighboring=add_or_remove_one",
+)
+
+
+def test_a_ledger_is_declared_spent_from_and_printed(
+    ledger_url: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main(["ledger", ledger_url, "--declare", "[bold]visits[/]", *DECLARATION]) == 0
+    assert re.search(r"\[bold\]visits\[/\] .* 1 .* 0 .* 1 / 1 / 1 ", capfd.readouterr().out)
+    guarantee = Guarantee(0.25, 0.0, "add_or_remove_one", "person", 3)
+    Ledger(ledger_url).spend("[bold]visits[/]", guarantee, Loss.pure(0.25), "laplace")
+    assert main(["ledger", ledger_url]) == 0
+    out = capfd.readouterr().out
+    assert re.search(r"\[bold\]visits\[/\] .* 0\.25 .* 0\.75 / 0 / 0 ", out)
+    assert re.search(r"\[bold\]visits\[/\]/1 .* laplace .* spent .* 0\.25", out)
+    assert main(["ledger", ledger_url, "--json"]) == 0
+    (dataset,) = json.loads(capfd.readouterr().out)["datasets"]
+    assert dataset["spent_epsilon"] == pytest.approx(0.25)
+    assert dataset["remaining_epsilon"] == {"pure": 0.75, "gaussian": 0.0, "zcdp": 0.0}
+    assert dataset["entries"][0]["loss"]["epsilon"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("argv", "pattern"),
+    [
+        (["--declare=a", *DECLARATION[1:]], r"--epsilon: missing; must be given with --declare"),
+        (["--declare=a", *DECLARATION, "--epsilon=x"], r"--epsilon: 'x' is refused; must be a num"),
+        (["--declare=a", *DECLARATION, "--epsilon=nan"], r"--epsilon: nan is refused; must be"),
+        (["--declare=a", *DECLARATION, "--delta=1e-3"], r"--delta: 0\.001 .* --allow_large_delta"),
+        (["--declare=a", *DECLARATION, "--neighboring=x"], r"--neighboring: 'x' is refused; must"),
+        (["--declare=a", *DECLARATION, "--composition=x"], r"--composition: 'x' is refused; must"),
+        (["--declare=", *DECLARATION], r"--declare: '' is refused; must be"),
+        (["--epsilon=1"], r"--epsilon: must be given with --declare"),
+        (["--declar", "1"], r"--declar: unknown; the nearest flag is --declare"),
+        ([], r"ledger: 'sqlite:///.*' is refused; must exist"),
+    ],
+)
+def test_a_bad_ledger_costs_one_line(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], argv: list[str], pattern: str
+) -> None:
+    assert re.search(pattern, line(capfd, "ledger", str(tmp_path / "l.sqlite"), *argv))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

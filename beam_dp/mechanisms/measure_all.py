@@ -9,7 +9,9 @@ from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_noise
 from beam_dp.mechanisms.strategies import predicted_variance
 from beam_dp.mechanisms.synthesis import synthesise
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
@@ -46,7 +48,25 @@ def measure_all_plan(
             "num_measurements": len(measurements),
             "predicted_cell_error": math.sqrt(variance),
         },
+        loss=_loss(guarantee, measurements),
     )
+
+
+def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
+    """Returns what the measurements may reveal, as they are calibrated for the guarantee.
+
+    Privacy: Laplace tables have epsilon, Gaussian residuals the mu of their calibration on a fine
+    grid, Gaussian tables on the integers the rho of theirs.
+    """
+    epsilon, delta = guarantee.epsilon, guarantee.delta
+    kinds = {(each.kind, each.distribution) for each in measurements}
+    if kinds <= {("table", "discrete_laplace")} and (kinds or delta == 0):
+        return Loss.pure(epsilon)
+    if kinds <= {("residual", "discrete_gaussian")}:
+        return Loss.gaussian(discrete_gaussian_mu(epsilon, delta))
+    if kinds == {("table", "discrete_gaussian")}:
+        return Loss.zcdp(zcdp_rho(epsilon, delta))
+    raise AssertionError("a strategy must be of one kind, whose loss is known")
 
 
 def measure_all(

@@ -12,6 +12,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.measurements import Measurement, Names
 from beam_dp.noise import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
@@ -35,6 +36,7 @@ class Plan:
         summary_tables: attribute sets whose exact tables the mechanism reads.
         measurements: what is measured before any selection.
         public: the parameters that the card states, as JSON values.
+        loss: what the release may reveal, for a ledger.
     """
 
     workload: Workload
@@ -43,6 +45,7 @@ class Plan:
     summary_tables: tuple[Names, ...]
     measurements: tuple[Measurement, ...]
     public: Mapping[str, Any]
+    loss: Loss
 
     @property
     def domain(self) -> Domain:

@@ -23,6 +23,7 @@ from beam_dp.mechanisms.synthesis import marginal_table, noisy_total, synthesise
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
@@ -106,6 +107,16 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     )
 
 
+def adaptive_loss(guarantee: Guarantee) -> Loss:
+    """Returns the loss of steps whose epsilons, or rhos where delta > 0, add up to the guarantee's.
+
+    The exponential mechanism has a rho, but no mu is proved for it here.
+    """
+    if guarantee.delta == 0:
+        return Loss.pure(guarantee.epsilon)
+    return Loss.zcdp(zcdp_rho(guarantee.epsilon, guarantee.delta))
+
+
 def score_grid(selection_scale: float) -> int:
     """Returns the number of units of a score that make one record, a power of two.
 
@@ -142,6 +153,7 @@ def plan_rounds(
             "num_units": num_units,
             **dataclasses.asdict(budget),
         },
+        loss=adaptive_loss(guarantee),
     )
 
 

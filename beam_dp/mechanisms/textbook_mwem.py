@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_noise
-from beam_dp.mechanisms.rounds import score_grid
+from beam_dp.mechanisms.rounds import adaptive_loss, score_grid
 from beam_dp.mechanisms.synthesis import build_release, marginal_table, workload_basis
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
@@ -82,6 +82,7 @@ def plan_textbook(
             or bound >= num_records
             or 2 * rounds >= num_queries,
         },
+        loss=adaptive_loss(guarantee),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,7 @@ from beam_dp.transforms.summarise import Summarise
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms import Mechanism, Plan
+    from beam_dp.privacy.ledger_entries import Token
 
 RELEASE_SHARD_BYTES = 2**23
 # Beyond this many merged tables a record is counted faster in one histogram of the domain,
@@ -53,9 +55,12 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         mechanism: how it is kept.
         num_records: the number of records, where it is public; ``"noisy"`` to estimate it from
             the budget.
+        ledger_token: from ``Ledger.spend``, for just this release; the card then names its entry.
+            Without one nothing is recorded.
 
     Raises:
-        InputError: if the mechanism refuses these parameters; when applied, if the records are
+        InputError: if the mechanism refuses these parameters, or the token paid for something
+            else; when applied, if the records are
             windowed or unbounded, or lack a column.
 
     Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema.
@@ -71,12 +76,15 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         guarantee: Guarantee,
         mechanism: Mechanism,
         num_records: int | Literal["noisy"] = "noisy",
+        ledger_token: Token | None = None,
     ) -> None:
         super().__init__()
         self.domain = domain
         self.guarantee = guarantee
         self.mechanism = mechanism
         self.plan = mechanism.plan(domain, workload, guarantee, num_records)
+        if ledger_token is not None:
+            self.plan = paid_plan(self.plan, mechanism.name, ledger_token)
         self.accumulator = choose_accumulator(domain, self.plan.summary_tables)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
@@ -99,6 +107,20 @@ class ReleaseSyntheticDatabase(beam.PTransform):
             | "Draw" >> draw.with_output_types(ReleaseShard)
             | "Keep the draw" >> beam.Reshuffle()
         )
+
+
+def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
+    """Returns the plan, whose card will name the ledger's entry.
+
+    Raises:
+        InputError: if the token paid for another guarantee, mechanism or loss.
+    """
+    paid = (token.mechanism, token.guarantee, token.loss)
+    if paid != (mechanism, plan.guarantee, plan.loss):
+        condition = "must be of this release: its mechanism, guarantee and loss"
+        raise InputError("ledger_token", token.release_id, condition)
+    public = {**plan.public, "ledger_release": token.release_id}
+    return dataclasses.replace(plan, public=public)
 
 
 def choose_accumulator(

@@ -1,0 +1,334 @@
+"""The ledger: what was spent on which data, recorded before any noise can be drawn.
+
+Somebody declares a total budget for a dataset id. Every release is then recorded before it is made
+(``spend``) and marked when it is complete (``mark_released``). Nothing is ever changed or removed:
+a release that fails has spent its budget, because its noise may have been seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import sqlalchemy as sa
+
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import MAX_DELTA, Guarantee, Neighboring
+from beam_dp.privacy.ledger_entries import (
+    Dataset,
+    Entry,
+    OverBudgetError,
+    Token,
+    account_of,
+    over_budget,
+)
+from beam_dp.privacy.ledger_filters import MAX_RELEASES, Account, Composition
+from beam_dp.privacy.ledger_storage import (
+    COMPLETIONS,
+    DATASETS,
+    RELEASES,
+    LedgerError,
+    Storage,
+)
+from beam_dp.privacy.loss import Kind, Loss
+
+WAIT_SECONDS = 30.0
+MAX_PARAMETERS = 2**24  # characters of JSON
+
+__all__ = ["Dataset", "Entry", "Ledger", "LedgerError", "OverBudgetError", "Token"]
+
+
+class Ledger:
+    """An append-only record of releases, in a sqlite file or a PostgreSQL database.
+
+    Privacy: all releases of one dataset id together are (epsilon, delta)-differentially private
+    for the declared budget, relation and unit, even where each was asked for after the earlier ones
+    had been seen, as long as every release is paid for here and has the loss that it states. See
+    ``ledger_filters`` for the proof. Killed at any point, the ledger never shows less than
+    what was drawn: an entry is durable before ``spend`` returns.
+
+    Args:
+        url: a path of a sqlite file, ``sqlite:///PATH`` or ``postgresql://USER@HOST/DATABASE``. A
+            sqlite file must be on a local disk: not every network filesystem keeps its locks.
+        wait_seconds: how long a call waits for others that hold the ledger, > 0.
+
+    Raises:
+        LedgerError: if the URL is none of these; by every method, if the ledger can't be reached,
+            is locked, damaged, read-only where it must be written, or of a newer schema.
+
+    Example:
+        >>> ledger = Ledger("budgets.sqlite")  # doctest: +SKIP
+        >>> ledger.declare("visits", 1.0, 1e-9, "person_id", "add_or_remove_one")  # doctest: +SKIP
+        >>> token = ledger.spend("visits", guarantee, plan.loss, "mwem")  # doctest: +SKIP
+    """
+
+    def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
+        if not 0 < wait_seconds < math.inf:
+            raise InputError("wait_seconds", wait_seconds, "must be finite and > 0")
+        self._storage = Storage(url, wait_seconds)
+
+    @property
+    def name(self) -> str:
+        """The URL without its password."""
+        return self._storage.name
+
+    def declare(
+        self,
+        dataset_id: str,
+        epsilon: float,
+        delta: float,
+        privacy_unit: str,
+        neighboring: Neighboring | str,
+        *,
+        composition: Composition = "auto",
+        allow_large_delta: bool = False,
+    ) -> Dataset:
+        """Declares the total budget of a dataset id, once; makes the ledger if there is none.
+
+        Args: as of ``Dataset``, and
+            allow_large_delta: admits a delta above 1e-5.
+
+        Raises:
+            InputError: if a value is out of range.
+            LedgerError: if the dataset id has another budget already.
+        """
+        relation = neighboring if isinstance(neighboring, Neighboring) else _relation(neighboring)
+        dataset = Dataset(dataset_id, epsilon, delta, privacy_unit, relation, composition)
+        if dataset.delta > MAX_DELTA and not allow_large_delta:
+            condition = f"must be at most {MAX_DELTA:g}, unless --allow_large_delta is given"
+            raise InputError("delta", delta, condition)
+        with self._storage.writing(create=True) as connection:
+            row = self._storage.lock(connection, dataset_id)
+            if row is None:
+                values = {**dataclasses.asdict(dataset), "neighboring": relation.value}
+                connection.execute(DATASETS.insert().values(**values, declared_at=_now()))
+            elif (existing := self._dataset(row)) != dataset:
+                condition = (
+                    "must be declared once, and has a budget already: epsilon"
+                    f" {existing.epsilon:g}, delta {existing.delta:g}, {existing.neighboring},"
+                    f" {existing.privacy_unit}, {existing.composition}"
+                )
+                raise LedgerError("dataset_id", dataset_id, condition)
+        return dataset
+
+    def spend(
+        self,
+        dataset_id: str,
+        guarantee: Guarantee,
+        loss: Loss,
+        mechanism: str,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Token:
+        """Pays for one release, before any of its noise is drawn.
+
+        Args:
+            dataset_id: declared before.
+            guarantee: of the release.
+            loss: what the release may reveal: ``Plan.loss``.
+            mechanism: its name.
+            parameters: public parameters, as JSON values.
+
+        Returns:
+            A token for the transform, and for ``mark_released``. The entry is durable.
+
+        Raises:
+            OverBudgetError: if the release does not fit what is left.
+            LedgerError: if the dataset id is unknown, or has another unit or relation.
+            InputError: if the parameters are no JSON, or too long.
+        """
+        text = _to_json("parameters", dict(parameters or {}))
+        with self._storage.writing() as connection:
+            row = self._storage.lock(connection, dataset_id)
+            entries = self._affordable(connection, row, dataset_id, guarantee, loss)
+            token = Token(dataset_id, len(entries) + 1, mechanism, guarantee, loss)
+            connection.execute(
+                RELEASES.insert().values(
+                    dataset_id=dataset_id,
+                    number=token.number,
+                    mechanism=mechanism,
+                    guarantee=_to_json("guarantee", guarantee.to_json()),
+                    loss=_to_json("loss", loss.to_json()),
+                    parameters=text,
+                    spent_at=_now(),
+                )
+            )
+        return token
+
+    def check(self, dataset_id: str, guarantee: Guarantee, loss: Loss) -> None:
+        """Raises what ``spend`` would raise; spends nothing."""
+        with self._storage.reading() as connection:
+            query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
+            row = connection.execute(query).one_or_none()
+            self._affordable(connection, row, dataset_id, guarantee, loss)
+
+    def mark_released(self, token: Token, draw_id: str | None = None) -> None:
+        """Records that a release is complete; may be repeated.
+
+        Args:
+            token: from ``spend``.
+            draw_id: of the release on disk.
+
+        Raises:
+            LedgerError: if the ledger has no such entry.
+        """
+        with self._storage.writing() as connection:
+            self._storage.lock(connection, token.dataset_id)
+            entries = self._entries(connection, token.dataset_id)
+            if token.number > len(entries) or entries[token.number - 1].loss != token.loss:
+                raise LedgerError("token", token.release_id, "must be of this ledger")
+            if entries[token.number - 1].released_at is None:
+                connection.execute(
+                    COMPLETIONS.insert().values(
+                        dataset_id=token.dataset_id,
+                        number=token.number,
+                        draw_id=draw_id,
+                        released_at=_now(),
+                    )
+                )
+
+    def datasets(self) -> list[Dataset]:
+        """Returns all declared budgets, by name."""
+        with self._storage.reading() as connection:
+            rows = connection.execute(sa.select(DATASETS).order_by(DATASETS.c.dataset_id)).all()
+        return [self._dataset(row) for row in rows]
+
+    def entries(self, dataset_id: str) -> list[Entry]:
+        """Returns all releases of a dataset id, in order; none for an unknown one."""
+        with self._storage.reading() as connection:
+            return self._entries(connection, dataset_id)
+
+    def account(self, dataset_id: str) -> Account:
+        """Returns the budget of a dataset id with all that was spent of it.
+
+        Raises:
+            LedgerError: if it is unknown.
+        """
+        with self._storage.reading() as connection:
+            query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                self._refuse_unknown(dataset_id)
+            return account_of(self._dataset(row), self._entries(connection, dataset_id))
+
+    def total(self, dataset_id: str) -> float:
+        """Returns the epsilon spent so far, at the budget's delta: ``Account.spent_epsilon``."""
+        return self.account(dataset_id).spent_epsilon()
+
+    def remaining(self, dataset_id: str, kind: Kind = "pure", delta: float | None = None) -> float:
+        """Returns the largest epsilon of one more release of a kind, at a delta.
+
+        Args:
+            dataset_id: declared before.
+            kind: of the release's loss.
+            delta: of the release; by default the budget's.
+        """
+        account = self.account(dataset_id)
+        return account.largest_epsilon(kind, account.delta if delta is None else delta)
+
+    def _affordable(
+        self,
+        connection: sa.Connection,
+        row: sa.Row[Any] | None,
+        dataset_id: str,
+        guarantee: Guarantee,
+        loss: Loss,
+    ) -> list[Entry]:
+        """Returns the entries so far, if one more release fits."""
+        if row is None:
+            self._refuse_unknown(dataset_id)
+        dataset = self._dataset(row)
+        for name in ("privacy_unit", "neighboring"):
+            asked, declared = str(getattr(guarantee, name)), str(getattr(dataset, name))
+            if asked != declared:
+                raise LedgerError(
+                    name, asked, f"must be {declared!r}, as declared for {dataset_id!r}"
+                )
+        entries = self._entries(connection, dataset_id)
+        if len(entries) >= MAX_RELEASES:
+            raise LedgerError(
+                "dataset_id", dataset_id, f"must have fewer than {MAX_RELEASES} releases"
+            )
+        account = account_of(dataset, entries)
+        if not account.fits(loss):
+            raise over_budget(account, entries, dataset_id, guarantee, loss)
+        return entries
+
+    def _refuse_unknown(self, dataset_id: str) -> NoReturn:
+        condition = (
+            f"must be declared first: beam-dp ledger {self.name} --declare NAME --epsilon E"
+            " --delta X --privacy_unit U --neighboring R"
+        )
+        raise LedgerError("dataset_id", dataset_id, condition)
+
+    def _entries(self, connection: sa.Connection, dataset_id: str) -> list[Entry]:
+        joined = RELEASES.outerjoin(
+            COMPLETIONS,
+            sa.and_(
+                RELEASES.c.dataset_id == COMPLETIONS.c.dataset_id,
+                RELEASES.c.number == COMPLETIONS.c.number,
+            ),
+        )
+        query = (
+            sa.select(RELEASES, COMPLETIONS.c.draw_id, COMPLETIONS.c.released_at)
+            .select_from(joined)
+            .where(RELEASES.c.dataset_id == dataset_id)
+            .order_by(RELEASES.c.number)
+        )
+        rows = connection.execute(query).all()
+        if [row.number for row in rows] != list(range(1, len(rows) + 1)):
+            self._refuse_damage(f"a release of {dataset_id!r} is missing")
+        return [self._entry(row) for row in rows]
+
+    def _entry(self, row: sa.Row[Any]) -> Entry:
+        try:
+            return Entry(
+                dataset_id=row.dataset_id,
+                number=row.number,
+                mechanism=row.mechanism,
+                guarantee=Guarantee.from_json(json.loads(row.guarantee)),
+                loss=Loss.from_json(json.loads(row.loss)),
+                parameters=json.loads(row.parameters),
+                spent_at=row.spent_at,
+                released_at=row.released_at,
+                draw_id=row.draw_id,
+            )
+        except (TypeError, ValueError, RecursionError):
+            self._refuse_damage(f"release {row.dataset_id}/{row.number} is unreadable")
+
+    def _dataset(self, row: sa.Row[Any]) -> Dataset:
+        fields = [field.name for field in dataclasses.fields(Dataset)]
+        try:
+            return Dataset(**{name: getattr(row, name) for name in fields})
+        except (TypeError, ValueError):
+            self._refuse_damage("a declared budget is unreadable")
+
+    def _refuse_damage(self, what: str) -> NoReturn:
+        raise LedgerError(
+            "ledger", self.name, f"must be undamaged: {what}; restore it from a backup"
+        )
+
+
+def _relation(text: str) -> Neighboring:
+    try:
+        return Neighboring(text)
+    except ValueError:
+        known = " or ".join(repr(relation.value) for relation in Neighboring)
+        raise InputError("neighboring", text, f"must be {known}") from None
+
+
+def _to_json(name: str, value: object) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):
+        raise InputError(name, type(value).__name__, "must be finite JSON values") from None
+    if len(text) > MAX_PARAMETERS:
+        raise InputError(name, len(text), f"must have at most {MAX_PARAMETERS} characters of JSON")
+    return text
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,161 @@
+"""What a ledger holds: declared budgets and recorded releases; and how it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import MAX_DELTA, Guarantee, Neighboring
+from beam_dp.privacy.ledger_filters import (
+    COMPOSITIONS,
+    MAX_EPSILON,
+    MIN_EPSILON,
+    UNITS,
+    Account,
+    Composition,
+    cost,
+)
+from beam_dp.privacy.ledger_storage import LedgerError
+from beam_dp.privacy.loss import Loss
+
+
+class OverBudgetError(LedgerError):
+    """A release does not fit what is left; nothing was spent."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """A declared budget.
+
+    Args:
+        dataset_id: any name of 1 to 200 printable characters.
+        epsilon: total, from 1e-6 to 1e6.
+        delta: total; 0 admits purely private releases only.
+        privacy_unit: the column or ``record`` of every release.
+        neighboring: the relation of every release.
+        composition: how releases add up, see ``ledger_filters``.
+
+    Raises:
+        InputError: if a value is out of range.
+    """
+
+    dataset_id: str
+    epsilon: float
+    delta: float
+    privacy_unit: str
+    neighboring: Neighboring
+    composition: Composition = "auto"
+
+    def __post_init__(self) -> None:
+        name = self.dataset_id
+        if not (isinstance(name, str) and 1 <= len(name) <= 200 and name.isprintable()):
+            raise InputError("dataset_id", name, "must be 1 to 200 printable characters")
+        if not 0 <= self.delta < 1:
+            raise InputError("delta", self.delta, "must be >= 0 and < 1")
+        # The same rules as for a release, but for delta's size, which ``declare`` judges.
+        checked = Guarantee(
+            self.epsilon, min(self.delta, MAX_DELTA), self.neighboring, self.privacy_unit, 1
+        )
+        object.__setattr__(self, "epsilon", checked.epsilon)
+        object.__setattr__(self, "delta", float(self.delta))
+        object.__setattr__(self, "neighboring", checked.neighboring)
+        if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
+            condition = f"must be from {MIN_EPSILON:g} to {MAX_EPSILON:g} in a ledger"
+            raise InputError("epsilon", self.epsilon, condition)
+        if self.composition not in COMPOSITIONS:
+            known = " or ".join(map(repr, COMPOSITIONS))
+            raise InputError("composition", self.composition, f"must be {known}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """Says that one release was paid for.
+
+    Args:
+        dataset_id: from whose budget.
+        number: of the release, from 1.
+        mechanism: its name.
+        guarantee: what was paid for.
+        loss: what it may reveal.
+    """
+
+    dataset_id: str
+    number: int
+    mechanism: str
+    guarantee: Guarantee
+    loss: Loss
+
+    @property
+    def release_id(self) -> str:
+        """The name of the release in the ledger."""
+        return f"{self.dataset_id}/{self.number}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry(Token):
+    """One recorded release.
+
+    Args: as of ``Token``, and
+        parameters: the public parameters.
+        spent_at: when it was paid for, ISO 8601, UTC.
+        released_at: when it was complete; None if it never was, or is not yet.
+        draw_id: of the release on disk, where that is known.
+    """
+
+    parameters: Mapping[str, Any]
+    spent_at: str
+    released_at: str | None
+    draw_id: str | None
+
+    @property
+    def state(self) -> Literal["spent", "released"]:
+        """``spent``, and ``released`` once complete."""
+        return "spent" if self.released_at is None else "released"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the entry as JSON values."""
+        return {
+            "release_id": self.release_id,
+            "state": self.state,
+            **dataclasses.asdict(self),
+            "guarantee": self.guarantee.to_json(),
+            "loss": self.loss.to_json(),
+        }
+
+
+def account_of(dataset: Dataset, entries: Sequence[Entry]) -> Account:
+    """Returns the account of a declared budget and its entries, in order."""
+    losses = tuple(entry.loss for entry in entries)
+    return Account(dataset.epsilon, dataset.delta, dataset.composition, losses)
+
+
+def over_budget(
+    account: Account,
+    entries: Sequence[Entry],
+    dataset_id: str,
+    guarantee: Guarantee,
+    loss: Loss,
+) -> OverBudgetError:
+    """Returns the refusal: what was requested, what is left, what would fit, who spent it."""
+    which = account.best(loss)
+    if which is None:
+        admitted = "purely private releases" if account.delta == 0 else "releases with a mu or pure"
+        condition = f"must fit {dataset_id!r}, whose budget admits {admitted} only"
+        return OverBudgetError("epsilon", guarantee.epsilon, condition)
+    requested, left = float(cost(which, loss) or 0), float(account.left(which))
+    largest = account.largest_epsilon(loss.kind, guarantee.delta)
+    fits = f"at most {largest:g}" if largest > 0 else "of another dataset id, for nothing is left"
+    spenders = sorted(entries, key=lambda entry: cost(which, entry.loss) or 0, reverse=True)[:3]
+    by = ", ".join(
+        f"{entry.release_id} ({entry.mechanism}, epsilon {entry.guarantee.epsilon:g})"
+        for entry in spenders
+    )
+    unit = UNITS[which]
+    return OverBudgetError(
+        "epsilon",
+        guarantee.epsilon,
+        f"must be {fits}: requested {unit} {requested:.6g}, remaining {left:.6g} of {dataset_id!r},"
+        f" {requested - left:.6g} too much" + (f"; spent most by {by}" if by else ""),
+    )

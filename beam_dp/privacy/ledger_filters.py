@@ -1,0 +1,263 @@
+"""When one more release still fits a budget, whatever was asked before and why.
+
+An analyst looks at one release before asking for the next, so the parameters of a release may
+depend on the noise of earlier ones. A *filter* is a rule of when to stop whose promise holds all
+the same. A budget is a pair (epsilon, delta), and three filters keep it:
+
+**pure**: all releases are purely private and their epsilons sum to at most epsilon. Every step
+changes the probability of a transcript by at most e^epsilon_i, so every transcript's by e^epsilon.
+
+**zcdp**: the rhos sum to at most R = ``zcdp_rho(epsilon, delta)``. For every order a > 1 the
+product of (P_i/Q_i)^a exp(-a (a-1) rho_i) over the steps is a supermartingale under Q; where it
+stops, the sum of rhos is at most R, so the Renyi divergence is at most a R (Feldman and Zrnic,
+2021; Whitehouse, Ramdas, Rogers and Wu, 2023).
+
+**gaussian**: all releases have a mu and the squares sum to at most M^2,
+``M = discrete_gaussian_mu(epsilon, delta)``. A release of mu is a function of a Brownian motion
+with drift 0 or 1 over a stretch of time mu^2 (Blackwell); the stretches are cut from one motion
+over M^2, whose end says all about the drift: M-Gaussian privacy (Smith and Thakurta, 2022;
+Koskela, Tobaben and Honkela, 2023). Discreteness changes probabilities by at most e^g a release,
+g < 1e-22; over 2^20 releases, for epsilon >= 1e-6, less than the margin of 1e-12 inside M.
+
+A release is accepted if the **pure** filter accepts the whole history with it, or else if **one**
+other filter does, which is fixed before the first noise is drawn. Claim: this keeps (epsilon,
+delta). Proof. A transcript that only the pure filter accepts has P <= e^epsilon Q and adds nothing
+to the sum of (P - e^epsilon Q)+. All other transcripts, with every beginning of theirs (costs only
+grow), were accepted by the fixed filter: they occur with the same probabilities when that filter
+alone is obeyed, so their sum is at most delta. Taking the best of two filters that each use up
+delta would be wrong: the analyst's choice between them could double it.
+
+The fixed filter is named by the declaration or, under ``auto``, chosen from the first release,
+which no earlier release can have influenced: ``zcdp``, which admits every mechanism, unless the
+first release fits ``gaussian`` and not ``zcdp``.
+
+All sums are exact. Epsilons are what people typed, rounded to a double: their sum may exceed the
+budget by one part in 2^50, which ten times 0.1 needs to be 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Literal
+
+from beam_dp.privacy.accounting import (
+    discrete_gaussian_mu,
+    gaussian_delta,
+    zcdp_epsilon,
+    zcdp_rho,
+)
+from beam_dp.privacy.loss import Kind, Loss
+
+Filter = Literal["pure", "zcdp", "gaussian"]
+Composition = Literal["auto", "zcdp", "gaussian"]
+
+COMPOSITIONS: tuple[Composition, ...] = ("auto", "zcdp", "gaussian")
+# The proof above needs bounds, and nobody needs more.
+MAX_RELEASES = 2**20
+MIN_EPSILON, MAX_EPSILON = 1e-6, 1e6
+
+# What the filters add up.
+UNITS: dict[Filter, str] = {"pure": "epsilon", "zcdp": "rho", "gaussian": "mu^2"}
+_TYPED = 1 + Fraction(1, 2**50)
+# The largest epsilon that fits is a little less than what is left allows.
+_ROUNDED_DOWN = 1 - 1e-9
+
+
+@lru_cache(maxsize=256)
+def limit(which: Filter, epsilon: float, delta: float) -> Fraction:
+    """Returns what the filter's sum may reach for an (epsilon, delta) budget."""
+    if which == "pure":
+        return Fraction(epsilon) * _TYPED
+    if which == "zcdp":
+        return Fraction(zcdp_rho(epsilon, delta))
+    return Fraction(discrete_gaussian_mu(epsilon, delta)) ** 2
+
+
+def cost(which: Filter, loss: Loss) -> Fraction | None:
+    """Returns what a release adds to the filter's sum; None where the filter can't admit it."""
+    value = {"pure": loss.epsilon, "zcdp": loss.rho, "gaussian": loss.mu}[which]
+    if value is None:
+        return None
+    return Fraction(value) ** 2 if which == "gaussian" else Fraction(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Account:
+    """A budget, and the losses of the releases that were paid from it, in order.
+
+    Args:
+        epsilon: total, from 1e-6 to 1e6.
+        delta: total; 0 admits pure releases only.
+        composition: which filter is used beside ``pure``, see the module.
+        losses: of the releases so far, in order.
+    """
+
+    epsilon: float
+    delta: float
+    composition: Composition
+    losses: tuple[Loss, ...] = ()
+
+    def filters(self, next_loss: Loss | None = None) -> tuple[Filter, ...]:
+        """Returns the filters any one of which may accept, should this loss come next."""
+        if self.delta == 0:
+            return ("pure",)
+        if self.composition != "auto":
+            return ("pure", self.composition)
+        first = self.losses[0] if self.losses else next_loss
+        if first is None:
+            return ("pure", "zcdp")
+        only_gaussian = not self._is_within("zcdp", cost("zcdp", first)) and self._is_within(
+            "gaussian", cost("gaussian", first)
+        )
+        return ("pure", "gaussian" if only_gaussian else "zcdp")
+
+    def _is_within(self, which: Filter, value: Fraction | None) -> bool:
+        return value is not None and value <= limit(which, self.epsilon, self.delta)
+
+    @cached_property
+    def _spent(self) -> dict[Filter, Fraction | None]:
+        sums: dict[Filter, Fraction | None] = {}
+        for which in UNITS:
+            costs = [cost(which, loss) for loss in self.losses]
+            known = [each for each in costs if each is not None]
+            sums[which] = sum(known, Fraction(0)) if len(known) == len(costs) else None
+        return sums
+
+    def left(self, which: Filter) -> Fraction:
+        """Returns what the filter's sum may still grow by; 0 where it can't admit the history."""
+        spent = self._spent[which]
+        if spent is None:
+            return Fraction(0)
+        return max(Fraction(0), limit(which, self.epsilon, self.delta) - spent)
+
+    def fits(self, loss: Loss) -> bool:
+        """Returns whether one more release may be accepted."""
+        return any(self.fits_in(which, loss) for which in self.filters(loss))
+
+    def fits_in(self, which: Filter, loss: Loss) -> bool:
+        """Returns whether one filter accepts the history with this release."""
+        spent, more = self._spent[which], cost(which, loss)
+        return spent is not None and more is not None and self._is_within(which, spent + more)
+
+    def best(self, loss: Loss) -> Filter | None:
+        """Returns the filter that accepts this loss or comes nearest; None if none can admit it."""
+        shares: list[tuple[Fraction, Filter]] = []
+        for which in self.filters(loss):
+            spent, more = self._spent[which], cost(which, loss)
+            if spent is not None and more is not None:
+                shares.append(((spent + more) / limit(which, self.epsilon, self.delta), which))
+        return min(shares)[1] if shares else None
+
+    def largest_epsilon(self, kind: Kind, delta: float) -> float:
+        """Returns the largest epsilon of one more release of a kind, rounded down.
+
+        Args:
+            kind: of its loss, as a mechanism of that kind calibrates it.
+            delta: of that release; of no consequence to a pure one.
+
+        Returns:
+            Epsilon, with six digits; 0.0 where nothing fits.
+        """
+        if kind != "pure" and delta == 0:
+            return 0.0
+        first_of_all = not self.losses and self.composition == "auto" and self.delta > 0
+        filters: tuple[Filter, ...] = (
+            ("pure", "zcdp", "gaussian") if first_of_all else self.filters()
+        )
+        largest = max(self._largest_in(which, kind, delta) for which in filters)
+        # What was typed, such as all of the budget, must not come back as 0.999999.
+        typed = float(f"{largest:.6g}")
+        if largest < 1e-12 * self.epsilon:
+            return 0.0  # what rounding left
+        if abs(typed - largest) <= 1e-8 * largest and self.fits(loss_of(kind, typed, delta)):
+            return typed
+        return _round_down(largest)
+
+    def _largest_in(self, which: Filter, kind: Kind, delta: float) -> float:
+        left = float(self.left(which)) * _ROUNDED_DOWN
+        if (
+            left <= 0
+            or (which == "pure" and kind != "pure")
+            or (which == "gaussian" and kind == "zcdp")
+        ):
+            return 0.0
+        if which == "pure":
+            # Rounding down would refuse what was typed.
+            return min(float(self.left("pure") / _TYPED), self.epsilon)
+        mu = math.sqrt(2 * left) if which == "zcdp" else math.sqrt(left)
+        if kind == "pure":
+            return _largest(lambda epsilon: _cost_of_pure(which, epsilon) <= left)
+        if kind == "zcdp":
+            return zcdp_epsilon(left, delta) * _ROUNDED_DOWN
+        return _gaussian_epsilon(mu, delta) * _ROUNDED_DOWN
+
+    def spent_epsilon(self) -> float:
+        """Returns the epsilon that the history has, at the budget's delta, rounded up.
+
+        It is what these releases guarantee had they been fixed in advance; what is promised for
+        an adaptive sequence is the budget itself.
+        """
+        if not self.losses:
+            return 0.0
+        found = []
+        for which in self.filters():
+            spent = self._spent[which]
+            if spent is None:
+                continue
+            value = math.nextafter(float(spent), math.inf)
+            if which == "pure":
+                found.append(value)
+            elif which == "zcdp":
+                found.append(zcdp_epsilon(value, self.delta))
+            else:
+                mu = math.sqrt(value) * (1 + 1e-12)
+                found.append(_gaussian_epsilon(mu, self.delta))
+        return min(min(found) * (1 + 1e-12), self.epsilon) if found else self.epsilon
+
+
+def loss_of(kind: Kind, epsilon: float, delta: float) -> Loss:
+    """Returns the loss of a release of one kind that is calibrated to a guarantee."""
+    if kind == "pure":
+        return Loss.pure(epsilon)
+    if kind == "gaussian":
+        return Loss.gaussian(discrete_gaussian_mu(epsilon, delta))
+    return Loss.zcdp(zcdp_rho(epsilon, delta))
+
+
+def _cost_of_pure(which: Filter, epsilon: float) -> float:
+    """Returns what a purely private release costs in a filter."""
+    value = cost(which, Loss.pure(epsilon))
+    return math.inf if value is None else float(value)
+
+
+def _gaussian_epsilon(mu: float, delta: float) -> float:
+    """Returns nearly the epsilon of mu-Gaussian privacy at delta, or 0 where delta covers it."""
+    return _largest(lambda epsilon: gaussian_delta(mu, epsilon) >= delta)
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Returns nearly the largest epsilon <= 1e6 for which a monotone claim holds, or 0."""
+    low, high = 1e-9, MAX_EPSILON
+    if not holds(low):
+        return 0.0
+    if holds(high):
+        return high
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _round_down(value: float) -> float:
+    """Returns the value with at most six digits, and no larger."""
+    if value <= 0:
+        return 0.0
+    rounded = float(f"{value:.6g}")
+    if rounded <= value:
+        return rounded
+    unit = 10.0 ** (math.floor(math.log10(value)) - 5)
+    return float(f"{rounded - unit:.6g}")

@@ -1,0 +1,111 @@
+"""What one release may reveal at most, in the three forms that add up over releases.
+
+Epsilon and delta of one release do not compose well: two mechanisms with the same pair can cost
+very different amounts together with others. So every plan states its privacy loss, from which the
+ledger computes what a sequence of releases reveals.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from scipy.special import log_expit, ndtri_exp
+
+from beam_dp.errors import InputError
+
+Kind = Literal["pure", "gaussian", "zcdp"]
+
+_FIELDS = ("epsilon", "mu", "rho")
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """The privacy loss of one release: every claim that is given holds.
+
+    Use ``pure``, ``gaussian`` or ``zcdp``: they state all that follows from what is known.
+
+    Args:
+        rho: rho-zero-concentrated differential privacy.
+        mu: mu-Gaussian differential privacy, up to the margin of ``discrete_gaussian_mu``; None
+            where nothing of the kind is proved.
+        epsilon: pure differential privacy; None where the release has none.
+
+    Raises:
+        InputError: if a number is not finite and > 0.
+
+    Example:
+        >>> Loss.pure(0.5).rho
+        0.12500000000000003
+    """
+
+    rho: float
+    mu: float | None = None
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in _FIELDS:
+            value = getattr(self, name)
+            if value is None and name != "rho":
+                continue
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (is_number and 0 < value < math.inf):
+                raise InputError("loss", value, f"{name} must be finite and > 0")
+
+    @classmethod
+    def pure(cls, epsilon: float) -> Self:
+        """Returns the loss of a mechanism with pure differential privacy.
+
+        Privacy: rho = epsilon^2 / 2 (Bun and Steinke, 2016, Proposition 1.4), or epsilon, which
+        bounds every Renyi divergence, if that is less. mu solves Phi(-mu/2) = 1/(1 + e^epsilon):
+        the trade-off curve of pure privacy is the two chords from (0, 1) and (1, 0) to the corner
+        (p, p), p = 1/(1 + e^epsilon); the convex curve of mu passes through the same three
+        points, so it lies nowhere above them. All are rounded up.
+        """
+        rho = min(math.nextafter(epsilon * epsilon / 2, math.inf), epsilon)
+        mu = -2 * float(ndtri_exp(log_expit(-epsilon)))
+        return cls(rho=rho, mu=mu * (1 + 1e-12) + 1e-15, epsilon=epsilon)
+
+    @classmethod
+    def gaussian(cls, mu: float) -> Self:
+        """Returns the loss of Gaussian noise on a vector, continuous or on a fine grid.
+
+        Privacy: mu^2 / 2 is its rho: mu-Gaussian privacy makes a release a function of one draw
+        of a normal variable of mean 0 or mu (Blackwell), and no function raises a divergence. On
+        a grid, a vector whose mu^2 is the sum of d^2 / (s^2 - 4) has the smaller rho of sum
+        d^2 / (2 s^2) (Canonne, Kamath and Steinke, 2020, Theorem 4) and mu up to a factor e^g of
+        all probabilities, g < 1e-22 for fewer than 2^28 coordinates (``discrete_gaussian_mu``).
+
+        Args:
+            mu: L2 sensitivity over standard deviation.
+        """
+        return cls(rho=math.nextafter(mu * mu / 2, math.inf), mu=mu)
+
+    @classmethod
+    def zcdp(cls, rho: float) -> Self:
+        """Returns the loss of a mechanism of which zero-concentrated privacy is known."""
+        return cls(rho=rho)
+
+    @property
+    def kind(self) -> Kind:
+        """The strongest claim."""
+        if self.epsilon is not None:
+            return "pure"
+        return "zcdp" if self.mu is None else "gaussian"
+
+    def to_json(self) -> dict[str, float]:
+        """Returns the claims as JSON values."""
+        return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Returns the loss that ``to_json`` wrote.
+
+        Raises:
+            InputError: if a field is missing, unknown or out of range.
+        """
+        if not isinstance(value, Mapping) or not {"rho"} <= set(value) <= set(_FIELDS):
+            raise InputError("loss", value, f"must have a rho, and else only fields of {_FIELDS}")
+        return cls(**value)

@@ -1,0 +1,28 @@
+"""Fixtures that tests of several folders share."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+from databases import BACKENDS, new_database, postgresql_server
+
+_DATABASES: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """The folder of a PostgreSQL server, which runs while the tests do."""
+    with postgresql_server() as folder:
+        yield folder
+
+
+@pytest.fixture(params=BACKENDS)
+def ledger_url(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
+    """The URL of an empty database, once for each backend."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.sqlite"
+    folder = request.getfixturevalue("postgresql")
+    _DATABASES.append(new_database(folder, len(_DATABASES)))
+    return _DATABASES[-1]

@@ -1,0 +1,36 @@
+"""What other processes do to a ledger in the stress tests."""
+
+from __future__ import annotations
+
+import os
+import time
+from multiprocessing.synchronize import Barrier
+
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger import Ledger, OverBudgetError
+from beam_dp.privacy.loss import Loss
+
+TENTH = Guarantee(0.1, 0.0, "add_or_remove_one", "person", 1)  # type: ignore[arg-type]
+TINY = Guarantee(1e-4, 0.0, "add_or_remove_one", "person", 1)  # type: ignore[arg-type]
+
+
+def submit(url: str, start: Barrier) -> None:
+    """One submission, at the same moment as all others; exit code 0, or 3 if over budget."""
+    ledger = Ledger(url, wait_seconds=120)
+    start.wait(120)
+    try:
+        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    except OverBudgetError:
+        os._exit(3)
+
+
+def release_for_ever(url: str, drawn: str, offset: float) -> None:
+    """Spends, draws, marks, until killed; a draw is a line in a file."""
+    ledger = Ledger(url)
+    file = os.open(drawn, os.O_WRONLY | os.O_APPEND)
+    os.write(file, b"ready\n")
+    time.sleep(offset)
+    while True:
+        token = ledger.spend("visits", TINY, Loss.pure(1e-4), "laplace")
+        os.write(file, f"{token.release_id}\n".encode())
+        ledger.mark_released(token)

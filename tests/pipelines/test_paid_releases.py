@@ -1,0 +1,202 @@
+"""A program with a ledger: paid before it runs, marked when complete, refused when it can't pay."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+
+import pytest
+from jobs import everything_under, job_flags, people
+
+import beam_dp as dp
+from beam_dp.privacy.ledger import Token
+from beam_dp.privacy.loss import Loss
+from pipelines.release_synthetic_database import main
+
+
+def declared(url: str, epsilon: float = 1000.0, delta: float = 1e-9) -> dp.Ledger:
+    ledger = dp.Ledger(url)
+    ledger.declare("visits", epsilon, delta, "record", "add_or_remove_one")
+    return ledger
+
+
+def paid_flags(folder: pathlib.Path, url: str, **overrides: str | None) -> list[str]:
+    return job_flags(folder, ledger=url, dataset_id="visits", **overrides)
+
+
+def line(capfd: pytest.CaptureFixture[str], argv: list[str], code: int = 2) -> str:
+    assert main(argv) == code
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"error: [^\n]+\n", err), err
+    return err
+
+
+def test_a_release_is_paid_for_and_marked_when_complete(
+    tmp_path: pathlib.Path, ledger_url: str
+) -> None:
+    ledger = declared(ledger_url)
+    assert main(paid_flags(tmp_path, ledger_url)) == 0
+    (entry,) = ledger.entries("visits")
+    release = dp.read_release(str(tmp_path / "out"))
+    assert (entry.state, entry.draw_id) == ("released", release.draw_id)
+    assert (entry.mechanism, entry.guarantee) == ("mwem", release.guarantee)
+    assert entry.parameters["num_records"] == "noisy"
+    assert ledger.total("visits") == pytest.approx(1000.0)
+
+
+def test_a_second_release_of_the_whole_budget_is_refused_before_it_runs(
+    tmp_path: pathlib.Path, ledger_url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger = declared(ledger_url)
+    assert main(paid_flags(tmp_path, ledger_url)) == 0
+    capfd.readouterr()
+    before = everything_under(tmp_path)
+    argv = paid_flags(tmp_path, ledger_url, output=str(tmp_path / "other"))
+    err = line(capfd, argv)
+    assert re.match(r"error: --epsilon: 1000\.0 is refused; must be of another dataset id", err)
+    assert "visits/1 (mwem, epsilon 1000)" in err
+    assert [name for name in everything_under(tmp_path) if name not in before] == []
+    assert len(ledger.entries("visits")) == 1
+
+
+def test_a_job_that_fails_has_spent_its_budget(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = str(tmp_path / "ledger.sqlite")
+    ledger = declared(url)
+    argv = paid_flags(tmp_path, url, num_records="500")
+    data = (tmp_path / "people.parquet").read_bytes()
+    # Its header and footer are whole: only reading the rows shows the damage.
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    damaged = data[:4] + bytes(byte ^ 255 for byte in data[4:end]) + data[end:]
+    (tmp_path / "people.parquet").write_bytes(damaged)
+    assert main(argv) == 1
+    (entry,) = ledger.entries("visits")
+    assert entry.state == "spent"
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("epsilon", "0"),
+        ("output", "gs://bucket/folder"),
+        ("input", "nobody*.parquet"),
+        ("num_rounds", "0"),
+        ("runner", "NoSuchRunner"),
+        ("epsilom", "1"),
+    ],
+)
+def test_whatever_else_is_refused_costs_nothing(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], flag: str, value: str
+) -> None:
+    url = str(tmp_path / "ledger.sqlite")
+    ledger = declared(url)
+    line(capfd, paid_flags(tmp_path, url, **{flag: value}))
+    assert ledger.entries("visits") == []
+
+
+def test_validation_costs_nothing_and_shows_what_is_left(
+    tmp_path: pathlib.Path, ledger_url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger = declared(ledger_url, 2000.0)
+    assert main([*paid_flags(tmp_path, ledger_url), "--validate_only"]) == 0
+    card = json.loads(capfd.readouterr().out)
+    assert card["ledger"]["dataset_id"] == "visits"
+    assert card["ledger"]["budget"] == {"epsilon": 2000.0, "delta": 1e-9}
+    assert card["ledger"]["remaining_epsilon"] == 2000.0
+    assert ledger.entries("visits") == []
+
+
+def test_validation_refuses_what_a_submission_would(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = str(tmp_path / "ledger.sqlite")
+    ledger = declared(url, 1.0)
+    err = line(capfd, [*paid_flags(tmp_path, url), "--validate_only"])
+    assert "--epsilon: 1000.0 is refused; must be at most 1:" in err
+    assert ledger.entries("visits") == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "pattern"),
+    [
+        ({"dataset_id": "flights"}, "--dataset_id: 'flights' is refused; must be declared"),
+        ({"dataset_id": None}, "--dataset_id: missing; must be given with --ledger"),
+        ({"ledger": None}, "--ledger: missing; must be given with --dataset_id"),
+        ({"ledger": "mysql://host/db"}, "--ledger: 'mysql://host/db' is refused"),
+        ({"ledger": "nowhere.sqlite"}, "--ledger: 'sqlite:///nowhere.sqlite' is refused"),
+        (
+            {"privacy_unit": "household", "max_records_per_unit": "2"},
+            "--privacy_unit: 'household' is refused; must be 'record', as declared for 'visits'",
+        ),
+        (
+            {"neighboring": "replace_one", "num_records": "500"},
+            "--neighboring: 'replace_one' is refused; must be 'add_or_remove_one', as declared",
+        ),
+    ],
+)
+def test_a_bad_ledger_costs_one_line(
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+    overrides: dict[str, str | None],
+    pattern: str,
+) -> None:
+    url = str(tmp_path / "ledger.sqlite")
+    ledger = declared(url)
+    argv = job_flags(tmp_path, **{"ledger": url, "dataset_id": "visits", **overrides})
+    assert pattern in line(capfd, argv)
+    assert ledger.entries("visits") == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_a_ledger_nothing_is_recorded(tmp_path: pathlib.Path) -> None:
+    assert main(job_flags(tmp_path)) == 0
+    assert "ledger" not in (tmp_path / "out" / "card.json").read_text()
+
+
+DOMAIN = dp.Domain((dp.IntegerAttribute("age", 0, 100),))
+
+
+def transform(guarantee: dp.Guarantee, token: Token) -> dp.ReleaseSyntheticDatabase:
+    workload = dp.marginals(DOMAIN, ways=1)
+    return dp.ReleaseSyntheticDatabase(
+        DOMAIN, workload, guarantee, dp.Laplace(), ledger_token=token
+    )
+
+
+def test_a_token_names_the_entry_on_the_card(tmp_path: pathlib.Path) -> None:
+    import apache_beam as beam
+
+    guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
+    ledger = declared(str(tmp_path / "ledger.sqlite"))
+    token = ledger.spend("visits", guarantee, Loss.pure(1.0), "laplace")
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        _ = (
+            pipeline
+            | beam.Create(people().select(["age"]).to_pylist())
+            | transform(guarantee, token)
+            | dp.WriteRelease(str(tmp_path / "out"))
+        )
+    release = dp.read_release(str(tmp_path / "out"))
+    assert release.parameters["ledger_release"] == "visits/1"
+    ledger.mark_released(token, release.draw_id)
+    assert ledger.entries("visits")[0].draw_id == release.draw_id
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "loss", "mechanism"),
+    [
+        (0.5, Loss.pure(0.5), "laplace"),
+        (1.0, Loss.pure(0.5), "laplace"),
+        (1.0, Loss.pure(1.0), "gaussian"),
+    ],
+)
+def test_a_token_for_something_else_is_refused(epsilon: float, loss: Loss, mechanism: str) -> None:
+    def promise(value: float) -> dp.Guarantee:
+        return dp.Guarantee(value, 0.0, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
+
+    token = Token("visits", 1, mechanism, promise(epsilon), loss)
+    with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
+        transform(promise(1.0), token)

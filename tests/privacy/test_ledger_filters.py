@@ -1,0 +1,289 @@
+"""Adding up releases: laws of the filters, an independent recomputation, and a best adversary."""
+
+from __future__ import annotations
+
+import functools
+import math
+from decimal import Decimal
+
+import hypothesis.strategies as st
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld.common import DifferentialPrivacyParameters
+from hypothesis import given, settings
+
+from beam_dp.errors import InputError
+from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_rho
+from beam_dp.privacy.ledger_filters import Account, Composition, Filter, limit, loss_of
+from beam_dp.privacy.loss import Loss
+
+KINDS = ("pure", "gaussian", "zcdp")
+
+
+def fill(account: Account, *losses: Loss) -> Account:
+    """Spends the losses that fit, in order; skips the others."""
+    for loss in losses:
+        if account.fits(loss):
+            kept = (*account.losses, loss)
+            account = Account(account.epsilon, account.delta, account.composition, kept)
+    return account
+
+
+def normal(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.5, 1.0, 3.0, 20.0, 300.0])
+def test_pure_privacy_implies_its_mu_and_no_smaller_one(epsilon: float) -> None:
+    mu = Loss.pure(epsilon).mu
+    assert mu is not None
+    corner = 1 / (1 + math.exp(epsilon))
+    assert normal(-mu / 2) <= corner * (1 + 1e-9)
+    if corner > 1e-300:
+        assert normal(-mu * (1 - 1e-6) / 2) > corner or epsilon < 1e-3
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_randomised_response_is_as_private_as_its_mu_says(epsilon: float) -> None:
+    """delta(e) of the pair (p, 1-p) against (1-p, p) is at most that of the Gaussian pair."""
+    mu = Loss.pure(epsilon).mu
+    assert mu is not None
+    p = 1 / (1 + math.exp(-epsilon))
+    for threshold in (0.0, 0.1, 0.5 * epsilon, 0.9 * epsilon, epsilon, 2 * epsilon):
+        delta = max(0.0, p - math.exp(threshold) * (1 - p))
+        assert delta <= gaussian_delta(mu, threshold) + 1e-15
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 9.0])
+@pytest.mark.parametrize("order", [1.01, 2.0, 8.0, 200.0])
+def test_randomised_response_is_as_private_as_its_rho_says(epsilon: float, order: float) -> None:
+    p = 1 / (1 + math.exp(-epsilon))
+    # The sum of p^a q^(1-a) over both answers, in logarithms: q is p e^-epsilon.
+    log_moment = math.log(p) + (order - 1) * epsilon
+    log_moment += math.log1p(math.exp((1 - 2 * order) * epsilon))
+    assert log_moment / (order - 1) <= order * Loss.pure(epsilon).rho * (1 + 1e-12)
+
+
+NO_LOSSES = [
+    {},
+    {"epsilon": 1.0},
+    {"rho": 0},
+    {"rho": -1.0},
+    {"rho": math.inf},
+    {"rho": "1"},
+    {"rho": True},
+    {"rho": 1.0, "mu": 0.0},
+    {"rho": 1.0, "sigma": 1.0},
+    [],
+    1.0,
+]
+
+
+@pytest.mark.parametrize("value", NO_LOSSES)
+def test_what_is_no_loss_is_refused(value: object) -> None:
+    with pytest.raises(InputError, match="loss"):
+        Loss.from_json(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", [Loss.pure(0.3), Loss.gaussian(0.1), Loss.zcdp(0.01)])
+def test_a_loss_survives_json(loss: Loss) -> None:
+    assert Loss.from_json(loss.to_json()) == loss
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 1000.0])
+@pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-12])
+def test_one_release_may_spend_all_of_the_budget(kind: str, epsilon: float, delta: float) -> None:
+    loss = loss_of(kind, epsilon, delta)  # type: ignore[arg-type]
+    account = Account(epsilon, delta, "auto")
+    assert account.largest_epsilon(kind, delta) == pytest.approx(epsilon, rel=1e-6)  # type: ignore[arg-type]
+    full = fill(account, loss)
+    assert full.losses == (loss,)
+    assert not full.fits(loss)
+    assert full.spent_epsilon() == pytest.approx(epsilon, rel=1e-6)
+    more = loss_of(kind, epsilon * 1.001, delta)  # type: ignore[arg-type]
+    assert not account.fits(more)
+
+
+def test_the_first_release_chooses_the_filter_and_nothing_changes_it_later() -> None:
+    whole, small = Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9)), Loss.gaussian(0.01)
+    rounds = Loss.zcdp(zcdp_rho(0.1, 1e-9))
+    auto = Account(1.0, 1e-9, "auto")
+    assert fill(auto, whole).filters() == ("pure", "gaussian")
+    assert fill(auto, small).filters() == ("pure", "zcdp")
+    assert fill(auto, Loss.pure(1.0)).filters() == ("pure", "zcdp")
+    # What the other filter alone would accept is refused.
+    squares = discrete_gaussian_mu(1.0, 1e-9) ** 2 - 0.01**2
+    rest = Loss.gaussian(math.sqrt(squares) * (1 - 1e-9))
+    assert fill(Account(1.0, 1e-9, "gaussian"), small, rest).losses == (small, rest)
+    assert fill(auto, small, rest).losses == (small,)
+    assert not Account(1.0, 1e-9, "gaussian").fits(rounds)
+    assert fill(auto, small, rounds).losses == (small, rounds)
+
+
+def test_pure_releases_may_add_up_to_the_whole_epsilon_beside_either_filter() -> None:
+    for composition in ("auto", "zcdp", "gaussian"):
+        account = fill(Account(1.0, 1e-9, composition), *[Loss.pure(0.25)] * 5)
+        assert len(account.losses) == 4
+        assert not account.fits(Loss.gaussian(1e-3))
+
+
+def test_many_small_releases_cost_less_than_the_sum_of_their_epsilons() -> None:
+    account = fill(Account(1.0, 1e-9, "zcdp"), *[Loss.pure(0.01)] * 1000)
+    assert len(account.losses) == math.floor(zcdp_rho(1.0, 1e-9) / (0.01**2 / 2))
+    assert sum(loss.epsilon or 0 for loss in account.losses) > 2.9
+
+
+def test_no_delta_means_no_other_filter() -> None:
+    account = Account(1.0, 0.0, "zcdp")
+    assert account.filters() == ("pure",)
+    assert not account.fits(Loss.zcdp(1e-9))
+    assert account.best(Loss.zcdp(1e-9)) is None
+    assert account.largest_epsilon("gaussian", 1e-9) == 0.0
+
+
+epsilons = st.sampled_from([0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.9, 1.0, 1.7, 3.0])
+loss_of = functools.cache(loss_of)
+losses = st.one_of(
+    epsilons.map(Loss.pure),
+    epsilons.map(lambda epsilon: loss_of("gaussian", epsilon, 1e-9)),
+    epsilons.map(lambda epsilon: loss_of("zcdp", epsilon, 1e-9)),
+)
+accounts = st.builds(
+    Account,
+    st.sampled_from([0.3, 1.0, 3.0]),
+    st.sampled_from([0.0, 1e-6, 1e-9]),
+    st.sampled_from(["auto", "zcdp", "gaussian"]),
+)
+
+
+def accepted(account: Account, offers: list[Loss]) -> list[Loss]:
+    """The rule again, in decimals and by hand."""
+    chosen: str | None = None if account.composition == "auto" else account.composition
+    kept: list[Loss] = []
+
+    def within(values: list[float | None], power: int, most: float) -> bool:
+        if any(value is None for value in values):
+            return False
+        total = sum((Decimal(value or 0) ** power for value in values), Decimal(0))
+        return total <= Decimal(most) ** power
+
+    if account.delta > 0:
+        rho = zcdp_rho(account.epsilon, account.delta)
+        mu = discrete_gaussian_mu(account.epsilon, account.delta)
+    for loss in offers:
+        history = [*kept, loss]
+        pure = within([each.epsilon for each in history], 1, account.epsilon * (1 + 1e-15))
+        if account.delta == 0:
+            fits = pure
+        else:
+            zcdp = within([each.rho for each in history], 1, rho)
+            gaussian = within([each.mu for each in history], 2, mu)
+            rule = chosen or ("gaussian" if gaussian and not zcdp else "zcdp")
+            fits = pure or (zcdp if rule == "zcdp" else gaussian)
+            if fits and not kept:
+                chosen = rule
+        if fits:
+            kept.append(loss)
+    return kept
+
+
+@settings(deadline=None)
+@given(accounts, st.lists(losses, max_size=30))
+def test_sequences_are_accepted_as_an_independent_recomputation_says(
+    account: Account, offers: list[Loss]
+) -> None:
+    full = fill(account, *offers)
+    assert list(full.losses) == accepted(account, offers)
+    assert 0 <= full.spent_epsilon() <= account.epsilon
+
+
+@settings(deadline=None, max_examples=60)
+@given(accounts, st.lists(losses, max_size=6), st.sampled_from(KINDS))
+def test_the_largest_epsilon_fits_and_little_more_does_not(
+    account: Account, offers: list[Loss], kind: str
+) -> None:
+    account = fill(account, *offers)
+    largest = account.largest_epsilon(kind, 1e-9)  # type: ignore[arg-type]
+    if largest > 0:
+        assert account.fits(loss_of(kind, largest, 1e-9))  # type: ignore[arg-type]
+    more = max(largest * 1.0001, 1e-4 * account.epsilon)
+    assert not account.fits(loss_of(kind, more, 1e-9))  # type: ignore[arg-type]
+
+
+@settings(deadline=None, max_examples=25)
+@given(accounts.filter(lambda account: account.delta > 0), st.lists(losses, min_size=1, max_size=8))
+def test_what_fits_keeps_the_budget_by_another_library(
+    account: Account, offers: list[Loss]
+) -> None:
+    """The privacy loss distributions of releases fixed in advance, composed by dp-accounting."""
+    kept = fill(account, *offers).losses
+    squares = math.fsum(
+        (loss.mu or math.sqrt(2 * loss.rho)) ** 2 for loss in kept if loss.epsilon is None
+    )
+    parts = [
+        pld.from_privacy_parameters(
+            DifferentialPrivacyParameters(loss.epsilon, 0.0), value_discretization_interval=1e-3
+        )
+        for loss in kept
+        if loss.epsilon is not None
+    ]
+    if squares > 0:
+        parts.append(pld.from_gaussian_mechanism(squares**-0.5, value_discretization_interval=1e-3))
+    if parts:
+        composed = functools.reduce(lambda one, other: one.compose(other), parts)
+        epsilon = composed.get_epsilon_for_delta(account.delta)
+        assert epsilon <= account.epsilon + 1e-3 * (len(parts) + 1)
+
+
+def best_adversary(account: Account, steps: tuple[float, ...]) -> float:
+    """The largest sum of (P - e^epsilon Q)+ that adaptive randomised responses can reach.
+
+    Randomised response is the worst purely private mechanism. The adversary sees every answer and
+    chooses the next epsilon; what was spent is known from how often each was chosen.
+    """
+
+    @functools.cache
+    def fits(counts: tuple[int, ...], step: float) -> bool:
+        history = tuple(
+            Loss.pure(each) for each, count in zip(steps, counts, strict=True) for _ in range(count)
+        )
+        spent = Account(account.epsilon, account.delta, account.composition, history)
+        return spent.fits(Loss.pure(step))
+
+    @functools.cache
+    def best(counts: tuple[int, ...], signs: tuple[int, ...]) -> float:
+        """Of the rest, per unit of Q, given how often each answer pointed to P."""
+        loss = sum(step * sign for step, sign in zip(steps, signs, strict=True))
+        value = max(0.0, math.exp(loss) - math.exp(account.epsilon))
+        for position, step in enumerate(steps):
+            if fits(counts, step):
+                more = tuple(c + (i == position) for i, c in enumerate(counts))
+                up, down = (
+                    tuple(s + (i == position) * sign for i, s in enumerate(signs))
+                    for sign in (1, -1)
+                )
+                q = 1 / (1 + math.exp(step))  # the chance under Q of an answer that points to P
+                value = max(value, q * best(more, up) + (1 - q) * best(more, down))
+        return value
+
+    return best((0,) * len(steps), (0,) * len(steps))
+
+
+@pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
+def test_the_best_adaptive_adversary_stays_within_delta(
+    composition: Composition, epsilon: float, delta: float
+) -> None:
+    reached = best_adversary(Account(epsilon, delta, composition), (0.1, 0.3))
+    assert reached <= delta
+
+
+def test_that_adversary_catches_a_filter_of_four_times_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wrong(which: Filter, epsilon: float, delta: float) -> object:
+        return 4 * limit(which, epsilon, delta)
+
+    monkeypatch.setattr("beam_dp.privacy.ledger_filters.limit", wrong)
+    assert best_adversary(Account(1.0, 0.05, "zcdp"), (0.3,)) > 0.05
