@@ -54,6 +54,7 @@ WORKLOAD = Flag(
 )
 EPSILON = Flag("epsilon", "privacy parameter, > 0", "E", True)
 DELTA = Flag("delta", "privacy parameter, 0 <= delta <= 1e-5; 0 is pure privacy", "D", True)
+ALLOW_LARGE_DELTA = Flag("allow_large_delta", "admit a delta above 1e-5", is_switch=True)
 NEIGHBORING = Flag(
     "neighboring",
     "which change of the data is hidden",
@@ -103,6 +104,7 @@ COMMON = (
     WORKLOAD,
     EPSILON,
     DELTA,
+    ALLOW_LARGE_DELTA,
     NEIGHBORING,
     PRIVACY_UNIT,
     MAX_RECORDS_PER_UNIT,

@@ -93,6 +93,7 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         neighboring=Neighboring(given["neighboring"]),
         privacy_unit=given["privacy_unit"],
         max_records_per_unit=_max_records_per_unit(given),
+        allow_large_delta="allow_large_delta" in given,
     )
     domain = parse_domain(_read_text("domain", given["domain"]), source=given["domain"])
     return Job(

@@ -30,14 +30,16 @@ class Neighboring(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
-    """A differential privacy guarantee, complete: nothing in it has a default.
+    """A differential privacy guarantee, complete: nothing that is promised has a default.
 
     Args:
         epsilon: finite, > 0.
-        delta: 0 for pure differential privacy, else at most 1e-5.
+        delta: 0 for pure differential privacy, else at most 1e-5 unless a larger one is allowed.
         neighboring: see ``Neighboring``; its value as a string is accepted.
         privacy_unit: the column whose values are the protected units, or ``"record"``.
         max_records_per_unit: how many records of one unit are used, >= 1; 1 for ``"record"``.
+        allow_large_delta: admits a delta above 1e-5, with which a mechanism might publish
+            somebody's record outright; not part of the guarantee.
 
     Raises:
         InputError: if a value is out of range, NaN or infinite.
@@ -52,18 +54,20 @@ class Guarantee:
     neighboring: Neighboring
     privacy_unit: str
     max_records_per_unit: int
+    allow_large_delta: dataclasses.InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, allow_large_delta: bool) -> None:
         object.__setattr__(self, "epsilon", _number("epsilon", self.epsilon))
         object.__setattr__(self, "delta", _number("delta", self.delta))
         if not 0 < self.epsilon < math.inf:
             raise InputError("epsilon", self.epsilon, "must be finite and > 0")
-        if not 0 <= self.delta <= MAX_DELTA:
+        if not 0 <= self.delta < 1:
             raise InputError(
-                "delta",
-                self.delta,
-                f"must be 0 (pure differential privacy) or > 0 and at most {MAX_DELTA}",
+                "delta", self.delta, "must be 0 (pure differential privacy) or > 0 and < 1"
             )
+        if self.delta > MAX_DELTA and not allow_large_delta:
+            condition = f"must be at most {MAX_DELTA:g}, unless allow_large_delta is given"
+            raise InputError("delta", self.delta, condition)
         try:
             object.__setattr__(self, "neighboring", Neighboring(self.neighboring))
         except ValueError:
@@ -93,7 +97,8 @@ class Guarantee:
         names = [field.name for field in dataclasses.fields(cls)]
         if not isinstance(value, Mapping) or set(value) != set(names):
             raise InputError("guarantee", value, f"must have exactly the fields {names}")
-        return cls(**value)
+        # What was promised is read as it is; whoever promised it had to allow it.
+        return cls(**value, allow_large_delta=True)
 
 
 def _number(name: str, value: object) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from beam_dp.errors import InputError
-from beam_dp.privacy.guarantee import MAX_DELTA, Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger_filters import (
     COMPOSITIONS,
     MAX_EPSILON,
@@ -56,7 +56,7 @@ class Dataset:
             raise InputError("delta", self.delta, "must be >= 0 and < 1")
         # The same rules as for a release, but for delta's size, which ``declare`` judges.
         checked = Guarantee(
-            self.epsilon, min(self.delta, MAX_DELTA), self.neighboring, self.privacy_unit, 1
+            self.epsilon, self.delta, self.neighboring, self.privacy_unit, 1, allow_large_delta=True
         )
         object.__setattr__(self, "epsilon", checked.epsilon)
         object.__setattr__(self, "delta", float(self.delta))

@@ -43,6 +43,15 @@ def test_out_of_range_is_refused_by_name(name: str, value: Any):
     assert raised.value.name == name
 
 
+def test_a_large_delta_is_allowed_by_name_only():
+    with pytest.raises(InputError, match=r"delta: 0\.001 .* unless allow_large_delta"):
+        Guarantee(**{**VALID, "delta": 1e-3})
+    allowed = Guarantee(**{**VALID, "delta": 1e-3}, allow_large_delta=True)
+    assert Guarantee.from_json(allowed.to_json()) == allowed
+    with pytest.raises(InputError, match=r"delta: 1\.0"):
+        Guarantee(**{**VALID, "delta": 1.0}, allow_large_delta=True)
+
+
 def test_a_record_as_unit_has_one_record():
     assert Guarantee(1, 0, "replace_one", "record", 1).max_records_per_unit == 1
     with pytest.raises(InputError, match="max_records_per_unit"):
