@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -16,6 +17,8 @@ from beam_dp.testing.laws import Law
 FALSE_ALARM = 1e-6
 # An audit that sees less than this share of what it should see is blind.
 POWER = 0.8
+# A pilot of a quarter of the runs judges events about as an audit at 1e-6 will.
+_PILOT_ALARM = 0.02
 
 Sample = Callable[[int], Iterable[Any]]
 Score = Callable[[Any], float]
@@ -48,12 +51,14 @@ class BlackBoxAudit:
         predicted: the bound that the exact law leads one to expect with as many runs; None
             where nobody predicted anything, and nothing is known of the audit's power.
         runs: of the mechanism, for each data set.
+        limit: what the exact law allows on the event that was used; None without a law.
     """
 
     claimed: float
     lower_bound: float
     predicted: float | None
     runs: int
+    limit: float | None = None
 
     @property
     def is_refuted(self) -> bool:
@@ -70,9 +75,14 @@ class BlackBoxAudit:
         return self.predicted is not None and not self.lower_bound > POWER * self.predicted
 
     @property
+    def is_off_its_law(self) -> bool:
+        """Whether it leaks more than its own law allows, although perhaps less than is claimed."""
+        return self.limit is not None and self.lower_bound > self.limit
+
+    @property
     def passes(self) -> bool:
         """Whether the claim stands, before an audit that could see."""
-        return not self.is_refuted and not self.is_blind
+        return not (self.is_refuted or self.is_blind or self.is_off_its_law)
 
 
 def epsilon_lower_bound(
@@ -148,8 +158,6 @@ def choose_event(
     delta: float = 0.0,
     *,
     score: Score | None = None,
-    runs: int | None = None,
-    false_alarm: float = FALSE_ALARM,
 ) -> Event:
     """Returns the event that promises the largest bound, by a pilot sample used for nothing else.
 
@@ -159,16 +167,12 @@ def choose_event(
         delta: that is promised.
         score: of an outcome: events are then thresholds of it. Otherwise they are the sets of
             those outcomes whose frequencies differ most.
-        runs: of the audit that will use the event; as many as the pilot where not given.
-        false_alarm: of that audit.
     """
     counts = [Counter(first), Counter(second)]
     pilot = sum(counts[0].values())
     if not pilot or pilot != sum(counts[1].values()):
         raise ValueError("a pilot needs outcomes, as many on either side")
-    factor = (runs or pilot) / pilot
-    one, other = ({x: factor * n for x, n in each.items()} for each in counts)
-    return _best(one, other, factor * pilot, delta, score, false_alarm, prior=factor)[1]
+    return _best(counts[0], counts[1], pilot, delta, score, _PILOT_ALARM, prior=1.0)[1]
 
 
 def audit_black_box(
@@ -224,14 +228,24 @@ def audit_black_box(
     if laws is not None:
         predicted = predicted_lower_bound(*laws, runs, delta, score=score, false_alarm=false_alarm)
     pilot = pilot_runs or max(1, runs // 4)
-    event = choose_event(
-        first(pilot), second(pilot), delta, score=score, runs=runs, false_alarm=false_alarm
-    )
+    event = choose_event(first(pilot), second(pilot), delta, score=score)
     hits = [event.count(sample(runs)) for sample in (first, second)]
     if event.is_reversed:
         hits.reverse()
     bound = float(epsilon_lower_bound(hits[0], hits[1], runs, delta, false_alarm))
-    return BlackBoxAudit(epsilon, bound, predicted, runs)
+    limit = None if laws is None else _allowed(laws, event, delta)
+    return BlackBoxAudit(epsilon, bound, predicted, runs, limit)
+
+
+def _allowed(laws: tuple[Law, Law], event: Event, delta: float) -> float:
+    """Returns what two laws say of one event: ln((P - delta) / Q), at least 0."""
+    first, second = (
+        sum(p for outcome, p in law.items() if event.is_in(outcome))
+        for law in (laws[::-1] if event.is_reversed else laws)
+    )
+    if first - delta <= second:
+        return 0.0
+    return math.log((first - delta) / second) if second > 0 else math.inf
 
 
 def _best(

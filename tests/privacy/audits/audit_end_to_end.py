@@ -1,0 +1,2 @@
+def end_to_end_audits():
+    return []
