@@ -227,9 +227,8 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
     """The bugs that this mechanism could have."""
     replaces = each.guarantee.neighboring is Neighboring.REPLACE_ONE
     found = {"sensitivity halved": Mutant(SENSITIVITY_HALVED, "price")}
-    if (replaces and "textbook" not in name.removeprefix("mwem")) or name == "gaussian textbook":
-        if replaces:
-            found["replace-one run with add-remove noise"] = Mutant(ADD_REMOVE, "price")
+    if replaces and not name.startswith("mwem textbook"):  # whose queries move by 1 either way
+        found["replace-one run with add-remove noise"] = Mutant(ADD_REMOVE, "price")
     if name in ("laplace", "laplace textbook", "gaussian", "gaussian textbook"):
         found["n used as a scale"] = Mutant(scale_by_size, "price")
         found["noise scale halved in the sampler"] = Mutant(halve_scales, "black box")

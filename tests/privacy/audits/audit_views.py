@@ -69,7 +69,7 @@ class Case:
     num_records: NumRecords = 20
     sizes: tuple[int, ...] = (2, 2)
     base: tuple[int, ...] = (12, 5, 0, 0)
-    runs: int = 3000
+    runs: int = 2000
     single: Mechanism | None = None
     adaptive: bool = False
     least_share: float = 0.9

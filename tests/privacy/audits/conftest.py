@@ -30,7 +30,15 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         )
         checks = f"{row['passed']} of {row['checks']}"
         lines.append(
-            (mechanism, relation, claimed, bound, predicted, checks, f"{row['caught']} / {row['tried']}")
+            (
+                mechanism,
+                relation,
+                claimed,
+                bound,
+                predicted,
+                checks,
+                f"{row['caught']} / {row['tried']}",
+            )
         )
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     terminalreporter.section("privacy audits")
