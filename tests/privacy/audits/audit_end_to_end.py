@@ -6,7 +6,7 @@ Units are bounded one by one and every cell has noise of its own, so replicas ar
 claim for one replica is that of the whole release, because its unit has records nowhere else.
 
 Covered, as shipped: encoding (records outside the domain among them), bounding by unit,
-counting in bundles, shards of more than one block, the step that draws, with the production
+counting in bundles, adding their shards, the step that draws, with the production
 noise source, and the barrier behind it. Not covered: the final fit, which is post-processing and
 would tie the replicas together; the noisy table leaves the pipeline in its place. Nor reading
 files and writing releases.
@@ -55,7 +55,7 @@ from beam_dp.transforms import bound as bound_module
 from beam_dp.transforms import release as release_module
 from beam_dp.transforms import summarise as summarise_module
 
-RUNS, PILOT = 20_000, 5_000
+RUNS, PILOT = 8_000, 2_000  # on either side: 20,000 replicas in one pipeline
 REPLICAS = 2 * (RUNS + PILOT)
 PLACES = 3
 DOMAIN = Domain(
@@ -163,7 +163,11 @@ class NoisyTable:
         return np.rint(self.table).astype(np.int64).tobytes()
 
 
-SHARDS: list[Any] = []
+SHARDS: list[Any] = []  # of this process, in which FnApiRunner runs everything
+
+
+def _collect(shard: Any) -> None:
+    SHARDS.append(shard)
 
 
 def released(relation: str, guarantee: Guarantee) -> np.ndarray:
@@ -182,7 +186,7 @@ def released(relation: str, guarantee: Guarantee) -> np.ndarray:
                 pipeline
                 | beam.Create(batches(relation))
                 | transform
-                | "Collect" >> beam.Map(SHARDS.append)
+                | "Collect" >> beam.Map(_collect)
             )
     pieces = sorted(SHARDS, key=lambda shard: shard[1][0])
     assert len(pieces) == pieces[0][1][1]
