@@ -30,6 +30,8 @@ FORBIDDEN = {
     "beam_dp/summaries/": ("mechanisms", "hypotheses", "releases", "transforms", "cli", "noise"),
     "beam_dp/hypotheses/": ("summaries", "mechanisms", "transforms", "cli", "noise"),
     "beam_dp/mechanisms/": ("transforms", "cli"),
+    # Audits look at mechanisms from outside: laws and outcomes are handed to them.
+    "beam_dp/testing/": ("summaries", "mechanisms", "releases", "transforms", "noise", "cli"),
     # A release is public: it can neither import nor hold anything secret.
     "beam_dp/releases/": (
         "summaries",
@@ -156,6 +158,17 @@ def numpy_random_violations(files: dict[str, str]) -> list[str]:
     return found
 
 
+def audit_tools_violations(files: dict[str, str]) -> list[str]:
+    """What runs in production never depends on what tests it."""
+    return [
+        f"{path} imports {name}"
+        for path, source in files.items()
+        if not path.startswith("beam_dp/testing/")
+        for name, _ in imports(path, source)
+        if is_under(name, "beam_dp.testing")
+    ]
+
+
 def metrics_violations(files: dict[str, str]) -> list[str]:
     found = []
     for path, source in files.items():
@@ -242,6 +255,7 @@ RULES = {
     "direction": direction_violations,
     "randomness": randomness_violations,
     "numpy random": numpy_random_violations,
+    "testing": audit_tools_violations,
     "metrics": metrics_violations,
     "length": length_violations,
     "layout": layout_violations,
@@ -272,6 +286,7 @@ BROKEN = [
     ("numpy random", {"beam_dp/noise.py": "import numpy as np\nnp.random.default_rng()\n"}),
     ("numpy random", {"beam_dp/noise.py": "from numpy.random import default_rng\n"}),
     ("numpy random", {"beam_dp/noise.py": "from numpy import random\n"}),
+    ("testing", {"beam_dp/transforms/x.py": "from beam_dp.testing.audit import audit_law\n"}),
     ("metrics", {"beam_dp/transforms/x.py": "from apache_beam.metrics import Metrics\n"}),
     (
         "metrics",

@@ -1,0 +1,297 @@
+"""Black-box audits: a lower bound on epsilon from runs of a mechanism on two neighbours."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from beam_dp.testing.laws import Law
+
+FALSE_ALARM = 1e-6
+# An audit that sees less than this share of what it should see is blind.
+POWER = 0.8
+# A pilot of a quarter of the runs judges events about as an audit at 1e-6 will.
+_PILOT_ALARM = 0.02
+
+Sample = Callable[[int], Iterable[Any]]
+Score = Callable[[Any], float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """A set of outcomes that one of two data sets makes likelier.
+
+    Args:
+        is_in: whether an outcome belongs to it.
+        is_reversed: True where the second data set is the one that makes it likelier.
+    """
+
+    is_in: Callable[[Any], bool]
+    is_reversed: bool
+
+    def count(self, outcomes: Iterable[Any]) -> int:
+        """Returns how many outcomes belong to it."""
+        return sum(map(self.is_in, outcomes))
+
+
+@dataclasses.dataclass(frozen=True)
+class BlackBoxAudit:
+    """What a black-box audit found.
+
+    Args:
+        claimed: the epsilon that is promised.
+        lower_bound: epsilon is at least this, but for the probability of a false alarm.
+        predicted: the bound that the exact law leads one to expect with as many runs; None
+            where nobody predicted anything, and nothing is known of the audit's power.
+        runs: of the mechanism, for each data set.
+        limit: what the exact law allows on the event that was used; None without a law.
+    """
+
+    claimed: float
+    lower_bound: float
+    predicted: float | None
+    runs: int
+    limit: float | None = None
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the claim is false, but for the probability of a false alarm."""
+        return self.lower_bound > self.claimed
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the audit saw less than 0.8 of what it should have seen.
+
+        Either the audit could not have found a leak, or the mechanism adds more noise than it
+        says.
+        """
+        return self.predicted is not None and not self.lower_bound > POWER * self.predicted
+
+    @property
+    def is_off_its_law(self) -> bool:
+        """Whether it leaks more than its own law allows, although perhaps less than is claimed."""
+        return self.limit is not None and self.lower_bound > self.limit
+
+    @property
+    def passes(self) -> bool:
+        """Whether the claim stands, before an audit that could see."""
+        return not (self.is_refuted or self.is_blind or self.is_off_its_law)
+
+
+def epsilon_lower_bound(
+    first: NDArray[np.float64] | float,
+    second: NDArray[np.float64] | float,
+    runs: float,
+    delta: float = 0.0,
+    false_alarm: float = FALSE_ALARM,
+) -> NDArray[np.float64]:
+    """Returns what epsilon is at least, from how often an event happened on each data set.
+
+    With probability at least ``1 - false_alarm`` the bound is true: each side's probability is
+    bounded by Clopper and Pearson at half of it.
+
+    Args:
+        first: how often it happened on the data that makes it likelier; an array tries many
+            events, of which only one may be used if the claim is to stand.
+        second: how often on the other data.
+        runs: on each of them.
+        delta: that is promised.
+        false_alarm: in (0, 1).
+
+    Returns:
+        ln((lower bound of P - delta) / upper bound of Q), or 0 where that is negative.
+
+    Reference: Clopper and Pearson (1934); Jagielski, Ullman and Oprea (2020).
+
+    Example:
+        >>> round(float(epsilon_lower_bound(7311, 2689, 10_000)), 3)
+        0.891
+    """
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    share = false_alarm / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low = np.where(first > 0, stats.beta.ppf(share, first, runs - first + 1), 0.0)
+        high = np.where(second < runs, stats.beta.isf(share, second + 1, runs - second), 1.0)
+        ratio = np.maximum(low - delta, 0.0) / high
+        bound: NDArray[np.float64] = np.where(ratio > 1, np.log(np.maximum(ratio, 1.0)), 0.0)
+    return bound
+
+
+def predicted_lower_bound(
+    first: Law,
+    second: Law,
+    runs: int,
+    delta: float = 0.0,
+    *,
+    score: Score | None = None,
+    false_alarm: float = FALSE_ALARM,
+) -> float:
+    """Returns the bound to expect from the best event, were outcomes as frequent as predicted.
+
+    Args:
+        first: exact law on the first data set.
+        second: exact law on the second one.
+        runs: on each of them.
+        delta: that is promised.
+        score: of an outcome, where events are to be thresholds of it.
+        false_alarm: in (0, 1).
+
+    Example:
+        >>> law, other = {0: 0.731, 1: 0.269}, {0: 0.269, 1: 0.731}
+        >>> round(predicted_lower_bound(law, other, 10_000), 2)
+        0.89
+    """
+    one, other = ({x: runs * p for x, p in law.items()} for law in (first, second))
+    return _best(one, other, runs, delta, score, false_alarm)[0]
+
+
+def choose_event(
+    first: Iterable[Any],
+    second: Iterable[Any],
+    delta: float = 0.0,
+    *,
+    score: Score | None = None,
+) -> Event:
+    """Returns the event that promises the largest bound, by a pilot sample used for nothing else.
+
+    Args:
+        first: outcomes on the first data set.
+        second: as many on the second one.
+        delta: that is promised.
+        score: of an outcome: events are then thresholds of it. Otherwise they are the sets of
+            those outcomes whose frequencies differ most.
+    """
+    counts = [Counter(first), Counter(second)]
+    pilot = sum(counts[0].values())
+    if not pilot or pilot != sum(counts[1].values()):
+        raise ValueError("a pilot needs outcomes, as many on either side")
+    return _best(counts[0], counts[1], pilot, delta, score, _PILOT_ALARM, prior=1.0)[1]
+
+
+def audit_black_box(
+    first: Sample,
+    second: Sample,
+    epsilon: float,
+    delta: float = 0.0,
+    *,
+    runs: int,
+    pilot_runs: int | None = None,
+    score: Score | None = None,
+    laws: tuple[Law, Law] | None = None,
+    predicted: float | None = None,
+    false_alarm: float = FALSE_ALARM,
+) -> BlackBoxAudit:
+    """Bounds epsilon from below by running a mechanism on two neighbouring data sets.
+
+    The event is chosen on runs of their own. A correct mechanism is refuted with probability at
+    most ``false_alarm``. An audit that finds nothing proves nothing unless it could have found
+    something: give the exact laws, or the bound that they predict, and ``is_blind`` says whether
+    it saw less than 0.8 of that.
+
+    Args:
+        first: runs the mechanism a number of times on the first data set; returns the outcomes,
+            which are hashable, or anything with a score.
+        second: the same on a neighbouring data set.
+        epsilon: that is promised, > 0.
+        delta: that is promised, in [0, 1).
+        runs: of the audit, on each data set.
+        pilot_runs: to choose the event; a quarter of ``runs`` where not given.
+        score: of an outcome: events are then thresholds of it. The log-likelihood ratio of the
+            two exact laws is the best one.
+        laws: the exact laws of the outcome on both data sets.
+        predicted: the bound to expect, where laws are not given.
+        false_alarm: in (0, 1).
+
+    Returns:
+        The bound; ``passes`` is the verdict.
+
+    Reference: Ding, Wang, Wang, Zhang and Kifer (2018) for the separate choice of events.
+
+    Example:
+        >>> from beam_dp.noise import NoiseSource
+        >>> def draw(count):
+        ...     def run(runs):
+        ...         values = np.full(runs, count, np.int64)
+        ...         return (NoiseSource().laplace(values, scale=1.0) >= 1).tolist()
+        ...     return run
+        >>> audit = audit_black_box(draw(1), draw(0), 1.0, runs=4000, predicted=0.83)
+        >>> audit.is_refuted, audit.is_blind
+        (False, False)
+    """
+    if laws is not None:
+        predicted = predicted_lower_bound(*laws, runs, delta, score=score, false_alarm=false_alarm)
+    pilot = pilot_runs or max(1, runs // 4)
+    event = choose_event(first(pilot), second(pilot), delta, score=score)
+    hits = [event.count(sample(runs)) for sample in (first, second)]
+    if event.is_reversed:
+        hits.reverse()
+    bound = float(epsilon_lower_bound(hits[0], hits[1], runs, delta, false_alarm))
+    limit = None if laws is None else _allowed(laws, event, delta)
+    return BlackBoxAudit(epsilon, bound, predicted, runs, limit)
+
+
+def _allowed(laws: tuple[Law, Law], event: Event, delta: float) -> float:
+    """Returns what two laws say of one event: ln((P - delta) / Q), at least 0."""
+    first, second = (
+        sum(p for outcome, p in law.items() if event.is_in(outcome))
+        for law in (laws[::-1] if event.is_reversed else laws)
+    )
+    if first - delta <= second:
+        return 0.0
+    return math.log((first - delta) / second) if second > 0 else math.inf
+
+
+def _best(
+    first: Mapping[Any, float],
+    second: Mapping[Any, float],
+    runs: float,
+    delta: float,
+    score: Score | None,
+    false_alarm: float,
+    prior: float = 0.0,
+) -> tuple[float, Event]:
+    """Returns the largest bound at some frequencies, and the event that has it."""
+    outcomes = list({**first, **second})
+    weights = np.array([[law.get(x, 0.0) for x in outcomes] for law in (first, second)])
+    if score is None:
+        with np.errstate(divide="ignore"):
+            ranks = np.diff(np.log(weights[::-1] + prior), axis=0)[0]
+    else:
+        ranks = np.array([score(outcome) for outcome in outcomes], np.float64)
+    found: list[tuple[float, bool, float]] = []
+    for is_reversed in (False, True):
+        # Likely on the first data set to likely on the second, or the other way round.
+        by_rank, last = _cumulated(ranks if is_reversed else -ranks, weights)
+        likelier, other = by_rank[::-1] if is_reversed else by_rank
+        bounds = epsilon_lower_bound(
+            np.minimum(likelier, runs), np.minimum(other, runs), runs, delta, false_alarm
+        )
+        best = int(np.argmax(bounds))
+        found.append((float(bounds[best]), is_reversed, float(last[best])))
+    bound, is_reversed, limit = max(found, key=lambda each: each[0])
+    if score is None:
+        sign = 1.0 if is_reversed else -1.0
+        chosen = {x for x, rank in zip(outcomes, ranks, strict=True) if sign * rank <= limit}
+        return bound, Event(chosen.__contains__, is_reversed)
+    if is_reversed:
+        return bound, Event(lambda outcome: score(outcome) <= limit, True)
+    return bound, Event(lambda outcome: -score(outcome) <= limit, False)
+
+
+def _cumulated(
+    ranks: NDArray[np.float64], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns how often outcomes up to each rank happen on either side, and these ranks."""
+    order = np.argsort(ranks, kind="stable")
+    summed = np.cumsum(weights[:, order], axis=1)
+    ordered = ranks[order]
+    with np.errstate(invalid="ignore"):
+        ends = np.append(ordered[1:] != ordered[:-1], True)
+    return summed[:, ends], ordered[ends]

@@ -1,0 +1,140 @@
+"""Output laws in closed form, and how far apart two of them are."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Probability of each outcome. Sums to 1, but for rounding.
+Law = Mapping[Any, float]
+
+# The rest of a noise law, beyond this many scales, is less than 1e-20 and is left out.
+_REACH = 48.0
+
+
+def largest_log_ratio(first: Law, second: Law) -> float:
+    """Returns the least epsilon of pure differential privacy for two output laws.
+
+    Args:
+        first: law on some data.
+        second: law on neighbouring data.
+
+    Returns:
+        max |ln(P(outcome) / Q(outcome))| over all outcomes; infinite where one law alone has it.
+
+    Example:
+        >>> round(largest_log_ratio({0: 0.75, 1: 0.25}, {0: 0.25, 1: 0.75}), 4)
+        1.0986
+    """
+    largest = 0.0
+    for outcome in {**first, **second}:
+        one, other = first.get(outcome, 0.0), second.get(outcome, 0.0)
+        if one == 0 and other == 0:
+            continue
+        if one == 0 or other == 0:
+            return math.inf
+        largest = max(largest, abs(math.log(one) - math.log(other)))
+    return largest
+
+
+def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
+    """Returns the least delta for two output laws and an epsilon, the larger of both directions.
+
+    Args:
+        first: law on some data.
+        second: law on neighbouring data.
+        epsilon: >= 0.
+
+    Returns:
+        max over events of P(event) - exp(epsilon) Q(event), in [0, 1].
+
+    Example:
+        >>> hockey_stick({0: 0.75, 1: 0.25}, {0: 0.25, 1: 0.75}, 0.0)
+        0.5
+    """
+    factor = math.exp(epsilon)
+    forward = backward = 0.0
+    for outcome in {**first, **second}:
+        one, other = first.get(outcome, 0.0), second.get(outcome, 0.0)
+        forward += max(0.0, one - factor * other)
+        backward += max(0.0, other - factor * one)
+    return max(forward, backward)
+
+
+def discrete_laplace(scale: float, value: int, low: int, high: int) -> dict[int, float]:
+    """Returns the law of an integer plus discrete Laplace noise, clipped to [low, high].
+
+    Clipping is post-processing; its ends hold the whole tails.
+
+    Args:
+        scale: of the noise, > 0; P(z) is proportional to exp(-|z| / scale).
+        value: the exact value.
+        low: lower end.
+        high: upper end, >= low.
+
+    Example:
+        >>> [round(each, 4) for each in discrete_laplace(1.0, 0, -1, 1).values()]
+        [0.2689, 0.4621, 0.2689]
+    """
+    return _clipped(lambda z: -np.abs(z) / scale, scale, value, low, high)
+
+
+def discrete_gaussian(sigma: float, value: int, low: int, high: int) -> dict[int, float]:
+    """Returns the law of an integer plus discrete Gaussian noise, clipped to [low, high].
+
+    Args:
+        sigma: of the noise, > 0; P(z) is proportional to exp(-z^2 / (2 sigma^2)).
+        value: the exact value.
+        low: lower end.
+        high: upper end, >= low.
+    """
+    return _clipped(lambda z: -(z**2) / (2 * sigma**2), sigma, value, low, high)
+
+
+def exponential_mechanism(scores: Sequence[float], scale: float) -> dict[int, float]:
+    """Returns the law of a selection, P(index) proportional to exp(score / scale).
+
+    Args:
+        scores: exact scores.
+        scale: > 0.
+
+    Example:
+        >>> [round(each, 4) for each in exponential_mechanism([10, 9, 5, 0], 2.0).values()]
+        [0.5898, 0.3578, 0.0484, 0.004]
+    """
+    logits = np.asarray(scores, np.float64) / scale
+    weights = np.exp(logits - logits.max())
+    return dict(enumerate((weights / weights.sum()).tolist()))
+
+
+def product_law(laws: Sequence[Law]) -> dict[tuple[Hashable, ...], float]:
+    """Returns the law of independent outcomes together, as tuples.
+
+    Cost: the product of the numbers of outcomes.
+    """
+    return {
+        tuple(outcome for outcome, _ in parts): math.prod(share for _, share in parts)
+        for parts in itertools.product(*(law.items() for law in laws))
+    }
+
+
+def _clipped(
+    log_weight: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    scale: float,
+    value: int,
+    low: int,
+    high: int,
+) -> dict[int, float]:
+    if not 0 < scale < math.inf or high < low:
+        raise ValueError("the scale must be finite and > 0, and low at most high")
+    far = max(math.ceil(_REACH * scale), abs(low - value), abs(high - value)) + 1
+    noise = np.arange(-far, far + 1)
+    weights = np.exp(log_weight(noise.astype(np.float64)))
+    clipped = np.clip(noise + value, low, high) - low
+    law = np.bincount(clipped, weights=weights, minlength=high - low + 1) / weights.sum()
+    return dict(zip(range(low, high + 1), law.tolist(), strict=True))

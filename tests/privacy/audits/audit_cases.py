@@ -1,0 +1,279 @@
+"""The registry: every mechanism under every relation, and the mutants that its audits must catch.
+
+A new mechanism is one line in ``MECHANISMS``. A mutant names the audit and the check that must
+catch it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import audit_views
+import numpy as np
+import pytest
+from audit_views import CHECKS, Case, Finding, promised
+from tiny import ADD, PURE, REPLACE
+
+from beam_dp import noise as noise_module
+from beam_dp.mechanisms import MWEM, Gaussian, Laplace, strategies
+from beam_dp.mechanisms import mwem as mwem_module
+from beam_dp.mechanisms import rounds as rounds_module
+from beam_dp.mechanisms import textbook_mwem as textbook_module
+from beam_dp.mechanisms.measurements import Measurement
+from beam_dp.mechanisms.rounds import RoundBudget, round_budget
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """A deliberate bug, and the check that must fail while it is in."""
+
+    apply: Callable[[Patch], None]
+    caught_by: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Audit:
+    """All checks of one mechanism under one relation."""
+
+    mechanism: str
+    guarantee: Guarantee
+    checks: dict[str, Callable[[], Finding]]
+    mutants: dict[str, Mutant]
+
+
+UNITS = {ADD: ((3,), ()), REPLACE: ((3,), (0,))}
+ONE_ATTRIBUTE: dict[str, Any] = {"sizes": (2,), "base": (6, 6), "num_records": 12}
+
+
+def case(mechanism: Any, neighboring: str, delta: float, **named: Any) -> Case:
+    epsilon = 12.0 if delta else 3.0  # so that a few thousand runs see much of it
+    named.setdefault("pair", UNITS[neighboring])
+    return Case(mechanism, promised(neighboring, delta, epsilon), **named)
+
+
+def both(mechanism: Any, delta: float, **named: Any) -> list[Case]:
+    if named.get("sizes") == (2,):
+        return [
+            case(mechanism, ADD, delta, **named, pair=((1,), ())),
+            case(mechanism, REPLACE, delta, **named, pair=((1,), (0,))),
+        ]
+    return [case(mechanism, relation, delta, **named) for relation in (ADD, REPLACE)]
+
+
+NO_LAW = ("price", "black box")
+DELTA = 1e-6
+TEXTBOOK = MWEM(num_rounds=2, calibration="textbook")
+ONE_CELL = MWEM(num_rounds=1, calibration="textbook")
+IN_ONE_ROUND: dict[str, Any] = {"single": MWEM(num_rounds=1)}
+ANNEALED: dict[str, Any] = {
+    "adaptive": True,
+    "checks": NO_LAW,
+    "runs": 800,
+    "least_share": 0.8,
+    **ONE_ATTRIBUTE,
+}
+NOISY: dict[str, Any] = {"num_records": "noisy"}
+MECHANISMS: dict[str, list[Case]] = {
+    "laplace": both(Laplace(), PURE),
+    "laplace textbook": both(Laplace("textbook"), PURE),
+    "laplace, noisy total": [case(Laplace(), ADD, PURE, **NOISY)],
+    "gaussian": both(Gaussian(), DELTA, checks=NO_LAW),
+    "gaussian textbook": both(Gaussian("textbook"), DELTA, least_share=0.6),
+    "gaussian, noisy total": [case(Gaussian(), ADD, DELTA, checks=NO_LAW, **NOISY)],
+    "mwem": both(MWEM(), PURE),
+    "mwem, delta": both(MWEM(), DELTA, checks=NO_LAW),
+    "mwem rounds": both(MWEM(num_rounds=2), PURE, **IN_ONE_ROUND),
+    "mwem rounds, delta": both(MWEM(num_rounds=2), DELTA, **IN_ONE_ROUND),
+    "mwem rounds, noisy total": [
+        case(MWEM(num_rounds=1), ADD, PURE, checks=NO_LAW, adaptive=True, **IN_ONE_ROUND, **NOISY)
+    ],
+    "mwem annealed": both(MWEM(num_rounds="annealed"), PURE, **ANNEALED),
+    "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, **ANNEALED),
+    "mwem textbook": both(TEXTBOOK, PURE, single=ONE_CELL, least_share=0.4),
+    "mwem textbook, delta": both(TEXTBOOK, DELTA, single=ONE_CELL, least_share=0.3),
+}
+
+
+def plan_with(change: Callable[[Guarantee], Guarantee]) -> Callable[[Patch], None]:
+    return lambda patch: patch.setattr(audit_views, "planned_for", change)
+
+
+def halve_scales(patch: Patch) -> None:
+    original = noise_module._draw
+    patch.setattr(
+        noise_module,
+        "_draw",
+        lambda make, metric, values, scale, sensitivity: original(
+            make, metric, values, scale / 2, sensitivity
+        ),
+    )
+
+
+def share_one_draw(patch: Patch) -> None:
+    original = noise_module._draw
+
+    def mutant(make: Any, metric: Any, values: Any, scale: float, sensitivity: Any) -> Any:
+        return values + original(make, metric, np.zeros(1, np.int64), scale, sensitivity)[0]
+
+    patch.setattr(noise_module, "_draw", mutant)
+
+
+def draw_once_for_all(patch: Patch) -> None:
+    original, drawn = noise_module._draw, {}
+
+    def mutant(make: Any, metric: Any, values: Any, scale: float, sensitivity: Any) -> Any:
+        key = (values.shape, scale)
+        if key not in drawn:
+            drawn[key] = original(make, metric, np.zeros_like(values), scale, sensitivity)
+        return values + drawn[key]
+
+    patch.setattr(noise_module, "_draw", mutant)
+
+
+def skip_empty_cells(patch: Patch) -> None:
+    for kind in ("laplace", "gaussian"):
+        original = getattr(NoiseSource, kind)
+
+        def mutant(self: Any, values: Any, scale: float, original: Any = original) -> Any:
+            return np.where(values == 0, 0, original(self, values, scale))
+
+        patch.setattr(NoiseSource, kind, mutant)
+
+
+def scale_by_size(patch: Patch) -> None:
+    original = Measurement.draw
+
+    def mutant(self: Measurement, marginals: Any, noise: NoiseSource) -> Any:
+        number = int(marginals.marginal(self.names).sum())
+        return original(
+            dataclasses.replace(self, scale=self.scale * 20 / max(number, 1)), marginals, noise
+        )
+
+    patch.setattr(Measurement, "draw", mutant)
+
+
+def change_budget(change: Callable[[RoundBudget], dict[str, float]]) -> Callable[[Patch], None]:
+    def mutant(*arguments: Any) -> RoundBudget:
+        budget = round_budget(*arguments)
+        return dataclasses.replace(budget, **change(budget))
+
+    return lambda patch: patch.setattr(rounds_module, "round_budget", mutant)
+
+
+def forget_half_in_textbook(patch: Patch) -> None:
+    original = mwem_module.plan_textbook
+
+    def mutant(*arguments: Any) -> Any:
+        plan = original(*arguments)
+        public = {**plan.public, "selection_scale": plan.public["selection_scale"] / 2}
+        return dataclasses.replace(plan, public=public)
+
+    patch.setattr(mwem_module, "plan_textbook", mutant)
+
+
+def halve_selection(patch: Patch) -> None:
+    original = NoiseSource.select
+    patch.setattr(
+        NoiseSource, "select", lambda self, scores, scale: original(self, scores, scale / 8)
+    )
+
+
+def multiply(place: Any, name: str, factor: float) -> Callable[[Patch], None]:
+    original = getattr(place, name)
+    return lambda patch: patch.setattr(place, name, lambda *given: factor * original(*given))
+
+
+def add_remove_norms(patch: Patch) -> None:
+    original = strategies.residual_sensitivity
+    patch.setattr(
+        strategies,
+        "residual_sensitivity",
+        lambda domain, supports, precisions, _: original(
+            domain, supports, precisions, Neighboring.ADD_OR_REMOVE_ONE
+        ),
+    )
+
+
+def cheaper_units(patch: Patch) -> None:
+    original = RoundBudget.of_round
+    patch.setattr(RoundBudget, "of_round", lambda self, units: original(self, 2 * units))
+
+
+SENSITIVITY_HALVED = plan_with(lambda each: dataclasses.replace(each, epsilon=2 * each.epsilon))
+ADD_REMOVE = plan_with(
+    lambda each: dataclasses.replace(each, neighboring=Neighboring.ADD_OR_REMOVE_ONE)
+)
+ROUNDS_SHARE_NOTHING = change_budget(
+    lambda budget: {
+        "selection_scale": budget.selection_scale / 2,
+        "measurement_scale": budget.measurement_scale / 2,
+    }
+)
+HALF_FORGOTTEN = change_budget(lambda budget: {"selection_scale": budget.selection_scale / 2})
+ROOT_FORGOTTEN = change_budget(
+    lambda budget: {"measurement_scale": budget.measurement_scale / math.sqrt(2)}
+)
+TOTAL_FOR_FREE = change_budget(lambda budget: {"total_scale": 1.0})
+
+
+def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
+    """The bugs that this mechanism could have."""
+    replaces = each.guarantee.neighboring is Neighboring.REPLACE_ONE
+    found = {"sensitivity halved": Mutant(SENSITIVITY_HALVED, "price")}
+    if replaces and not name.startswith("mwem textbook"):  # whose queries move by 1 either way
+        found["replace-one run with add-remove noise"] = Mutant(ADD_REMOVE, "price")
+    if name in ("laplace", "laplace textbook", "gaussian", "gaussian textbook"):
+        found["n used as a scale"] = Mutant(scale_by_size, "price")
+        found["noise scale halved in the sampler"] = Mutant(halve_scales, "black box")
+        found["one draw for all runs"] = Mutant(draw_once_for_all, "black box")
+    if name in ("laplace", "laplace textbook", "gaussian textbook"):
+        found["empty cells skipped"] = Mutant(skip_empty_cells, "black box")
+        if replaces:
+            found["one draw for all cells"] = Mutant(share_one_draw, "black box")
+    if name.startswith("gaussian") and "textbook" not in name:
+        found["mu a tenth too large"] = Mutant(
+            multiply(strategies, "discrete_gaussian_mu", 1.1), "price"
+        )
+        if replaces:
+            found["residuals of a replacement with add-remove norms"] = Mutant(
+                add_remove_norms, "price"
+            )
+    if name.startswith("mwem rounds"):
+        found["factor 1/2 of the selection forgotten"] = Mutant(HALF_FORGOTTEN, "price")
+        if "noisy" in name:
+            found["total for free"] = Mutant(TOTAL_FOR_FREE, "price")
+        else:
+            found["rounds that do not share the budget"] = Mutant(ROUNDS_SHARE_NOTHING, "price")
+        if replaces and each.guarantee.delta:
+            found["root 2 of a replacement forgotten"] = Mutant(ROOT_FORGOTTEN, "price")
+    if name.startswith("mwem annealed"):
+        found["rounds that cost less than they spend"] = Mutant(cheaper_units, "price")
+    if name.startswith("mwem textbook"):
+        found["factor 1/2 of the selection forgotten"] = Mutant(forget_half_in_textbook, "law")
+        if each.guarantee.delta:
+            found["rho twice as large"] = Mutant(
+                multiply(textbook_module, "zcdp_rho", 2.0), "price"
+            )
+        else:
+            found["selection noise an eighth in the sampler"] = Mutant(halve_selection, "black box")
+    return found
+
+
+def mechanism_audits() -> list[Audit]:
+    return [
+        Audit(
+            name,
+            each.guarantee,
+            {check: lambda each=each, check=check: CHECKS[check](each) for check in each.checks},
+            mutants_of(name, each),
+        )
+        for name, cases in MECHANISMS.items()
+        for each in cases
+    ]

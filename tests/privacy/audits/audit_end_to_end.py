@@ -1,0 +1,242 @@
+"""The whole Beam transform, audited over many independent replicas in one pipeline.
+
+A replica is three cells of one large domain, the records of one other unit, and either of two
+neighbouring holdings of one unit of its own; half of the replicas have the one, half the other.
+Units are bounded one by one and every cell has noise of its own, so replicas are independent; the
+claim for one replica is that of the whole release, because its unit has records nowhere else.
+
+Covered, as shipped: encoding (records outside the domain among them), bounding by unit,
+counting in bundles, adding their shards, the step that draws, with the production
+noise source, and the barrier behind it. Not covered: the final fit, which is post-processing and
+would tie the replicas together; the noisy table leaves the pipeline in its place. Nor reading
+files and writing releases.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import audit_views
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from audit_cases import (
+    ADD_REMOVE,
+    SENSITIVITY_HALVED,
+    Audit,
+    Mutant,
+    Patch,
+    halve_scales,
+    share_one_draw,
+    skip_empty_cells,
+)
+from audit_views import Finding, from_black_box
+from tiny import ADD, REPLACE, promise
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.encoding import bounding
+from beam_dp.mechanisms import Laplace
+from beam_dp.mechanisms import measure_all as measure_all_module
+from beam_dp.mechanisms.measurements import Measurement
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload
+from beam_dp.summaries.shards import read_shards
+from beam_dp.testing import audit
+from beam_dp.transforms import ReleaseSyntheticDatabase
+from beam_dp.transforms import bound as bound_module
+from beam_dp.transforms import release as release_module
+from beam_dp.transforms import summarise as summarise_module
+
+RUNS, PILOT = 8_000, 2_000  # on either side: 20,000 replicas in one pipeline
+REPLICAS = 2 * (RUNS + PILOT)
+PLACES = 3
+DOMAIN = Domain(
+    (IntegerAttribute("replica", 0, REPLICAS - 1), IntegerAttribute("place", 0, PLACES - 1))
+)
+WORKLOAD = Workload(DOMAIN, (DOMAIN.names,))
+MOST = 2
+OUTSIDE = 9
+# What the unit of a replica holds, in either of two neighbours. It may keep two of these.
+HOLDINGS = {
+    ADD: ((0, 0, 0, 1, 1, 2, 2, OUTSIDE, OUTSIDE), ()),
+    REPLACE: ((0,) * 7, (2,) * 5 + (OUTSIDE,) * 3),
+}
+BASE = np.array([0, 1, 0])  # of another unit
+BATCH = 20_000
+
+
+def end_to_end_audits() -> list[Audit]:
+    found = []
+    for relation in (ADD, REPLACE):
+        guarantee = promise(relation, 0.0, 2.0, MOST)
+        mutants = {
+            "sensitivity halved": SENSITIVITY_HALVED,
+            "k ignored": ignore_k,
+            "bounding missing": skip_bounding,
+            "noise scale halved in the sampler": halve_scales,
+            "noise per bundle": noise_per_bundle,
+            "empty cells skipped": skip_empty_cells,
+        }
+        if relation == ADD:
+            mutants["bounding after the sum"] = bound_cells
+        else:
+            mutants["replace-one run with add-remove noise"] = ADD_REMOVE
+            mutants["one draw for all cells"] = share_one_draw
+        found.append(
+            Audit(
+                "whole pipeline",
+                guarantee,
+                {"black box": functools.partial(black_box, relation, guarantee)},
+                {name: Mutant(apply, "black box") for name, apply in mutants.items()},
+            )
+        )
+    return found
+
+
+def black_box(relation: str, guarantee: Guarantee) -> Finding:
+    noisy = released(relation, guarantee).reshape(REPLICAS, PLACES)
+    clipped = np.clip(noisy - BASE, 0, MOST).astype(np.int64)
+    outcomes = [list(map(tuple, clipped[side::2].tolist())) for side in range(2)]
+    scale = guarantee.epsilon**-1 * MOST * (1 if relation == ADD else 2)
+    first, second = (replica_law(held, scale) for held in HOLDINGS[relation])
+    return from_black_box(
+        audit.audit_black_box(
+            *(taken(iter(side)) for side in outcomes),
+            guarantee.epsilon,
+            runs=RUNS,
+            pilot_runs=PILOT,
+            score=lambda outcome: round(math.log(first[outcome] / second[outcome]), 6),
+            laws=(first, second),
+        )
+    )
+
+
+def taken(outcomes: Iterator[Any]) -> Callable[[int], list[Any]]:
+    """Runs are taken from what one pipeline made, no run twice."""
+    return lambda runs: list(itertools.islice(outcomes, runs))
+
+
+def replica_law(held: tuple[int, ...], scale: float) -> dict[Any, float]:
+    """The law of a replica's clipped cells: any two of the unit's records are as likely."""
+    inside = [place for place in held if place != OUTSIDE]
+    kept = list(itertools.combinations(inside, min(MOST, len(inside))))
+    law: dict[Any, float] = {}
+    for places in kept:
+        counts = np.bincount(np.array(places, np.int64), minlength=PLACES).tolist()
+        cells = [audit.discrete_laplace(scale, count, 0, MOST) for count in counts]
+        for outcome, share in audit.product_law(cells).items():
+            law[outcome] = law.get(outcome, 0.0) + share / len(kept)
+    return law
+
+
+@functools.cache
+def batches(relation: str) -> list[pa.RecordBatch]:
+    """All records, in an order that scatters each unit over the bundles."""
+    columns: tuple[list[int], list[int], list[str]] = ([], [], [])
+    for replica in range(REPLICAS):
+        records = [(place, f"own {replica}") for place in HOLDINGS[relation][replica % 2]]
+        records += [(place, f"other {replica}") for place in np.flatnonzero(BASE).tolist()]
+        for place, unit in records:
+            for column, value in zip(columns, (replica, place, unit), strict=True):
+                column.append(value)
+    order = np.random.default_rng(0).permutation(len(columns[0]))
+    table = pa.table(dict(zip(("replica", "place", "person"), columns, strict=True))).take(order)
+    return table.combine_chunks().to_batches(max_chunksize=BATCH)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoisyTable:
+    """Stands in for the release: the noisy table, before any fit."""
+
+    table: np.ndarray
+    draw_id: str = "0" * 32
+
+    def to_bytes(self) -> bytes:
+        return np.rint(self.table).astype(np.int64).tobytes()
+
+
+SHARDS: list[Any] = []  # of this process, in which FnApiRunner runs everything
+
+
+def _collect(shard: Any) -> None:
+    SHARDS.append(shard)
+
+
+def released(relation: str, guarantee: Guarantee) -> np.ndarray:
+    """What comes out of the pipeline, as one noisy count a cell."""
+    SHARDS.clear()
+    planned = audit_views.planned_for(guarantee)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            measure_all_module, "synthesise", lambda *arguments: NoisyTable(arguments[3][0])
+        )
+        transform = ReleaseSyntheticDatabase(
+            DOMAIN, WORKLOAD, planned, Laplace("textbook"), REPLICAS
+        )
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            _ = (
+                pipeline
+                | beam.Create(batches(relation))
+                | transform
+                | "Collect" >> beam.Map(_collect)
+            )
+    pieces = sorted(SHARDS, key=lambda shard: shard[1][0])
+    assert len(pieces) == pieces[0][1][1]
+    return np.frombuffer(b"".join(piece for _, (_, _, piece) in pieces), np.int64)
+
+
+def forget_k(guarantee: Guarantee) -> Guarantee:
+    return dataclasses.replace(guarantee, max_records_per_unit=1)
+
+
+def ignore_k(patch: Patch) -> None:
+    """Units keep k records, and the noise is that for one."""
+    patch.setattr(audit_views, "planned_for", forget_k)
+    original = release_module.BoundContributions
+    patch.setattr(release_module, "BoundContributions", lambda domain, _: original(domain, MOST))
+
+
+def skip_bounding(patch: Patch) -> None:
+    patch.setattr(
+        bound_module, "select_records", lambda units, words, most: np.arange(units.shape[1])
+    )
+
+
+def bound_cells(patch: Patch) -> None:
+    """At most k records of a unit in each cell: as many cells as it likes."""
+
+    def mutant(units: np.ndarray, words: Any, most: int) -> np.ndarray:
+        by_cell = np.stack([units[0], units[1] + words[0].astype(np.uint64)])
+        return bounding.select_records(by_cell, words, most)
+
+    patch.setattr(bound_module, "select_records", mutant)
+
+
+def noise_per_bundle(patch: Patch) -> None:
+    """Each bundle adds noise to the cells that it has; after the last combine nobody does."""
+    added: list[np.ndarray] = []
+    original = summarise_module._CountBundle.finish_bundle
+
+    def finish(self: Any) -> Any:
+        shards = [each.value for each in original(self)]
+        counts = read_shards(shards, DOMAIN.num_cells)
+        noisy = NoiseSource().laplace(counts, 1.0)
+        added.append(np.where(counts == 0, 0, noisy - counts))
+        return (summarise_module.GlobalWindows.windowed_value(shard) for shard in shards)
+
+    def draw(self: Measurement, marginals: Any, noise: NoiseSource) -> np.ndarray:
+        exact = marginals.marginal(self.names)
+        total = exact + sum(each.reshape(exact.shape) for each in added)
+        added.clear()
+        return total / 1.0
+
+    patch.setattr(summarise_module._CountBundle, "finish_bundle", finish)
+    patch.setattr(Measurement, "draw", draw)

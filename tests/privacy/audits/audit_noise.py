@@ -1,0 +1,145 @@
+"""The noise source itself: its samplers against closed forms, and as mechanisms of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from audit_cases import Audit, Mutant, halve_scales, halve_selection
+from audit_views import Finding, from_black_box, promised
+from tiny import ADD, REPLACE
+
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.testing import audit
+
+DRAWS = 50_000
+SELECTIONS = 6_000
+EPSILON = 1.5
+DELTA = 1e-6
+REACH = 12
+
+
+def noise_audits() -> list[Audit]:
+    found = []
+    for relation in (ADD, REPLACE):
+        for kind in ("laplace", "gaussian"):
+            guarantee = (
+                promised(relation, DELTA, 12.0)
+                if kind == "gaussian"
+                else promised(relation, 0.0, EPSILON)
+            )
+            found.append(counting(kind, guarantee))
+        found.append(selecting(promised(relation, 0.0, EPSILON)))
+    return found
+
+
+def scale_of(kind: str, guarantee: Guarantee) -> float:
+    """Of one count: sensitivity 1 under both relations."""
+    if kind == "laplace":
+        return 1 / guarantee.epsilon
+    return (2 * zcdp_rho(guarantee.epsilon, guarantee.delta)) ** -0.5
+
+
+def counting(kind: str, guarantee: Guarantee) -> Audit:
+    """One count of the records that have a property, of a universe of two."""
+    scale = scale_of(kind, guarantee)
+    reach = REACH if kind == "laplace" else 40
+    of = audit.discrete_laplace if kind == "laplace" else audit.discrete_gaussian
+
+    def law(data: tuple[int, ...]) -> audit.Law:
+        return of(scale, sum(data), -reach, reach)
+
+    def draw(count: int) -> Callable[[int], list[int]]:
+        def sample(runs: int) -> list[int]:
+            noisy = getattr(NoiseSource(), kind)(np.full(runs, count, np.int64), scale)
+            return np.clip(noisy, -reach, reach).tolist()
+
+        return sample
+
+    def exact() -> Finding:
+        return Finding(audit.audit_law(law, (0, 1), guarantee).is_private)
+
+    def sampler() -> Finding:
+        limit = REACH if kind == "laplace" else 6
+        drawn = np.clip(draw(0)(DRAWS), -limit, limit).tolist()
+        return Finding(audit.audit_sampler(drawn, of(scale, 0, -limit, limit)).passes)
+
+    def black_box() -> Finding:
+        return from_black_box(
+            audit.audit_black_box(
+                draw(1),
+                draw(0),
+                guarantee.epsilon,
+                guarantee.delta,
+                runs=DRAWS,
+                score=float,
+                laws=(law((1,)), law(())),
+            )
+        )
+
+    checks = {"law": exact, "sampler": sampler, "black box": black_box}
+    mutants = {
+        "noise scale halved: chi-square": Mutant(halve_scales, "sampler"),
+        "noise scale a twentieth too small": Mutant(shrink_scales, "sampler"),
+    }
+    mutants["noise scale halved: black box"] = Mutant(halve_scales, "black box")
+    return Audit(f"noise: {kind}", guarantee, checks, mutants)
+
+
+def shrink_scales(patch: Any) -> None:
+    original = NoiseSource.laplace, NoiseSource.gaussian
+    for kind, draw in zip(("laplace", "gaussian"), original, strict=True):
+        patch.setattr(
+            NoiseSource,
+            kind,
+            lambda self, values, scale, draw=draw: draw(self, values, 0.95 * scale),
+        )
+
+
+def selecting(guarantee: Guarantee) -> Audit:
+    """The exponential mechanism: scores are counts of each of three codes, and a constant."""
+    scale = 2 / guarantee.epsilon
+
+    def scores(data: tuple[int, ...]) -> np.ndarray:
+        # The sign makes one record move scores both ways: the case that needs the factor 2.
+        signs = np.array([[1, -1, 0], [-1, 1, 0], [-1, -1, 1]])
+        return signs[list(data)].sum(axis=0).astype(np.int64)
+
+    # Under replace-one each score moves by 2 where a unit's record is replaced.
+    moved = 1 if guarantee.neighboring.value == ADD else 2
+
+    def law(data: tuple[int, ...]) -> audit.Law:
+        return audit.exponential_mechanism(scores(data).tolist(), moved * scale)
+
+    def draw(data: tuple[int, ...]) -> Callable[[int], list[int]]:
+        def sample(runs: int) -> list[int]:
+            noise = NoiseSource()
+            return [noise.select(scores(data), moved * scale) for _ in range(runs)]
+
+        return sample
+
+    def exact() -> Finding:
+        return Finding(audit.audit_law(law, (0, 1, 2), guarantee).is_private)
+
+    def sampler() -> Finding:
+        return Finding(audit.audit_sampler(draw((0,))(SELECTIONS), law((0,))).passes)
+
+    pair = ((0,), ()) if guarantee.neighboring.value == ADD else ((0,), (1,))
+
+    def black_box() -> Finding:
+        laws = (law(pair[0]), law(pair[1]))
+        return from_black_box(
+            audit.audit_black_box(
+                draw(pair[0]), draw(pair[1]), guarantee.epsilon, runs=SELECTIONS, laws=laws
+            )
+        )
+
+    checks = {"law": exact, "sampler": sampler, "black box": black_box}
+    mutants = {
+        "scale an eighth: chi-square": Mutant(halve_selection, "sampler"),
+        "scale an eighth: black box": Mutant(halve_selection, "black box"),
+    }
+    return Audit("noise: select", guarantee, checks, mutants)

@@ -1,0 +1,328 @@
+"""What an observer sees of a run, and the three audits of it that every mechanism gets.
+
+The view of a run is everything that came out of its noise source. The final fit is
+post-processing of that (``test_data_reach_the_release_through_noise_alone``), and is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from noise_sources import Draw, Scripted, Seeded
+from tiny import ADD, PURE, Unit, domain_of, largest_share, promise, scripted, summary, with_unit
+from tiny import workload_of as marginals_of
+
+from beam_dp.mechanisms import Mechanism
+from beam_dp.mechanisms import measure_all as measure_all_module
+from beam_dp.mechanisms import rounds as rounds_module
+from beam_dp.mechanisms import textbook_mwem as textbook_module
+from beam_dp.mechanisms.plan import NumRecords, Plan
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.testing import audit
+
+# Log-likelihood ratios are rounded to this.
+_BIN = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What one check found: whether it lets the mechanism pass, and the numbers of the table."""
+
+    passes: bool
+    lower_bound: float | None = None
+    predicted: float | None = None
+
+
+def from_black_box(found: audit.BlackBoxAudit) -> Finding:
+    return Finding(found.passes, found.lower_bound, found.predicted)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One mechanism under one relation, and two neighbours to run it on.
+
+    Args:
+        mechanism: as shipped.
+        guarantee: what it promises.
+        pair: the cells of one unit's records in either of the neighbours.
+        num_records: public, or noisy.
+        sizes: of the domain's attributes; the workload is each of them alone.
+        base: everybody else's records.
+        runs: of the black-box audit, on each neighbour.
+        single: the same mechanism with one round, where the black-box audit runs that: its law is
+            then a closed form.
+        adaptive: whether later steps depend on earlier measurements: the prediction then comes
+            from as many runs of a reference sampler, numpy's.
+        least_share: of the guarantee, that the worst neighbours must spend.
+    """
+
+    mechanism: Mechanism
+    guarantee: Guarantee
+    pair: tuple[Unit, Unit]
+    num_records: NumRecords = 20
+    sizes: tuple[int, ...] = (2, 2)
+    base: tuple[int, ...] = (12, 5, 0, 0)
+    runs: int = 2000
+    single: Mechanism | None = None
+    adaptive: bool = False
+    least_share: float = 0.9
+    checks: tuple[str, ...] = ("price", "law", "black box")
+
+
+def planned_for(guarantee: Guarantee) -> Guarantee:
+    """The guarantee that noise is planned for: the promised one, but in some mutants."""
+    return guarantee
+
+
+def case_plan(case: Case, mechanism: Mechanism, sizes: tuple[int, ...]) -> Plan:
+    domain = domain_of(*sizes)
+    guarantee = planned_for(case.guarantee)
+    return mechanism.plan(domain, marginals_of(domain, 1), guarantee, case.num_records)
+
+
+@contextmanager
+def without_the_final_fit() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (rounds_module, measure_all_module):
+            patch.setattr(module, "synthesise", lambda *arguments: None)
+        patch.setattr(textbook_module, "build_release", lambda *arguments, **named: None)
+        yield
+
+
+def price(case: Case) -> Finding:
+    """The exact price over all neighbours: from what is handed to the noise, and its scales."""
+    plan = case_plan(case, case.mechanism, case.sizes)
+    bases = [np.array(case.base), np.zeros(len(case.base), np.int64)]
+    scripts = [scripted(seed, len(plan.workload)) for seed in range(2)]
+
+    def run(plan: Plan, held: Any, noise: NoiseSource) -> None:
+        case.mechanism.release(plan, held, noise)
+
+    with without_the_final_fit():
+        share = largest_share(plan, case.guarantee, run, bases, scripts)
+    return Finding(bool(case.least_share < share <= 1))
+
+
+def exact_law(case: Case) -> Finding:
+    """The exact law of selection and noisy tables, clipped, over all neighbours."""
+    mechanism = case.single or case.mechanism
+    sizes = case.sizes[:1]
+    plan = case_plan(case, mechanism, sizes)
+
+    def law(data: tuple[int, ...]) -> dict[Any, float]:
+        counts = with_unit(np.zeros(math.prod(sizes), np.int64), data)
+        found: dict[Any, float] = {}
+        for selected, probability, draws in branches(plan, mechanism, counts):
+            cells = [clipped(draw, int(value)) for draw in draws for value in np.ravel(draw.exact)]
+            for outcome, share in audit.product_law(cells).items():
+                found[selected, outcome] = probability * share
+        return found
+
+    audited = audit.audit_law(law, range(math.prod(sizes)), case.guarantee, num_others=1)
+    tight = (
+        case.guarantee.delta > 0
+        or audited.epsilon > 0.9 * case.least_share * case.guarantee.epsilon
+    )
+    return Finding(audited.is_private and tight)
+
+
+def clipped(draw: Draw, value: int) -> dict[int, float]:
+    reach = math.ceil(5 * draw.scale) + 1
+    of = audit.discrete_laplace if draw.kind == "laplace" else audit.discrete_gaussian
+    return of(draw.scale, value, -reach, reach + 3)
+
+
+def branches(
+    plan: Plan, mechanism: Mechanism, counts: np.ndarray
+) -> Iterator[tuple[int, float, list[Draw]]]:
+    """For each selection of at most one: its probability, and the noisy draws that follow it."""
+    held = summary(plan, counts)
+    draws = replay(plan, mechanism, held, [0], [])
+    selections = [draw for draw in draws if draw.kind == "select"]
+    if not selections:
+        yield 0, 1.0, draws
+        return
+    assert len(selections) == 1
+    law = audit.exponential_mechanism(selections[0].exact.tolist(), selections[0].scale)
+    for index, probability in law.items():
+        draws = replay(plan, mechanism, held, [index], [])
+        yield index, probability, [draw for draw in draws if draw.kind != "select"]
+
+
+def replay(
+    plan: Plan, mechanism: Mechanism, held: Any, selections: list[int], tables: list[np.ndarray]
+) -> list[Draw]:
+    """What is handed to the noise when it answers as it is told; zeros where it is told nothing."""
+    told = iter(tables)
+    source = Scripted(
+        list(selections) or [0],
+        lambda _, shape: np.reshape(next(told), shape) if tables else np.zeros(shape, np.int64),
+    )
+    with without_the_final_fit():
+        mechanism.release(plan, held, source)
+    return source.draws
+
+
+class Recording(NoiseSource):
+    """Draws from another source, and keeps what came out."""
+
+    def __init__(self, source: NoiseSource) -> None:
+        self._source = source
+        self.selections: list[int] = []
+        self.tables: list[np.ndarray] = []
+
+    def laplace(self, values: np.ndarray, scale: float) -> np.ndarray:
+        return self._keep(self._source.laplace(values, scale))
+
+    def gaussian(self, values: np.ndarray, sigma: float) -> np.ndarray:
+        return self._keep(self._source.gaussian(values, sigma))
+
+    def select(self, scores: np.ndarray, scale: float) -> int:
+        self.selections.append(self._source.select(scores, scale))
+        return self.selections[-1]
+
+    def _keep(self, noisy: np.ndarray) -> np.ndarray:
+        self.tables.append(noisy)
+        return noisy
+
+
+# A mutant may change a table after the noise was added: then that is what is seen.
+def seen_tables(record: Recording) -> list[np.ndarray]:
+    return record.tables
+
+
+def black_box(case: Case) -> Finding:
+    """Whole runs with the production sampler; thresholds of the log-likelihood ratio."""
+    mechanism = case.single or case.mechanism
+    plan = case_plan(case, mechanism, case.sizes)
+    held = [summary(plan, with_unit(np.array(case.base), unit)) for unit in case.pair]
+    cache: dict[tuple[int, ...], list[list[Draw]]] = {}
+
+    def ratio(record: Recording) -> int:
+        selections, tables = record.selections, seen_tables(record)
+        if case.adaptive:
+            draws = [replay(plan, mechanism, each, selections, tables) for each in held]
+        else:
+            key = tuple(selections)
+            if key not in cache:
+                cache[key] = [replay(plan, mechanism, each, selections, []) for each in held]
+            draws = cache[key]
+        return log_ratio(*draws, selections, tables)
+
+    def sampler(side: int, source: NoiseSource) -> Callable[[int], list[int]]:
+        def sample(runs: int) -> list[int]:
+            outcomes = []
+            for _ in range(runs):
+                record = Recording(source)
+                mechanism.release(plan, held[side], record)
+                outcomes.append(ratio(record))
+            return outcomes
+
+        return sample
+
+    with without_the_final_fit(), pytest.MonkeyPatch.context() as patch:
+        if case.single is not None:
+            # What follows the only measurement is post-processing.
+            patch.setattr(rounds_module, "refit", lambda *given: given[3])
+        promised = case.guarantee
+        if case.adaptive:
+            laws = tuple(frequencies(sampler(i, Seeded(i))(case.runs)) for i in range(2))
+        else:
+            laws = ratio_laws(plan, mechanism, case)
+        found = audit.audit_black_box(
+            sampler(0, NoiseSource()),
+            sampler(1, NoiseSource()),
+            promised.epsilon,
+            promised.delta,
+            runs=case.runs,
+            score=float,
+            laws=laws,
+        )
+    return from_black_box(found)
+
+
+def frequencies(outcomes: list[int]) -> dict[int, float]:
+    values, counts = np.unique(outcomes, return_counts=True)
+    return dict(zip(values.tolist(), (counts / len(outcomes)).tolist(), strict=True))
+
+
+def log_ratio(
+    first: list[Draw], second: list[Draw], selections: list[int], tables: list[np.ndarray]
+) -> int:
+    """The log-likelihood ratio of a view, in bins: a sum of rounded parts, as in its law."""
+    total, selected, noisy = 0, iter(selections), iter(tables)
+    for one, other in zip(first, second, strict=True):
+        if one.kind == "select":
+            index = next(selected)
+            p, q = (
+                audit.exponential_mechanism(each.exact.tolist(), each.scale)[index]
+                for each in (one, other)
+            )
+            total += round(math.log(p / q) / _BIN)
+        else:
+            seen = np.ravel(next(noisy))
+            logs = [log_weights(each, seen, np.ravel(each.exact)) for each in (one, other)]
+            total += int(np.rint((logs[0] - logs[1]) / _BIN).sum())
+    return total
+
+
+def log_weights(draw: Draw, noisy: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    distance = (noisy - exact).astype(np.float64)
+    if draw.kind == "laplace":
+        return -np.abs(distance) / draw.scale
+    return -(distance**2) / (2 * draw.scale**2)
+
+
+def ratio_laws(
+    plan: Plan, mechanism: Mechanism, case: Case
+) -> tuple[Mapping[int, float], Mapping[int, float]]:
+    """The exact laws of the log-likelihood ratio on both neighbours."""
+    sides = [
+        list(branches(plan, mechanism, with_unit(np.array(case.base), unit))) for unit in case.pair
+    ]
+    laws: tuple[dict[int, float], dict[int, float]] = ({}, {})
+    for (_, p, first), (_, q, second) in zip(*sides, strict=True):
+        start = round(math.log(p / q) / _BIN)
+        low, (one, other) = convolved(first, second)
+        for position in range(len(one)):
+            key = start + low + position
+            for law, share in zip(laws, (p * one[position], q * other[position]), strict=True):
+                if share:
+                    law[key] = law.get(key, 0.0) + share
+    return laws
+
+
+def convolved(first: list[Draw], second: list[Draw]) -> tuple[int, list[np.ndarray]]:
+    """The laws of the sum of the independent coordinates' ratios, from its least value on."""
+    low, laws = 0, [np.ones(1), np.ones(1)]
+    for one, other in zip(first, second, strict=True):
+        for x, y in zip(np.ravel(one.exact), np.ravel(other.exact), strict=True):
+            if x == y:
+                continue
+            reach = math.ceil(30 * one.scale if one.kind == "laplace" else 9 * one.scale)
+            z = np.arange(min(x, y) - reach, max(x, y) + reach + 1)
+            logs = [log_weights(one, z, value) for value in (x, y)]
+            bins = np.rint((logs[0] - logs[1]) / _BIN).astype(np.int64)
+            for side, log in enumerate(logs):
+                weights = np.exp(log) / np.exp(log).sum()
+                laws[side] = np.convolve(laws[side], np.bincount(bins - bins.min(), weights))
+            low += int(bins.min())
+    return low, laws
+
+
+def promised(neighboring: str = ADD, delta: float = PURE, epsilon: float = 3.0) -> Guarantee:
+    return promise(neighboring, delta, epsilon)
+
+
+CHECKS: dict[str, Callable[[Case], Finding]] = {
+    "price": price,
+    "law": exact_law,
+    "black box": black_box,
+}
