@@ -57,9 +57,8 @@ bench: $(VENV)/.stamp-test
 	  $(BIN)/python benchmarks/accuracy.py nltcs --ways 3 --epsilon 1 --delta 1e-9 --runs 3; \
 	else echo "accuracy: skipped, BEAM_DP_DATA is not set"; fi
 
-# The folder is named so that its table is printed, whichever process ran an audit.
 audit: $(VENV)/.stamp-test
-	$(BIN)/python -m pytest -q -m audit -n $(WORKERS) tests/privacy/audits tests
+	$(BIN)/python -m pytest -q -m audit -n $(WORKERS) tests
 
 # Without atheris, which has no wheel for every machine, inputs are random instead of guided.
 FUZZ_SECONDS ?= 600

@@ -199,8 +199,13 @@ def make_pipeline(job: Job) -> beam.Pipeline:
         ) from None
 
 
-def build(job: Job, pipeline: beam.Pipeline) -> None:
+def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None:
     """Adds the job to a pipeline. Every refusal happens here, before anything runs.
+
+    Args:
+        job: what to release.
+        pipeline: to which it is added.
+        token: of the ledger that paid for it; the card then names the entry.
 
     Raises:
         InputError: the input, the output or a combination of parameters is refused.
@@ -210,7 +215,12 @@ def build(job: Job, pipeline: beam.Pipeline) -> None:
         | "Read" >> ReadRecords(job.input, file_format=job.input_format)
         | "Release"
         >> ReleaseSyntheticDatabase(
-            job.domain, job.workload, job.guarantee, job.mechanism, num_records=job.num_records
+            job.domain,
+            job.workload,
+            job.guarantee,
+            job.mechanism,
+            num_records=job.num_records,
+            ledger_token=token,
         )
         | "Write" >> WriteRelease(job.output)
     )
@@ -247,8 +257,9 @@ def public_card(job: Job, plan: Plan) -> dict[str, Any]:
 def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> int:
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
 
-    Nothing can be refused any more when the budget is spent, and no noise can be drawn before. A
-    job that fails has spent it all the same: its noise may have been seen.
+    Whatever can be refused was refused before the budget is spent, when the job was built for the
+    first time, and no noise can be drawn before. A job that fails has spent it all the same: its
+    noise may have been seen.
 
     Raises:
         InputError: if the ledger refuses; then nothing was spent or run.
@@ -264,6 +275,9 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
             job.dataset_id, job.guarantee, plan.loss, job.mechanism.name, parameters
         )
         progress.say(f"spent: {token.release_id} in the ledger")
+        # The same job once more, whose card will name the ledger's entry.
+        pipeline = make_pipeline(job)
+        build(job, pipeline, token)
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
     progress.say(
         f"release of {len(job.domain.names)} attributes, {job.domain.num_cells:,} cells,"

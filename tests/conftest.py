@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
+from audit_table import pytest_terminal_summary  # noqa: F401
 from databases import BACKENDS, new_database, postgresql_server
 
 _DATABASES: list[str] = []

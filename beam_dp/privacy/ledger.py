@@ -143,8 +143,8 @@ class Ledger:
         text = _to_json("parameters", dict(parameters or {}))
         with self._storage.writing() as connection:
             row = self._storage.lock(connection, dataset_id)
-            entries = self._affordable(connection, row, dataset_id, guarantee, loss)
-            token = Token(dataset_id, len(entries) + 1, mechanism, guarantee, loss)
+            paid = self._affordable(connection, row, dataset_id, guarantee, loss)
+            token = Token(dataset_id, len(paid) + 1, mechanism, guarantee, loss)
             connection.execute(
                 RELEASES.insert().values(
                     dataset_id=dataset_id,
@@ -177,10 +177,13 @@ class Ledger:
         """
         with self._storage.writing() as connection:
             self._storage.lock(connection, token.dataset_id)
-            entries = self._entries(connection, token.dataset_id)
-            if token.number > len(entries) or entries[token.number - 1].loss != token.loss:
+            mine = sa.and_(
+                RELEASES.c.dataset_id == token.dataset_id, RELEASES.c.number == token.number
+            )
+            found = self._select_entries(connection, mine)
+            if not found or found[0].loss != token.loss:
                 raise LedgerError("token", token.release_id, "must be of this ledger")
-            if entries[token.number - 1].released_at is None:
+            if found[0].released_at is None:
                 connection.execute(
                     COMPLETIONS.insert().values(
                         dataset_id=token.dataset_id,
@@ -212,7 +215,7 @@ class Ledger:
             row = connection.execute(query).one_or_none()
             if row is None:
                 self._refuse_unknown(dataset_id)
-            return account_of(self._dataset(row), self._entries(connection, dataset_id))
+            return account_of(self._dataset(row), self._tokens(connection, dataset_id))
 
     def total(self, dataset_id: str) -> float:
         """Returns the epsilon spent so far, at the budget's delta: ``Account.spent_epsilon``."""
@@ -236,8 +239,8 @@ class Ledger:
         dataset_id: str,
         guarantee: Guarantee,
         loss: Loss,
-    ) -> list[Entry]:
-        """Returns the entries so far, if one more release fits."""
+    ) -> list[Token]:
+        """Returns what was paid for so far, if one more release fits."""
         if row is None:
             self._refuse_unknown(dataset_id)
         dataset = self._dataset(row)
@@ -247,15 +250,15 @@ class Ledger:
                 raise LedgerError(
                     name, asked, f"must be {declared!r}, as declared for {dataset_id!r}"
                 )
-        entries = self._entries(connection, dataset_id)
-        if len(entries) >= MAX_RELEASES:
+        paid = self._tokens(connection, dataset_id)
+        if len(paid) >= MAX_RELEASES:
             raise LedgerError(
                 "dataset_id", dataset_id, f"must have fewer than {MAX_RELEASES} releases"
             )
-        account = account_of(dataset, entries)
+        account = account_of(dataset, paid)
         if not account.fits(loss):
-            raise over_budget(account, entries, dataset_id, guarantee, loss)
-        return entries
+            raise over_budget(account, paid, dataset_id, guarantee, loss)
+        return paid
 
     def _refuse_unknown(self, dataset_id: str) -> NoReturn:
         condition = (
@@ -264,7 +267,38 @@ class Ledger:
         )
         raise LedgerError("dataset_id", dataset_id, condition)
 
+    def _tokens(self, connection: sa.Connection, dataset_id: str) -> list[Token]:
+        """Returns what was paid for, in order: without parameters, which may be long."""
+        columns = (RELEASES.c.number, RELEASES.c.mechanism, RELEASES.c.guarantee, RELEASES.c.loss)
+        query = (
+            sa.select(*columns)
+            .where(RELEASES.c.dataset_id == dataset_id)
+            .order_by(RELEASES.c.number)
+        )
+        rows = connection.execute(query).all()
+        self._refuse_gaps(dataset_id, [row.number for row in rows])
+        # Most releases of a dataset ask for one of a few guarantees.
+        guarantees: dict[str, Guarantee] = {}
+        tokens = []
+        for row in rows:
+            try:
+                if row.guarantee not in guarantees:
+                    guarantees[row.guarantee] = Guarantee.from_json(json.loads(row.guarantee))
+                loss = Loss.from_json(json.loads(row.loss))
+                guarantee = guarantees[row.guarantee]
+                tokens.append(Token(dataset_id, row.number, row.mechanism, guarantee, loss))
+            except (TypeError, ValueError, RecursionError):
+                self._refuse_damage(f"release {dataset_id}/{row.number} is unreadable")
+        return tokens
+
     def _entries(self, connection: sa.Connection, dataset_id: str) -> list[Entry]:
+        entries = self._select_entries(connection, RELEASES.c.dataset_id == dataset_id)
+        self._refuse_gaps(dataset_id, [entry.number for entry in entries])
+        return entries
+
+    def _select_entries(
+        self, connection: sa.Connection, condition: sa.ColumnElement[bool]
+    ) -> list[Entry]:
         joined = RELEASES.outerjoin(
             COMPLETIONS,
             sa.and_(
@@ -275,13 +309,14 @@ class Ledger:
         query = (
             sa.select(RELEASES, COMPLETIONS.c.draw_id, COMPLETIONS.c.released_at)
             .select_from(joined)
-            .where(RELEASES.c.dataset_id == dataset_id)
+            .where(condition)
             .order_by(RELEASES.c.number)
         )
-        rows = connection.execute(query).all()
-        if [row.number for row in rows] != list(range(1, len(rows) + 1)):
+        return [self._entry(row) for row in connection.execute(query).all()]
+
+    def _refuse_gaps(self, dataset_id: str, numbers: list[int]) -> None:
+        if numbers != list(range(1, len(numbers) + 1)):
             self._refuse_damage(f"a release of {dataset_id!r} is missing")
-        return [self._entry(row) for row in rows]
 
     def _entry(self, row: sa.Row[Any]) -> Entry:
         try:

@@ -125,15 +125,15 @@ class Entry(Token):
         }
 
 
-def account_of(dataset: Dataset, entries: Sequence[Entry]) -> Account:
-    """Returns the account of a declared budget and its entries, in order."""
-    losses = tuple(entry.loss for entry in entries)
+def account_of(dataset: Dataset, paid: Sequence[Token]) -> Account:
+    """Returns the account of a declared budget and what was paid from it, in order."""
+    losses = tuple(token.loss for token in paid)
     return Account(dataset.epsilon, dataset.delta, dataset.composition, losses)
 
 
 def over_budget(
     account: Account,
-    entries: Sequence[Entry],
+    paid: Sequence[Token],
     dataset_id: str,
     guarantee: Guarantee,
     loss: Loss,
@@ -147,10 +147,10 @@ def over_budget(
     requested, left = float(cost(which, loss) or 0), float(account.left(which))
     largest = account.largest_epsilon(loss.kind, guarantee.delta)
     fits = f"at most {largest:g}" if largest > 0 else "of another dataset id, for nothing is left"
-    spenders = sorted(entries, key=lambda entry: cost(which, entry.loss) or 0, reverse=True)[:3]
+    spenders = sorted(paid, key=lambda token: cost(which, token.loss) or 0, reverse=True)[:3]
     by = ", ".join(
-        f"{entry.release_id} ({entry.mechanism}, epsilon {entry.guarantee.epsilon:g})"
-        for entry in spenders
+        f"{token.release_id} ({token.mechanism}, epsilon {token.guarantee.epsilon:g})"
+        for token in spenders
     )
     unit = UNITS[which]
     return OverBudgetError(

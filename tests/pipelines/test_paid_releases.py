@@ -41,6 +41,7 @@ def test_a_release_is_paid_for_and_marked_when_complete(
     (entry,) = ledger.entries("visits")
     release = dp.read_release(str(tmp_path / "out"))
     assert (entry.state, entry.draw_id) == ("released", release.draw_id)
+    assert release.parameters["ledger_release"] == entry.release_id == "visits/1"
     assert (entry.mechanism, entry.guarantee) == ("mwem", release.guarantee)
     assert entry.parameters["num_records"] == "noisy"
     assert ledger.total("visits") == pytest.approx(1000.0)
