@@ -1,8 +1,9 @@
 """Marginals of a distribution that is given by its log-potentials.
 
-The weight of a cell is proportional to exp(sum of the potentials at its codes). Attributes that no
-potential joins are independent, and those that none mentions are uniform, so only connected sets
-of attributes are ever expanded, and those a slab at a time.
+The weight of a cell is proportional to exp(sum of the potentials at its codes), and nothing where
+the domain declares it impossible. Attributes that no table joins are independent, and those that
+none mentions are uniform, so only connected sets of attributes are ever expanded, and those a slab
+at a time.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.errors import InputError
+from beam_dp.domain import Impossible
+from beam_dp.errors import InputError, magnitude
 
 Axes = tuple[int, ...]
 Table = NDArray[np.float64]
 
-MAX_CONNECTED_CELLS = 2**28
+MAX_CELLS = 2**28
 _SLAB_CELLS = 2**20  # 8 MiB
 
 
 def marginal_weights(
-    shape: Sequence[int], potentials: Sequence[tuple[Axes, Table]], wanted: Sequence[Axes]
+    shape: Sequence[int],
+    potentials: Sequence[tuple[Axes, Table]],
+    wanted: Sequence[Axes],
+    impossible: Sequence[Impossible] = (),
 ) -> list[Table]:
     """Returns marginals of exp(sum of potentials), normalised to one.
 
@@ -31,12 +36,14 @@ def marginal_weights(
         shape: the sizes of all attributes.
         potentials: tables of finite logarithms, each with its axes in ascending order.
         wanted: the axes of each marginal, ascending.
+        impossible: combinations whose cells have no weight.
 
     Returns:
         One table a marginal, that sums to 1, float64.
 
     Raises:
-        InputError: if potentials join attributes of more than 2^28 cells and they are needed.
+        InputError: if a wanted marginal has more than 2^28 cells, if potentials join attributes
+            of more than 2^28 cells and they are needed, or if no cell of these is possible.
 
     Cost: time in the order of the cells of the joined attributes that are needed, times a few
     dozen for workloads of all small marginals; memory of about 50 MiB beside the result.
@@ -46,15 +53,25 @@ def marginal_weights(
         >>> [table.round(3).tolist() for table in tables]
         [[0.25, 0.75], [[0.125, 0.125], [0.375, 0.375]]]
     """
+    for axes in wanted:
+        num_cells = math.prod(shape[axis] for axis in axes)
+        if num_cells > MAX_CELLS:
+            raise InputError("marginal", magnitude(num_cells), "must have at most 2^28 cells")
     results = [
         np.full([shape[axis] for axis in axes], 1 / math.prod(shape[axis] for axis in axes))
         for axes in wanted
     ]
-    for component in connected([axes for axes, _ in potentials]):
+    joined = [axes for axes, _ in potentials] + [each.axes for each in impossible]
+    for component in connected(joined):
         needed = {_meet(axes, component) for axes in wanted} - {()}
         if not needed:
             continue
         tables = [(axes, table) for axes, table in potentials if axes and axes[0] in component]
+        tables += [
+            (each.axes, np.where(each.mask(shape), -np.inf, 0.0))
+            for each in impossible
+            if each.axes[0] in component
+        ]
         parts = _component_marginals(component, shape, tables, needed)
         for result, axes in zip(results, wanted, strict=True):
             inside = _meet(axes, component)
@@ -82,7 +99,7 @@ def _component_marginals(
 ) -> Mapping[Axes, Table]:
     """Marginals of one component: slabs of fixed leading codes, under a running maximum."""
     num_cells = math.prod(shape[axis] for axis in axes)
-    if num_cells > MAX_CONNECTED_CELLS:
+    if num_cells > MAX_CELLS:
         condition = "must be <= 2^28, the cells of attributes that measured tables join, to answer"
         raise InputError("release", num_cells, condition)
     num_lead = 0
@@ -95,6 +112,8 @@ def _component_marginals(
         fixed = dict(zip(lead, codes, strict=True))
         slab = _expand(rest, shape, [_fix(each, table, fixed) for each, table in tables])
         highest = float(slab.max())
+        if highest == -math.inf:
+            continue
         if highest > peak:
             shrink = math.exp(peak - highest)
             peak, total = highest, total * shrink
@@ -107,6 +126,9 @@ def _component_marginals(
         for each, table in sums.items():
             place = tuple(fixed.get(axis, slice(None)) for axis in each)
             table[place] += reduced[_meet(each, rest)]
+    if not total:
+        names = "must leave a cell of the attributes that they join possible"
+        raise InputError("impossible", list(axes), names)
     return {each: table / total for each, table in sums.items()}
 
 
