@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from beam_dp.hypotheses.basis import Basis
 from beam_dp.hypotheses.residual_basis import ResidualBasis, contrast_matrix
 from beam_dp.hypotheses.threads import on_one_thread
 
@@ -44,7 +45,6 @@ _ONE_WAY_PENALTY = 1e-3
 # Size, in standard deviations, of the shift of the observations that probes the fit's freedom.
 _PROBE = 0.1
 _MAX_EVALUATIONS = 1000
-_SMALLEST_SUM = 1e-200
 _TOLERANCE = 1e-6
 
 
@@ -88,7 +88,7 @@ class Fit:
 
 @on_one_thread
 def fit_maximum_entropy(
-    basis: ResidualBasis,
+    basis: Basis,
     observed: NoisyCoefficients,
     total: float,
     importance: NDArray[np.float64],
@@ -170,7 +170,7 @@ def fit_maximum_entropy(
 
 @on_one_thread
 def refit(
-    basis: ResidualBasis,
+    basis: Basis,
     observed: NoisyCoefficients,
     total: float,
     log_weights: NDArray[np.float64],
@@ -209,7 +209,7 @@ def dense_weights(basis: ResidualBasis, log_weights: NDArray[np.float64]) -> NDA
 
 
 def independent_log_weights(
-    basis: ResidualBasis, observed: NoisyCoefficients, total: float
+    basis: Basis, observed: NoisyCoefficients, total: float
 ) -> NDArray[np.float64]:
     """Returns the hypothesis of independent attributes, each fitted to its own coefficients.
 
@@ -229,8 +229,8 @@ def independent_log_weights(
         # An attribute of one code has no coefficients.
         if size == 1 or where is None or not np.isfinite(observed.variances[where]).all():
             continue
-        # A marginal's coefficients are the domain's times the root of the cells summed over.
-        scale = math.sqrt(basis.num_cells / size)
+        # A marginal's coefficients are the basis's times the root of the cells summed up.
+        scale = math.sqrt(basis.cells_summed((axis,)))
         alone = ResidualBasis((size,), [(0,)])
         chosen = np.arange(alone.num_coefficients)
         problem = _Problem(alone, chosen, total, np.zeros(alone.num_coefficients))
@@ -250,7 +250,7 @@ class _Problem:
 
     def __init__(
         self,
-        basis: ResidualBasis,
+        basis: Basis,
         chosen: NDArray[np.int64],
         total: float,
         log_weights: NDArray[np.float64],
@@ -304,19 +304,13 @@ class _Problem:
     def _moments(self, path: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Returns the log of the sum of weights and the normalised coefficients, in records."""
         self._full[self._chosen] = path
-        weight_sum, coefficients = self._basis.exponential_moments(self._full, self._shift)
-        if not _SMALLEST_SUM < weight_sum < math.inf:
-            self._shift = float(self._basis.synthesise(self._full).max())
-            weight_sum, coefficients = self._basis.exponential_moments(self._full, self._shift)
-        # The next call is for a similar hypothesis: its sum will be near 1.
-        log_sum = self._shift + math.log(weight_sum)
+        log_sum, coefficients = self._basis.log_moments(self._full, self._shift)
+        # The next call is for a similar hypothesis: its sum will be nearly the same.
         self._shift = log_sum
-        return log_sum, coefficients[self._chosen] * (self._total / weight_sum)
+        return log_sum, coefficients[self._chosen] * self._total
 
 
-def _independent_variances(
-    basis: ResidualBasis, log_weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _independent_variances(basis: Basis, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the variance of every basis vector under independent attributes.
 
     The diagonal of the dual's Hessian there: it scales coefficients of rare codes.
@@ -326,18 +320,18 @@ def _independent_variances(
         contrasts = contrast_matrix(size)
         where = basis.slices.get((axis,))
         table = np.zeros(size) if where is None else log_weights[where] @ contrasts
-        table *= math.sqrt(size / basis.num_cells)
+        table /= math.sqrt(basis.cells_summed((axis,)))
         weights = np.exp(table - table.max())
         weights /= weights.sum()
         firsts.append(contrasts @ weights)
         seconds.append(contrasts**2 @ weights)
     result = np.empty(basis.num_coefficients)
     for support, where in basis.slices.items():
-        constant = math.prod(size for axis, size in enumerate(basis.shape) if axis not in support)
         first, second = np.ones(1), np.ones(1)
         for axis in support:
             first = np.kron(first, firsts[axis])
             second = np.kron(second, seconds[axis])
-        result[where] = (second - first**2) / constant
-    # A code that the fit all but rules out must not scale its coefficient out of reach.
-    return np.maximum(result, 1e-3 / basis.num_cells)
+        # A code that the fit all but rules out must not scale its coefficient out of reach.
+        least = 1e-3 / math.prod(basis.shape[axis] for axis in support)
+        result[where] = np.maximum(second - first**2, least) / basis.cells_summed(support)
+    return result

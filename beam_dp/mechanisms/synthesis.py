@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
+from beam_dp.hypotheses.basis import Basis, log_potentials, marginal_of, squared_scale
 from beam_dp.hypotheses.maximum_entropy import (
     NoisyCoefficients,
     dense_weights,
     fit_maximum_entropy,
 )
-from beam_dp.hypotheses.residual_basis import ResidualBasis, coefficients_table
+from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.hypotheses.rounding import round_to_records
 from beam_dp.mechanisms.measurements import (
     Measurement,
@@ -72,13 +72,15 @@ def synthesise(
     found = fit_maximum_entropy(basis, observed, total, importance, signs, progress)
     weights = dense_weights(basis, found.log_weights)
     misfit = basis.analyse(weights) * total - observed.values
+    largest = workload.maximal()
+    log_tables = log_potentials(basis, found.log_weights, [domain.axes(names) for names in largest])
     return build_release(
         name,
         plan,
         basis,
         weights,
         total,
-        potentials=_potentials(domain, basis, workload.maximal(), found.log_weights),
+        potentials=list(zip(largest, log_tables, strict=True)),
         measurements=measurements,
         errors=_errors(plan, basis, measurements, misfit),
         rounding_error=_ROUNDING_SHARE * found.estimated_error,
@@ -147,53 +149,18 @@ def build_release(
     )
 
 
-def noisy_total(basis: ResidualBasis, observed: NoisyCoefficients) -> int:
+def noisy_total(basis: Basis, observed: NoisyCoefficients) -> int:
     """Returns the estimated number of records, from 1 to what a public number may be."""
     constant = float(observed.values[basis.slices[()]][0])
-    return min(max(1, round(constant * math.sqrt(basis.num_cells))), MAX_RECORDS)
+    scale = math.sqrt(squared_scale(basis, (), ()))
+    return min(max(1, round(constant * scale)), MAX_RECORDS)
 
 
 def marginal_table(
-    domain: Domain, basis: ResidualBasis, coefficients: NDArray[np.float64], names: Names
+    domain: Domain, basis: Basis, coefficients: NDArray[np.float64], names: Names
 ) -> NDArray[np.float64]:
     """Returns the marginal of the table that coefficients of the whole domain describe."""
-    axes = domain.axes(names)
-    shape = tuple(domain.shape[axis] for axis in axes)
-    table = np.zeros(shape)
-    for size in range(len(axes) + 1):
-        for support in combinations(axes, size):
-            where = basis.slices[support]
-            if where.start == where.stop:
-                continue
-            part = coefficients_table(coefficients[where], [domain.shape[axis] for axis in support])
-            own = tuple(domain.shape[axis] if axis in support else 1 for axis in axes)
-            constant = math.prod(domain.shape[axis] for axis in axes if axis not in support)
-            table += part.reshape(own) / math.sqrt(constant)
-    return table * math.sqrt(basis.num_cells / table.size)
-
-
-def _potentials(
-    domain: Domain,
-    basis: ResidualBasis,
-    marginals: Sequence[Names],
-    log_weights: NDArray[np.float64],
-) -> list[tuple[Names, NDArray[np.float64]]]:
-    """Returns the log-weights as one table a marginal, each coefficient in the first that fits."""
-    left = log_weights.copy()
-    left[basis.slices[()]] = 0.0
-    potentials = []
-    for names in marginals:
-        axes = domain.axes(names)
-        taken = np.zeros_like(left)
-        for size in range(1, len(axes) + 1):
-            for support in combinations(axes, size):
-                where = basis.slices[support]
-                taken[where], left[where] = left[where], 0.0
-        # A potential adds to the logarithm of every cell; a marginal sums the cells: the same
-        # coefficients, other factors.
-        summed = basis.num_cells / math.prod(domain.shape[axis] for axis in axes)
-        potentials.append((names, marginal_table(domain, basis, taken, names) / summed))
-    return potentials
+    return marginal_of(basis, coefficients, domain.axes(names))
 
 
 def _errors(
