@@ -30,6 +30,7 @@ _SEARCHED_CELLS = 2**16
 _MAX_TABLE_CELLS = 2**28
 _COMPARED_RANGES = 4  # beyond this many, a table of all codes is faster than comparisons
 _TABULATED_CODES = 2**16
+_WINDOW = 2**16  # records looked at together: what is computed of them stays in the cache
 
 
 @dataclass(frozen=True)
@@ -216,11 +217,15 @@ def any_impossible(
         impossible: combinations.
         codes: as for ``Impossible.matches``.
     """
-    found: NDArray[np.bool_] | None = None
-    for each in impossible:
-        held = each.matches(codes)
-        found = held if found is None else np.logical_or(found, held, out=found)
-    return found if found is not None and found.any() else None
+    if not impossible:
+        return None
+    found = np.zeros(len(codes[0]), np.bool_)
+    for start in range(0, len(found), _WINDOW):
+        part = slice(start, start + _WINDOW)
+        window = [column[part] for column in codes]
+        for each in impossible:
+            found[part] |= each.matches(window)
+    return found if found.any() else None
 
 
 def _is_among(codes: NDArray[Any], ranges: Sequence[Range]) -> NDArray[np.bool_]:
