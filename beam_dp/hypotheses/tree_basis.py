@@ -29,6 +29,7 @@ class TreeBasis:
     Args:
         shape: number of codes of every attribute, in domain order.
         supports: the wanted supports, as tuples of ascending axes; () is the constant.
+        impossible: (axes, table) with True in the cells of a marginal that get no mass.
 
     Attributes:
         supports: as given, without duplicates.
@@ -36,10 +37,15 @@ class TreeBasis:
         num_coefficients: length of a coefficient vector.
         num_cells: of the domain; an exact integer of any size.
         sets: the supports that lie inside no other one.
-        tree: with these sets.
+        tree: with these sets, then those of the impossible cells.
     """
 
-    def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        supports: Iterable[Support],
+        impossible: Sequence[tuple[Support, NDArray[np.bool_]]] = (),
+    ) -> None:
         self.shape = tuple(shape)
         self.supports = tuple(dict.fromkeys(supports))
         self.slices: dict[Support, slice] = {}
@@ -52,7 +58,8 @@ class TreeBasis:
         self.num_cells = math.prod(self.shape)
         masks = maximal_masks(mask_of(support) for support in self.supports)
         self.sets = tuple(axes_of(mask) for mask in masks)
-        self.tree = JunctionTree(self.shape, self.sets)
+        self.tree = JunctionTree(self.shape, [*self.sets, *(axes for axes, _ in impossible)])
+        self._impossible = [np.where(cells, -np.inf, 0.0) for _, cells in impossible]
         self._positions = self._positions_of(masks)
         self._num_products = sum(math.prod(self._extended(axes)) for axes in self.sets)
 
@@ -81,7 +88,7 @@ class TreeBasis:
         log_sum, marginals = self.tree.calibrate(self._tables(log_weights))
         products = np.empty(self._num_products)
         start = 0
-        for table in marginals:
+        for table in marginals[: len(self.sets)]:
             for position in range(table.ndim):
                 table = _contract(table, position)
             products[start : start + table.size] = table.ravel()
@@ -108,7 +115,7 @@ class TreeBasis:
         return self.tree.calibrate(self._tables(log_weights))[0]
 
     def _tables(self, log_weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Returns the log-weights as one table for each set."""
+        """Returns the log-potentials of the tree, a table for each of its sets."""
         products = np.zeros(self._num_products)
         products[self._positions] = log_weights
         tables = []
@@ -121,7 +128,7 @@ class TreeBasis:
                 table = _expand(table, position, self.shape[axis])
             tables.append(table)
             start = end
-        return tables
+        return tables + self._impossible
 
     def _extended(self, axes: Support) -> tuple[int, ...]:
         """Returns the numbers of contrasts, each with the constant before them."""

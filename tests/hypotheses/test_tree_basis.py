@@ -205,6 +205,27 @@ def test_a_domain_that_no_array_holds(num_attributes: int):
     np.testing.assert_allclose(far, np.repeat(answers[0][1][:, None] / 10, 10, axis=1), rtol=1e-6)
 
 
+def test_impossible_cells_get_no_mass_whatever_the_fit():
+    shape, supports = CASES["cycle"]
+    forbidden = np.zeros((2, 4), dtype=bool)
+    forbidden[0, 1:] = True
+    basis = TreeBasis(shape, supports, [((0, 2), forbidden)])
+    plain = TreeBasis(shape, supports)
+    rng = np.random.default_rng(3)
+    log_weights = rng.normal(size=basis.num_coefficients)
+    (joint,) = plain.marginals(log_weights, [(0, 1, 2, 3)])
+    joint[0, :, 1:] = 0.0
+    (found,) = basis.marginals(log_weights, [(0, 1, 2, 3)])
+    np.testing.assert_allclose(found, joint / joint.sum(), rtol=1e-9)
+    noise = rng.normal(0, 5, basis.num_coefficients)
+    values = 1000 * basis.log_moments(log_weights, 0.0)[1] + noise
+    observed = NoisyCoefficients(values, np.full(len(values), 25.0))
+    fit = fit_maximum_entropy(basis, observed, 1000, np.ones(len(values)), np.ones(len(values)))
+    (fitted,) = basis.marginals(fit.log_weights, [(0, 2)])
+    assert (fitted[forbidden] == 0).all() and fitted.sum() == pytest.approx(1)
+    np.testing.assert_allclose(fitted, found.sum((1, 3)), atol=0.05)
+
+
 def test_sizes_above_64_use_a_frame():
     assert num_contrasts(65) == 65
     basis = TreeBasis((65, 2), [(), (0, 1)])
