@@ -138,7 +138,7 @@ def build_release(
         mechanism=name,
         num_records=total,
         num_records_is_public=plan.total_is_public,
-        cells=cells,
+        codes=plan.domain.codes(cells),
         counts=counts[cells],
         potentials=potentials,
         draw_id=noise.draw_id(),

@@ -96,13 +96,13 @@ class Card:
 
     def release(
         self,
-        cells: NDArray[np.int64],
+        codes: Sequence[NDArray[Any]],
         counts: NDArray[np.int64],
         potentials: Sequence[tuple[Names, NDArray[np.float64]]],
     ) -> SyntheticDatabase:
         """Returns the release that has this card and this payload."""
         shared = {name: getattr(self, name) for name in self.__annotations__ if name != "files"}
-        return SyntheticDatabase(**shared, cells=cells, counts=counts, potentials=potentials)
+        return SyntheticDatabase(**shared, codes=codes, counts=counts, potentials=potentials)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the card as JSON holds it."""

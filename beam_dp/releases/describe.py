@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.domain import Attribute
+from beam_dp.errors import magnitude
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 if TYPE_CHECKING:
@@ -36,12 +37,13 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
     relation = guarantee.neighboring.value.replace("_", " ")
     origin = "public" if release.num_records_is_public else "a noisy count"
+    cells = magnitude(release.domain.num_cells)
     facts = {
         "mechanism": release.mechanism,
         "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
         "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
         "records": f"{release.num_records:,} ({origin})",
-        "cells": f"{release.domain.num_cells:,} in the domain, {len(release.cells):,} released",
+        "cells": f"{cells} in the domain, {len(release.counts):,} released",
         "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
         "draw": release.draw_id,
     }
