@@ -169,6 +169,22 @@ def cell_variance(domain: Domain, variances: Mapping[Support, float], axes: Supp
     return total
 
 
+def closure_of(sets: Iterable[Support]) -> list[Support]:
+    """Returns all subsets of attribute sets, the empty one included, smallest first.
+
+    Example:
+        >>> closure_of([(0, 2), (1,)])
+        [(), (0,), (1,), (2,), (0, 2)]
+    """
+    subsets = {
+        subset
+        for axes in sets
+        for size in range(len(axes) + 1)
+        for subset in combinations(axes, size)
+    }
+    return sorted(subsets | {()}, key=lambda axes: (len(axes), axes))
+
+
 def combine(
     domain: Domain,
     basis: Basis,

@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
+from beam_dp.hypotheses.elimination import num_clique_cells
+from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.measurements import Measurement, Names
 from beam_dp.noise import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -20,7 +22,9 @@ from beam_dp.summaries import Marginals
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]
 
+# A hypothesis is one array up to this many cells, and a junction tree above.
 MAX_CELLS = 2**26
+MAX_TREE_CELLS = 2**24
 MAX_COEFFICIENTS = 2**26
 MAX_RECORDS = 2**40
 
@@ -83,16 +87,56 @@ class Mechanism(Protocol):
         ...
 
 
-def check_request(
-    domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
-) -> None:
-    """Refuses what no mechanism over a declared, dense universe can do.
+def fits_an_array(domain: Domain) -> bool:
+    """Returns whether hypotheses over a domain are one array, and not a junction tree."""
+    return domain.num_cells <= MAX_CELLS and not domain.impossible
+
+
+def tree_cells(domain: Domain, sets: Iterable[Support]) -> int:
+    """Returns the cells of the junction tree that joins some attribute sets."""
+    impossible = (each.axes for each in domain.impossible)
+    return num_clique_cells(domain.shape, [*sets, *impossible])
+
+
+def joins_fit(workload: Workload) -> bool:
+    """Returns whether one hypothesis can join all marginals of a workload."""
+    domain = workload.domain
+    if fits_an_array(domain):
+        return True
+    sets = [domain.axes(names) for names in workload.maximal()]
+    return tree_cells(domain, sets) <= MAX_TREE_CELLS
+
+
+def check_joins(workload: Workload, advice: str) -> None:
+    """Refuses a workload whose marginals no one hypothesis can join.
+
+    Args:
+        workload: whose marginals are all measured.
+        advice: what else would fit.
 
     Raises:
-        InputError: naming the parameter.
+        InputError: naming the workload.
     """
-    if workload.domain != domain:
-        raise InputError("workload", len(workload), "must be of the release's domain")
+    if joins_fit(workload):
+        return
+    domain = workload.domain
+    sets = [domain.axes(names) for names in workload.maximal()]
+    raise InputError(
+        "workload",
+        f"a junction tree of {_magnitude(tree_cells(domain, sets))} cells",
+        f"must have at most 2^24 = {MAX_TREE_CELLS:,} for this mechanism; {advice}",
+    )
+
+
+def check_array(domain: Domain) -> None:
+    """Refuses a domain that is not one array.
+
+    Raises:
+        InputError: naming the domain.
+    """
+    if domain.impossible:
+        condition = "must be none for this mechanism"
+        raise InputError("impossible", f"{len(domain.impossible)} combinations", condition)
     if domain.num_cells > MAX_CELLS:
         raise InputError(
             "domain",
@@ -100,6 +144,18 @@ def check_request(
             f"must have at most 2^26 = {MAX_CELLS:,} cells for this mechanism;"
             f" {_what_fits(domain)}",
         )
+
+
+def check_request(
+    domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
+) -> None:
+    """Refuses what no mechanism can do.
+
+    Raises:
+        InputError: naming the parameter.
+    """
+    if workload.domain != domain:
+        raise InputError("workload", len(workload), "must be of the release's domain")
     if isinstance(num_records, bool) or not isinstance(num_records, int):
         if num_records != "noisy":
             raise InputError("num_records", num_records, "must be an integer >= 1 or 'noisy'")

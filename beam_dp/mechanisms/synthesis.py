@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,29 +16,48 @@ from beam_dp.hypotheses.maximum_entropy import (
     dense_weights,
     fit_maximum_entropy,
 )
-from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
 from beam_dp.hypotheses.rounding import round_to_records
+from beam_dp.hypotheses.tree_basis import TreeBasis
+from beam_dp.hypotheses.tree_records import tree_records
 from beam_dp.mechanisms.measurements import (
     Measurement,
     Names,
     cell_variance,
+    closure_of,
     combine,
     importance_of,
     support_variances,
 )
-from beam_dp.mechanisms.plan import MAX_RECORDS, Plan, Progress
+from beam_dp.mechanisms.plan import MAX_RECORDS, Plan, Progress, fits_an_array
 from beam_dp.noise import NoiseSource
 from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.records import distinct_records
 
 _FAILURE_PROBABILITY = 0.05
 # Rounding to records may add this share of the fit's own error.
 _ROUNDING_SHARE = 0.1
 
 
-def workload_basis(plan: Plan) -> ResidualBasis:
-    """Returns the coefficients on which the marginals of a plan's workload depend."""
+def plan_basis(plan: Plan, sets: Iterable[Support] | None = None) -> Basis:
+    """Returns the coefficients of a hypothesis, for a domain of any size.
+
+    Small domains are one array. Above 2^26 cells, or where the domain declares impossible
+    combinations, they are a junction tree.
+
+    Args:
+        plan: of the release.
+        sets: attribute sets, as ascending axes, with whatever lies inside them; by default all
+            of the workload's.
+    """
     domain = plan.domain
-    return ResidualBasis(domain.shape, [domain.axes(names) for names in plan.workload.closure()])
+    if sets is None:
+        sets = [domain.axes(names) for names in plan.workload.maximal()]
+    supports = closure_of(sets)
+    if fits_an_array(domain):
+        return ResidualBasis(domain.shape, supports)
+    impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
+    return TreeBasis(domain.shape, supports, impossible)
 
 
 def synthesise(
@@ -48,6 +67,9 @@ def synthesise(
     tables: Sequence[NDArray[np.float64]],
     noise: NoiseSource,
     progress: Progress | None,
+    *,
+    sets: Sequence[Support] | None = None,
+    num_bounded_cells: int | None = None,
     fit: Mapping[str, Any] | None = None,
 ) -> SyntheticDatabase:
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
@@ -59,10 +81,13 @@ def synthesise(
         tables: the noisy tables, in records.
         noise: for the draw's name and the signs that probe the fit.
         progress: called with public quantities.
+        sets: the attribute sets that the hypothesis joins; by default those of the workload.
+        num_bounded_cells: cells whose bounds must hold together, where noise decided which of
+            them were measured; by default those of each marginal alone.
         fit: what the mechanism has to say about how it went, for the card.
     """
     domain, workload = plan.domain, plan.workload
-    basis = workload_basis(plan)
+    basis = plan_basis(plan, sets)
     observed = combine(domain, basis, measurements, tables)
     total = plan.num_records
     if total == "noisy":
@@ -70,23 +95,27 @@ def synthesise(
     importance = importance_of(domain, basis, workload.marginals, workload.weights)
     signs = noise.signs(basis.num_coefficients)
     found = fit_maximum_entropy(basis, observed, total, importance, signs, progress)
-    weights = dense_weights(basis, found.log_weights)
-    misfit = basis.analyse(weights) * total - observed.values
-    largest = workload.maximal()
-    log_tables = log_potentials(basis, found.log_weights, [domain.axes(names) for names in largest])
+    _, moments = basis.log_moments(found.log_weights, math.log(basis.num_cells))
+    if sets is None:
+        sets = [domain.axes(names) for names in workload.maximal()]
+    names_of = [tuple(domain.names[axis] for axis in axes) for axes in sets]
+    log_tables = log_potentials(basis, found.log_weights, sets)
     return build_release(
         name,
         plan,
         basis,
-        weights,
+        found.log_weights,
         total,
-        potentials=list(zip(largest, log_tables, strict=True)),
+        potentials=list(zip(names_of, log_tables, strict=True)),
         measurements=measurements,
-        errors=_errors(plan, basis, measurements, misfit),
+        errors=_errors(
+            plan, basis, measurements, moments * total - observed.values, num_bounded_cells
+        ),
         rounding_error=_ROUNDING_SHARE * found.estimated_error,
         noise=noise,
         progress=progress,
         fit={
+            **describe_basis(basis),
             "steps": found.steps,
             "estimated_cell_error": found.estimated_error,
             "mismatch": found.mismatch,
@@ -95,11 +124,18 @@ def synthesise(
     )
 
 
+def describe_basis(basis: Basis) -> dict[str, Any]:
+    """Returns how the hypothesis is represented, for the card."""
+    if isinstance(basis, TreeBasis):
+        return {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells}
+    return {"hypothesis": "dense_array"}
+
+
 def build_release(
     name: str,
     plan: Plan,
-    basis: ResidualBasis,
-    weights: NDArray[np.float64],
+    basis: Basis,
+    log_weights: NDArray[np.float64],
     total: int,
     *,
     potentials: Sequence[tuple[Names, NDArray[np.float64]]],
@@ -115,8 +151,8 @@ def build_release(
     Args:
         name: of the mechanism.
         plan: its plan.
-        basis: ``workload_basis(plan)``.
-        weights: the hypothesis, shape (num_cells,), sums to 1.
+        basis: of the log-weights.
+        log_weights: the hypothesis, shape (num_coefficients,).
         total: number of records to release.
         potentials: the hypothesis once more, as log-potentials.
         measurements: what was measured.
@@ -129,8 +165,7 @@ def build_release(
     if progress is not None:
         progress("records", 1, 1)
     importance = importance_of(plan.domain, basis, plan.workload.marginals, plan.workload.weights)
-    counts = round_to_records(basis, weights, total, importance, rounding_error)
-    cells = np.flatnonzero(counts)
+    codes, counts = records_of(plan.domain, basis, log_weights, total, importance, rounding_error)
     return SyntheticDatabase(
         domain=plan.domain,
         workload=plan.workload,
@@ -138,8 +173,8 @@ def build_release(
         mechanism=name,
         num_records=total,
         num_records_is_public=plan.total_is_public,
-        codes=plan.domain.codes(cells),
-        counts=counts[cells],
+        codes=codes,
+        counts=counts,
         potentials=potentials,
         draw_id=noise.draw_id(),
         noise=[measurement.to_json() for measurement in measurements],
@@ -147,6 +182,35 @@ def build_release(
         parameters=plan.public,
         fit=fit,
     )
+
+
+def records_of(
+    domain: Domain,
+    basis: Basis,
+    log_weights: NDArray[np.float64],
+    num_records: int,
+    importance: NDArray[np.float64],
+    max_error: float,
+) -> tuple[Sequence[NDArray[Any]], NDArray[np.int64]]:
+    """Returns records that are close to a hypothesis: distinct ones as codes, and their counts.
+
+    Args:
+        domain: the universe.
+        basis: of the log-weights.
+        log_weights: the hypothesis, shape (num_coefficients,).
+        num_records: >= 0.
+        importance: of the coefficients, shape (num_coefficients,).
+        max_error: root of the weighted squared error, in records, at which to stop improving.
+    """
+    if isinstance(basis, ResidualBasis):
+        weights = dense_weights(basis, log_weights)
+        counts = round_to_records(basis, weights, num_records, importance, max_error)
+        cells = np.flatnonzero(counts)
+        return domain.codes(cells), counts[cells]
+    assert isinstance(basis, TreeBasis)
+    basis.calibrate(log_weights)
+    codes = tree_records(basis.tree, num_records)
+    return distinct_records(domain, list(codes))
 
 
 def noisy_total(basis: Basis, observed: NoisyCoefficients) -> int:
@@ -165,9 +229,10 @@ def marginal_table(
 
 def _errors(
     plan: Plan,
-    basis: ResidualBasis,
+    basis: Basis,
     measurements: Sequence[Measurement],
     misfit: NDArray[np.float64],
+    num_bounded_cells: int | None,
 ) -> dict[Names, dict[str, float | None]]:
     """Returns, for each marginal of the workload and those inside it, its error and a bound.
 
@@ -177,7 +242,9 @@ def _errors(
     unbiased noisy marginal, which is public, to a bound on the noise of the latter.
     """
     domain = plan.domain
-    variances = support_variances(domain, basis.supports, measurements, plan.total_is_public)
+    closure = plan.workload.closure()
+    supports = [domain.axes(names) for names in closure]
+    variances = support_variances(domain, supports, measurements, plan.total_is_public)
     misfit = misfit.copy()
     if plan.total_is_public:
         misfit[basis.slices[()]] = 0.0
@@ -186,13 +253,13 @@ def _errors(
         default=None,
     )
     errors: dict[Names, dict[str, float | None]] = {}
-    for names in plan.workload.closure():
+    for names in closure:
         variance = cell_variance(domain, variances, domain.axes(names))
         if not math.isfinite(variance):
             errors[names] = {"standard_error": None, "bound": None, "failure_probability": None}
             continue
         table = marginal_table(domain, basis, misfit, names)
-        noise_bound = _tail(variance, table.size, laplace_variance)
+        noise_bound = _tail(variance, num_bounded_cells or table.size, laplace_variance)
         errors[names] = {
             "standard_error": math.sqrt(variance),
             "bound": float(np.abs(table).max()) + noise_bound,
@@ -212,7 +279,7 @@ def _tail(variance: float, num_cells: int, laplace_variance: float | None) -> fl
 
     Args:
         variance: of the noise of one cell.
-        num_cells: of the marginal.
+        num_cells: that the bound holds for at once.
         laplace_variance: smallest variance of one Laplace noise; None where all are Gaussian.
     """
     log_term = math.log(2 * num_cells / _FAILURE_PROBABILITY)

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_noise
+from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_array, check_noise
 from beam_dp.mechanisms.rounds import adaptive_loss, score_grid
-from beam_dp.mechanisms.synthesis import build_release, marginal_table, workload_basis
+from beam_dp.mechanisms.synthesis import build_release, marginal_table, plan_basis
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
@@ -42,6 +43,7 @@ def plan_textbook(
     Raises:
         InputError: if the number of records is not public, or noise would not fit.
     """
+    check_array(workload.domain)
     if num_records == "noisy":
         raise InputError("num_records", num_records, "must be a number for the textbook algorithm")
     num_queries = workload.num_cells()
@@ -97,7 +99,8 @@ def release_textbook(
     domain, workload, public = plan.domain, plan.workload, plan.public
     total = int(plan.num_records)
     draw = noise.laplace if public["distribution"] == "discrete_laplace" else noise.gaussian
-    basis = workload_basis(plan)
+    basis = plan_basis(plan)
+    assert isinstance(basis, ResidualBasis)
     exact = {names: marginals.marginal(names) for names in workload}
     ends = np.cumsum([exact[names].size for names in workload])
     potentials = {names: np.zeros(exact[names].shape) for names in workload}
@@ -128,7 +131,7 @@ def release_textbook(
         name,
         plan,
         basis,
-        _normalised(log_weights).ravel(),
+        basis.analyse(log_weights.ravel()),
         total,
         potentials=list(potentials.items()),
         measurements=(),
