@@ -51,8 +51,8 @@ from beam_dp.transforms.release import choose_accumulator  # noqa: E402
 SIZES = (8, 4, 4, 8, 4, 4, 8, 8)  # 2^20 cells
 DOMAIN = Domain(tuple(IntegerAttribute(f"c{i}", 0, size - 1) for i, size in enumerate(SIZES)))
 MAX_RECORDS_PER_UNIT = 3
-# As the columns of the Adult table: 3 * 10^13 cells.
-ADULT_SIZES = (9, 8, 9, 16, 16, 7, 15, 6, 5, 2, 7, 6, 8, 42, 2)
+# As the columns of the Adult table: 10^19 cells, which no 64-bit index numbers.
+ADULT_SIZES = (85, 9, 100, 16, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2)
 ADULT = Domain(tuple(IntegerAttribute(f"c{i}", 0, size - 1) for i, size in enumerate(ADULT_SIZES)))
 ALL_3_WAY = list(itertools.combinations(ADULT.names, 3))
 
@@ -73,7 +73,7 @@ class Sizes:
 
 
 FULL = Sizes(
-    40_000_000, 1_000_000, 3_000_000, 10_000_000, 5_000_000, 1_000_000, 5_000_000, 5_000_000, 10_000
+    40_000_000, 1_000_000, 3_000_000, 10_000_000, 5_000_000, 1_000_000, 5_000_000, 5_000_000, 3_000
 )  # fmt: skip
 QUICK = Sizes(8_000_000, 100_000, 300_000, 2_000_000, 1_000_000, 200_000, 50_000, 1_000_000, 1_000)
 

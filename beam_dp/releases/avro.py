@@ -247,7 +247,7 @@ class _Field:
         # do bytes of the one length that forms with their first byte have.
         self.code_of_byte = [-1] * 256
         self.length_of_byte = [0] * 256
-        self.code_of_form: dict[bytes, int] = {}
+        self.code_of_form: dict[bytes, int] = {}  # in the order of codes
         for code in range(min(attribute.size, _LISTED_CODES)):
             form = self.encode(code)
             self.length_of_byte[form[0]] = len(form)
@@ -268,6 +268,15 @@ class _Field:
         if isinstance(value, str):
             return prefix + encode_bytes(value.encode())
         return prefix
+
+    def encode_all(self, codes: NDArray[Any]) -> list[bytes]:
+        """Returns the form of each of many codes."""
+        if self._attribute.size <= _LISTED_CODES:
+            forms = list(self.code_of_form)
+            return [forms[code] for code in codes.tolist()]
+        distinct, which = np.unique(codes, return_inverse=True)
+        forms = [self.encode(code) for code in distinct.tolist()]
+        return [forms[place] for place in which.tolist()]
 
     def decode(self, data: bytes, position: int) -> tuple[int, int]:
         """Returns the code at a position, and the position after it."""
@@ -327,9 +336,7 @@ def _distinct_records(release: SyntheticDatabase) -> Iterator[tuple[bytes, int]]
         chunk = slice(start, start + _CHUNK_RECORDS)
         columns: list[list[bytes]] = []
         for field, codes in zip(fields, release.codes, strict=True):
-            distinct, which = np.unique(codes[chunk], return_inverse=True)
-            forms = [field.encode(code) for code in distinct.tolist()]
-            columns.append([forms[place] for place in which.tolist()])
+            columns.append(field.encode_all(codes[chunk]))
         counts = release.counts[chunk].tolist()
         for parts, count in zip(zip(*columns, strict=True), counts, strict=True):
             yield b"".join(parts), count

@@ -51,6 +51,12 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     parts.append(
         _table(("attribute", "type", "codes", "levels"), map(_attribute_row, release.domain))
     )
+    if release.domain.impossible:
+        combinations = release.domain.to_json()["impossible"]
+        impossible = [(_line(each),) for each in combinations[:_SHOWN_NOISE]]
+        if len(combinations) > _SHOWN_NOISE:
+            impossible.append((f"and {len(combinations) - _SHOWN_NOISE:,} more: see card.json",))
+        parts.append(_table(("impossible",), impossible))
     parts.append(_errors(release))
     if release.noise:
         rows = [(_line(entry),) for entry in release.noise[:_SHOWN_NOISE]]

@@ -87,12 +87,13 @@ def merge_tables(
     # Products may pass every integer type; only those up to max_cells have to be exact.
     float_sizes = np.array(sizes, np.float64)
     sets = {tuple(sorted(set(domain.axes(names)))) for names in tables}
-    ordered = sorted((-math.prod(sizes[axis] for axis in axes), axes) for axes in sets)
+    # Largest first; those of equal size by their attributes as a bit mask.
+    ordered = sorted((-math.prod(sizes[axis] for axis in axes), axes[::-1], axes) for axes in sets)
     # Of each union: which attributes it holds (rows are attributes), and its cells.
     held = np.zeros((len(sizes), len(sets)), np.bool_)
     cells = np.empty(len(sets))
     num_unions = 0
-    for negative_cells, axes in ordered:
+    for negative_cells, _, axes in ordered:
         growth = np.ones(num_unions)
         for axis in axes:
             growth *= np.where(held[axis, :num_unions], 1.0, float_sizes[axis])

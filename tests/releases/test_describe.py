@@ -30,6 +30,13 @@ def test_long_workloads_and_domains_are_cut():
     assert len(text.splitlines()) < 80
 
 
+def test_impossible_combinations_are_shown():
+    domain = domain_from_json({"a": 9, "b": 2})
+    assert "impossible" not in text_of(release_of(domain))
+    domain = domain.with_impossible([{"a": [[3, 5]], "b": [1]}])
+    assert "a 3 5, b 1" in text_of(release_of(domain)).replace("[", "").replace("]", "")
+
+
 def test_names_are_neither_markup_nor_orders_to_the_terminal():
     text = text_of(release_of(domain_from_json({"[red]a": 2, "b\x1b[2Jc\n": 2})))
     assert "[red]a" in text and "\x1b" not in text
