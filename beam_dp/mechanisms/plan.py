@@ -25,6 +25,9 @@ NumRecords = int | Literal["noisy"]
 # A hypothesis is one array up to this many cells, and a junction tree above.
 MAX_CELLS = 2**26
 MAX_TREE_CELLS = 2**24
+# Selected sets make a smaller tree: a fit costs a few hundred passes over its cells, about a
+# minute at this size.
+MAX_SELECTED_CELLS = 2**21
 MAX_COEFFICIENTS = 2**26
 MAX_RECORDS = 2**40
 

@@ -22,6 +22,7 @@ from beam_dp.hypotheses.maximum_entropy import independent_log_weights
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.measurements import Measurement, Names, closure_of, combine
 from beam_dp.mechanisms.plan import (
+    MAX_SELECTED_CELLS,
     NumRecords,
     Plan,
     Progress,
@@ -43,8 +44,6 @@ from beam_dp.summaries import Marginals
 # get is not lost, because the last step measures them again and both are combined.
 _ATTRIBUTES_SHARE = 0.1
 _SCORES_SHARE = 0.05
-# A fit costs a few hundred passes over the cells of its tree: about a minute at this size.
-_MAX_SELECTED_CELLS = 2**21
 # A fit leaves about this share of the noise of a measured table.
 _REMAINING_NOISE = 0.6
 # Numbers of pairs that are compared lie this factor apart.
@@ -124,7 +123,7 @@ def plan_selection(workload: Workload, guarantee: Guarantee, num_records: NumRec
             "calibration": "tight",
             "strategy": "selection",
             "num_candidates": len(pairs),
-            "max_tree_cells": _MAX_SELECTED_CELLS,
+            "max_tree_cells": MAX_SELECTED_CELLS,
             "attributes_share": _ATTRIBUTES_SHARE,
             "scores_share": _SCORES_SHARE,
             "score_deviation": budget.score_deviation,
@@ -242,7 +241,7 @@ def choose_pairs(
         for axes in sorted(gains, key=lambda each: -gains[each]):
             if gains[axes] <= 0 or len(chosen) == number:
                 break
-            if tree_cells(domain, [*chosen, axes]) <= _MAX_SELECTED_CELLS:
+            if tree_cells(domain, [*chosen, axes]) <= MAX_SELECTED_CELLS:
                 chosen.append(axes)
         gain = sum(gains[axes] for axes in chosen)
         if gain > best_gain:
@@ -285,7 +284,7 @@ def _pairs(workload: Workload) -> list[Support]:
     """
     domain = workload.domain
     pairs = {pair for names in workload for pair in combinations(sorted(domain.axes(names)), 2)}
-    return [each for each in sorted(pairs) if _num_cells(domain, each) <= _MAX_SELECTED_CELLS]
+    return [each for each in sorted(pairs) if _num_cells(domain, each) <= MAX_SELECTED_CELLS]
 
 
 def _singles(domain: Domain) -> list[Support]:
