@@ -15,11 +15,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.hypotheses.residual_basis import Support, coefficients_table
+from beam_dp.hypotheses.residual_basis import Support, coefficients_table, num_contrasts
 
 
-class Basis(Protocol):
-    """Coefficients of a domain's tables: ``ResidualBasis`` or ``TreeBasis``.
+class Coefficients(Protocol):
+    """Where the coefficients of some supports stand in a vector, and how they are scaled.
 
     Attributes:
         shape: number of codes of every attribute.
@@ -38,6 +38,10 @@ class Basis(Protocol):
     def cells_summed(self, axes: Support) -> int:
         """Returns how many cells of the described table a cell of this marginal sums up."""
 
+
+class Basis(Coefficients, Protocol):
+    """Coefficients that describe log-weights as well: ``ResidualBasis`` or ``TreeBasis``."""
+
     def log_moments(
         self, log_weights: NDArray[np.float64], shift: float
     ) -> tuple[float, NDArray[np.float64]]:
@@ -54,7 +58,34 @@ class Basis(Protocol):
         """Returns marginals of the distribution, over any attributes; each sums to 1."""
 
 
-def squared_scale(basis: Basis, support: Support, axes: Support) -> float:
+class MarginalCoefficients:
+    """Coefficients of each support's own marginal: over 10^300 cells a domain's overflow a float.
+
+    Args:
+        shape: number of codes of every attribute, in domain order.
+        supports: the wanted supports, as tuples of ascending axes; () is the constant.
+
+    Attributes: as of ``Coefficients``.
+    """
+
+    def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
+        self.shape = tuple(shape)
+        self.supports = tuple(dict.fromkeys(supports))
+        self.slices: dict[Support, slice] = {}
+        start = 0
+        for support in self.supports:
+            length = math.prod(num_contrasts(self.shape[axis]) for axis in support)
+            self.slices[support] = slice(start, start + length)
+            start += length
+        self.num_coefficients = start
+        self.num_cells = math.prod(self.shape)
+
+    def cells_summed(self, axes: Support) -> int:
+        """Returns 1: the coefficients are the marginal's own."""
+        return 1
+
+
+def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float:
     """Returns the square of the factor between two scales of a support's coefficients.
 
     Args:
@@ -67,7 +98,7 @@ def squared_scale(basis: Basis, support: Support, axes: Support) -> float:
 
 
 def marginal_of(
-    basis: Basis, coefficients: NDArray[np.float64], axes: Support
+    basis: Coefficients, coefficients: NDArray[np.float64], axes: Support
 ) -> NDArray[np.float64]:
     """Returns the marginal that coefficients describe.
 
@@ -82,7 +113,9 @@ def marginal_of(
     return _table(basis, coefficients, axes, is_sum=True)
 
 
-def log_table(basis: Basis, log_weights: NDArray[np.float64], axes: Support) -> NDArray[np.float64]:
+def log_table(
+    basis: Coefficients, log_weights: NDArray[np.float64], axes: Support
+) -> NDArray[np.float64]:
     """Returns what the supports inside some axes add to the logarithm of each of their cells.
 
     Args:
@@ -97,7 +130,7 @@ def log_table(basis: Basis, log_weights: NDArray[np.float64], axes: Support) -> 
 
 
 def log_potentials(
-    basis: Basis, log_weights: NDArray[np.float64], sets: Sequence[Support]
+    basis: Coefficients, log_weights: NDArray[np.float64], sets: Sequence[Support]
 ) -> list[NDArray[np.float64]]:
     """Returns the log-weights as one table a set, each coefficient in the first set that fits.
 
@@ -121,9 +154,9 @@ def log_potentials(
 
 
 def carry_over(
-    old: Mapping[Support, slice], log_weights: NDArray[np.float64], new: Basis
+    old: Mapping[Support, slice], log_weights: NDArray[np.float64], new: Coefficients
 ) -> NDArray[np.float64]:
-    """Returns log-weights in a basis of the same kind with other supports.
+    """Returns coefficients of the same scale for other supports.
 
     Args:
         old: slices of the basis of ``log_weights``.
@@ -142,7 +175,7 @@ def _inside(axes: Support) -> Iterable[Support]:
 
 
 def _table(
-    basis: Basis, coefficients: NDArray[np.float64], axes: Support, is_sum: bool
+    basis: Coefficients, coefficients: NDArray[np.float64], axes: Support, is_sum: bool
 ) -> NDArray[np.float64]:
     shape = tuple(basis.shape[axis] for axis in axes)
     table = np.zeros(shape)

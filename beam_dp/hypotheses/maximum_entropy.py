@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from beam_dp.hypotheses.basis import Basis
+from beam_dp.hypotheses.basis import Basis, Coefficients
 from beam_dp.hypotheses.residual_basis import ResidualBasis, contrast_matrix
 from beam_dp.hypotheses.threads import on_one_thread
 
@@ -64,6 +64,21 @@ class NoisyCoefficients:
     def are_observed(self) -> NDArray[np.bool_]:
         """True where there is an observation."""
         return np.isfinite(self.variances)
+
+    def restricted(self, layout: Coefficients, to: Coefficients) -> NoisyCoefficients:
+        """Returns those of other supports, at the same scale; nothing is observed of new ones.
+
+        Args:
+            layout: where the coefficients stand.
+            to: where they shall stand.
+        """
+        values = np.zeros(to.num_coefficients)
+        variances = np.full(to.num_coefficients, np.inf)
+        for support, where in to.slices.items():
+            if support in layout.slices:
+                values[where] = self.values[layout.slices[support]]
+                variances[where] = self.variances[layout.slices[support]]
+        return NoisyCoefficients(values, variances)
 
 
 @dataclasses.dataclass(frozen=True)

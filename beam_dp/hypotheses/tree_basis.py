@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.hypotheses.basis import MarginalCoefficients
 from beam_dp.hypotheses.elimination import axes_of, mask_of, maximal_masks
 from beam_dp.hypotheses.junction_tree import JunctionTree
 from beam_dp.hypotheses.residual_basis import Support, contrast_matrix, num_contrasts
@@ -23,7 +24,7 @@ from beam_dp.hypotheses.tree_marginals import tree_marginals
 _DENSE_AXIS_SIZE = 64
 
 
-class TreeBasis:
+class TreeBasis(MarginalCoefficients):
     """The coefficients of tables whose supports lie inside the cliques of a junction tree.
 
     Args:
@@ -46,30 +47,13 @@ class TreeBasis:
         supports: Iterable[Support],
         impossible: Sequence[tuple[Support, NDArray[np.bool_]]] = (),
     ) -> None:
-        self.shape = tuple(shape)
-        self.supports = tuple(dict.fromkeys(supports))
-        self.slices: dict[Support, slice] = {}
-        start = 0
-        for support in self.supports:
-            length = math.prod(num_contrasts(self.shape[axis]) for axis in support)
-            self.slices[support] = slice(start, start + length)
-            start += length
-        self.num_coefficients = start
-        self.num_cells = math.prod(self.shape)
+        super().__init__(shape, supports)
         masks = maximal_masks(mask_of(support) for support in self.supports)
         self.sets = tuple(axes_of(mask) for mask in masks)
         self.tree = JunctionTree(self.shape, [*self.sets, *(axes for axes, _ in impossible)])
         self._impossible = [np.where(cells, -np.inf, 0.0) for _, cells in impossible]
         self._positions = self._positions_of(masks)
         self._num_products = sum(math.prod(self._extended(axes)) for axes in self.sets)
-
-    def cells_summed(self, axes: Support) -> int:
-        """Returns how many cells of the described table a cell of this marginal sums up.
-
-        The coefficients of a support are those of its marginal, divided by the root of this
-        number; here they are the marginal's own.
-        """
-        return 1
 
     def log_moments(
         self, log_weights: NDArray[np.float64], shift: float = 0.0

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
-from beam_dp.hypotheses.basis import Basis, squared_scale
+from beam_dp.hypotheses.basis import Coefficients, squared_scale
 from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients
 from beam_dp.hypotheses.residual_basis import (
     ResidualBasis,
@@ -187,7 +187,7 @@ def closure_of(sets: Iterable[Support]) -> list[Support]:
 
 def combine(
     domain: Domain,
-    basis: Basis,
+    basis: Coefficients,
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
 ) -> NoisyCoefficients:
@@ -229,7 +229,7 @@ def combine(
 
 
 def importance_of(
-    domain: Domain, basis: Basis, marginals: Sequence[Names], weights: Sequence[float]
+    domain: Domain, basis: Coefficients, marginals: Sequence[Names], weights: Sequence[float]
 ) -> NDArray[np.float64]:
     """Returns the weight of each coefficient in the mean squared error of a cell.
 

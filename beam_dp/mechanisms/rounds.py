@@ -227,7 +227,7 @@ def release_rounds(
             moved = np.abs(total * answer - answers[selected]).sum()
             if moved <= _expected_noise(tables[-1].size, budget):
                 units *= 2 if unit.distribution == "discrete_laplace" else 4
-    sets = None if joins_all else [*joined, *((axis,) for axis in range(domain.num_attributes))]
+    singles = [(axis,) for axis in range(domain.num_attributes)]
     return synthesise(
         name,
         plan,
@@ -235,7 +235,7 @@ def release_rounds(
         tables,
         noise,
         progress,
-        sets=sets,
+        joined=None if joins_all else [*joined, *singles],
         num_bounded_cells=None if joins_all else workload.num_cells(),
     )
 

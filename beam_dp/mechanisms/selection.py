@@ -20,7 +20,7 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.maximum_entropy import independent_log_weights
 from beam_dp.hypotheses.residual_basis import Support
-from beam_dp.mechanisms.measurements import Measurement, Names, closure_of, combine
+from beam_dp.mechanisms.measurements import Measurement, closure_of, combine
 from beam_dp.mechanisms.plan import (
     MAX_SELECTED_CELLS,
     NumRecords,
@@ -31,7 +31,7 @@ from beam_dp.mechanisms.plan import (
 )
 from beam_dp.mechanisms.scores import l1_score
 from beam_dp.mechanisms.strategies import residual_measurements
-from beam_dp.mechanisms.synthesis import noisy_total, plan_basis, synthesise
+from beam_dp.mechanisms.synthesis import names_of, noisy_total, plan_basis, synthesise
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -111,13 +111,16 @@ def plan_selection(workload: Workload, guarantee: Guarantee, num_records: NumRec
     pairs = _pairs(workload)
     budget = _budget(guarantee, len(pairs))
     attributes = _attribute_measurements(workload, guarantee, num_records, budget.attributes)
-    scales = [budget.score_scale, *(each.scale for each in attributes)]
-    check_noise(guarantee, scales)
+    # No selection needs more noise than all pairs.
+    supports = [*_singles(workload.domain), *pairs]
+    largest = residual_measurements(workload, supports, guarantee, budget.pairs)
+    scales = [each.scale for each in (*attributes, *largest)]
+    check_noise(guarantee, [budget.score_scale, *scales])
     return Plan(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
-        summary_tables=tuple(_names(workload.domain, axes) for axes in pairs),
+        summary_tables=tuple(names_of(workload.domain, axes) for axes in pairs),
         measurements=attributes,
         public={
             "calibration": "tight",
@@ -162,21 +165,20 @@ def release_selection(
         supports = [each for each in closure_of([*sets, *_singles(domain)]) if each]
         return residual_measurements(workload, supports, plan.guarantee, budget.pairs)
 
-    chosen = choose_pairs(domain, scores, answers, planned)
-    more = planned(chosen)
-    check_noise(plan.guarantee, [each.scale for each in more])
-    measure(2, more)
+    chosen, loose = choose_pairs(domain, scores, answers, planned)
+    chosen_measurements = planned([*chosen, *loose])
+    measure(2, chosen_measurements)
     joined = set().union(*chosen)
     return synthesise(
         name,
         plan,
-        [*measurements, *more],
+        [*measurements, *chosen_measurements],
         tables,
         noise,
         progress,
-        sets=[*chosen, *(each for each in _singles(domain) if not joined.issuperset(each))],
+        joined=[*chosen, *(each for each in _singles(domain) if not joined.issuperset(each))],
         num_bounded_cells=sum(_num_cells(domain, each) for each in [*pairs, *_singles(domain)]),
-        fit={"num_selected": len(chosen)},
+        fit={"num_joined_pairs": len(chosen), "num_other_pairs": len(loose)},
     )
 
 
@@ -190,7 +192,7 @@ def noisy_scores(
 ) -> dict[Support, float]:
     """Returns the noisy L1 distance of each pair from its hypothetical answer, in records."""
     exact = [
-        l1_score(marginals.marginal(_names(domain, axes)), answers[axes], budget.score_grid)
+        l1_score(marginals.marginal(names_of(domain, axes)), answers[axes], budget.score_grid)
         for axes in pairs
     ]
     noisy = noise.gaussian(np.array(exact, dtype=np.int64), budget.score_scale)
@@ -202,12 +204,12 @@ def choose_pairs(
     scores: Mapping[Support, float],
     answers: Mapping[Support, NDArray[np.float64]],
     planned: Callable[[Sequence[Support]], Sequence[Measurement]],
-) -> list[Support]:
+) -> tuple[list[Support], list[Support]]:
     """Returns the pairs whose measurement promises to lower the error most, from public numbers.
 
-    A pair that is not measured keeps its score as error, in L1. One that is measured keeps some of
-    its noise, in no cell more than about its expected count. More pairs mean more noise for each,
-    so several numbers of pairs are compared.
+    A pair that is not measured keeps its score as error, in L1. One that is measured keeps its
+    noise, in no cell more than about its expected count; less of it where the hypothesis joins it.
+    More pairs mean more noise for each, so several numbers of pairs are compared.
 
     Args:
         domain: the universe.
@@ -216,15 +218,15 @@ def choose_pairs(
         planned: the measurements that a selection would get.
 
     Returns:
-        Pairs that fit a junction tree of the largest size, the best first.
+        Pairs that fit a junction tree of the largest size, the best first; and others that are
+        worth their noise even so.
     """
 
     def remaining(axes: Support, deviation: float) -> float:
         # sqrt(2 / pi) is the mean size of Gaussian noise.
-        noise = _REMAINING_NOISE * math.sqrt(2 / math.pi) * deviation
-        return float(np.minimum(answers[axes], noise).sum())
+        return float(np.minimum(answers[axes], math.sqrt(2 / math.pi) * deviation).sum())
 
-    best: list[Support] = []
+    best: tuple[list[Support], list[Support]] = ([], [])
     best_gain = 0.0
     number = len(scores)
     by_score = sorted(scores, key=lambda axes: -scores[axes])
@@ -233,19 +235,23 @@ def choose_pairs(
         trial = planned(by_score[:number])
         deviations = {domain.axes(each.names): math.sqrt(each.variance) for each in trial}
         largest = max(deviations.values())
-        gains = {
-            axes: score - remaining(axes, deviations.get(axes, largest))
-            for axes, score in scores.items()
-        }
-        chosen: list[Support] = []
+        gains, loose_gains = {}, {}
+        for axes, score in scores.items():
+            deviation = deviations.get(axes, largest)
+            gains[axes] = score - remaining(axes, _REMAINING_NOISE * deviation)
+            loose_gains[axes] = score - remaining(axes, deviation)
+        joined: list[Support] = []
+        loose: list[Support] = []
         for axes in sorted(gains, key=lambda each: -gains[each]):
-            if gains[axes] <= 0 or len(chosen) == number:
+            if gains[axes] <= 0 or len(joined) + len(loose) == number:
                 break
-            if tree_cells(domain, [*chosen, axes]) <= MAX_SELECTED_CELLS:
-                chosen.append(axes)
-        gain = sum(gains[axes] for axes in chosen)
+            if tree_cells(domain, [*joined, axes]) <= MAX_SELECTED_CELLS:
+                joined.append(axes)
+            elif loose_gains[axes] > 0:
+                loose.append(axes)
+        gain = sum(gains[axes] for axes in joined) + sum(loose_gains[axes] for axes in loose)
         if gain > best_gain:
-            best, best_gain = chosen, gain
+            best, best_gain = (joined, loose), gain
         number = int(min(number - 1, number / _NUMBER_RATIO))
     return best
 
@@ -293,7 +299,3 @@ def _singles(domain: Domain) -> list[Support]:
 
 def _num_cells(domain: Domain, axes: Support) -> int:
     return math.prod(domain.shape[axis] for axis in axes)
-
-
-def _names(domain: Domain, axes: Support) -> Names:
-    return tuple(domain.names[axis] for axis in axes)

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.mechanisms.measurements import importance_of
 from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_array, check_noise
+from beam_dp.mechanisms.released_records import array_release
 from beam_dp.mechanisms.rounds import adaptive_loss, score_grid
 from beam_dp.mechanisms.synthesis import build_release, marginal_table, plan_basis
 from beam_dp.noise import NoiseSource
@@ -127,18 +129,21 @@ def release_textbook(
         change = min(max(error / (2 * total), -_MAX_STEP), _MAX_STEP)
         _part(log_weights, axes, cell)[...] += change
         potentials[names][cell] += change
+    if progress is not None:
+        progress("records", 1, 1)
+    importance = importance_of(domain, basis, workload.marginals, workload.weights)
+    coefficients = basis.analyse(log_weights.ravel())
+    codes, counts = array_release(basis, domain, coefficients, total, importance, 0.0)
     return build_release(
         name,
         plan,
-        basis,
-        basis.analyse(log_weights.ravel()),
         total,
+        codes,
+        counts,
         potentials=list(potentials.items()),
         measurements=(),
         errors={},
-        rounding_error=0.0,
         noise=noise,
-        progress=progress,
         fit={},
     )
 

@@ -74,6 +74,8 @@ class SyntheticDatabase:
         counts: shape (m,), int64, how many records equal each, >= 1; sums to ``num_records``.
         potentials: attribute names in domain order with a table of logarithms, float64, finite,
             one axis an attribute. The hypothesis weighs possible cells by exp of their sum.
+        record_tables: attribute sets whose noisy tables the records were fitted to and the
+            hypothesis was not. The records answer for them and for what holds them.
         draw_id: names this one draw of noise; 32 hexadecimal digits.
         noise: what was added to which tables, as the card states it.
         errors: for marginals of the workload, and those inside them: standard_error, bound,
@@ -96,6 +98,7 @@ class SyntheticDatabase:
     counts: NDArray[np.int64]
     potentials: Sequence[tuple[Names, NDArray[np.float64]]]
     draw_id: str
+    record_tables: Sequence[Names] = ()
     noise: Sequence[Mapping[str, Any]] = ()
     errors: Mapping[Names, Mapping[str, float | None]] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -112,6 +115,8 @@ class SyntheticDatabase:
         object.__setattr__(self, "num_records", int(self.num_records))
         self._check_records()
         object.__setattr__(self, "potentials", tuple(map(self._potential, self.potentials)))
+        record_tables = tuple(self._ordered(tuple(names)) for names in self.record_tables)
+        object.__setattr__(self, "record_tables", record_tables)
         errors = {self._ordered(names): _error(entry) for names, entry in self.errors.items()}
         object.__setattr__(self, "errors", errors)
         object.__setattr__(self, "noise", plain_json(list(self.noise)))
@@ -125,7 +130,7 @@ class SyntheticDatabase:
         )
 
     def answer(self, workload: Workload) -> list[MarginalAnswer]:
-        """Returns the marginals of a workload, from the hypothesis.
+        """Returns the marginals of a workload, from the hypothesis or the records.
 
         Args:
             workload: any marginals of the release's domain, also ones it was not made for.
@@ -139,16 +144,27 @@ class SyntheticDatabase:
         """
         if workload.domain != self.domain:
             raise InputError("workload", len(workload), "must be of the release's domain")
+        by_hypothesis = [names for names in workload if not self.is_answered_by_records(names)]
         weights = marginal_weights(
             self.domain.shape,
             [(self.domain.axes(names), table) for names, table in self.potentials],
-            [self.domain.axes(names) for names in workload],
+            [self.domain.axes(names) for names in by_hypothesis],
             self.domain.impossible,
         )
+        tables = {
+            names: table * self.num_records
+            for names, table in zip(by_hypothesis, weights, strict=True)
+        }
+        for names in workload:
+            if names not in tables:
+                tables[names] = self.record_marginal(names).astype(np.float64)
         return [
-            MarginalAnswer(names, table * self.num_records, **self.errors.get(names, {}))
-            for names, table in zip(workload, weights, strict=True)
+            MarginalAnswer(names, tables[names], **self.errors.get(names, {})) for names in workload
         ]
+
+    def is_answered_by_records(self, names: Sequence[str]) -> bool:
+        """Returns whether the records, not the hypothesis, answer a marginal."""
+        return any(set(held) <= set(names) for held in self.record_tables)
 
     def record_marginal(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Returns a marginal of the released records: one axis a name, in the order given.
