@@ -29,7 +29,7 @@ from beam_dp.mechanisms.measurements import (
     importance_of,
     support_variances,
 )
-from beam_dp.mechanisms.plan import MAX_RECORDS, Plan, Progress, fits_an_array
+from beam_dp.mechanisms.plan import Plan, Progress, fits_an_array, max_records
 from beam_dp.noise import NoiseSource
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.releases.records import distinct_records
@@ -91,7 +91,7 @@ def synthesise(
     observed = combine(domain, basis, measurements, tables)
     total = plan.num_records
     if total == "noisy":
-        total = noisy_total(basis, observed)
+        total = noisy_total(domain, basis, observed)
     importance = importance_of(domain, basis, workload.marginals, workload.weights)
     signs = noise.signs(basis.num_coefficients)
     found = fit_maximum_entropy(basis, observed, total, importance, signs, progress)
@@ -213,11 +213,11 @@ def records_of(
     return distinct_records(domain, list(codes))
 
 
-def noisy_total(basis: Basis, observed: NoisyCoefficients) -> int:
+def noisy_total(domain: Domain, basis: Basis, observed: NoisyCoefficients) -> int:
     """Returns the estimated number of records, from 1 to what a public number may be."""
     constant = float(observed.values[basis.slices[()]][0])
     scale = math.sqrt(squared_scale(basis, (), ()))
-    return min(max(1, round(constant * scale)), MAX_RECORDS)
+    return min(max(1, round(constant * scale)), max_records(domain))
 
 
 def marginal_table(
