@@ -180,10 +180,14 @@ def _table(
     shape = tuple(basis.shape[axis] for axis in axes)
     table = np.zeros(shape)
     for support in _inside(axes):
+        sizes = [basis.shape[axis] for axis in support]
+        # With an attribute of one code it has no coefficients, and no basis needs to hold it.
+        if 1 in sizes:
+            continue
         where = basis.slices[support] if is_sum else basis.slices.get(support, slice(0, 0))
         if where.start == where.stop:
             continue
-        part = coefficients_table(coefficients[where], [basis.shape[axis] for axis in support])
+        part = coefficients_table(coefficients[where], sizes)
         own = tuple(basis.shape[axis] if axis in support else 1 for axis in axes)
         scale = math.sqrt(basis.cells_summed(support))
         if is_sum:

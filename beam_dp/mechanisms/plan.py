@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 from beam_dp.domain import Domain
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, magnitude
 from beam_dp.hypotheses.elimination import num_clique_cells
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.measurements import Measurement, Names
@@ -123,11 +123,37 @@ def check_joins(workload: Workload, advice: str) -> None:
     if joins_fit(workload):
         return
     domain = workload.domain
+    _check_tree(domain, MAX_TREE_CELLS)
     sets = [domain.axes(names) for names in workload.maximal()]
     raise InputError(
         "workload",
-        f"a junction tree of {_magnitude(tree_cells(domain, sets))} cells",
-        f"must have at most 2^24 = {MAX_TREE_CELLS:,} for this mechanism; {advice}",
+        f"a junction tree of {magnitude(tree_cells(domain, sets))} cells",
+        f"must have at most {MAX_TREE_CELLS:,} for this mechanism; {advice}",
+    )
+
+
+def check_selects(domain: Domain) -> None:
+    """Refuses a domain that leaves a selection no room: nothing could join its tree.
+
+    Raises:
+        InputError: naming the impossible combinations, or the domain.
+    """
+    _check_tree(domain, MAX_SELECTED_CELLS)
+
+
+def _check_tree(domain: Domain, max_cells: int) -> None:
+    """Refuses a domain whose own tree is too large, whatever is measured."""
+    num_cells = tree_cells(domain, [])
+    if num_cells <= max_cells:
+        return
+    if domain.impossible:
+        name, advice = "impossible", "declare fewer, or of fewer attributes together"
+    else:
+        name, advice = "domain", "use fewer and wider bins"
+    raise InputError(
+        name,
+        f"a junction tree of {magnitude(num_cells)} cells",
+        f"must have at most {max_cells:,} before any marginal is added; {advice}",
     )
 
 
@@ -143,7 +169,7 @@ def check_array(domain: Domain) -> None:
     if domain.num_cells > MAX_CELLS:
         raise InputError(
             "domain",
-            f"{_magnitude(domain.num_cells)} cells",
+            f"{magnitude(domain.num_cells)} cells",
             f"must have at most 2^26 = {MAX_CELLS:,} cells for this mechanism;"
             f" {_what_fits(domain)}",
         )
@@ -168,7 +194,16 @@ def check_request(
             )
     elif not 1 <= num_records <= MAX_RECORDS:
         raise InputError(
-            "num_records", num_records, f"must be 'noisy' or from 1 to {MAX_RECORDS:,}"
+            "num_records",
+            num_records,
+            f"must be 'noisy' or from 1 to {MAX_RECORDS:,}",
+        )
+    largest = max(domain, key=lambda attribute: attribute.size)
+    if largest.size > MAX_COEFFICIENTS:
+        raise InputError(
+            "domain",
+            f"{largest.name} of {magnitude(largest.size)} codes",
+            f"an attribute must have at most {MAX_COEFFICIENTS:,}: use fewer and wider bins",
         )
 
     def num_cells(names: Names) -> int:
@@ -209,11 +244,6 @@ def check_calibration(calibration: str) -> None:
         raise InputError("calibration", calibration, "must be 'tight' or 'textbook'")
 
 
-def _magnitude(number: int) -> str:
-    """Returns an integer of any length in a few characters."""
-    return f"{number:.3g}" if number < 1e300 else f"10^{math.log10(number):.0f}"
-
-
 def _what_fits(domain: Domain) -> str:
     """Returns advice: how many attributes, in their order, would fit."""
     cells, fitting = 1, 0
@@ -223,7 +253,7 @@ def _what_fits(domain: Domain) -> str:
         cells, fitting = cells * size, fitting + 1
     if not fitting:
         name = domain.names[0]
-        return f"{name!r} alone has {_magnitude(domain.shape[0])}: use fewer and wider bins"
+        return f"{name!r} alone has {magnitude(domain.shape[0])}: use fewer and wider bins"
     return (
         f"the first {fitting} of its {domain.num_attributes} attributes have {cells:,}:"
         " leave attributes out, or use fewer and wider bins"

@@ -26,6 +26,7 @@ from beam_dp.mechanisms.plan import (
     Plan,
     Progress,
     check_noise,
+    check_selects,
     joins_fit,
     tree_cells,
 )
@@ -144,7 +145,13 @@ def plan_rounds(
     num_records: NumRecords,
     num_rounds: int | Literal["annealed"],
 ) -> Plan:
-    """Returns the plan of a fixed number of rounds, or of an annealed schedule."""
+    """Returns the plan of a fixed number of rounds, or of an annealed schedule.
+
+    Raises:
+        InputError: if nothing could be joined, or noise would not fit.
+    """
+    if not joins_fit(workload):
+        check_selects(workload.domain)
     num_units = num_rounds
     if num_units == "annealed":
         num_units = _UNITS_PER_ATTRIBUTE * workload.domain.num_attributes

@@ -27,6 +27,7 @@ from beam_dp.mechanisms.plan import (
     Plan,
     Progress,
     check_noise,
+    check_selects,
     tree_cells,
 )
 from beam_dp.mechanisms.scores import l1_score
@@ -83,7 +84,7 @@ def _budget(guarantee: Guarantee, num_pairs: int) -> _Budget:
     sqrt(num_pairs).
     """
     moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
-    sensitivity = moved * guarantee.max_records_per_unit * math.sqrt(num_pairs)
+    sensitivity = moved * guarantee.max_records_per_unit * math.sqrt(max(1, num_pairs))
     # The shares are added in floating point.
     mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta) * (1 - 1e-12)
     deviation = sensitivity / (mu * math.sqrt(_SCORES_SHARE))
@@ -104,23 +105,24 @@ def plan_selection(workload: Workload, guarantee: Guarantee, num_records: NumRec
     ``_budget``. The loss is mu-Gaussian.
 
     Raises:
-        InputError: if delta is 0, two attributes have too many cells, or noise would not fit.
+        InputError: if delta is 0, nothing could be joined, or noise would not fit.
     """
     if guarantee.delta == 0:
         raise InputError("delta", 0.0, "must be > 0 to select pairs by noisy scores")
+    check_selects(workload.domain)
     pairs = _pairs(workload)
     budget = _budget(guarantee, len(pairs))
     attributes = _attribute_measurements(workload, guarantee, num_records, budget.attributes)
-    # No selection needs more noise than all pairs.
-    supports = [*_singles(workload.domain), *pairs]
-    largest = residual_measurements(workload, supports, guarantee, budget.pairs)
-    scales = [each.scale for each in (*attributes, *largest)]
-    check_noise(guarantee, [budget.score_scale, *scales])
+    # More pairs mean more noise: whatever is chosen has less than all of them would have.
+    most = _pair_measurements(workload, guarantee, budget, pairs)
+    check_noise(guarantee, [budget.score_scale, *(each.scale for each in (*attributes, *most))])
+    covered = set().union(*pairs)
+    alone = [each for each in _singles(workload.domain) if not covered.issuperset(each)]
     return Plan(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
-        summary_tables=tuple(names_of(workload.domain, axes) for axes in pairs),
+        summary_tables=tuple(names_of(workload.domain, axes) for axes in (*pairs, *alone)),
         measurements=attributes,
         public={
             "calibration": "tight",
@@ -162,8 +164,7 @@ def release_selection(
     scores = noisy_scores(pairs, answers, marginals, domain, budget, noise)
 
     def planned(sets: Sequence[Support]) -> tuple[Measurement, ...]:
-        supports = [each for each in closure_of([*sets, *_singles(domain)]) if each]
-        return residual_measurements(workload, supports, plan.guarantee, budget.pairs)
+        return _pair_measurements(workload, plan.guarantee, budget, sets)
 
     chosen, loose = choose_pairs(domain, scores, answers, planned)
     chosen_measurements = planned([*chosen, *loose])
@@ -191,6 +192,8 @@ def noisy_scores(
     noise: NoiseSource,
 ) -> dict[Support, float]:
     """Returns the noisy L1 distance of each pair from its hypothetical answer, in records."""
+    if not pairs:
+        return {}
     exact = [
         l1_score(marginals.marginal(names_of(domain, axes)), answers[axes], budget.score_grid)
         for axes in pairs
@@ -234,7 +237,7 @@ def choose_pairs(
         # Deviations as if the highest scores were chosen.
         trial = planned(by_score[:number])
         deviations = {domain.axes(each.names): math.sqrt(each.variance) for each in trial}
-        largest = max(deviations.values())
+        largest = max(deviations.values(), default=0.0)
         gains, loose_gains = {}, {}
         for axes, score in scores.items():
             deviation = deviations.get(axes, largest)
@@ -283,13 +286,28 @@ def _attribute_measurements(
     return residual_measurements(workload, supports, guarantee, mu)
 
 
+def _pair_measurements(
+    workload: Workload, guarantee: Guarantee, budget: _Budget, pairs: Sequence[Support]
+) -> tuple[Measurement, ...]:
+    """Returns the measurements of the last step: some pairs, and every attribute once more."""
+    supports = [each for each in closure_of([*pairs, *_singles(workload.domain)]) if each]
+    return residual_measurements(workload, supports, guarantee, budget.pairs)
+
+
 def _pairs(workload: Workload) -> list[Support]:
     """Returns the pairs of attributes that some marginal of the workload holds.
 
-    A pair whose table alone is larger than a tree may be is never measured.
+    A pair whose table alone is larger than a tree may be is never measured, and one with an
+    attribute of one code says no more than the other attribute does.
     """
     domain = workload.domain
-    pairs = {pair for names in workload for pair in combinations(sorted(domain.axes(names)), 2)}
+    pairs = {
+        pair
+        for names in workload
+        for pair in combinations(
+            sorted(axis for axis in domain.axes(names) if domain.shape[axis] > 1), 2
+        )
+    }
     return [each for each in sorted(pairs) if _num_cells(domain, each) <= MAX_SELECTED_CELLS]
 
 

@@ -29,6 +29,7 @@ from tiny import (
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, measurements, strategies
 from beam_dp.mechanisms import measure_all as measure_all_module
 from beam_dp.mechanisms import rounds as rounds_module
+from beam_dp.mechanisms import selection as selection_module
 from beam_dp.mechanisms import textbook_mwem as textbook_module
 from beam_dp.mechanisms.measurements import Measurement
 from beam_dp.mechanisms.plan import Plan
@@ -42,8 +43,8 @@ TEXTBOOK = MWEM(num_rounds=2, calibration="textbook")
 
 @pytest.fixture(autouse=True)
 def without_the_final_fit(monkeypatch: pytest.MonkeyPatch):
-    for module in (rounds_module, measure_all_module):
-        monkeypatch.setattr(module, "synthesise", lambda *arguments: None)
+    for module in (rounds_module, selection_module, measure_all_module):
+        monkeypatch.setattr(module, "synthesise", lambda *arguments, **named: None)
     monkeypatch.setattr(textbook_module, "build_release", lambda *arguments, **named: None)
 
 

@@ -21,6 +21,7 @@ from tiny import workload_of as marginals_of
 from beam_dp.mechanisms import Mechanism
 from beam_dp.mechanisms import measure_all as measure_all_module
 from beam_dp.mechanisms import rounds as rounds_module
+from beam_dp.mechanisms import selection as selection_module
 from beam_dp.mechanisms import textbook_mwem as textbook_module
 from beam_dp.mechanisms.plan import NumRecords, Plan
 from beam_dp.noise import NoiseSource
@@ -93,8 +94,8 @@ def case_plan(case: Case, mechanism: Mechanism, sizes: tuple[int, ...]) -> Plan:
 @contextmanager
 def without_the_final_fit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (rounds_module, measure_all_module):
-            patch.setattr(module, "synthesise", lambda *arguments: None)
+        for module in (rounds_module, selection_module, measure_all_module):
+            patch.setattr(module, "synthesise", lambda *arguments, **named: None)
         patch.setattr(textbook_module, "build_release", lambda *arguments, **named: None)
         yield
 
