@@ -71,11 +71,11 @@ def wide_table() -> tuple[Domain, Codes]:
         values = _draw(generator, np.zeros(WIDE_RECORDS, np.int64), 1, size, 1.0)
         coin = generator.random(WIDE_RECORDS)
         by_class = _draw(generator, classes, _WIDE_CLASSES, size, 0.5)
-        values = np.where(coin < 0.3, by_class, values)
+        values = np.where(coin < 0.4, by_class, values)
         if column:
             parent = int(generator.integers(max(0, column - 6), column))
             by_parent = _draw(generator, codes[parent], sizes[parent], size, 0.2)
-            values = np.where(coin > 0.6, by_parent, values)
+            values = np.where(coin > 0.5, by_parent, values)
         codes.append(values)
     text = ", ".join(f'"c{column:02}": {size}' for column, size in enumerate(sizes))
     return read_domain("{" + text + "}"), codes
