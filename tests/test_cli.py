@@ -103,6 +103,15 @@ def test_answer_prints_value_error_and_bound(
     assert "within 30.5 records but with probability 0.05" in out
 
 
+def test_answer_says_where_no_error_is_stated(
+    directory: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["answer", directory, "--marginal", "sex"]) == 0
+    assert "did not measure this marginal whole" in capfd.readouterr().out
+    assert main(["answer", directory, "--marginal", "sex,getting in/out of bed"]) == 0
+    assert "did not measure" not in capfd.readouterr().out
+
+
 def test_answer_for_machines(directory: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert (
         main(

@@ -75,6 +75,21 @@ def num_clique_cells(shape: Sequence[int], sets: Iterable[Axes]) -> int:
     return triangulate(shape, [mask_of(axes) for axes in sets]).num_cells
 
 
+def cliques_fit(shape: Sequence[int], sets: Iterable[Axes], max_cells: int) -> bool:
+    """Returns whether ``num_clique_cells`` is at most a limit: at less cost, above all where it is.
+
+    Args:
+        shape: number of codes of every attribute.
+        sets: attribute sets, each to lie inside one clique.
+        max_cells: the limit.
+    """
+    neighbours, logs = _joined(shape, map(mask_of, sets))
+    return any(
+        _eliminate(shape, logs, neighbours, order, max_cells).num_cells <= max_cells
+        for order in (_clique_size, _fill)
+    )
+
+
 def triangulate(shape: Sequence[int], masks: Iterable[int]) -> Triangulation:
     """Returns the smallest of the triangulations that a few greedy orders find.
 
@@ -82,15 +97,20 @@ def triangulate(shape: Sequence[int], masks: Iterable[int]) -> Triangulation:
         shape: number of codes of every attribute.
         masks: attribute sets, each to lie inside one clique.
     """
-    neighbours = [1 << axis for axis in range(len(shape))]
-    for mask in masks:
-        for axis in axes_of(mask):
-            neighbours[axis] |= mask
-    logs = [math.log2(size) + 1e-3 for size in shape]
+    neighbours, logs = _joined(shape, masks)
     return min(
         (_eliminate(shape, logs, neighbours, order) for order in (_clique_size, _fill)),
         key=lambda found: found.num_cells,
     )
+
+
+def _joined(shape: Sequence[int], masks: Iterable[int]) -> tuple[list[int], list[float]]:
+    """Returns which attributes each one shares a set with, itself included, and logs of sizes."""
+    neighbours = [1 << axis for axis in range(len(shape))]
+    for mask in masks:
+        for axis in axes_of(mask):
+            neighbours[axis] |= mask
+    return neighbours, [math.log2(size) + 1e-3 for size in shape]
 
 
 _Order = Callable[[int, list[int], list[float]], float]
@@ -127,9 +147,16 @@ def _fill(axis: int, neighbours: list[int], logs: list[float]) -> float:
 
 
 def _eliminate(
-    shape: Sequence[int], logs: list[float], initial: list[int], order: _Order
+    shape: Sequence[int],
+    logs: list[float],
+    initial: list[int],
+    order: _Order,
+    max_cells: float = math.inf,
 ) -> Triangulation:
-    """Returns the triangulation of a greedy order; neighbours include the attribute itself."""
+    """Returns the triangulation of a greedy order; neighbours include the attribute itself.
+
+    It is left incomplete as soon as it has more cells than the limit.
+    """
     neighbours = list(initial)
     costs = {axis: order(axis, neighbours, logs) for axis in range(len(shape))}
     cliques: list[int] = []
@@ -141,6 +168,8 @@ def _eliminate(
         if not any(clique & ~larger == 0 for larger in cliques):
             cliques.append(clique)
             num_cells += math.prod([shape[each] for each in axes_of(clique)])
+            if num_cells > max_cells:
+                break
         del costs[axis]
         others = axes_of(clique ^ (1 << axis))
         rest = clique ^ (1 << axis)

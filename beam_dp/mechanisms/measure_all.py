@@ -30,7 +30,7 @@ def measure_all_plan(
         InputError: if no hypothesis can join the marginals of the workload, or the noise would not
             fit 64-bit integers.
     """
-    check_joins(workload, "use fewer or smaller marginals, or mwem with delta > 0, which selects")
+    check_joins(workload, "use fewer or smaller marginals, or mwem, which selects some of them")
     check_noise(guarantee, [each.scale for each in measurements])
     variance = predicted_variance(workload, measurements, num_records != "noisy")
     names = {each.names for each in measurements}

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.hypotheses.elimination import num_clique_cells
+from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.measurements import Measurement, Names
 from beam_dp.noise import MAX_SCALE, NoiseSource
@@ -101,13 +101,19 @@ def tree_cells(domain: Domain, sets: Iterable[Support]) -> int:
     return num_clique_cells(domain.shape, [*sets, *impossible])
 
 
+def tree_fits(domain: Domain, sets: Iterable[Support], max_cells: int) -> bool:
+    """Returns whether the junction tree that joins some attribute sets is small enough."""
+    impossible = (each.axes for each in domain.impossible)
+    return cliques_fit(domain.shape, [*sets, *impossible], max_cells)
+
+
 def joins_fit(workload: Workload) -> bool:
     """Returns whether one hypothesis can join all marginals of a workload."""
     domain = workload.domain
     if fits_an_array(domain):
         return True
     sets = [domain.axes(names) for names in workload.maximal()]
-    return tree_cells(domain, sets) <= MAX_TREE_CELLS
+    return tree_fits(domain, sets, MAX_TREE_CELLS)
 
 
 def check_joins(workload: Workload, advice: str) -> None:

@@ -28,7 +28,7 @@ from beam_dp.mechanisms.plan import (
     check_noise,
     check_selects,
     joins_fit,
-    tree_cells,
+    tree_fits,
 )
 from beam_dp.mechanisms.scores import MAX_SCORE, l1_score
 from beam_dp.mechanisms.strategies import TOTAL_SHARE
@@ -265,7 +265,7 @@ def inner_candidates(workload: Workload) -> dict[Names, float]:
     sets = {
         names: set(names)
         for names in workload.closure()
-        if names and tree_cells(domain, [domain.axes(names)]) <= MAX_SELECTED_CELLS
+        if names and tree_fits(domain, [domain.axes(names)], MAX_SELECTED_CELLS)
     }
     return {
         names: sum(
@@ -283,7 +283,7 @@ def _that_fit(
     return {
         names: weight
         for names, weight in candidates.items()
-        if tree_cells(domain, [*joined, domain.axes(names)]) <= MAX_SELECTED_CELLS
+        if tree_fits(domain, [*joined, domain.axes(names)], MAX_SELECTED_CELLS)
     }
 
 

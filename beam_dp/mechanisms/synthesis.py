@@ -89,11 +89,14 @@ def synthesise(
         fit: what the mechanism has to say about how it went, for the card.
     """
     domain, workload = plan.domain, plan.workload
+    loose: list[Support] = []
     if joined is None:
         joined = [domain.axes(names) for names in workload.maximal()]
-    basis = plan_basis(plan, joined)
-    measured = [domain.axes(measurement.names) for measurement in measurements]
-    loose = [axes for axes in dict.fromkeys(measured) if axes not in basis.slices]
+        basis = plan_basis(plan, joined)
+    else:
+        basis = plan_basis(plan, joined)
+        measured = [domain.axes(measurement.names) for measurement in measurements]
+        loose = [axes for axes in dict.fromkeys(measured) if axes not in basis.slices]
     layout = MarginalCoefficients(domain.shape, closure_of([*joined, *loose])) if loose else basis
     everything = combine(domain, layout, measurements, tables)
     observed = everything if layout is basis else everything.restricted(layout, basis)

@@ -82,17 +82,25 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
     from rich.text import Text
 
     def size(names: tuple[str, ...]) -> float:
-        return release.errors.get(names, {}).get("standard_error") or 0.0
+        error = release.errors.get(names, {}).get("standard_error")
+        return -1.0 if error is None else error
 
     ordered = sorted(release.workload, key=size, reverse=True)
+    num_stated = sum(size(names) >= 0 for names in ordered)
     rows = []
     for names in ordered[:_SHOWN_MARGINALS]:
         error = release.errors.get(names, {})
         rows.append((", ".join(names), *(_short(error.get(key)) for key in _ERROR_COLUMNS)))
-    table = _table(("marginal", *_ERROR_COLUMNS.values()), rows)
-    if len(ordered) <= _SHOWN_MARGINALS:
-        return table
-    return Group(table, Text(f"and {len(ordered) - _SHOWN_MARGINALS:,} more, with smaller errors"))
+    parts: list[RenderableType] = [_table(("marginal", *_ERROR_COLUMNS.values()), rows)]
+    smaller = num_stated - _SHOWN_MARGINALS
+    if smaller > 0:
+        parts.append(Text(f"and {smaller:,} more, with smaller errors"))
+    not_shown = len(ordered) - max(num_stated, _SHOWN_MARGINALS)
+    if not_shown > 0:
+        parts.append(
+            Text(f"and {not_shown:,} more that were not measured whole: no error is stated")
+        )
+    return Group(*parts)
 
 
 _ERROR_COLUMNS = {

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from beam_dp.hypotheses.elimination import num_clique_cells
+from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
 from beam_dp.hypotheses.junction_tree import JunctionTree
 from beam_dp.hypotheses.tree_marginals import tree_marginals
 
@@ -138,6 +138,14 @@ def test_the_predicted_size_is_the_tree_s(name: str):
     tree = JunctionTree(shape, sets)
     cells = sum(clique.belief.size for clique in tree.cliques)
     assert num_clique_cells(shape, sets) == tree.num_cells == cells
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_limit_is_the_predicted_size(seed: int):
+    shape, sets = random_case(seed)
+    cells = num_clique_cells(shape, sets)
+    assert cliques_fit(shape, sets, cells)
+    assert not cliques_fit(shape, sets, cells - 1)
 
 
 @pytest.mark.parametrize("seed", range(30))

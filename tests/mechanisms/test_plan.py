@@ -96,12 +96,6 @@ def test_attributes_that_leave_a_selection_no_room_are_refused(delta):
         assert line.startswith("domain: 'a junction tree of 25,165,824 cells' is refused")
 
 
-@pytest.mark.parametrize("mechanism", [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()])
-def test_more_records_than_a_tree_can_list_are_refused(mechanism):
-    assert refusal(mechanism, CHAIN, num_records=2**30).startswith("num_records: 1073741824 is")
-    plan_of(mechanism, CHAIN, promise(ADD, APPROXIMATE), 10**8)
-
-
 @pytest.mark.parametrize("mechanism", MANY)
 def test_marginals_with_too_many_smaller_ones_are_refused_at_once(mechanism):
     """All 3^26 cells of all subsets of 26 attributes are never listed."""

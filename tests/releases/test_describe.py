@@ -30,6 +30,17 @@ def test_long_workloads_and_domains_are_cut():
     assert len(text.splitlines()) < 80
 
 
+def test_marginals_without_an_error_are_counted_apart():
+    domain = domain_from_json({f"a{i}": 60 for i in range(10)})
+    release = release_of(domain)
+    text = text_of(release)
+    assert "and 25 more, with smaller errors" in text and "no error is stated" not in text
+    stated = dict(list(release.errors.items())[:30])
+    text = text_of(release_of(domain, errors=stated))
+    assert "and 10 more, with smaller errors" in text
+    assert "and 15 more that were not measured whole: no error is stated" in text
+
+
 def test_impossible_combinations_are_shown():
     domain = domain_from_json({"a": 9, "b": 2})
     assert "impossible" not in text_of(release_of(domain))
