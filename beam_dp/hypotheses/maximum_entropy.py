@@ -228,6 +228,7 @@ def dense_weights(basis: ResidualBasis, log_weights: NDArray[np.float64]) -> NDA
     return weights
 
 
+@on_one_thread
 def independent_log_weights(
     basis: Basis, observed: NoisyCoefficients, total: float
 ) -> NDArray[np.float64]:
