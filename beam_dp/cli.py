@@ -19,7 +19,6 @@ from beam_dp.errors import InputError, shown
 if TYPE_CHECKING:
     from beam_dp.domain import Domain
     from beam_dp.privacy.ledger import Dataset, Ledger
-    from beam_dp.privacy.loss import Kind
     from beam_dp.releases import MarginalAnswer
 
 EXIT_BAD_INPUT = 2
@@ -299,13 +298,14 @@ def _number(name: str, text: str) -> float:
 
 
 def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:
+    from beam_dp.privacy.loss import KINDS
+
     account = ledger.account(dataset.dataset_id)
-    kinds: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
     return {
         **dataclasses.asdict(dataset),
         "spent_epsilon": account.spent_epsilon(),
         "filters": list(account.filters()),
-        "remaining_epsilon": {kind: account.largest_epsilon(kind, dataset.delta) for kind in kinds},
+        "remaining_epsilon": {kind: account.largest_epsilon(kind, dataset.delta) for kind in KINDS},
         "entries": [entry.to_json() for entry in ledger.entries(dataset.dataset_id)],
     }
 
