@@ -2,8 +2,8 @@
 
 Statistical checks: a black-box bound is wrong with probability 1e-6 at most, and a chi-square
 rejects a true law with at most 5.2e-6; a run makes about 40 of these on code without a bug. The
-power checks are no tests of a stated size: the floor of 0.8 lies four standard errors or more below what
-is predicted.
+power checks are no tests of a stated size: the floor of 0.8 lies four standard errors or more below
+what is predicted.
 """
 
 from __future__ import annotations
