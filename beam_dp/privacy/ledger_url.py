@@ -52,6 +52,10 @@ def parse_url(text: str) -> sa.URL:
     Raises:
         LedgerError: if it names no ledger, or one that could not be locked; without the password.
     """
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of the command line that are no text
+        _refuse_unseen(text)
     if "://" not in text:
         looks_like_server = text.lower().startswith("postgres") or re.search(":.*@", text, re.S)
         if looks_like_server or not text or "\0" in text:

@@ -26,6 +26,8 @@ TENTH = Guarantee(0.1, 0.0, "add_or_remove_one", "person", 3)  # type: ignore[ar
         "x:s3cret@host://db",
         "",
         "a\0b",
+        "a\udcff.sqlite",
+        "sqlite:///a\udcff.sqlite",
         "sqlite:///a\0b",
         "postgresql://somebody:s3cret@host:port/db",
         # Typing errors, which must not be taken for a path or a host and printed.
