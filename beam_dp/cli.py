@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -19,7 +20,6 @@ from beam_dp.errors import InputError, shown
 if TYPE_CHECKING:
     from beam_dp.domain import Domain
     from beam_dp.privacy.ledger import Dataset, Ledger
-    from beam_dp.privacy.loss import Kind
     from beam_dp.releases import MarginalAnswer
 
 EXIT_BAD_INPUT = 2
@@ -43,8 +43,32 @@ class _RefusedError(Exception):
 class _Parser(argparse.ArgumentParser):
     """An argparse parser that raises where argparse would print its usage and exit."""
 
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        # Also 1e-9 after a minus is a number, which its own check refuses, and no flag.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
+
     def error(self, message: str) -> NoReturn:
         raise _RefusedError(message.removeprefix("argument "))
+
+
+class _Once(argparse.Action):
+    """Stores a value, and refuses a second one: which of two budgets is meant is no guess."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        earlier = getattr(namespace, self.dest)
+        if earlier is not None:
+            raise _RefusedError(
+                f"--{self.dest}: {shown(values)} is refused; must be given once"
+                f" (before: {shown(earlier)})"
+            )
+        setattr(namespace, self.dest, values)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,10 +124,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "url", metavar="URL", help="sqlite file, or postgresql://USER@HOST/DATABASE"
     )
     ledger.add_argument(
-        "--declare", metavar="NAME", help="declare the total budget of a dataset id"
+        "--declare", metavar="NAME", action=_Once, help="declare the total budget of a dataset id"
     )
     for flag, metavar, meaning in DECLARATION:
-        ledger.add_argument(f"--{flag}", metavar=metavar, help=meaning)
+        ledger.add_argument(f"--{flag}", metavar=metavar, action=_Once, help=meaning)
     ledger.add_argument(
         "--allow_large_delta", action="store_true", help="admit a total delta above 1e-5"
     )
@@ -232,8 +256,8 @@ def _ledger(options: argparse.Namespace) -> None:
     if options.declare is not None:
         _declare(ledger, options)
     else:
-        for flag, _, _ in DECLARATION:
-            if getattr(options, flag) is not None:
+        for flag in (*(flag for flag, _, _ in DECLARATION), "allow_large_delta"):
+            if getattr(options, flag) not in (None, False):
                 raise _RefusedError(f"--{flag}: must be given with --declare NAME")
     reports = [_report(ledger, dataset) for dataset in ledger.datasets()]
     if options.json:
@@ -288,8 +312,8 @@ def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
         names = {"dataset_id": "declare"}
         if error.name in names or error.name in values:
             flag = names.get(error.name, error.name)
-            text = f"--{flag}: {error.value!r} is refused; {error.condition}"
-            raise _RefusedError(text) from None
+            condition = error.condition.replace("unless allow_", "unless --allow_")
+            raise _RefusedError(f"--{flag}: {shown(error.value)} is refused; {condition}") from None
         raise
 
 
@@ -301,13 +325,14 @@ def _number(name: str, text: str) -> float:
 
 
 def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:
+    from beam_dp.privacy.loss import KINDS
+
     account = ledger.account(dataset.dataset_id)
-    kinds: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
     return {
         **dataclasses.asdict(dataset),
         "spent_epsilon": account.spent_epsilon(),
         "filters": list(account.filters()),
-        "remaining_epsilon": {kind: account.largest_epsilon(kind, dataset.delta) for kind in kinds},
+        "remaining_epsilon": {kind: account.largest_epsilon(kind, dataset.delta) for kind in KINDS},
         "entries": [entry.to_json() for entry in ledger.entries(dataset.dataset_id)],
     }
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from apache_beam.options import pipeline_options
 
@@ -119,6 +120,11 @@ COMMON = (
 
 class _Parser(argparse.ArgumentParser):
     """An argparse parser that raises where argparse would print its usage and exit."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        # Also 1e-9 after a minus is a number, which its own check refuses, and no flag.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> NoReturn:
         # "argument --epsilon: expected one argument" names the flag; the rest is our form.
@@ -270,5 +276,11 @@ def integer(name: str, text: str, or_word: str = "") -> int:
 def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
     """Returns the line for the user: `error: --epsilon: 0.0 is refused; must be ...`."""
     text = " ".join(str(error).split())
-    dashes = isinstance(error, InputError) and error.name in {flag.name for flag in flags}
+    if not isinstance(error, InputError):
+        return f"error: {text}"
+    # The package names arguments; here they are flags, also the switch that a condition names.
+    for flag in flags:
+        if flag.is_switch:
+            text = text.replace(f"unless {flag.name} is", f"unless --{flag.name} is")
+    dashes = error.name in {flag.name for flag in flags}
     return f"error: {'--' if dashes else ''}{text}"

@@ -230,17 +230,37 @@ def test_a_ledger_is_declared_spent_from_and_printed(
     assert dataset["entries"][0]["loss"]["epsilon"] == 0.25
 
 
+def declaration(**changed: str) -> list[str]:
+    flags = dict(flag[2:].split("=") for flag in DECLARATION)
+    return [f"--{name}={value}" for name, value in {**flags, **changed}.items()]
+
+
 @pytest.mark.parametrize(
     ("argv", "pattern"),
     [
         (["--declare=a", *DECLARATION[1:]], r"--epsilon: missing; must be given with --declare"),
-        (["--declare=a", *DECLARATION, "--epsilon=x"], r"--epsilon: 'x' is refused; must be a num"),
-        (["--declare=a", *DECLARATION, "--epsilon=nan"], r"--epsilon: nan is refused; must be"),
-        (["--declare=a", *DECLARATION, "--delta=1e-3"], r"--delta: 0\.001 .* --allow_large_delta"),
-        (["--declare=a", *DECLARATION, "--neighboring=x"], r"--neighboring: 'x' is refused; must"),
-        (["--declare=a", *DECLARATION, "--composition=x"], r"--composition: 'x' is refused; must"),
+        (["--declare=a", *declaration(epsilon="x")], r"--epsilon: 'x' is refused; must be a num"),
+        (["--declare=a", *declaration(epsilon="nan")], r"--epsilon: nan is refused; must be"),
+        (["--declare=a", *declaration(delta="1e-3")], r"--delta: 0\.001 .* --allow_large_delta"),
+        (["--declare=a", *declaration(neighboring="x")], r"--neighboring: 'x' is refused; must"),
+        (["--declare=a", *declaration(composition="x")], r"--composition: 'x' is refused; must"),
         (["--declare=", *DECLARATION], r"--declare: '' is refused; must be"),
         (["--epsilon=1"], r"--epsilon: must be given with --declare"),
+        (["--allow_large_delta"], r"--allow_large_delta: must be given with --declare NAME"),
+        (["--declare=a", *DECLARATION, "--delta", "-1e-9"], r"--delta: '-1e-9' .* given once"),
+        (
+            ["--declare=a", DECLARATION[0], "--delta", "-1e-9", *DECLARATION[2:]],
+            r"--delta: -1e-09 is refused; must be 0 ",
+        ),
+        (["--declare=a", *declaration(delta="-1e-9")], r"--delta: -1e-09 is refused; must be 0 "),
+        (["--declare=a", *declaration(delta="1e-310")], r"--delta: 1e-310 is refused; must be 0 "),
+        (["--declare=a", *declaration(privacy_unit="\udcff")], r"--privacy_unit: '.udcff' is ref"),
+        (["--declare=\udcff", *DECLARATION], r"--declare: '.udcff' is refused; must be 1 to 200"),
+        (
+            ["--declare=a", *DECLARATION, "--epsilon=2"],
+            r"--epsilon: '2' is refused; must be given once \(before: '1'\)",
+        ),
+        (["--declare=a", *DECLARATION, "--declare=b"], r"--declare: 'b' is refused; must be giv"),
         (["--declar", "1"], r"--declar: unknown; the nearest flag is --declare"),
         ([], r"ledger: 'sqlite:///.*' is refused; must exist"),
     ],

@@ -1,7 +1,7 @@
 """The sampler against closed forms.
 
 Every statistical test compares frequencies with a law by chi-square at a false-alarm probability
-of 1e-6 and shows, on the same draws, that a scale 30% off would have been rejected.
+of 2.1e-6 at most and shows, on the same draws, that a scale 30% off would have been rejected.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ DRAWS = 30_000
 
 
 def rejects(counts: np.ndarray, law: np.ndarray) -> bool:
-    """Whether chi-square rejects the law of some outcomes, at the false-alarm probability."""
+    """Whether chi-square at 1e-6 rejects the law of some outcomes.
+
+    With 200 expected in each cell it rejects a true law with at most 2.1e-6.
+    """
     expected = law / law.sum() * counts.sum()
     order = np.argsort(expected)[::-1]
     expected, counts = expected[order], counts[order]
-    enough = int((expected >= 10).sum())  # rarer outcomes share one cell
+    enough = int((expected >= 200).sum())  # rarer outcomes share one cell
     if enough < len(expected):
         expected = np.append(expected[: enough - 1], expected[enough - 1 :].sum())
         counts = np.append(counts[: enough - 1], counts[enough - 1 :].sum())

@@ -96,12 +96,16 @@ def with_unit(counts: np.ndarray, unit: Unit) -> np.ndarray:
     return result
 
 
+class UnequalDrawsError(AssertionError):
+    """Neighbours are told apart by the kind, number or scale of the noise, before any is drawn."""
+
+
 def share_spent(guarantee: Guarantee, first: Sequence[Draw], second: Sequence[Draw]) -> float:
     """The share of the guarantee that hides the difference, by the cheapest proof that applies."""
-    assert len(first) == len(second)
+    if [(draw.kind, draw.scale) for draw in first] != [(draw.kind, draw.scale) for draw in second]:
+        raise UnequalDrawsError(f"{first} and {second}")
     epsilon = rho = mu_squared = 0.0
     for one, other in zip(first, second, strict=True):
-        assert (one.kind, one.scale) == (other.kind, other.scale)
         change = (one.exact - other.exact).astype(np.float64).ravel()
         squared = float(change @ change)
         if one.kind == "laplace":

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr
 
+from beam_dp.errors import InputError
+
 # Width, in grid units, of the Gaussian that turns continuous noise into discrete noise in the
 # proof of ``discrete_gaussian_mu``.
 _SMOOTHING = 2.0
@@ -134,7 +136,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         return rho * (1 + excess) - log_share / excess - math.log1p(1 / excess)
 
     # Any order gives a valid epsilon, so an inexact minimum only rounds up.
-    centre = 0.5 * math.log(math.log(1 / delta) / rho)
+    centre = 0.5 * (math.log(-math.log(delta)) - math.log(rho))
     found = minimize_scalar(
         epsilon, bounds=(centre - 10, centre + 10), method="bounded", options={"xatol": 1e-10}
     )
@@ -153,20 +155,28 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     Returns:
         rho > 0.
 
+    Raises:
+        InputError: if epsilon and delta are so small that no double is a rho for them.
+
     Reference: Canonne, Kamath and Steinke (2020); Feldman and Zrnic (2021) for the filter.
 
     Example:
         >>> round(zcdp_rho(1.0, 1e-9), 7)
         0.0149731
     """
-    return _largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon * (1 - _SAFETY))
+    rho = _largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon * (1 - _SAFETY))
+    if rho == 0:
+        raise InputError("epsilon", epsilon, f"is too small for a delta of {delta:g}: take more")
+    return rho
 
 
 def _largest(is_private: Callable[[float], bool]) -> float:
-    """Returns, to double precision, the largest positive number for which a claim still holds."""
+    """Returns, to double precision, the largest number for which a claim still holds, or 0."""
     low = 1.0
     while not is_private(low):
         low /= 2
+        if low == 0:
+            return low
     while is_private(2 * low):
         low *= 2
     high = 2 * low

@@ -14,6 +14,8 @@ RECORD = "record"
 
 # A larger delta lets a mechanism publish somebody's record outright with a chance that matters.
 MAX_DELTA = 1e-5
+# A smaller one is a slip, and its reciprocal is no double.
+MIN_DELTA = 1e-300
 
 
 class Neighboring(enum.StrEnum):
@@ -34,7 +36,8 @@ class Guarantee:
 
     Args:
         epsilon: finite, > 0.
-        delta: 0 for pure differential privacy, else at most 1e-5 unless a larger one is allowed.
+        delta: 0 for pure differential privacy, else from 1e-300 to 1e-5, or to 1 where a large one
+            is allowed.
         neighboring: see ``Neighboring``; its value as a string is accepted.
         privacy_unit: the column whose values are the protected units, or ``"record"``.
         max_records_per_unit: how many records of one unit are used, >= 1; 1 for ``"record"``.
@@ -57,14 +60,10 @@ class Guarantee:
     allow_large_delta: dataclasses.InitVar[bool] = False
 
     def __post_init__(self, allow_large_delta: bool) -> None:
-        object.__setattr__(self, "epsilon", _number("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", _number("delta", self.delta))
+        object.__setattr__(self, "epsilon", as_float("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", checked_delta(self.delta))
         if not 0 < self.epsilon < math.inf:
             raise InputError("epsilon", self.epsilon, "must be finite and > 0")
-        if not 0 <= self.delta < 1:
-            raise InputError(
-                "delta", self.delta, "must be 0 (pure differential privacy) or > 0 and < 1"
-            )
         if self.delta > MAX_DELTA and not allow_large_delta:
             condition = f"must be at most {MAX_DELTA:g}, unless allow_large_delta is given"
             raise InputError("delta", self.delta, condition)
@@ -101,7 +100,25 @@ class Guarantee:
         return cls(**value, allow_large_delta=True)
 
 
-def _number(name: str, value: object) -> float:
+def checked_delta(value: object) -> float:
+    """Returns a delta as a float.
+
+    Raises:
+        InputError: unless it is 0, or from 1e-300 to less than 1.
+    """
+    delta = as_float("delta", value)
+    if not (delta == 0 or MIN_DELTA <= delta < 1):
+        condition = f"must be 0 (pure differential privacy), or >= {MIN_DELTA:g} and < 1"
+        raise InputError("delta", delta, condition)
+    return delta
+
+
+def as_float(name: str, value: object) -> float:
+    """Returns a number as a float, infinite where it is too large for one; its range is not judged.
+
+    Raises:
+        InputError: if it is no number.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(name, value, "must be a number")
     try:

@@ -11,12 +11,13 @@ import dataclasses
 import datetime
 import json
 import math
+import shlex
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import sqlalchemy as sa
 
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import MAX_DELTA, Guarantee, Neighboring
 from beam_dp.privacy.ledger_entries import (
     Dataset,
@@ -24,20 +25,23 @@ from beam_dp.privacy.ledger_entries import (
     OverBudgetError,
     Token,
     account_of,
+    check_dataset_id,
     over_budget,
 )
 from beam_dp.privacy.ledger_filters import MAX_RELEASES, Account, Composition
 from beam_dp.privacy.ledger_storage import (
     COMPLETIONS,
     DATASETS,
+    FROM_BACKUP,
     RELEASES,
-    LedgerError,
     Storage,
 )
+from beam_dp.privacy.ledger_url import LedgerError
 from beam_dp.privacy.loss import Kind, Loss
 
 WAIT_SECONDS = 30.0
 MAX_PARAMETERS = 2**24  # characters of JSON
+MAX_DRAW_ID = 40
 
 __all__ = ["Dataset", "Entry", "Ledger", "LedgerError", "OverBudgetError", "Token"]
 
@@ -48,13 +52,19 @@ class Ledger:
     Privacy: all releases of one dataset id together are (epsilon, delta)-differentially private
     for the declared budget, relation and unit, even where each was asked for after the earlier ones
     had been seen, as long as every release is paid for here and has the loss that it states. See
-    ``ledger_filters`` for the proof. Killed at any point, the ledger never shows less than
-    what was drawn: an entry is durable before ``spend`` returns.
+    ``ledger_filters`` for the proof, and for the one part in 2^50 by which epsilons that people
+    typed may exceed the budget. Killed at any point, the ledger never shows less than what was
+    drawn: an entry is durable before ``spend`` returns.
+
+    A token pays for one draw of noise. A token that is handed to two transforms, or a pipeline that
+    is run twice, is not refused: only ``mark_released`` sees that two draws were completed.
 
     Args:
         url: a path of a sqlite file, ``sqlite:///PATH`` or ``postgresql://USER@HOST/DATABASE``. A
             sqlite file must be on a local disk: not every network filesystem keeps its locks.
-        wait_seconds: how long a call waits for others that hold the ledger, > 0.
+        wait_seconds: how long a call waits for others that hold the ledger, > 0. A PostgreSQL
+            server has a minute more to answer, and one that went away is noticed after about half
+            a minute; but one whose process is frozen while its machine runs on holds the call.
 
     Raises:
         LedgerError: if the URL is none of these; by every method, if the ledger can't be reached,
@@ -99,7 +109,7 @@ class Ledger:
         relation = neighboring if isinstance(neighboring, Neighboring) else _relation(neighboring)
         dataset = Dataset(dataset_id, epsilon, delta, privacy_unit, relation, composition)
         if dataset.delta > MAX_DELTA and not allow_large_delta:
-            condition = f"must be at most {MAX_DELTA:g}, unless --allow_large_delta is given"
+            condition = f"must be at most {MAX_DELTA:g}, unless allow_large_delta is given"
             raise InputError("delta", delta, condition)
         with self._storage.writing(create=True) as connection:
             row = self._storage.lock(connection, dataset_id)
@@ -110,7 +120,7 @@ class Ledger:
                 condition = (
                     "must be declared once, and has a budget already: epsilon"
                     f" {existing.epsilon:g}, delta {existing.delta:g}, {existing.neighboring},"
-                    f" {existing.privacy_unit}, {existing.composition}"
+                    f" {shown(existing.privacy_unit)}, {existing.composition}"
                 )
                 raise LedgerError("dataset_id", dataset_id, condition)
         return dataset
@@ -140,7 +150,8 @@ class Ledger:
             LedgerError: if the dataset id is unknown, or has another unit or relation.
             InputError: if the parameters are no JSON, or too long.
         """
-        text = _to_json("parameters", dict(parameters or {}))
+        check_dataset_id(dataset_id)
+        text = _to_json("parameters", {} if parameters is None else parameters)
         with self._storage.writing() as connection:
             row = self._storage.lock(connection, dataset_id)
             paid = self._affordable(connection, row, dataset_id, guarantee, loss)
@@ -160,6 +171,7 @@ class Ledger:
 
     def check(self, dataset_id: str, guarantee: Guarantee, loss: Loss) -> None:
         """Raises what ``spend`` would raise; spends nothing."""
+        check_dataset_id(dataset_id)
         with self._storage.reading() as connection:
             query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
             row = connection.execute(query).one_or_none()
@@ -170,11 +182,16 @@ class Ledger:
 
         Args:
             token: from ``spend``.
-            draw_id: of the release on disk.
+            draw_id: of the release on disk, at most 40 characters.
 
         Raises:
-            LedgerError: if the ledger has no such entry.
+            LedgerError: if the ledger has no such entry, or another draw is recorded for it: then
+                there are two releases, of which one was not paid for.
+            InputError: if the draw_id is none.
         """
+        is_id = isinstance(draw_id, str) and draw_id.isprintable()
+        if draw_id is not None and not (is_id and 1 <= len(draw_id) <= MAX_DRAW_ID):
+            raise InputError("draw_id", draw_id, f"must be 1 to {MAX_DRAW_ID} printable characters")
         with self._storage.writing() as connection:
             self._storage.lock(connection, token.dataset_id)
             mine = sa.and_(
@@ -192,6 +209,9 @@ class Ledger:
                         released_at=_now(),
                     )
                 )
+            elif None not in (draw_id, found[0].draw_id) and draw_id != found[0].draw_id:
+                condition = f"must be {found[0].draw_id!r}: {token.release_id!r} paid for that draw"
+                raise LedgerError("draw_id", draw_id, condition)
 
     def datasets(self) -> list[Dataset]:
         """Returns all declared budgets, by name."""
@@ -201,6 +221,7 @@ class Ledger:
 
     def entries(self, dataset_id: str) -> list[Entry]:
         """Returns all releases of a dataset id, in order; none for an unknown one."""
+        check_dataset_id(dataset_id)
         with self._storage.reading() as connection:
             return self._entries(connection, dataset_id)
 
@@ -210,6 +231,7 @@ class Ledger:
         Raises:
             LedgerError: if it is unknown.
         """
+        check_dataset_id(dataset_id)
         with self._storage.reading() as connection:
             query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
             row = connection.execute(query).one_or_none()
@@ -228,6 +250,10 @@ class Ledger:
             dataset_id: declared before.
             kind: of the release's loss.
             delta: of the release; by default the budget's.
+
+        Raises:
+            LedgerError: if the dataset id is unknown.
+            InputError: if there is no such kind, or the delta is out of range.
         """
         account = self.account(dataset_id)
         return account.largest_epsilon(kind, account.delta if delta is None else delta)
@@ -261,9 +287,11 @@ class Ledger:
         return paid
 
     def _refuse_unknown(self, dataset_id: str) -> NoReturn:
+        # The shell must take both for one word each, also a name that begins with a dash.
+        url, flag = shlex.quote(self.name), shlex.quote(f"--declare={dataset_id}")
         condition = (
-            f"must be declared first: beam-dp ledger {self.name} --declare NAME --epsilon E"
-            " --delta X --privacy_unit U --neighboring R"
+            f"must be declared first: beam-dp ledger {url} {flag} --epsilon E --delta X"
+            " --privacy_unit U --neighboring R"
         )
         raise LedgerError("dataset_id", dataset_id, condition)
 
@@ -342,9 +370,7 @@ class Ledger:
             self._refuse_damage("a declared budget is unreadable")
 
     def _refuse_damage(self, what: str) -> NoReturn:
-        raise LedgerError(
-            "ledger", self.name, f"must be undamaged: {what}; restore it from a backup"
-        )
+        raise LedgerError("ledger", self.name, f"must be undamaged: {what}; {FROM_BACKUP}")
 
 
 def _relation(text: str) -> Neighboring:
@@ -355,10 +381,11 @@ def _relation(text: str) -> Neighboring:
         raise InputError("neighboring", text, f"must be {known}") from None
 
 
-def _to_json(name: str, value: object) -> str:
+def _to_json(name: str, value: Mapping[str, Any]) -> str:
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError):
+        text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+        text.encode()  # a lone surrogate is no text
+    except (TypeError, ValueError, RecursionError):
         raise InputError(name, type(value).__name__, "must be finite JSON values") from None
     if len(text) > MAX_PARAMETERS:
         raise InputError(name, len(text), f"must have at most {MAX_PARAMETERS} characters of JSON")

@@ -17,7 +17,7 @@ from beam_dp.privacy.ledger_filters import (
     Composition,
     cost,
 )
-from beam_dp.privacy.ledger_storage import LedgerError
+from beam_dp.privacy.ledger_url import LedgerError
 from beam_dp.privacy.loss import Loss
 
 
@@ -49,18 +49,17 @@ class Dataset:
     composition: Composition = "auto"
 
     def __post_init__(self) -> None:
-        name = self.dataset_id
-        if not (isinstance(name, str) and 1 <= len(name) <= 200 and name.isprintable()):
-            raise InputError("dataset_id", name, "must be 1 to 200 printable characters")
-        if not 0 <= self.delta < 1:
-            raise InputError("delta", self.delta, "must be >= 0 and < 1")
+        check_dataset_id(self.dataset_id)
         # The same rules as for a release, but for delta's size, which ``declare`` judges.
         checked = Guarantee(
             self.epsilon, self.delta, self.neighboring, self.privacy_unit, 1, allow_large_delta=True
         )
         object.__setattr__(self, "epsilon", checked.epsilon)
-        object.__setattr__(self, "delta", float(self.delta))
+        object.__setattr__(self, "delta", checked.delta)
         object.__setattr__(self, "neighboring", checked.neighboring)
+        if not self.privacy_unit.isprintable():
+            condition = "must be printable characters in a ledger"
+            raise InputError("privacy_unit", self.privacy_unit, condition)
         if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
             condition = f"must be from {MIN_EPSILON:g} to {MAX_EPSILON:g} in a ledger"
             raise InputError("epsilon", self.epsilon, condition)
@@ -123,6 +122,16 @@ class Entry(Token):
             "guarantee": self.guarantee.to_json(),
             "loss": self.loss.to_json(),
         }
+
+
+def check_dataset_id(name: str) -> None:
+    """Refuses what can be no dataset id, declared or not.
+
+    Raises:
+        InputError: naming it.
+    """
+    if not (isinstance(name, str) and 1 <= len(name) <= 200 and name.isprintable()):
+        raise InputError("dataset_id", name, "must be 1 to 200 printable characters")
 
 
 def account_of(dataset: Dataset, paid: Sequence[Token]) -> Account:

@@ -17,22 +17,27 @@ stops, the sum of rhos is at most R, so the Renyi divergence is at most a R (Fel
 with drift 0 or 1 over a stretch of time mu^2 (Blackwell); the stretches are cut from one motion
 over M^2, whose end says all about the drift: M-Gaussian privacy (Smith and Thakurta, 2022;
 Koskela, Tobaben and Honkela, 2023). Discreteness changes probabilities by at most e^g a release,
-g < 1e-22; over 2^20 releases, for epsilon >= 1e-6, less than the margin of 1e-12 inside M.
+g < 1e-25 for fewer than 2^28 coordinates (``discrete_gaussian_mu``: 3 * 2^28 * 1.02e-34 is
+8.3e-26). Over 2^20 releases that is 2g 2^20 < 2.1e-19 of epsilon, less than the relative margin of
+1e-12 inside M, which for epsilon >= 1e-6 is 1e-18.
 
 A release is accepted if the **pure** filter accepts the whole history with it, or else if **one**
 other filter does, which is fixed before the first noise is drawn. Claim: this keeps (epsilon,
-delta). Proof. A transcript that only the pure filter accepts has P <= e^epsilon Q and adds nothing
-to the sum of (P - e^epsilon Q)+. All other transcripts, with every beginning of theirs (costs only
-grow), were accepted by the fixed filter: they occur with the same probabilities when that filter
-alone is obeyed, so their sum is at most delta. Taking the best of two filters that each use up
-delta would be wrong: the analyst's choice between them could double it.
+delta), but for the rounding below. Proof. A transcript that only the pure filter accepts has P <=
+e^epsilon Q and adds nothing to the sum of (P - e^epsilon Q)+. All other transcripts, with every
+beginning of theirs (costs only grow), were accepted by the fixed filter: they occur with the same
+probabilities when that filter alone is obeyed, so their sum is at most delta. Taking the best of
+two filters that each use up delta would be wrong: the analyst's choice between them could double
+it.
 
 The fixed filter is named by the declaration or, under ``auto``, chosen from the first release,
 which no earlier release can have influenced: ``zcdp``, which admits every mechanism, unless the
 first release fits ``gaussian`` and not ``zcdp``.
 
 All sums are exact. Epsilons are what people typed, rounded to a double: their sum may exceed the
-budget by one part in 2^50, which ten times 0.1 needs to be 1.
+budget by one part in 2^50, which ten times 0.1 needs to be 1. What is promised is therefore
+(epsilon (1 + 2^-50), delta): the transcripts that only the pure filter accepts add nothing to the
+sum of (P - e^(epsilon (1 + 2^-50)) Q)+.
 """
 
 from __future__ import annotations
@@ -44,13 +49,15 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Literal
 
+from beam_dp.errors import InputError
 from beam_dp.privacy.accounting import (
     discrete_gaussian_mu,
     gaussian_delta,
     zcdp_epsilon,
     zcdp_rho,
 )
-from beam_dp.privacy.loss import Kind, Loss
+from beam_dp.privacy.guarantee import checked_delta
+from beam_dp.privacy.loss import KINDS, Kind, Loss
 
 Filter = Literal["pure", "zcdp", "gaussian"]
 Composition = Literal["auto", "zcdp", "gaussian"]
@@ -161,7 +168,13 @@ class Account:
 
         Returns:
             Epsilon, with six digits; 0.0 where nothing fits.
+
+        Raises:
+            InputError: if there is no such kind, or the delta is out of range.
         """
+        if kind not in KINDS:
+            raise InputError("kind", kind, f"must be {' or '.join(map(repr, KINDS))}")
+        delta = checked_delta(delta)
         if kind != "pure" and delta == 0:
             return 0.0
         first_of_all = not self.losses and self.composition == "auto" and self.delta > 0

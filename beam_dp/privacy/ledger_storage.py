@@ -19,10 +19,16 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.pool import NullPool
 
-from beam_dp.errors import InputError
+from beam_dp.privacy.ledger_url import LedgerError, parse_url, shown_url, without_secrets
 
 SCHEMA_VERSION = 1
 CONNECT_SECONDS = 10
+# How much longer than for a lock a PostgreSQL statement, or a pause between two, may take.
+STATEMENT_SECONDS = 60
+# Ends a connection to a server that has gone without a word; seconds, but for the milliseconds.
+_TCP = {"tcp_user_timeout": 30_000, "keepalives_idle": 10, "keepalives_interval": 5}
+# Rows that were paid for since the backup are in no backup.
+FROM_BACKUP = "a backup lacks what was paid after it was made: restore it, and pay for that again"
 
 _CONDITIONS = {
     "BUSY": "must not be locked for more than {seconds:g} seconds: another program holds it",
@@ -31,11 +37,19 @@ _CONDITIONS = {
     "PERM": "must be one that you may read and write",
     "CANTOPEN": "must be a file that can be opened, in a directory that can be written",
     "NOTADB": "must be a sqlite file: it is damaged, or is something else",
-    "CORRUPT": "must be undamaged: restore it from a backup",
+    "CORRUPT": f"must be undamaged; {FROM_BACKUP}",
     "FULL": "must be on a disk with room left",
     "IOERR": "must be on a disk that works",
+    "SLOW": "must be a server that answers within {statement_seconds:g} seconds",
 }
-_POSTGRESQL_STATES = {"55P03": "BUSY", "25006": "READONLY", "42501": "PERM", "53100": "FULL"}
+_POSTGRESQL_STATES = {
+    "55P03": "BUSY",
+    "25006": "READONLY",
+    "42501": "PERM",
+    "53100": "FULL",
+    "57014": "SLOW",
+    "25P03": "SLOW",
+}
 
 _metadata = sa.MetaData()
 VERSION = sa.Table("beam_dp_ledger", _metadata, sa.Column("version", sa.Integer, nullable=False))
@@ -74,13 +88,6 @@ COMPLETIONS = sa.Table(
 _CREATION_LOCK = 0x6265616D6470
 
 
-class LedgerError(InputError):
-    """The ledger refused, or can't be used: whatever was to follow must not happen.
-
-    Nothing was spent, unless a server's connection broke just when it said so.
-    """
-
-
 class Storage:
     """Transactions on one database.
 
@@ -94,9 +101,9 @@ class Storage:
 
     def __init__(self, url: str, wait_seconds: float) -> None:
         self.wait_seconds = wait_seconds
-        self._url = _parse(url)
+        self._url = parse_url(url)
         self.is_sqlite = self._url.get_backend_name() == "sqlite"
-        self.name = self._url.render_as_string(hide_password=True)
+        self.name = shown_url(self._url)
         try:
             self._engine = self._make_engine()
         except ImportError:
@@ -109,7 +116,11 @@ class Storage:
                 self._url,
                 poolclass=NullPool,
                 isolation_level="READ COMMITTED",
-                connect_args={"connect_timeout": CONNECT_SECONDS},
+                connect_args={
+                    name: value
+                    for name, value in {"connect_timeout": CONNECT_SECONDS, **_TCP}.items()
+                    if name not in self._url.query
+                },
             )
         engine = sa.create_engine(
             self._url, poolclass=NullPool, connect_args={"timeout": self.wait_seconds}
@@ -162,18 +173,41 @@ class Storage:
                 self._engine.connect().execution_options(writes=writes) as connection,
                 connection.begin(),
             ):
-                if not self.is_sqlite:
-                    wait = f"{max(1, round(self.wait_seconds * 1000))}ms"
-                    for setting, value in (("lock_timeout", wait), ("synchronous_commit", "on")):
-                        connection.execute(sa.select(sa.func.set_config(setting, value, True)))
+                for setting, value in self._settings():
+                    connection.execute(sa.select(sa.func.set_config(setting, value, True)))
                 yield connection
+        except UnicodeDecodeError:
+            raise LedgerError("ledger", self.name, _CONDITIONS["CORRUPT"]) from None
+        except UnicodeEncodeError:
+            condition = "must be given text that UTF-8 can hold: one has a lone surrogate"
+            raise LedgerError("ledger", self.name, condition) from None
         except exc.SQLAlchemyError as error:
             raise LedgerError("ledger", self.name, self._condition(error)) from None
 
+    @property
+    def _statement_seconds(self) -> float:
+        # More than for a lock, so that a lock that is held is told from a server that is slow.
+        return self.wait_seconds + STATEMENT_SECONDS
+
+    def _settings(self) -> list[tuple[str, str]]:
+        """What a transaction of PostgreSQL sets for itself; sqlite's connections are set up."""
+        if self.is_sqlite:
+            return []
+        wait, patience = (
+            f"{min(max(1, round(seconds * 1000)), 2**31 - 1)}ms"
+            for seconds in (self.wait_seconds, self._statement_seconds)
+        )
+        return [
+            ("lock_timeout", wait),
+            ("statement_timeout", patience),
+            # A program that is frozen while it holds the lock must not stop all others.
+            ("idle_in_transaction_session_timeout", patience),
+            ("synchronous_commit", "on"),
+        ]
+
     def _check_file(self) -> None:
-        """Refuses a file that is not there, which sqlite would create."""
-        path = self._url.database or ""
-        if not path.startswith("file:") and not os.path.exists(path):
+        """Refuses a file that is not there, which sqlite would create; not one by a mode."""
+        if not self._url.query and not os.path.exists(self._url.database or ""):
             raise LedgerError(
                 "ledger", self.name, "must exist; `beam-dp ledger URL --declare` makes one"
             )
@@ -193,7 +227,8 @@ class Storage:
                 condition = "must be undamaged: its schema version is unreadable"
             raise LedgerError("ledger", self.name, condition)
         if self.is_sqlite:
-            (verdict,) = connection.exec_driver_sql("PRAGMA quick_check(1)").first() or ("none",)
+            # Not quick_check, which compares no index with its table: reads go through indexes.
+            (verdict,) = connection.exec_driver_sql("PRAGMA integrity_check(1)").first() or ("",)
             if verdict != "ok":
                 raise LedgerError("ledger", self.name, _CONDITIONS["CORRUPT"])
 
@@ -203,30 +238,16 @@ class Storage:
             full_name = str(getattr(cause, "sqlite_errorname", None) or "")
             name = full_name.removeprefix("SQLITE_").partition("_")[0]
             if name in _CONDITIONS:
-                return _CONDITIONS[name].format(seconds=self.wait_seconds)
+                return self._in_words(name)
         state = str(getattr(cause, "sqlstate", None) or "")
         if state in _POSTGRESQL_STATES:
-            return _CONDITIONS[_POSTGRESQL_STATES[state]].format(seconds=self.wait_seconds)
-        text = " ".join(str(cause).split())[:200]
+            return self._in_words(_POSTGRESQL_STATES[state])
+        text = " ".join(without_secrets(str(cause), self._url).split())[:200]
         if isinstance(error, exc.OperationalError) and not self.is_sqlite:
             return f"must be a server that can be reached: {text}"
         return f"must be a ledger that can be used: {type(cause).__name__}: {text}"
 
-
-def _parse(text: str) -> sa.URL:
-    condition = "must be a path of a sqlite file, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
-    try:
-        url = sa.make_url(text) if "://" in text else sa.URL.create("sqlite", database=text)
-    except (exc.ArgumentError, ValueError):  # no URL, or a port that is no number
-        # The text may hold a password.
-        raise LedgerError("ledger", text.partition("://")[0], condition) from None
-    if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
-        return url.set(drivername="postgresql+psycopg")
-    is_file = url.drivername in ("sqlite", "sqlite+pysqlite") and url.database not in (
-        None,
-        "",
-        ":memory:",
-    )
-    if is_file and (not url.query or "uri" in url.query):
-        return url
-    raise LedgerError("ledger", url.render_as_string(hide_password=True), condition)
+    def _in_words(self, name: str) -> str:
+        return _CONDITIONS[name].format(
+            seconds=self.wait_seconds, statement_seconds=self._statement_seconds
+        )

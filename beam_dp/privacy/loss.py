@@ -15,8 +15,10 @@ from typing import Any, Literal, Self
 from scipy.special import log_expit, ndtri_exp
 
 from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import as_float
 
 Kind = Literal["pure", "gaussian", "zcdp"]
+KINDS: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
 
 _FIELDS = ("epsilon", "mu", "rho")
 
@@ -50,9 +52,10 @@ class Loss:
             value = getattr(self, name)
             if value is None and name != "rho":
                 continue
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not (is_number and 0 < value < math.inf):
+            number = as_float("loss", value)
+            if not 0 < number < math.inf:
                 raise InputError("loss", value, f"{name} must be finite and > 0")
+            object.__setattr__(self, name, number)
 
     @classmethod
     def pure(cls, epsilon: float) -> Self:
@@ -64,6 +67,7 @@ class Loss:
         (p, p), p = 1/(1 + e^epsilon); the convex curve of mu passes through the same three
         points, so it lies nowhere above them. All are rounded up.
         """
+        epsilon = as_float("loss", epsilon)
         rho = min(math.nextafter(epsilon * epsilon / 2, math.inf), epsilon)
         mu = -2 * float(ndtri_exp(log_expit(-epsilon)))
         return cls(rho=rho, mu=mu * (1 + 1e-12) + 1e-15, epsilon=epsilon)
@@ -76,11 +80,12 @@ class Loss:
         of a normal variable of mean 0 or mu (Blackwell), and no function raises a divergence. On
         a grid, a vector whose mu^2 is the sum of d^2 / (s^2 - 4) has the smaller rho of sum
         d^2 / (2 s^2) (Canonne, Kamath and Steinke, 2020, Theorem 4) and mu up to a factor e^g of
-        all probabilities, g < 1e-22 for fewer than 2^28 coordinates (``discrete_gaussian_mu``).
+        all probabilities, g < 1e-25 for fewer than 2^28 coordinates (``discrete_gaussian_mu``).
 
         Args:
             mu: L2 sensitivity over standard deviation.
         """
+        mu = as_float("loss", mu)
         return cls(rho=math.nextafter(mu * mu / 2, math.inf), mu=mu)
 
     @classmethod

@@ -15,6 +15,7 @@ Law = Mapping[Any, float]
 
 # The rest of a noise law, beyond this many scales, is less than 1e-20 and is left out.
 _REACH = 48.0
+_LARGEST_EXPONENT = 700.0  # of which a double holds the power of e
 
 
 def largest_log_ratio(first: Law, second: Law) -> float:
@@ -57,12 +58,18 @@ def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
         >>> hockey_stick({0: 0.75, 1: 0.25}, {0: 0.25, 1: 0.75}, 0.0)
         0.5
     """
-    factor = math.exp(epsilon)
+
+    def scaled(probability: float) -> float:
+        # Neither factor alone need be a double: beyond 1 the size does not matter.
+        if epsilon < _LARGEST_EXPONENT:
+            return math.exp(epsilon) * probability
+        return math.exp(min(0.0, epsilon + math.log(probability))) if probability > 0 else 0.0
+
     forward = backward = 0.0
     for outcome in {**first, **second}:
         one, other = first.get(outcome, 0.0), second.get(outcome, 0.0)
-        forward += max(0.0, one - factor * other)
-        backward += max(0.0, other - factor * one)
+        forward += max(0.0, one - scaled(other))
+        backward += max(0.0, other - scaled(one))
     return max(forward, backward)
 
 

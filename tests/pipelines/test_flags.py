@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
+
 import pytest
 
+from beam_dp.cli import DECLARATION
 from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import Guarantee
 from pipelines import flags
+from pipelines.release_synthetic_database import FLAGS
 
 REQUIRED = [
     f"--{flag.name}={flag.choices[0] if flag.choices else '1'}"
@@ -34,7 +40,29 @@ def test_our_flags_are_text_and_beams_flags_pass_through() -> None:
 
 def test_a_negative_number_is_a_value() -> None:
     rest = [flag for flag in REQUIRED if not flag.startswith("--epsilon")]
-    assert parse(*rest, "--epsilon", "-1")[0]["epsilon"] == "-1"
+    for text in ("-1", "-1e-9", "-.5", "-1E+3"):
+        assert parse(*rest, "--epsilon", text)[0]["epsilon"] == text
+
+
+def test_a_switch_that_a_condition_names_is_written_as_a_flag() -> None:
+    with pytest.raises(InputError) as caught:
+        Guarantee(1.0, 1e-4, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
+    assert flags.one_line(caught.value, flags.COMMON) == (
+        "error: --delta: 0.0001 is refused; must be at most 1e-05,"
+        " unless --allow_large_delta is given"
+    )
+
+
+def test_the_readme_names_every_flag() -> None:
+    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    table, _, rest = readme.partition("## Flags")[2].partition("## A budget")
+    rows = re.findall(r"^\| `--(\w+)", table, re.MULTILINE)
+    # A switch may stand in the row of the flag that it loosens.
+    missing = [flag for flag in FLAGS if flag.name not in rows and not flag.is_switch]
+    missing += [flag for flag in FLAGS if flag.is_switch and f"--{flag.name}" not in table]
+    assert missing == []
+    of_ledger = re.findall(r"--(\w+)", rest.partition("\n## ")[0])
+    assert [flag for flag, _, _ in DECLARATION if flag not in of_ledger] == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from beam_dp.errors import InputError
 from beam_dp.privacy.accounting import (
     continuous_deviation,
     discrete_gaussian_mu,
@@ -201,3 +202,14 @@ def test_the_margin_is_needed_on_a_coarse_grid():
 def test_exact_oracle_known_answer():
     # Discrete Gaussian with sigma 5: epsilon(1e-9) = 1.10036 by a privacy-loss distribution.
     assert true_delta([1], [5.0], 1.10036) == pytest.approx(1e-9, rel=2e-4)
+
+
+def test_a_denormal_delta_has_an_epsilon():
+    assert zcdp_epsilon(0.01, 1e-310) == pytest.approx(zcdp_epsilon(0.01, 1e-300), rel=0.03)
+
+
+def test_what_no_rho_can_keep_is_refused():
+    for epsilon in (1e-300, 1e-200):
+        with pytest.raises(InputError, match=r"epsilon: 1e-.00 is refused; is too small for a del"):
+            zcdp_rho(epsilon, 1e-300)
+    assert 0 < zcdp_rho(1e-100, 1e-300) < 1e-200

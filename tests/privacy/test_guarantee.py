@@ -52,6 +52,13 @@ def test_a_large_delta_is_allowed_by_name_only():
         Guarantee(**{**VALID, "delta": 1.0}, allow_large_delta=True)
 
 
+@pytest.mark.parametrize("delta", [5e-324, 1e-310, 9.9e-301])
+def test_a_delta_whose_reciprocal_is_no_number_is_refused(delta: float):
+    with pytest.raises(InputError, match=r"delta: .* is refused; must be 0 .*, or >= 1e-300"):
+        Guarantee(**{**VALID, "delta": delta})
+    assert Guarantee(**{**VALID, "delta": 1e-300}).delta == 1e-300
+
+
 def test_a_record_as_unit_has_one_record():
     assert Guarantee(1, 0, "replace_one", "record", 1).max_records_per_unit == 1
     with pytest.raises(InputError, match="max_records_per_unit"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from decimal import Decimal
+from fractions import Fraction
 
 import hypothesis.strategies as st
 import pytest
@@ -13,6 +15,7 @@ from dp_accounting.pld.common import DifferentialPrivacyParameters
 from hypothesis import given, settings
 
 from beam_dp.errors import InputError
+from beam_dp.privacy import ledger_filters
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_rho
 from beam_dp.privacy.ledger_filters import Account, Composition, Filter, limit, loss_of
 from beam_dp.privacy.loss import Loss
@@ -73,6 +76,8 @@ NO_LOSSES = [
     {"rho": "1"},
     {"rho": True},
     {"rho": 1.0, "mu": 0.0},
+    {"rho": 10**400},
+    {"rho": 1.0, "epsilon": 10**400},
     {"rho": 1.0, "sigma": 1.0},
     [],
     1.0,
@@ -83,6 +88,18 @@ NO_LOSSES = [
 def test_what_is_no_loss_is_refused(value: object) -> None:
     with pytest.raises(InputError, match="loss"):
         Loss.from_json(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [10**400, 0, math.nan, math.inf, "1", True, None])
+def test_no_loss_is_made_of_what_is_no_number(value: float) -> None:
+    for make in (Loss.pure, Loss.gaussian, Loss.zcdp):
+        with pytest.raises(InputError, match="loss"):
+            make(value)
+
+
+def test_a_loss_of_integers_is_one_of_floats() -> None:
+    loss = Loss(rho=1, mu=2, epsilon=3)
+    assert [type(value) for value in loss.to_json().values()] == [float] * 3
 
 
 @pytest.mark.parametrize("loss", [Loss.pure(0.3), Loss.gaussian(0.1), Loss.zcdp(0.01)])
@@ -287,3 +304,22 @@ def test_that_adversary_catches_a_filter_of_four_times_the_budget(
 
     monkeypatch.setattr("beam_dp.privacy.ledger_filters.limit", wrong)
     assert best_adversary(Account(1.0, 0.05, "zcdp"), (0.3,)) > 0.05
+
+
+def test_the_margin_pays_for_the_grid_of_every_release() -> None:
+    """What the module and ``Loss.gaussian`` say of g, computed from the proof's constants."""
+    normaliser = 2 * sum(math.exp(-2 * math.pi**2 * 2.0**2 * k**2) for k in range(1, 5))
+    grid = 3 * 2**28 * normaliser
+    for text in (ledger_filters.__doc__, Loss.gaussian.__doc__):
+        (stated,) = map(float, re.findall(r"g < (\S+)\s+for fewer than 2\^28", text or ""))
+        assert grid < stated
+        assert 2 * stated * ledger_filters.MAX_RELEASES < 1e-12 * ledger_filters.MIN_EPSILON
+
+
+def test_the_pure_filter_admits_what_is_promised_and_no_more() -> None:
+    most = Fraction(1.0) * (1 + Fraction(1, 2**50))
+    assert limit("pure", 1.0, 1e-9) == most
+    full = Account(1.0, 1e-9, "auto", (Loss.pure(0.5), Loss.pure(0.5)))
+    assert full.left("pure") == most - 1
+    assert not full.fits(Loss.pure(2.0**-49))
+    assert "(epsilon (1 + 2^-50), delta)" in (ledger_filters.__doc__ or "")

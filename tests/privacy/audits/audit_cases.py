@@ -32,10 +32,14 @@ Patch = pytest.MonkeyPatch
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """A deliberate bug, and the check that must fail while it is in."""
+    """A deliberate bug, and the check that must fail while it is in.
+
+    One that ``blinds`` leaks too little instead of too much: the check must say that it is blind.
+    """
 
     apply: Callable[[Patch], None]
     caught_by: str
+    blinds: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,15 +114,21 @@ def plan_with(change: Callable[[Guarantee], Guarantee]) -> Callable[[Patch], Non
     return lambda patch: patch.setattr(audit_views, "planned_for", change)
 
 
-def halve_scales(patch: Patch) -> None:
-    original = noise_module._draw
-    patch.setattr(
-        noise_module,
-        "_draw",
-        lambda make, metric, values, scale, sensitivity: original(
-            make, metric, values, scale / 2, sensitivity
-        ),
-    )
+def scale_noise(factor: float) -> Callable[[Patch], None]:
+    def mutate(patch: Patch) -> None:
+        original = noise_module._draw
+        patch.setattr(
+            noise_module,
+            "_draw",
+            lambda make, metric, values, scale, sensitivity: original(
+                make, metric, values, scale * factor, sensitivity
+            ),
+        )
+
+    return mutate
+
+
+halve_scales, double_scales = scale_noise(0.5), scale_noise(2.0)
 
 
 def share_one_draw(patch: Patch) -> None:
@@ -183,11 +193,19 @@ def forget_half_in_textbook(patch: Patch) -> None:
     patch.setattr(mwem_module, "plan_textbook", mutant)
 
 
-def halve_selection(patch: Patch) -> None:
-    original = NoiseSource.select
-    patch.setattr(
-        NoiseSource, "select", lambda self, scores, scale: original(self, scores, scale / 8)
-    )
+def scale_selection(factor: float) -> Callable[[Patch], None]:
+    def mutate(patch: Patch) -> None:
+        original = NoiseSource.select
+        patch.setattr(
+            NoiseSource,
+            "select",
+            lambda self, scores, scale: original(self, scores, scale * factor),
+        )
+
+    return mutate
+
+
+sharpen_selection, blur_selection = scale_selection(1 / 8), scale_selection(2.0)
 
 
 def multiply(place: Any, name: str, factor: float) -> Callable[[Patch], None]:
@@ -236,6 +254,8 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
         found["replace-one run with add-remove noise"] = Mutant(ADD_REMOVE, "price")
     if not name.startswith("mwem annealed"):
         found["noise scale halved in the sampler"] = Mutant(halve_scales, "black box")
+    if name in ("laplace", "gaussian textbook"):
+        found["noise doubled in the sampler"] = Mutant(double_scales, "black box", blinds=True)
     if name in ("laplace", "laplace textbook", "gaussian", "gaussian textbook"):
         found["n used as a scale"] = Mutant(scale_by_size, "price")
     if name in ("laplace", "laplace textbook"):
@@ -269,7 +289,9 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
                 multiply(textbook_module, "zcdp_rho", 2.0), "price"
             )
         else:
-            found["selection noise an eighth in the sampler"] = Mutant(halve_selection, "black box")
+            found["selection noise an eighth in the sampler"] = Mutant(
+                sharpen_selection, "black box"
+            )
     return found
 
 

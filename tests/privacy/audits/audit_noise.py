@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from audit_cases import Audit, Mutant, halve_scales, halve_selection
+from audit_cases import (
+    Audit,
+    Mutant,
+    blur_selection,
+    double_scales,
+    halve_scales,
+    sharpen_selection,
+)
 from audit_views import Finding, from_black_box, promised
 from tiny import ADD, REPLACE
 
@@ -86,6 +93,7 @@ def counting(kind: str, guarantee: Guarantee) -> Audit:
         "noise scale a twentieth too small": Mutant(shrink_scales, "sampler"),
     }
     mutants["noise scale halved: black box"] = Mutant(halve_scales, "black box")
+    mutants["noise doubled"] = Mutant(double_scales, "black box", blinds=True)
     return Audit(f"noise: {kind}", guarantee, checks, mutants)
 
 
@@ -139,7 +147,8 @@ def selecting(guarantee: Guarantee) -> Audit:
 
     checks = {"law": exact, "sampler": sampler, "black box": black_box}
     mutants = {
-        "scale an eighth: chi-square": Mutant(halve_selection, "sampler"),
-        "scale an eighth: black box": Mutant(halve_selection, "black box"),
+        "scale an eighth: chi-square": Mutant(sharpen_selection, "sampler"),
+        "scale an eighth: black box": Mutant(sharpen_selection, "black box"),
+        "scale doubled": Mutant(blur_selection, "black box", blinds=True),
     }
     return Audit("noise: select", guarantee, checks, mutants)

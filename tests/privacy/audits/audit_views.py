@@ -39,10 +39,14 @@ class Finding:
     passes: bool
     lower_bound: float | None = None
     predicted: float | None = None
+    is_blind: bool = False
+    is_refuted: bool = False
 
 
 def from_black_box(found: audit.BlackBoxAudit) -> Finding:
-    return Finding(found.passes, found.lower_bound, found.predicted)
+    return Finding(
+        found.passes, found.lower_bound, found.predicted, found.is_blind, found.is_refuted
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,278 @@
+"""What can be wrong with a ledger's database: every call is refused, in one line."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sqlite3
+import stat
+import time
+
+import pytest
+import sqlalchemy as sa
+from databases import new_database
+
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger import Ledger, LedgerError, Token
+from beam_dp.privacy.loss import Loss
+
+AR = "add_or_remove_one"
+TENTH = Guarantee(0.1, 0.0, AR, "person", 3)  # type: ignore[arg-type]
+WHOLE = Guarantee(1.0, 0.0, AR, "person", 3)  # type: ignore[arg-type]
+
+
+def declared(url: str) -> Ledger:
+    ledger = Ledger(url)
+    ledger.declare("visits", 1.0, 0.0, "person", AR)
+    return ledger
+
+
+def one_line(error: pytest.ExceptionInfo[LedgerError]) -> str:
+    text = str(error.value)
+    assert "\n" not in text and len(text) < 500
+    return text
+
+
+def execute(url: str, *statements: str) -> None:
+    with sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:")).begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+
+
+def refuses_everything(ledger: Ledger, pattern: str) -> None:
+    """Every call is refused in one line."""
+    token = Token("visits", 1, "laplace", TENTH, Loss.pure(0.1))
+    for call in (
+        lambda: ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace"),
+        lambda: ledger.mark_released(token),
+        lambda: ledger.account("visits"),
+        lambda: ledger.datasets(),
+        lambda: ledger.declare("other", 1.0, 0.0, "person", AR),
+    ):
+        with pytest.raises(LedgerError, match=pattern) as error:
+            call()
+        one_line(error)
+
+
+def test_a_newer_schema_is_refused(ledger_url: str) -> None:
+    ledger = declared(ledger_url)
+    ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    execute(ledger_url, "UPDATE beam_dp_ledger SET version = 2")
+    refuses_everything(ledger, "must be of schema 1, and is of 2: a newer beam_dp wrote it")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM beam_dp_releases WHERE number = 1",
+        "UPDATE beam_dp_releases SET loss = '{}' WHERE number = 2",
+        "UPDATE beam_dp_releases SET loss = '{\"rho\": NaN}' WHERE number = 2",
+        "UPDATE beam_dp_releases SET guarantee = '[[[' WHERE number = 1",
+        "UPDATE beam_dp_datasets SET epsilon = -1",
+        "DELETE FROM beam_dp_ledger",
+    ],
+)
+def test_damaged_rows_are_refused_and_never_taken_for_unspent(
+    ledger_url: str, statement: str
+) -> None:
+    ledger = declared(ledger_url)
+    for _ in range(2):
+        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    execute(ledger_url, statement)
+    with pytest.raises(LedgerError, match="must be undamaged"):
+        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+
+
+def test_a_database_without_a_ledger_is_refused(ledger_url: str) -> None:
+    execute(ledger_url, "CREATE TABLE other (x INTEGER)")
+    with pytest.raises(LedgerError, match="must hold a ledger"):
+        Ledger(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace")
+
+
+def test_a_missing_file_is_refused_and_not_made(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(LedgerError, match="must exist"):
+        Ledger(f"{tmp_path}/l.sqlite").spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_folder_is_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(LedgerError, match="must be a file that can be opened"):
+        declared(f"{tmp_path}/nowhere/l.sqlite")
+
+
+@pytest.mark.parametrize("damage", ["junk", "truncated", "overwritten"])
+def test_a_damaged_file_is_refused(tmp_path: pathlib.Path, damage: str) -> None:
+    path = tmp_path / "l.sqlite"
+    ledger = declared(str(path))
+    for _ in range(5):
+        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace", {"text": "x" * 5000})
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(
+        {
+            "junk": b"this is no database" * 1000,
+            "truncated": content[: middle - middle % 4096],
+            "overwritten": content[:4096] + b"\xff" * 4096 * 8 + content[4096 * 9 :],
+        }[damage]
+    )
+    refuses_everything(ledger, "must be (a sqlite file|undamaged)")
+
+
+def test_a_locked_file_is_refused_after_a_while(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "l.sqlite"
+    declared(str(path))
+    ledger = Ledger(str(path), wait_seconds=0.2)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    refuses_everything(ledger, "must not be locked for more than 0.2 seconds")
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert ledger.entries("visits") == []
+
+
+def test_a_locked_row_is_refused_after_a_while(postgresql: str) -> None:
+    import psycopg
+
+    url = new_database(postgresql, 10_000)
+    declared(url)
+    ledger = Ledger(url, wait_seconds=0.2)
+    with psycopg.connect(url) as holder:
+        holder.execute("SELECT * FROM beam_dp_datasets FOR UPDATE")
+        with pytest.raises(LedgerError, match=r"must not be locked for more than 0\.2 seconds"):
+            ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    assert ledger.entries("visits") == []
+
+
+def test_a_read_only_server_can_be_read_and_not_spent_from(postgresql: str) -> None:
+    url = new_database(postgresql, 10_001)
+    ledger = declared(url)
+    execute(url, "ALTER DATABASE ledger10001 SET default_transaction_read_only = on")
+    with pytest.raises(LedgerError, match="must be on a disk that can be written"):
+        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    ledger.check("visits", TENTH, Loss.pure(0.1))
+    assert ledger.entries("visits") == []
+
+
+def test_a_read_only_ledger_can_be_read_and_not_spent_from(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "l.sqlite"
+    declared(str(path))
+    ledger = Ledger(f"sqlite:///file:{path}?mode=ro&uri=true")
+    with pytest.raises(LedgerError, match="must be on a disk that can be written"):
+        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    ledger.check("visits", TENTH, Loss.pure(0.1))
+    assert ledger.entries("visits") == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everything")
+def test_a_file_without_write_permission_is_refused(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "l.sqlite"
+    ledger = declared(str(path))
+    path.chmod(stat.S_IRUSR)
+    with pytest.raises(LedgerError, match="must be on a disk that can be written"):
+        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+
+
+def spent_ledger(path: pathlib.Path) -> tuple[Ledger, bytes]:
+    """All of a budget is spent; returns the file's bytes as well."""
+    ledger = declared(str(path))
+    ledger.spend("visits", WHOLE, Loss.pure(1.0), "laplace")
+    return ledger, path.read_bytes()
+
+
+def test_a_damaged_index_is_refused_and_never_taken_for_unspent(tmp_path: pathlib.Path) -> None:
+    """The rows are whole: only the index says that there are none."""
+    path = tmp_path / "l.sqlite"
+    ledger, content = spent_ledger(path)
+    with sqlite3.connect(path) as connection:
+        find = "SELECT rootpage FROM sqlite_master WHERE type = 'index' AND tbl_name = ?"
+        ((root,),) = connection.execute(find, ("beam_dp_releases",)).fetchall()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    place = content.index(b"visits", (root - 1) * size, root * size)
+    damaged = bytearray(content)
+    damaged[place] ^= 1
+    path.write_bytes(damaged)
+    refuses_everything(ledger, "must be undamaged; a backup lacks what was paid after it was made")
+
+
+def test_a_bit_of_the_schema_that_is_flipped_costs_one_line(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "l.sqlite"
+    ledger, content = spent_ledger(path)
+    first = content.index(b"CREATE TABLE")
+    for place in range(first - 60, content.index(b"\0", first + 2000), 7):
+        damaged = bytearray(content)
+        damaged[place] ^= 128
+        path.write_bytes(damaged)
+        with pytest.raises(LedgerError) as error:
+            ledger.spend("visits", WHOLE, Loss.pure(1.0), "laplace")
+        one_line(error)
+
+
+@pytest.mark.parametrize("url", ["file:l.sqlite", "sqlite:///file:l.sqlite"])
+def test_a_path_that_begins_like_a_uri_is_a_path(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LedgerError, match="must exist"):
+        Ledger(url).datasets()
+    assert list(tmp_path.iterdir()) == []
+    declared(url)
+    assert [path.name for path in tmp_path.iterdir()] == ["file:l.sqlite"]
+
+
+def test_a_missing_file_of_a_uri_is_not_made(tmp_path: pathlib.Path) -> None:
+    for mode in ("ro", "rw"):
+        ledger = Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?mode={mode}&uri=true")
+        with pytest.raises(LedgerError, match="must be a file that can be opened"):
+            ledger.datasets()
+    assert list(tmp_path.iterdir()) == []
+
+
+# What makes a commit durable, and ends a call on a server that does not answer.
+
+
+def test_a_commit_to_a_file_is_synchronous(tmp_path: pathlib.Path) -> None:
+    ledger = declared(str(tmp_path / "l.sqlite"))
+    with ledger._storage.writing() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3  # EXTRA
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+
+
+def test_a_commit_to_a_server_is_synchronous_and_its_waits_end(postgresql: str) -> None:
+    url = new_database(postgresql, 10_002)
+    declared(url)
+    execute(url, "ALTER DATABASE ledger10002 SET synchronous_commit = off")
+    ledger = Ledger(url, wait_seconds=2)
+    with ledger._storage.writing() as connection:
+        settings = {
+            name: connection.execute(sa.select(sa.func.current_setting(name))).scalar()
+            for name in (
+                "synchronous_commit",
+                "lock_timeout",
+                "statement_timeout",
+                "idle_in_transaction_session_timeout",
+            )
+        }
+        link = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
+    assert list(settings.values()) == ["on", "2s", "62s", "62s"]
+    assert {name: link[name] for name in ("tcp_user_timeout", "keepalives_idle")} == {
+        "tcp_user_timeout": "30000",
+        "keepalives_idle": "10",
+    }
+
+
+def test_a_server_that_does_not_answer_in_time_is_refused(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_database(postgresql, 10_003)
+    declared(url)
+    monkeypatch.setattr("beam_dp.privacy.ledger_storage.STATEMENT_SECONDS", 0.1)
+    storage = Ledger(url, wait_seconds=0.1)._storage
+    refusal = pytest.raises(LedgerError, match=r"must be a server that answers within 0\.2 seconds")
+    with refusal as error, storage.writing() as connection:
+        connection.execute(sa.select(sa.func.pg_sleep(30)))
+    one_line(error)
+    with pytest.raises(LedgerError) as error, storage.writing() as connection:
+        time.sleep(1)  # frozen, while it holds the lock
+        storage.lock(connection, "visits")
+    one_line(error)

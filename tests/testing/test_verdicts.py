@@ -1,0 +1,136 @@
+"""The verdicts of the audits, from fixed numbers: no draw is random here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.testing import audit
+
+RUNS = 10_000
+
+
+def outcomes(share: float) -> Callable[[int], list[int]]:
+    """So many runs, of which just this share is 1."""
+
+    def sample(runs: int) -> list[int]:
+        hits = round(share * runs)
+        return [1] * hits + [0] * (runs - hits)
+
+    return sample
+
+
+def response(epsilon: float) -> tuple[audit.Law, audit.Law]:
+    """Randomised response to a yes and to a no."""
+    p = 1 / (1 + math.exp(-epsilon))
+    return {1: p, 0: 1 - p}, {1: 1 - p, 0: p}
+
+
+def audited(epsilon: float, claimed: float, law: float | None = None) -> audit.BlackBoxAudit:
+    """An audit of randomised response at one epsilon, with another claim and another law."""
+    first, second = (outcomes(each[1]) for each in response(epsilon))
+    laws = None if law is None else response(law)
+    return audit.audit_black_box(first, second, claimed, runs=RUNS, laws=laws)
+
+
+def test_a_mechanism_as_it_says_passes() -> None:
+    found = audited(1.0, 1.0, law=1.0)
+    assert found.predicted is not None and found.limit is not None
+    assert found.lower_bound == pytest.approx(0.891, abs=0.001)
+    assert found.predicted == pytest.approx(found.lower_bound, rel=1e-3)
+    assert found.limit == pytest.approx(1.0)
+    assert found.passes
+
+
+def test_a_claim_that_is_too_small_is_refuted() -> None:
+    found = audited(2.0, 1.0)
+    assert found.lower_bound == pytest.approx(1.851, abs=0.001)
+    assert found.is_refuted and not found.passes
+    assert not (found.is_blind or found.is_off_its_law)  # nothing was predicted
+
+
+def test_an_audit_that_sees_half_of_what_it_should_is_blind() -> None:
+    found = audited(0.5, 1.0, law=1.0)
+    assert found.is_blind and not found.passes
+    assert not (found.is_refuted or found.is_off_its_law)
+    assert not audited(0.5, 1.0).is_blind  # nobody said what it should see
+    assert not audited(0.95, 1.0, law=1.0).is_blind
+
+
+def test_a_leak_within_the_claim_and_beyond_the_law_is_seen() -> None:
+    found = audited(2.0, 3.0, law=1.0)
+    assert found.is_off_its_law and not found.passes
+    assert not (found.is_refuted or found.is_blind)
+
+
+@pytest.mark.parametrize(
+    ("lower_bound", "predicted", "limit", "verdicts"),
+    [
+        (0.9, 1.0, 1.0, (False, False, False)),
+        (1.0, 1.0, 1.0, (False, False, False)),
+        (1.01, 1.0, None, (True, False, False)),
+        (0.81, 1.0, None, (False, False, False)),
+        (0.8, 1.0, None, (False, True, False)),
+        (0.0, 0.0, None, (False, True, False)),  # an audit that could see nothing
+        (math.nan, 1.0, None, (False, True, False)),
+        (0.9, 1.0, 0.89, (False, False, True)),
+        (0.0, None, None, (False, False, False)),
+    ],
+)
+def test_each_verdict_follows_from_its_numbers(
+    lower_bound: float,
+    predicted: float | None,
+    limit: float | None,
+    verdicts: tuple[bool, bool, bool],
+) -> None:
+    found = audit.BlackBoxAudit(1.0, lower_bound, predicted, RUNS, limit)
+    assert (found.is_refuted, found.is_blind, found.is_off_its_law) == verdicts
+    assert found.passes is not any(verdicts)
+
+
+def false_alarm(runs: int, expected: float) -> float:
+    """The exact probability that the audit rejects a true law of two outcomes."""
+    share = expected / runs
+    law = {1: share, 0: 1 - share}
+    critical = audit.audit_sampler(outcomes(share)(runs), law).critical_value
+    reach = math.sqrt(critical * runs * share * (1 - share))
+    low, high = math.ceil(expected - reach) - 1, math.floor(expected + reach) + 1
+    return float(stats.binom.sf(high - 1, runs, share) + stats.binom.cdf(low, runs, share))
+
+
+@pytest.mark.parametrize(("runs", "times"), [(1000, 29), (5000, 5.2), (20_000, 2.1), (10**6, 2.1)])
+def test_a_true_law_is_rejected_as_seldom_as_is_claimed(runs: int, times: float) -> None:
+    """At the rarest outcome that has a cell of its own, and at one that is not so rare."""
+    least = min(200.0, max(10.0, runs / 100))
+    for expected in np.linspace(least, 1.5 * least, 100):
+        assert false_alarm(runs, float(expected)) <= times * 1e-6
+    rare = 0.9 * least / runs
+    with pytest.raises(ValueError, match="too few outcomes"):
+        audit.audit_sampler(outcomes(rare)(runs), {1: rare, 0: 1 - rare})
+
+
+def test_a_wrong_law_is_rejected_and_a_true_one_is_not() -> None:
+    law = {1: 0.25, 0: 0.75}
+    assert audit.audit_sampler(outcomes(0.25)(RUNS), law).passes
+    assert audit.audit_sampler(outcomes(0.271)(RUNS), law).passes
+    assert not audit.audit_sampler(outcomes(0.272)(RUNS), law).passes
+    assert not audit.audit_sampler([*outcomes(0.25)(RUNS), 2], law).passes
+
+
+def test_an_epsilon_whose_power_is_no_double_is_audited() -> None:
+    first, second = {0: 0.5, 1: 0.5}, {0: 1.0}
+    for epsilon in (700.0, 710.0, 1e6):
+        assert audit.hockey_stick(first, second, epsilon) == 0.5
+        assert audit.hockey_stick(first, {0: 0.5, 1: 0.5}, epsilon) == 0
+        assert audit.hockey_stick({0: 1.0}, {0: 1e-320, 1: 1.0}, 720.0) == pytest.approx(1, 1e-6)
+    promise = Guarantee(1e4, 1e-9, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
+
+    def leak(data: tuple[str, ...]) -> audit.Law:
+        return {len(data): 1.0}
+
+    assert audit.audit_law(leak, "a", promise).delta == 1.0
