@@ -29,9 +29,15 @@ from tiny import (
 from beam_dp.domain import Domain, Impossible
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms import plan as plan_module
+from beam_dp.mechanisms import released_records as records_module
 from beam_dp.mechanisms import selection as selection_module
-from beam_dp.mechanisms.plan import MAX_SELECTED_CELLS, NumRecords, Plan, max_records, tree_cells
+from beam_dp.mechanisms.plan import (
+    MAX_RECORDS,
+    MAX_SELECTED_CELLS,
+    NumRecords,
+    Plan,
+    tree_cells,
+)
 from beam_dp.mechanisms.rounds import round_budget
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
@@ -363,19 +369,20 @@ def test_progress_tells_public_quantities_only(name: str):
 
 
 @pytest.mark.parametrize("name", SELECTING)
-def test_a_noisy_number_of_records_has_the_limit_of_lists(
+def test_more_records_than_candidates_are_copies_of_them(
     name: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Noise may be far above any number of records: no such number is ever listed."""
     mechanism, delta = SELECTING[name]
-    monkeypatch.setattr(plan_module, "MAX_TREE_CODES", 3000)
+    monkeypatch.setattr(records_module, "MAX_CANDIDATES", 500)
     rng = np.random.default_rng(1)
     noise = Scripted([0], lambda _, shape: rng.integers(2**58, 2**62, shape))
     domain = domain_of(3, 2, 2)
     with on_trees(10):
         plan = plan_of(mechanism, workload_of(domain, 2), promise(ADD, delta), "noisy")
         release = mechanism.release(plan, summary(plan, np.zeros(12)), noise)
-        assert release.num_records == max_records(domain) == 1000
+        assert release.num_records == MAX_RECORDS == int(release.counts.sum())
+        assert len(release.counts) <= 500
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 1e3])
