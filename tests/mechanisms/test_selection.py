@@ -144,9 +144,13 @@ def test_a_huge_epsilon_gives_the_exact_tables_of_what_was_joined(name: str, nei
             np.testing.assert_allclose(answer.values, truth, atol=2)
             assert answer.bound is not None and answer.bound < 20
             assert np.abs(release.record_marginal(answer.attributes) - truth).max() <= 20
+        elif answer.attributes in release.record_tables:
+            assert answer.bound is not None
+            assert np.abs(answer.values - truth).max() <= answer.bound <= 100
         elif name == "pairs":
-            # Not every pair can be measured; nothing is claimed of those that were not.
+            # Not every pair is measured; nothing is claimed of those that were not.
             assert answer.bound is None and answer.standard_error is None
+    assert bool(release.record_tables) == (name == "pairs")
 
 
 def test_the_pairs_of_most_use_are_chosen():
@@ -157,7 +161,7 @@ def test_the_pairs_of_most_use_are_chosen():
         plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE, 2.0), 600)
         release = MWEM().release(plan, summary(plan, tied), Seeded(3))
     assert sorted(names for names, _ in release.potentials) == [("a0", "a1"), ("a2", "a3")]
-    assert release.fit["num_selected"] == 2
+    assert release.fit["num_joined_pairs"] == 2
 
 
 def test_more_noise_joins_fewer_pairs():
@@ -168,7 +172,7 @@ def test_more_noise_joins_fewer_pairs():
         for epsilon in (1e-3, 0.1, 100.0):
             plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE, epsilon), 2000)
             release = MWEM().release(plan, summary(plan, counts), Seeded(1))
-            numbers.append(release.fit["num_selected"])
+            numbers.append(release.fit["num_joined_pairs"])
     assert numbers[0] < numbers[-1] == 6
 
 
