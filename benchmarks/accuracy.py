@@ -194,7 +194,7 @@ def main() -> None:
             cells.append("")
             continue
         low, high = spread[:2] if name == "distribution" else spread[2:]
-        cells.append(f"{pair[0]:.4f} ± {low:.1g} / {pair[1]:.4f} ± {high:.1g}")
+        cells.append(f"{pair[0]:.4f} ± {low:.4f} / {pair[1]:.4f} ± {high:.4f}")
         print(
             f"  {name}: total variation {pair[0]:.5f} +- {low:.5f},"
             f" largest cell {pair[1]:.5f} +- {high:.5f}"
