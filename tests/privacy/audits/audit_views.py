@@ -123,6 +123,8 @@ def price(case: Case) -> Finding:
     """The exact price over all neighbours: from what is handed to the noise, and its scales."""
     plan = case_plan(case, case.mechanism, case.sizes)
     bases = [np.array(case.base), np.zeros(len(case.base), np.int64)]
+    # Here a record may be one too many for one cell and one too few for another.
+    bases.append(np.array([12, 5] + [0] * (len(case.base) - 2)))
     scripts = [scripted(seed, len(plan.workload)) for seed in range(2)]
     if case.tree_cells is not None:
         # Whatever is inside a marginal may be selected; residuals lie on fine grids.
