@@ -86,12 +86,26 @@ def tree_release(
     targets += [Target(each.axes, each.table * share, each.weight) for each in loose]
     impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
     codes = tree_records(basis.tree, num_candidates)
+    _leave_out_impossible(domain, codes)
     improve_records(domain.shape, codes, targets, 0.0, _NUM_SWEEPS, impossible)
     distinct, counts = distinct_records(domain, list(codes))
     if num_candidates < num_records:
         counts = round_systematically(counts.astype(np.float64), num_records)
         distinct = tuple(column[counts > 0] for column in distinct)
     return distinct, counts[counts > 0]
+
+
+def _leave_out_impossible(domain: Domain, codes: NDArray[np.int32]) -> None:
+    """Replaces impossible records by copies of others, in place.
+
+    A tree gives them no weight, but its tables may round to nothing where they meet.
+    """
+    if not domain.impossible:
+        return
+    matches = np.logical_or.reduce([each.matches(list(codes)) for each in domain.impossible])
+    wrong, right = np.flatnonzero(matches), np.flatnonzero(~matches)
+    if len(wrong) and len(right):
+        codes[:, wrong] = codes[:, np.resize(right, len(wrong))]
 
 
 def loose_targets(

@@ -19,6 +19,7 @@ from beam_dp.domain import Domain
 from beam_dp.hypotheses.basis import carry_over
 from beam_dp.hypotheses.maximum_entropy import refit
 from beam_dp.hypotheses.residual_basis import Support
+from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.mechanisms.measurements import Distribution, Measurement, Names, combine
 from beam_dp.mechanisms.plan import (
     MAX_SELECTED_CELLS,
@@ -175,6 +176,7 @@ def plan_rounds(
     )
 
 
+@on_one_thread
 def release_rounds(
     name: str,
     plan: Plan,

@@ -20,6 +20,7 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.maximum_entropy import independent_log_weights
 from beam_dp.hypotheses.residual_basis import Support
+from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.mechanisms.measurements import Measurement, closure_of, combine
 from beam_dp.mechanisms.plan import (
     MAX_SELECTED_CELLS,
@@ -137,6 +138,7 @@ def plan_selection(workload: Workload, guarantee: Guarantee, num_records: NumRec
     )
 
 
+@on_one_thread
 def release_selection(
     name: str,
     plan: Plan,

@@ -483,3 +483,11 @@ def test_impossible_combinations_get_no_mass(name: str, epsilon: float, num_reco
             )
             (triple,) = release.answer(Workload(domain, (("a1", "a2", "a3"),)))
             assert triple.values[0, 0, 0] == 0
+
+
+def test_an_impossible_record_is_replaced_by_a_possible_one():
+    domain = domain_of(2, 3)
+    domain = dataclasses.replace(domain, impossible=(Impossible((0, 1), (((0, 1),), ((0, 2),))),))
+    codes = np.array([[0, 1, 0, 1, 0], [0, 0, 2, 2, 1]], dtype=np.int32)
+    records_module._leave_out_impossible(domain, codes)
+    assert codes.tolist() == [[1, 1, 0, 1, 0], [0, 0, 2, 2, 2]]
