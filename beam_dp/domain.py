@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,13 @@ from beam_dp.domain_attributes import (
     Value,
     nearest_known,
 )
+from beam_dp.domain_impossible import (
+    Impossible,
+    check_combinations,
+    combination_to_json,
+    read_combinations,
+    restrict_combinations,
+)
 from beam_dp.errors import InputError
 
 __all__ = [
@@ -33,6 +40,7 @@ __all__ = [
     "BooleanAttribute",
     "CategoricalAttribute",
     "Domain",
+    "Impossible",
     "IntegerAttribute",
     "NumericAttribute",
     "Value",
@@ -51,6 +59,8 @@ class Domain:
     Args:
         attributes: the columns, in cell order, with distinct names. None at all is the domain
             of the empty marginal: one cell.
+        impossible: combinations of levels that no record has (see ``with_impossible``). Their
+            cells are numbered like any others.
 
     Example:
         >>> domain = Domain((IntegerAttribute("age", 0, 84), BooleanAttribute("member")))
@@ -61,6 +71,7 @@ class Domain:
     """
 
     attributes: tuple[Attribute, ...]
+    impossible: tuple[Impossible, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", tuple(self.attributes))
@@ -71,6 +82,30 @@ class Domain:
             if attribute.name in seen:
                 raise InputError("domain", attribute.name, "attribute names must be distinct")
             seen.add(attribute.name)
+        object.__setattr__(self, "impossible", tuple(self.impossible))
+        check_combinations(self.attributes, self.impossible)
+
+    def with_impossible(self, combinations: Sequence[Mapping[str, Sequence[Any]]]) -> Domain:
+        """Returns the domain with these combinations declared impossible, and no others.
+
+        Records that match one are outside the domain, and a release puts no weight there.
+
+        Args:
+            combinations: each names two attributes or more, with a list of levels: declared
+                values; ``"other"`` or None where these have levels; of an integer attribute also
+                pairs ``[low, high]``, both included; of a numeric one pairs of edges.
+
+        Raises:
+            InputError: if one names an unknown attribute or level, all levels of an attribute,
+                or repeats another; or together they leave nothing of a level.
+
+        Example:
+            >>> domain = Domain((IntegerAttribute("age", 0, 84), BooleanAttribute("married")))
+            >>> domain = domain.with_impossible([{"age": [[0, 15]], "married": [True]}])
+            >>> domain.impossible
+            (Impossible(axes=(0, 1), ranges=(((0, 16),), ((1, 2),))),)
+        """
+        return Domain(self.attributes, read_combinations(self.attributes, combinations))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -96,6 +131,19 @@ class Domain:
     def has_index(self) -> bool:
         """Whether cells are numbered: at most 2^62 of them."""
         return self.num_cells <= MAX_INDEXED_CELLS
+
+    @cached_property
+    def groups(self) -> tuple[Domain, ...]:
+        """Runs of attributes, in order, each a domain of at most 2^62 cells."""
+        runs: list[list[Attribute]] = []
+        num_cells = MAX_INDEXED_CELLS + 1
+        for attribute in self.attributes:
+            num_cells *= attribute.size
+            if num_cells > MAX_INDEXED_CELLS:
+                runs.append([])
+                num_cells = attribute.size
+            runs[-1].append(attribute)
+        return tuple(Domain(tuple(run)) for run in runs)
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
@@ -131,10 +179,14 @@ class Domain:
     def restrict(self, names: Iterable[str]) -> Domain:
         """Returns the domain of a marginal: these attributes, in the order given.
 
+        It keeps the impossible combinations whose attributes it has all.
+
         Raises:
             InputError: if a name is not in the domain, or is given twice.
         """
-        return Domain(tuple(self.attributes[axis] for axis in self.axes(names)))
+        axes = self.axes(names)
+        attributes = tuple(self.attributes[axis] for axis in axes)
+        return Domain(attributes, restrict_combinations(self.impossible, axes))
 
     def cell_index(self, codes: Sequence[ArrayLike]) -> NDArray[np.int64]:
         """Returns the cell of each record.
@@ -164,6 +216,25 @@ class Domain:
             index += array.astype(np.int64, copy=False)
         return index
 
+    def words(self, codes: Sequence[ArrayLike]) -> Iterator[NDArray[np.int64]]:
+        """Yields records of a domain of any size as few integers, in lexicographic order.
+
+        Args:
+            codes: as for ``cell_index``.
+
+        Yields:
+            The cell in each of ``groups``, shape (n,), int64.
+
+        Raises:
+            ValueError, IndexError: as ``cell_index``.
+        """
+        if len(codes) != self.num_attributes:
+            raise ValueError(f"{len(codes)} columns for {self.num_attributes} attributes")
+        start = 0
+        for group in self.groups:
+            yield group.cell_index(codes[start : start + group.num_attributes])
+            start += group.num_attributes
+
     def codes(self, cell_index: ArrayLike) -> tuple[NDArray[np.int64], ...]:
         """Returns the code of each attribute in each cell: the inverse of ``cell_index``.
 
@@ -189,7 +260,12 @@ class Domain:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the domain as a domain file holds it."""
-        return {"attributes": [attribute.to_json() for attribute in self.attributes]}
+        parsed: dict[str, Any] = {"attributes": [each.to_json() for each in self.attributes]}
+        if self.impossible:
+            parsed["impossible"] = [
+                combination_to_json(self.attributes, each) for each in self.impossible
+            ]
+        return parsed
 
     def _require_index(self) -> None:
         if not self.has_index:

@@ -69,6 +69,12 @@ def parse_domain(text: str, source: str = "<text>") -> Domain:
 
     The short form gives sizes, for columns that already hold codes: ``{"age": 85, "sex": 2}``.
 
+    Beside ``attributes`` the long form may declare combinations that no record has, each of two
+    attributes or more (``Domain.with_impossible`` says how levels are written)::
+
+        "impossible": [{"sex": ["Male"], "alive": [false, null]},
+                       {"age": [[17, 25]], "hours": [[60, 99]]}]
+
     Args:
         text: the JSON text.
         source: where it came from, for messages.
@@ -135,14 +141,16 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
     """
     if not isinstance(parsed, dict):
         raise InputError("domain", source, "must be a JSON object")
+    impossible: Any = []
     if not isinstance(parsed.get("attributes"), list):
         entries = [_from_size(name, size, source) for name, size in parsed.items()]
     else:
         for key in parsed:
-            if key != "attributes":
+            if key not in ("attributes", "impossible"):
                 raise InputError(
                     "domain", source, f"the key {shown(key)} is unknown beside attributes"
                 )
+        impossible = parsed.get("impossible", [])
         entries = [
             _from_entry(entry, position, source)
             for position, entry in enumerate(parsed["attributes"], start=1)
@@ -150,7 +158,7 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
     if not entries:
         raise InputError("domain", source, "must declare at least one attribute")
     try:
-        return Domain(tuple(entries))
+        return Domain(tuple(entries)).with_impossible(impossible)
     except InputError as error:
         raise _at(source, error) from None
 

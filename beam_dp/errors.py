@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 
 _SHOWN_LETTERS = 400
@@ -47,6 +48,16 @@ def shown(value: object) -> str:
         # An integer of thousands of digits, for one, cannot be written.
         text = type(value).__name__
     return text if len(text) <= _SHOWN_LETTERS else f"{text[: _SHOWN_LETTERS - 3]}..."
+
+
+def magnitude(number: int) -> str:
+    """Returns an integer >= 0 of any length in a few characters.
+
+    Example:
+        >>> magnitude(113_400), magnitude(2**200)
+        ('113,400', '10^60.2')
+    """
+    return f"{number:,}" if number < 10**15 else f"10^{math.log10(number):.1f}"
 
 
 _REPR = reprlib.Repr()

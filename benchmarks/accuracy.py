@@ -5,119 +5,204 @@
 prints, for the fitted distribution and for the released records, the total variation averaged over
 the workload's marginals and the largest error of any cell (both of normalised marginals), each as
 a mean over the runs with its standard error, and the CPU seconds and peak memory of the step that
-turns exact marginals into a release.
+turns exact marginals into a release. ``wide`` is generated and needs no data.
+
+Two baselines stand beside the mechanisms. ``independent`` releases all attributes alone, with the
+whole budget, as if they were independent. ``raw_gaussian`` adds Gaussian noise, calibrated exactly,
+to every cell of every marginal of the workload, sets negative counts to 0 and divides by the sum:
+no distribution joins its answers, and it has no records.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import pathlib
+import itertools
+import math
 import resource
-import sys
 import time
+from collections.abc import Iterable
 
+import accuracy_tables
 import numpy as np
-import pyarrow.csv
+from accuracy_tables import Codes
+from numpy.typing import NDArray
 
-from beam_dp.domain_json import read_domain
-from beam_dp.encoding.columns import encode_cells
+from beam_dp.domain import Domain
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import Histogram
+from beam_dp.summaries import Marginals
 
-ADULT7 = [
-    "workclass",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "income>50K",
-]
-DATA = {"nltcs": ("nltcs", None), "adult7": ("adult", ADULT7)}
+# Normalised tables of one marginal: the distribution's, and the records' where there are any.
+Estimates = tuple[NDArray[np.float64], ...]
+# On a grid this fine the discreteness of noise costs nothing.
+_GRID_DEVIATIONS = 4096
 
 
-def load(name: str) -> Histogram:
-    """Returns the exact histogram of one of the tables under BEAM_DP_DATA."""
-    directory = os.environ.get("BEAM_DP_DATA")
-    if not directory:
-        sys.exit("BEAM_DP_DATA must name the folder that holds nltcs.csv and adult.csv")
-    stem, names = DATA[name]
-    table = pyarrow.csv.read_csv(pathlib.Path(directory, f"{stem}.csv"))
-    full = read_domain(str(pathlib.Path(directory, f"{stem}-domain.json")))
-    domain = full if names is None else full.restrict(names)
-    batch = table.combine_chunks().to_batches()[0]
-    cells = encode_cells(domain, batch)
-    return Histogram(domain, np.bincount(cells, minlength=domain.num_cells).astype(np.int64))
+class Synthesis:
+    """A mechanism of the package.
+
+    Args:
+        mechanism: what is measured.
+        ways: of the marginals that it is asked for; by default those of the workload.
+    """
+
+    def __init__(self, mechanism: Mechanism, ways: int | None = None) -> None:
+        self.mechanism = mechanism
+        self.ways = ways
+        self.tables: Marginals | None = None
+        self.public: object = None
+
+    def run(
+        self,
+        domain: Domain,
+        codes: Codes,
+        workload: Workload,
+        guarantee: Guarantee,
+        noisy: bool,
+    ) -> tuple[Iterable[Estimates], float]:
+        """Returns estimates of the workload's marginals, in its order, and CPU seconds."""
+        asked = workload if self.ways is None else marginals(domain, ways=self.ways)
+        start = time.process_time()
+        plan = self.mechanism.plan(domain, asked, guarantee, "noisy" if noisy else len(codes[0]))
+        seconds = time.process_time() - start
+        if self.tables is None:  # the same in every run: a pipeline counts in its workers
+            self.tables = accuracy_tables.count(domain, codes, plan.summary_tables)
+        start = time.process_time()
+        release = self.mechanism.release(plan, self.tables, NoiseSource())
+        seconds += time.process_time() - start
+        self.public = {**plan.public, **release.fit}
+        estimates = (
+            (
+                answer.values / release.num_records,
+                release.record_marginal(answer.attributes) / release.num_records,
+            )
+            for answer in release.answer(workload)
+        )
+        return estimates, seconds
 
 
-def errors(
-    release: SyntheticDatabase, workload: Workload, exact: Histogram
-) -> tuple[float, float, float, float]:
-    """Returns total variation and largest cell error, of the distribution and of the records."""
-    num_records = int(exact.counts.sum())
-    answers = release.answer(workload)
+class RawGaussian:
+    """Every marginal of the workload with noise of its own, and nothing else."""
+
+    def __init__(self) -> None:
+        self.tables: Marginals | None = None
+        self.public: object = None
+
+    def run(
+        self,
+        domain: Domain,
+        codes: Codes,
+        workload: Workload,
+        guarantee: Guarantee,
+        noisy: bool,
+    ) -> tuple[Iterable[Estimates], float]:
+        """Returns estimates of the workload's marginals, in its order, and CPU seconds."""
+        if self.tables is None:
+            self.tables = accuracy_tables.count(domain, codes, workload)
+        start = time.process_time()
+        # One record moves one cell of each marginal by 1.
+        mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+        deviation = math.sqrt(len(workload)) / mu
+        grid = math.ceil(_GRID_DEVIATIONS / deviation)
+        scale = math.hypot(deviation * grid, 2.0) * (1 + 1e-12)
+        self.public = {"deviation": deviation}
+        noise, estimates = NoiseSource(), []
+        for names in workload:
+            drawn = noise.gaussian(self.tables.marginal(names) * grid, scale)
+            clipped = np.maximum(drawn, 0.0)
+            total = clipped.sum()
+            uniform = np.full(clipped.shape, 1 / clipped.size)
+            estimates.append((clipped / total if total else uniform,))
+        return estimates, time.process_time() - start
+
+
+def errors(estimates: Iterable[Estimates], workload: Workload, exact: Marginals) -> list[float]:
+    """Returns total variation and largest cell error, of the distribution, then of records."""
     rows = []
-    for answer in answers:
-        true = exact.marginal(answer.attributes) / num_records
-        released = release.record_marginal(answer.attributes) / release.num_records
-        for estimate in (answer.values / release.num_records, released):
-            difference = np.abs(estimate - true)
-            rows.append((difference.sum() / 2, difference.max()))
-    table = np.array(rows).reshape(-1, 2, 2)
-    variation, largest = table[:, :, 0].mean(axis=0), table[:, :, 1].max(axis=0)
-    return variation[0], largest[0], variation[1], largest[1]
+    for names, tables in zip(workload, estimates, strict=True):
+        true = exact.marginal(names)
+        true = true / true.sum()
+        differences = [np.abs(table - true) for table in tables]
+        rows.append([(each.sum() / 2, each.max()) for each in differences])
+    table = np.array(rows)
+    columns = zip(table[:, :, 0].mean(axis=0), table[:, :, 1].max(axis=0), strict=True)
+    return [float(each) for pair in columns for each in pair]
 
 
-def mechanism_of(name: str, calibration: str, num_rounds: int | None) -> Mechanism:
-    """Returns the mechanism of that name."""
+def contender(name: str, calibration: str, num_rounds: int | None) -> Synthesis | RawGaussian:
+    """Returns what ``--mechanism`` names."""
+    if name == "raw_gaussian":
+        return RawGaussian()
+    if name == "independent":
+        return Synthesis(MWEM(), ways=1)
     if name == "mwem":
-        return MWEM(num_rounds=num_rounds, calibration=calibration)
-    return {"gaussian": Gaussian, "laplace": Laplace}[name](calibration=calibration)
+        return Synthesis(MWEM(num_rounds=num_rounds, calibration=calibration))
+    return Synthesis({"gaussian": Gaussian, "laplace": Laplace}[name](calibration=calibration))
 
 
 def main() -> None:
     """Runs one row of the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", choices=sorted(DATA))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", choices=accuracy_tables.NAMES)
     parser.add_argument("--ways", type=int, default=3)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--delta", type=float, default=1e-9)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--mechanism", choices=["mwem", "gaussian", "laplace"], default="mwem")
+    parser.add_argument(
+        "--mechanism",
+        choices=["mwem", "gaussian", "laplace", "independent", "raw_gaussian"],
+        default="mwem",
+    )
     parser.add_argument("--calibration", choices=["tight", "textbook"], default="tight")
     parser.add_argument("--num_rounds", type=lambda text: text if text == "annealed" else int(text))
     parser.add_argument("--noisy_num_records", action="store_true")
+    parser.add_argument("--markdown", action="store_true", help="print one row of a table at last")
     options = parser.parse_args()
-    exact = load(options.data)
-    workload = marginals(exact.domain, ways=options.ways)
+    if options.mechanism == "raw_gaussian" and not options.delta > 0:
+        parser.error("--mechanism raw_gaussian needs --delta > 0")
+    domain, codes = accuracy_tables.load(options.data)
+    workload = marginals(domain, ways=options.ways)
+    exact = accuracy_tables.count(domain, codes, workload)
     guarantee = Guarantee(options.epsilon, options.delta, "add_or_remove_one", "record", 1)
-    mechanism = mechanism_of(options.mechanism, options.calibration, options.num_rounds)
-    num_records = "noisy" if options.noisy_num_records else int(exact.counts.sum())
     measured, seconds = [], []
-    for _ in range(options.runs):
-        start = time.process_time()
-        plan = mechanism.plan(exact.domain, workload, guarantee, num_records)
-        tables = exact.marginals(plan.summary_tables)
-        release = mechanism.release(plan, tables, NoiseSource())
-        seconds.append(time.process_time() - start)
-        measured.append(errors(release, workload, exact))
-    mean = np.mean(measured, axis=0)
-    spread = np.std(measured, axis=0, ddof=1) / np.sqrt(options.runs) if options.runs > 1 else mean
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    running = contender(options.mechanism, options.calibration, options.num_rounds)
     label = f"{options.data} {options.ways}-way ({options.epsilon}, {options.delta})"
     print(f"{label} {options.mechanism} {options.calibration}, {options.runs} runs")
-    for name, first in (("distribution", 0), ("records", 2)):
-        variation, largest = mean[first : first + 2]
-        print(
-            f"  {name}: total variation {variation:.5f} +- {spread[first]:.5f},"
-            f" largest cell {largest:.5f} +- {spread[first + 1]:.5f}"
+    for run in range(options.runs):
+        estimates, spent = running.run(
+            domain, codes, workload, guarantee, options.noisy_num_records
         )
-    print(f"  CPU {np.mean(seconds):.1f} s, peak memory {peak:.0f} MB, strategy {plan.public}")
+        measured.append(errors(estimates, workload, exact))
+        seconds.append(spent)
+        found = " / ".join(f"{each:.5f}" for each in measured[-1])
+        print(f"  run {run + 1}: {found}, CPU {spent:.1f} s", flush=True)
+    mean = np.mean(measured, axis=0)
+    # Not a number where one run tells nothing about the spread.
+    spread = np.full(len(mean), np.nan)
+    if options.runs > 1:
+        spread = np.std(measured, axis=0, ddof=1) / math.sqrt(options.runs)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    cells = [f"`{options.data}` {options.ways}-way", f"{options.epsilon:g}, {options.delta:g}"]
+    cells += [options.mechanism, str(options.runs)]
+    for name, pair in itertools.zip_longest(("distribution", "records"), mean.reshape(-1, 2)):
+        if pair is None:
+            cells.append("")
+            continue
+        low, high = spread[:2] if name == "distribution" else spread[2:]
+        cells.append(f"{pair[0]:.4f} ± {low:.4f} / {pair[1]:.4f} ± {high:.4f}")
+        print(
+            f"  {name}: total variation {pair[0]:.5f} +- {low:.5f},"
+            f" largest cell {pair[1]:.5f} +- {high:.5f}"
+        )
+    cells += [f"{np.mean(seconds):.1f}", f"{peak:.0f}"]
+    print(f"  CPU {np.mean(seconds):.1f} s, peak memory {peak:.0f} MB, {running.public}")
+    if options.markdown:
+        print("| " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

@@ -46,10 +46,15 @@ from beam_dp.transforms import (  # noqa: E402
     ReadRecords,
     Summarise,
 )
+from beam_dp.transforms.release import choose_accumulator  # noqa: E402
 
 SIZES = (8, 4, 4, 8, 4, 4, 8, 8)  # 2^20 cells
 DOMAIN = Domain(tuple(IntegerAttribute(f"c{i}", 0, size - 1) for i, size in enumerate(SIZES)))
 MAX_RECORDS_PER_UNIT = 3
+# As the columns of the Adult table: 10^19 cells, which no 64-bit index numbers.
+ADULT_SIZES = (85, 9, 100, 16, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2)
+ADULT = Domain(tuple(IntegerAttribute(f"c{i}", 0, size - 1) for i, size in enumerate(ADULT_SIZES)))
+ALL_3_WAY = list(itertools.combinations(ADULT.names, 3))
 
 
 @dataclass(frozen=True)
@@ -63,16 +68,22 @@ class Sizes:
     bounding: int
     units: int
     pipeline_dp: int
+    marginals: int
+    marginals_peer: int
 
 
-FULL = Sizes(40_000_000, 1_000_000, 3_000_000, 10_000_000, 5_000_000, 1_000_000, 5_000_000)
-QUICK = Sizes(8_000_000, 100_000, 300_000, 2_000_000, 1_000_000, 200_000, 50_000)
+FULL = Sizes(
+    40_000_000, 1_000_000, 3_000_000, 10_000_000, 5_000_000, 1_000_000, 5_000_000, 5_000_000, 3_000
+)  # fmt: skip
+QUICK = Sizes(8_000_000, 100_000, 300_000, 2_000_000, 1_000_000, 200_000, 50_000, 1_000_000, 1_000)
 
 
-def make_table(num_rows: int, seed: int, dtype: Any, num_units: int = 0) -> pa.Table:
+def make_table(
+    num_rows: int, seed: int, dtype: Any, num_units: int = 0, sizes: tuple[int, ...] = SIZES
+) -> pa.Table:
     """A table of codes of the domain, with a unit column where asked for."""
     rng = np.random.default_rng(seed)
-    columns = {f"c{i}": rng.integers(0, s, num_rows, dtype) for i, s in enumerate(SIZES)}
+    columns = {f"c{i}": rng.integers(0, s, num_rows, dtype) for i, s in enumerate(sizes)}
     if num_units:
         columns["unit"] = rng.integers(0, num_units, num_rows)
     return pa.table(columns)
@@ -94,6 +105,12 @@ def write_data(folder: pathlib.Path, sizes: Sizes) -> None:
     path = folder / f"peer-{sizes.peer_rows}.parquet"
     if not path.exists():
         pa.parquet.write_table(make_table(sizes.peer_rows, 7, np.int64), path)
+    for num_rows in (sizes.marginals, sizes.marginals_peer):
+        path = folder / f"adult-{num_rows}.parquet"
+        if not path.exists():
+            pa.parquet.write_table(
+                make_table(num_rows, 8, np.int64, num_rows // 5, ADULT_SIZES), path
+            )
     path = folder / f"rows-{sizes.csv}.csv"
     if not path.exists():
         pyarrow.csv.write_csv(make_table(sizes.csv, 5, np.int64), path)
@@ -202,6 +219,41 @@ def bare_csv(path: str, threads: bool) -> int:
     """The table of pyarrow, thrown away."""
     options = pyarrow.csv.ReadOptions(use_threads=threads)
     return pyarrow.csv.read_csv(path, read_options=options).num_rows
+
+
+def our_marginals(path: str, unit: str = "record") -> dict[tuple[str, ...], np.ndarray]:
+    """All 3-way marginals of the wide table, in the pass of this project."""
+    accumulator = choose_accumulator(ADULT, ALL_3_WAY)
+
+    def build(pipeline: beam.Pipeline) -> beam.PCollection:
+        columns = [*ADULT.names, *([] if unit == "record" else [unit])]
+        encoded = pipeline | ReadRecords(path, columns) | EncodeRecords(ADULT, unit, as_cells=False)
+        if unit != "record":
+            encoded = encoded | BoundContributions(ADULT, MAX_RECORDS_PER_UNIT)
+        return encoded | Summarise(accumulator)
+
+    return dict(accumulator.from_shards(run_pipeline(build)).tables)
+
+
+def beam_count_per_marginal(path: str) -> dict[tuple[str, ...], np.ndarray]:
+    """What a Beam user writes first: one tuple a row and marginal."""
+
+    def build(pipeline: beam.Pipeline) -> beam.PCollection:
+        return (
+            pipeline
+            | beam.io.ReadFromParquet(path)
+            | beam.FlatMap(_one_tuple_a_marginal)
+            | beam.combiners.Count.PerElement()
+        )
+
+    tables = {names: np.zeros(ADULT.restrict(names).shape, np.int64) for names in ALL_3_WAY}
+    for (number, *codes), count in run_pipeline(build):
+        tables[ALL_3_WAY[number]][tuple(codes)] = count
+    return tables
+
+
+def _one_tuple_a_marginal(row: dict[str, int]) -> list[tuple[int, ...]]:
+    return [(i, row[a], row[b], row[c]) for i, (a, b, c) in enumerate(ALL_3_WAY)]
 
 
 PIPELINE_DP = """
@@ -337,12 +389,51 @@ def compare_bounding(
     ]
 
 
+def compare_marginals(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
+    """Rows of the table of results: all 3-way marginals of a table too wide for a histogram."""
+    path = str(folder / f"adult-{sizes.marginals}.parquet")
+    few = str(folder / f"adult-{sizes.marginals_peer}.parquet")
+    found = interleaved(
+        {
+            "record": lambda: _with_cpu_seconds(lambda: our_marginals(path)),
+            "unit": lambda: _with_cpu_seconds(lambda: our_marginals(path, "unit")),
+        },
+        repeats,
+    )
+    rows = []
+    for unit, described in (("record", "a record"), ("unit", "a column, at most 3 records each")):
+        seconds, (cpu_seconds, tables) = found[unit]
+        assert len({int(table.sum()) for table in tables.values()}) == 1
+        rows.append(
+            f"| all {len(ALL_3_WAY)} 3-way marginals of {len(ADULT_SIZES)} columns,"
+            f" {sizes.marginals:,} Parquet rows, the unit is {described}: CPU microseconds a row"
+            f" ({seconds:.2f} s elapsed) | <= 3 | {cpu_seconds / sizes.marginals * 1e6:.2f} |"
+        )
+    ((peer, expected),) = interleaved({"peer": lambda: beam_count_per_marginal(few)}, 1).values()
+    for names, table in our_marginals(few).items():
+        np.testing.assert_array_equal(table, expected[names])
+    ours = found["record"][0] / sizes.marginals
+    rows.append(
+        f"| time a row over ReadFromParquet, {len(ALL_3_WAY)} tuples a row, Count.PerElement"
+        f" ({peer / sizes.marginals_peer * 1e6:,.0f} us a row, {sizes.marginals_peer:,} rows)"
+        f" | <= 1/100 | 1/{peer / sizes.marginals_peer / ours:,.0f} |"
+    )
+    return rows
+
+
+def _with_cpu_seconds(run: Callable[[], Any]) -> tuple[float, Any]:
+    """The processor time of all threads, and the result."""
+    start = time.process_time()
+    result = run()
+    return time.process_time() - start, result
+
+
 def main() -> None:
     """Prints the table, and writes it where asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small sizes: fixed costs show")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", default="parquet,avro,csv,bounding")
+    parser.add_argument("--only", default="parquet,avro,csv,bounding,marginals")
     parser.add_argument("--peer_python", default=os.environ.get("BEAM_DP_PEER_PYTHON"))
     parser.add_argument("--data", help="where inputs are kept; a temporary folder by default")
     parser.add_argument("--output", help="a file to write the table to")
@@ -359,6 +450,7 @@ def main() -> None:
             "bounding": lambda: compare_bounding(
                 folder, sizes, arguments.repeats, arguments.peer_python
             ),
+            "marginals": lambda: compare_marginals(folder, sizes, arguments.repeats),
         }
         chosen = [comparisons[name] for name in arguments.only.split(",")]
         rows = list(itertools.chain.from_iterable(compare() for compare in chosen))

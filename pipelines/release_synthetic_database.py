@@ -25,7 +25,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, Plan
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger import Ledger, LedgerError, Token
@@ -40,13 +40,13 @@ from .progress import Progress, failure
 PROGRAM = "python -m pipelines.release_synthetic_database"
 MECHANISM = Flag(
     "mechanism",
-    "mwem fits the data round by round; laplace and gaussian measure everything, then fit",
+    "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all",
     default="mwem",
     choices=("mwem", "laplace", "gaussian"),
 )
 NUM_ROUNDS = Flag(
     "num_rounds",
-    "rounds of mwem: a number, or 'annealed'; by default everything is measured at once",
+    "rounds of mwem: a number, or 'annealed'; by default none, if the workload fits one model",
     "T",
 )
 # Not DirectRunner: that one looks for another runner to download first.
@@ -280,7 +280,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         build(job, pipeline, token)
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
     progress.say(
-        f"release of {len(job.domain.names)} attributes, {job.domain.num_cells:,} cells,"
+        f"release of {len(job.domain.names)} attributes, {magnitude(job.domain.num_cells)} cells,"
         f" {len(job.workload):,} marginals; runner {type(pipeline.runner).__name__}"
     )
     try:

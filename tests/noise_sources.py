@@ -55,7 +55,8 @@ class Scripted(NoNoise):
     """Selects and answers what it is told, whatever the data: the same outputs for any data set.
 
     Args:
-        selections: indices to select, in order; the last one for ever after.
+        selections: indices to select, in order, modulo how many there are to select from; the
+            last one for ever after.
         answer: noisy values to answer with, by the number of the draw and the shape.
     """
 
@@ -73,8 +74,8 @@ class Scripted(NoNoise):
 
     def selected(self, scores: NDArray[np.int64]) -> int:
         if len(self._selections) > 1:
-            return self._selections.pop(0)
-        return self._selections[0]
+            return self._selections.pop(0) % len(scores)
+        return self._selections[0] % len(scores)
 
 
 class Seeded(NoiseSource):

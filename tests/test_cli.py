@@ -39,7 +39,7 @@ def directory(tmp_path: pathlib.Path) -> str:
         mechanism="gaussian",
         num_records=60,
         num_records_is_public=False,
-        cells=np.array([9, 10]),
+        codes=DOMAIN.codes([9, 10]),
         counts=np.array([20, 40]),
         potentials=[(("getting in/out of bed",), np.array([-800.0, 0.0]))],
         draw_id="0123456789abcdef" * 2,
@@ -101,6 +101,15 @@ def test_answer_prints_value_error_and_bound(
     assert len(re.findall(r"[Ff]alse .* 0\.0 ", out)) == 3
     assert "standard error of a cell 7.0 records" in out
     assert "within 30.5 records but with probability 0.05" in out
+
+
+def test_answer_says_where_no_error_is_stated(
+    directory: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["answer", directory, "--marginal", "sex"]) == 0
+    assert "did not measure this marginal whole" in capfd.readouterr().out
+    assert main(["answer", directory, "--marginal", "sex,getting in/out of bed"]) == 0
+    assert "did not measure" not in capfd.readouterr().out
 
 
 def test_answer_for_machines(directory: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -304,7 +313,7 @@ def test_labels_cannot_command_the_terminal(
         mechanism="gaussian",
         num_records=1,
         num_records_is_public=False,
-        cells=np.array([0]),
+        codes=[np.array([0])],
         counts=np.array([1]),
         potentials=[],
         draw_id="0" * 32,

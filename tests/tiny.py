@@ -11,14 +11,19 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import combinations, combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
+import pytest
 from noise_sources import Draw, Scripted
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.mechanisms import Mechanism
+from beam_dp.mechanisms import plan as plan_module
+from beam_dp.mechanisms import rounds as rounds_module
+from beam_dp.mechanisms import selection as selection_module
 from beam_dp.mechanisms.plan import NumRecords, Plan
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
@@ -46,6 +51,22 @@ def promise(
 ) -> Guarantee:
     unit = "record" if most == 1 else "person"
     return Guarantee(epsilon, delta, neighboring, unit, most)  # type: ignore[arg-type]
+
+
+@contextmanager
+def on_trees(selected_cells: int | None = None) -> Iterator[None]:
+    """Lets tiny domains take the path of domains that no array holds.
+
+    Args:
+        selected_cells: that a selected tree may have; without it everything may be joined.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_module, "MAX_CELLS", 0)
+        if selected_cells is not None:
+            patch.setattr(plan_module, "MAX_TREE_CELLS", 0)
+            for module in (plan_module, rounds_module, selection_module):
+                patch.setattr(module, "MAX_SELECTED_CELLS", selected_cells)
+        yield
 
 
 def summary(plan: Plan, counts: np.ndarray) -> Marginals:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import MAX_INDEXED_CELLS, Domain
+from beam_dp.domain import Domain
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.encoding.units import mix
 
@@ -30,33 +30,22 @@ class RecordWords:
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        self._groups: list[Domain] = []
-        for attribute in domain:
-            last = self._groups[-1] if self._groups else None
-            if last is None or last.num_cells * attribute.size > MAX_INDEXED_CELLS:
-                self._groups.append(Domain((attribute,)))
-            else:
-                self._groups[-1] = Domain((*last.attributes, attribute))
         self._dtypes = [
-            np.dtype("<u4" if group.num_cells <= 2**32 else "<u8") for group in self._groups
+            np.dtype("<u4" if group.num_cells <= 2**32 else "<u8") for group in domain.groups
         ]
 
     def from_batch(self, batch: EncodedBatch) -> Words:
         """Returns a batch as words, one array of shape (n,) a group of attributes."""
         if self.domain.has_index:
             return [batch.cell_index(self.domain).astype(self._dtypes[0])]
-        codes = list(batch.code_columns(self.domain))
-        words = []
-        for group, dtype in zip(self._groups, self._dtypes, strict=True):
-            mine, codes = codes[: group.num_attributes], codes[group.num_attributes :]
-            words.append(group.cell_index(mine).astype(dtype))
-        return words
+        words = self.domain.words(batch.code_columns(self.domain))
+        return [word.astype(dtype) for word, dtype in zip(words, self._dtypes, strict=True)]
 
     def to_batch(self, words: Words) -> EncodedBatch:
         """Returns the records of ``from_batch``."""
         if self.domain.has_index:
             return EncodedBatch(cells=words[0].astype(np.int64))
-        groups = zip(self._groups, words, strict=True)
+        groups = zip(self.domain.groups, words, strict=True)
         codes = [column for group, word in groups for column in group.codes(word.astype(np.int64))]
         return EncodedBatch(codes=codes)
 

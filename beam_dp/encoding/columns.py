@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Attribute, Domain
+from beam_dp.domain_impossible import any_impossible
 from beam_dp.encoding.levels import Coded, Levels, Mask, inside, levels_of
 from beam_dp.errors import InputError
 
@@ -91,7 +92,7 @@ def encode_batch(
 
     Returns:
         One array of codes an attribute (as ``encode_column``), and shape (n,) which records have
-        all codes >= 0, or None when every one has.
+        all codes >= 0 and match no impossible combination, or None when all are so.
 
     Example:
         >>> import pyarrow as pa
@@ -106,6 +107,10 @@ def encode_batch(
     for column in codes:
         if column.size and column.min() < 0:
             keep = column >= 0 if keep is None else keep & (column >= 0)
+    if isinstance(attributes, Domain):
+        impossible = any_impossible(attributes.impossible, codes)
+        if impossible is not None:
+            keep = ~impossible if keep is None else keep & ~impossible
     return codes, keep
 
 
@@ -144,7 +149,7 @@ def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[An
         columns = [_windows(each, column_of(part, each.attribute.name)) for each in levels]
         for _ in range(0, part.num_rows, _WINDOW):
             window = [next(column) for column in columns]
-            filled += _fill_cells(cells[filled:], domain.shape, window)
+            filled += _fill_cells(cells[filled:], domain, window)
     return cells[:filled]
 
 
@@ -156,17 +161,20 @@ def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
     return batch.column(places[0]) if places else pa.nulls(batch.num_rows)
 
 
-def _fill_cells(cells: NDArray[Any], shape: tuple[int, ...], window: list[Coded]) -> int:
+def _fill_cells(cells: NDArray[Any], domain: Domain, window: list[Coded]) -> int:
     """Writes the cells of one window's records; returns how many there are.
 
     Horner's rule in the narrowest types that hold the products so far: neighbouring attributes
     are joined into groups of at most 2^8 cells, those into groups of at most 2^16, and so on.
     """
-    groups = [(coded.codes, size) for coded, size in zip(window, shape, strict=True)]
+    groups = [(coded.codes, size) for coded, size in zip(window, domain.shape, strict=True)]
     for bits in (8, 16, 32, 64):
         groups = _join(groups, bits)
     index = groups[0][0]
     masks = [coded.outside for coded in window if coded.outside is not None]
+    impossible = any_impossible(domain.impossible, [coded.codes for coded in window])
+    if impossible is not None:
+        masks.append(impossible)
     if masks:
         index = index[~np.logical_or.reduce(masks)]
     cells[: len(index)] = index

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.hypotheses.cascades import Cascade
+
 Support = tuple[int, ...]
 
 # Neighbouring small axes are merged up to this many codes, so that one matrix product serves
@@ -24,6 +26,7 @@ Support = tuple[int, ...]
 _MERGED_AXIS_SIZE = 64
 _DENSE_AXIS_SIZE = 64
 _CACHED_CELLS = 2**15
+_SMALLEST_SUM = 1e-200
 
 
 @functools.cache
@@ -257,6 +260,55 @@ class ResidualBasis:
                     block[:, piece] = part
             # Where a cell overflowed the coefficients are of no use; the sum tells.
             return total, self._contract(outer, self._levels[1:])
+
+    def log_moments(
+        self, log_weights: NDArray[np.float64], shift: float
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Returns the log of the sum of weights, and the coefficients of their distribution.
+
+        Args:
+            log_weights: shape (num_coefficients,), float64.
+            shift: a guess of the logarithm: a good one saves two passes over the cells.
+
+        Returns:
+            The logarithm, and shape (num_coefficients,), float64.
+        """
+        weight_sum, coefficients = self.exponential_moments(log_weights, shift)
+        if not _SMALLEST_SUM < weight_sum < math.inf:
+            shift = float(self.synthesise(log_weights).max())
+            weight_sum, coefficients = self.exponential_moments(log_weights, shift)
+        return shift + math.log(weight_sum), coefficients / weight_sum
+
+    def marginals(
+        self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
+    ) -> list[NDArray[np.float64]]:
+        """Returns marginals of the distribution, over any attributes.
+
+        Args:
+            log_weights: shape (num_coefficients,), float64.
+            wanted: attribute sets, as ascending axes.
+
+        Returns:
+            For each set a table with one axis an attribute, which sums to 1.
+
+        Cost: a few passes over the cells; memory of one array of them.
+        """
+        weights = self.synthesise(log_weights)
+        weights -= weights.max()
+        np.exp(weights, out=weights)
+        weights /= weights.sum()
+        sets = list(wanted)
+        distinct = list(dict.fromkeys(sets))
+        cascade = Cascade(tuple(range(len(self.shape))), self.shape, distinct)
+        tables = dict(zip(distinct, cascade.sum_down(weights.reshape(self.shape)), strict=True))
+        return [tables[axes].copy() for axes in sets]
+
+    def cells_summed(self, axes: Support) -> int:
+        """Returns how many cells of the described table a cell of this marginal sums up.
+
+        The coefficients of a support are those of its marginal, divided by the root of this.
+        """
+        return self.num_cells // math.prod(self.shape[axis] for axis in axes)
 
     def _contract(
         self, blocks: list[NDArray[np.float64]], levels: Sequence[_Level]

@@ -125,7 +125,10 @@ def _correct(
     held = counts[filled]
     if not len(held):
         return counts
-    change = np.maximum(held * basis.synthesise(roots * solution)[filled], -held)
+    change = held * basis.synthesise(roots * solution)[filled]
+    if not np.isfinite(change).all():
+        return counts
+    change = np.clip(change, -held, held.sum())
     change -= held * (change.sum() / held.sum())
     ends = np.floor(np.cumsum(change) + 0.5).astype(np.int64)
     whole = np.maximum(np.diff(ends, prepend=0), -held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from beam_dp.mechanisms.measurements import Measurement
-from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_noise
+from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_joins, check_noise
 from beam_dp.mechanisms.strategies import predicted_variance
 from beam_dp.mechanisms.synthesis import synthesise
 from beam_dp.noise import NoiseSource
@@ -27,8 +27,10 @@ def measure_all_plan(
     """Returns the plan of a mechanism that measures a fixed set of tables once.
 
     Raises:
-        InputError: if the noise would not fit 64-bit integers.
+        InputError: if no hypothesis can join the marginals of the workload, or the noise would not
+            fit 64-bit integers.
     """
+    check_joins(workload, "use fewer or smaller marginals, or mwem, which selects some of them")
     check_noise(guarantee, [each.scale for each in measurements])
     variance = predicted_variance(workload, measurements, num_records != "noisy")
     names = {each.names for each in measurements}

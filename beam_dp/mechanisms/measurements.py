@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
+from beam_dp.hypotheses.basis import Coefficients, squared_scale
 from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients
 from beam_dp.hypotheses.residual_basis import (
     ResidualBasis,
@@ -168,9 +169,25 @@ def cell_variance(domain: Domain, variances: Mapping[Support, float], axes: Supp
     return total
 
 
+def closure_of(sets: Iterable[Support]) -> list[Support]:
+    """Returns all subsets of attribute sets, the empty one included, smallest first.
+
+    Example:
+        >>> closure_of([(0, 2), (1,)])
+        [(), (0,), (1,), (2,), (0, 2)]
+    """
+    subsets = {
+        subset
+        for axes in sets
+        for size in range(len(axes) + 1)
+        for subset in combinations(axes, size)
+    }
+    return sorted(subsets | {()}, key=lambda axes: (len(axes), axes))
+
+
 def combine(
     domain: Domain,
-    basis: ResidualBasis,
+    basis: Coefficients,
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
 ) -> NoisyCoefficients:
@@ -183,15 +200,13 @@ def combine(
         tables: the noisy tables, in records, in the same order.
 
     Returns:
-        Coefficients of the whole domain with the variances of their noise, which is independent
+        The coefficients with the variances of their noise, which is independent
         between coefficients because every measurement's noise is the same in all its cells.
     """
     sums = np.zeros(basis.num_coefficients)
     precisions = np.zeros(basis.num_coefficients)
     for measurement, table in zip(measurements, tables, strict=True):
         axes = domain.axes(measurement.names)
-        outside = basis.num_cells // math.prod(table.shape)
-        precision = outside / measurement.variance
         if measurement.kind == "residual" or not axes:
             parts = {axes: table_coefficients(table)}
         else:
@@ -202,7 +217,9 @@ def combine(
             parts = {support: coefficients[own.slices[local[support]]] for support in inside}
         for support, coefficients in parts.items():
             where = basis.slices[support]
-            sums[where] += coefficients * (precision / math.sqrt(outside))
+            ratio = squared_scale(basis, support, axes)
+            precision = ratio / measurement.variance
+            sums[where] += coefficients * (precision / math.sqrt(ratio))
             precisions[where] += precision
     known = precisions > 0
     return NoisyCoefficients(
@@ -212,7 +229,7 @@ def combine(
 
 
 def importance_of(
-    domain: Domain, basis: ResidualBasis, marginals: Sequence[Names], weights: Sequence[float]
+    domain: Domain, basis: Coefficients, marginals: Sequence[Names], weights: Sequence[float]
 ) -> NDArray[np.float64]:
     """Returns the weight of each coefficient in the mean squared error of a cell.
 
@@ -226,11 +243,13 @@ def importance_of(
     total = sum(weights)
     for names, weight in zip(marginals, weights, strict=True):
         axes = domain.axes(names)
-        outside = basis.num_cells // math.prod(domain.shape[axis] for axis in axes)
-        cells = basis.num_cells // outside
+        cells = math.prod(domain.shape[axis] for axis in axes)
         for size in range(len(axes) + 1):
             for support in combinations(axes, size):
-                result[basis.slices[support]] += weight / total * outside / cells
+                # What the basis does not hold cannot be told from its coefficients.
+                where = basis.slices.get(support, slice(0, 0))
+                ratio = squared_scale(basis, support, axes)
+                result[where] += weight / total * ratio / cells
     return result
 
 

@@ -15,8 +15,10 @@ from beam_dp.mechanisms.plan import (
     Progress,
     check_calibration,
     check_request,
+    joins_fit,
 )
 from beam_dp.mechanisms.rounds import plan_rounds, release_rounds
+from beam_dp.mechanisms.selection import plan_selection, release_selection
 from beam_dp.mechanisms.strategies import (
     best_table_strategy,
     predicted_variance,
@@ -82,6 +84,10 @@ class MWEM:
             return plan_textbook(workload, guarantee, num_records, rounds)
         if self.num_rounds is not None:
             return plan_rounds(workload, guarantee, num_records, self.num_rounds)
+        if not joins_fit(workload):
+            if guarantee.delta > 0:
+                return plan_selection(workload, guarantee, num_records)
+            return plan_rounds(workload, guarantee, num_records, "annealed")
         total_is_public = num_records != "noisy"
         candidates = [best_table_strategy(workload, guarantee, total_is_public, MAX_CELLS)]
         if guarantee.delta > 0:
@@ -102,6 +108,7 @@ class MWEM:
         run = {
             "measure_all": measure_all,
             "rounds": release_rounds,
+            "selection": release_selection,
             "textbook": release_textbook,
         }[plan.public["strategy"]]
         return run(self.name, plan, marginals, noise, progress)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 from beam_dp.domain import Domain
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, magnitude
+from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
+from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.measurements import Measurement, Names
 from beam_dp.noise import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -20,7 +22,12 @@ from beam_dp.summaries import Marginals
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]
 
+# A hypothesis is one array up to this many cells, and a junction tree above.
 MAX_CELLS = 2**26
+MAX_TREE_CELLS = 2**24
+# Selected sets make a smaller tree: a fit costs a few hundred passes over its cells, about a
+# minute at this size.
+MAX_SELECTED_CELLS = 2**21
 MAX_COEFFICIENTS = 2**26
 MAX_RECORDS = 2**40
 
@@ -83,23 +90,107 @@ class Mechanism(Protocol):
         ...
 
 
+def fits_an_array(domain: Domain) -> bool:
+    """Returns whether hypotheses over a domain are one array, and not a junction tree."""
+    return domain.num_cells <= MAX_CELLS and not domain.impossible
+
+
+def tree_cells(domain: Domain, sets: Iterable[Support]) -> int:
+    """Returns the cells of the junction tree that joins some attribute sets."""
+    impossible = (each.axes for each in domain.impossible)
+    return num_clique_cells(domain.shape, [*sets, *impossible])
+
+
+def tree_fits(domain: Domain, sets: Iterable[Support], max_cells: int) -> bool:
+    """Returns whether the junction tree that joins some attribute sets is small enough."""
+    impossible = (each.axes for each in domain.impossible)
+    return cliques_fit(domain.shape, [*sets, *impossible], max_cells)
+
+
+def joins_fit(workload: Workload) -> bool:
+    """Returns whether one hypothesis can join all marginals of a workload."""
+    domain = workload.domain
+    if fits_an_array(domain):
+        return True
+    sets = [domain.axes(names) for names in workload.maximal()]
+    return tree_fits(domain, sets, MAX_TREE_CELLS)
+
+
+def check_joins(workload: Workload, advice: str) -> None:
+    """Refuses a workload whose marginals no one hypothesis can join.
+
+    Args:
+        workload: whose marginals are all measured.
+        advice: what else would fit.
+
+    Raises:
+        InputError: naming the workload.
+    """
+    if joins_fit(workload):
+        return
+    domain = workload.domain
+    _check_tree(domain, MAX_TREE_CELLS)
+    sets = [domain.axes(names) for names in workload.maximal()]
+    raise InputError(
+        "workload",
+        f"a junction tree of {magnitude(tree_cells(domain, sets))} cells",
+        f"must have at most {MAX_TREE_CELLS:,} for this mechanism; {advice}",
+    )
+
+
+def check_selects(domain: Domain) -> None:
+    """Refuses a domain that leaves a selection no room: nothing could join its tree.
+
+    Raises:
+        InputError: naming the impossible combinations, or the domain.
+    """
+    _check_tree(domain, MAX_SELECTED_CELLS)
+
+
+def _check_tree(domain: Domain, max_cells: int) -> None:
+    """Refuses a domain whose own tree is too large, whatever is measured."""
+    num_cells = tree_cells(domain, [])
+    if num_cells <= max_cells:
+        return
+    if domain.impossible:
+        name, advice = "impossible", "declare fewer, or of fewer attributes together"
+    else:
+        name, advice = "domain", "use fewer and wider bins"
+    raise InputError(
+        name,
+        f"a junction tree of {magnitude(num_cells)} cells",
+        f"must have at most {max_cells:,} before any marginal is added; {advice}",
+    )
+
+
+def check_array(domain: Domain) -> None:
+    """Refuses a domain that is not one array.
+
+    Raises:
+        InputError: naming the domain.
+    """
+    if domain.impossible:
+        condition = "must be none for this mechanism"
+        raise InputError("impossible", f"{len(domain.impossible)} combinations", condition)
+    if domain.num_cells > MAX_CELLS:
+        raise InputError(
+            "domain",
+            f"{magnitude(domain.num_cells)} cells",
+            f"must have at most 2^26 = {MAX_CELLS:,} cells for this mechanism;"
+            f" {_what_fits(domain)}",
+        )
+
+
 def check_request(
     domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
 ) -> None:
-    """Refuses what no mechanism over a declared, dense universe can do.
+    """Refuses what no mechanism can do.
 
     Raises:
         InputError: naming the parameter.
     """
     if workload.domain != domain:
         raise InputError("workload", len(workload), "must be of the release's domain")
-    if domain.num_cells > MAX_CELLS:
-        raise InputError(
-            "domain",
-            f"{_magnitude(domain.num_cells)} cells",
-            f"must have at most 2^26 = {MAX_CELLS:,} cells for this mechanism;"
-            f" {_what_fits(domain)}",
-        )
     if isinstance(num_records, bool) or not isinstance(num_records, int):
         if num_records != "noisy":
             raise InputError("num_records", num_records, "must be an integer >= 1 or 'noisy'")
@@ -109,7 +200,16 @@ def check_request(
             )
     elif not 1 <= num_records <= MAX_RECORDS:
         raise InputError(
-            "num_records", num_records, f"must be 'noisy' or from 1 to {MAX_RECORDS:,}"
+            "num_records",
+            num_records,
+            f"must be 'noisy' or from 1 to {MAX_RECORDS:,}",
+        )
+    largest = max(domain, key=lambda attribute: attribute.size)
+    if largest.size > MAX_COEFFICIENTS:
+        raise InputError(
+            "domain",
+            f"{largest.name} of {magnitude(largest.size)} codes",
+            f"an attribute must have at most {MAX_COEFFICIENTS:,}: use fewer and wider bins",
         )
 
     def num_cells(names: Names) -> int:
@@ -150,11 +250,6 @@ def check_calibration(calibration: str) -> None:
         raise InputError("calibration", calibration, "must be 'tight' or 'textbook'")
 
 
-def _magnitude(number: int) -> str:
-    """Returns an integer of any length in a few characters."""
-    return f"{number:.3g}" if number < 1e300 else f"10^{math.log10(number):.0f}"
-
-
 def _what_fits(domain: Domain) -> str:
     """Returns advice: how many attributes, in their order, would fit."""
     cells, fitting = 1, 0
@@ -164,7 +259,7 @@ def _what_fits(domain: Domain) -> str:
         cells, fitting = cells * size, fitting + 1
     if not fitting:
         name = domain.names[0]
-        return f"{name!r} alone has {_magnitude(domain.shape[0])}: use fewer and wider bins"
+        return f"{name!r} alone has {magnitude(domain.shape[0])}: use fewer and wider bins"
     return (
         f"the first {fitting} of its {domain.num_attributes} attributes have {cells:,}:"
         " leave attributes out, or use fewer and wider bins"

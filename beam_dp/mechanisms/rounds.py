@@ -9,17 +9,31 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.hypotheses.maximum_entropy import dense_weights, refit
-from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.domain import Domain
+from beam_dp.hypotheses.basis import carry_over
+from beam_dp.hypotheses.maximum_entropy import refit
+from beam_dp.hypotheses.residual_basis import Support
+from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.mechanisms.measurements import Distribution, Measurement, Names, combine
-from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_noise
+from beam_dp.mechanisms.plan import (
+    MAX_SELECTED_CELLS,
+    NumRecords,
+    Plan,
+    Progress,
+    check_noise,
+    check_selects,
+    joins_fit,
+    tree_fits,
+)
+from beam_dp.mechanisms.scores import MAX_SCORE, l1_score
 from beam_dp.mechanisms.strategies import TOTAL_SHARE
-from beam_dp.mechanisms.synthesis import marginal_table, noisy_total, synthesise, workload_basis
+from beam_dp.mechanisms.synthesis import noisy_total, plan_basis, synthesise
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -37,10 +51,9 @@ _UNITS_PER_ATTRIBUTE = 16
 _SCORE_UNITS = 2**20
 _MAX_SCORE_GRID = 2**16
 _WEIGHT_GRID = 2**8
-# Scores saturate here: a clipped score has the same sensitivity, one that wraps has none.
-_MAX_SCORE = 2**61
 # Between rounds the fit need not be regularised as finely as at the end.
 _ROUND_PENALTY = 0.1
+_ROUND_TOLERANCE = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +146,13 @@ def plan_rounds(
     num_records: NumRecords,
     num_rounds: int | Literal["annealed"],
 ) -> Plan:
-    """Returns the plan of a fixed number of rounds, or of an annealed schedule."""
+    """Returns the plan of a fixed number of rounds, or of an annealed schedule.
+
+    Raises:
+        InputError: if nothing could be joined, or noise would not fit.
+    """
+    if not joins_fit(workload):
+        check_selects(workload.domain)
     num_units = num_rounds
     if num_units == "annealed":
         num_units = _UNITS_PER_ATTRIBUTE * workload.domain.num_attributes
@@ -157,6 +176,7 @@ def plan_rounds(
     )
 
 
+@on_one_thread
 def release_rounds(
     name: str,
     plan: Plan,
@@ -169,7 +189,10 @@ def release_rounds(
     is_annealed = plan.public["num_rounds"] == "annealed"
     units_left = num_units = int(plan.public["num_units"])
     unit = round_budget(plan.guarantee, num_units, plan.total_is_public)
-    basis = workload_basis(plan)
+    joins_all = joins_fit(workload)
+    candidates = workload_candidates(workload) if joins_all else inner_candidates(workload)
+    joined: list[Support] = []
+    basis = plan_basis(plan, None if joins_all else joined)
     measurements: list[Measurement] = []
     tables: list[NDArray[np.float64]] = []
 
@@ -194,18 +217,76 @@ def release_rounds(
         if not is_annealed and progress is not None:
             progress("round", num_units - units_left, num_units)
         budget = unit.of_round(units)
-        coefficients = basis.analyse(dense_weights(basis, log_weights)) * total
-        selected = _select(plan, basis, coefficients, marginals, budget, noise)
-        names = workload.marginals[selected]
+        allowed = candidates if joins_all else _that_fit(domain, joined, candidates)
+        answers = basis.marginals(log_weights, [domain.axes(names) for names in allowed])
+        answers = [total * answer for answer in answers]
+        selected = _select(allowed, answers, marginals, budget, noise)
+        names = list(allowed)[selected]
+        axes = domain.axes(names)
         measure(names, budget.measurement_scale)
+        if not joins_all and axes not in joined:
+            joined.append(axes)
+            older = basis.slices
+            basis = plan_basis(plan, joined)
+            log_weights = carry_over(older, log_weights, basis)
         observed = combine(domain, basis, measurements, tables)
-        log_weights = refit(basis, observed, total, log_weights, _ROUND_PENALTY)
+        log_weights = refit(basis, observed, total, log_weights, _ROUND_PENALTY, _ROUND_TOLERANCE)
         if is_annealed:
-            change = basis.analyse(dense_weights(basis, log_weights)) * total - coefficients
-            moved = np.abs(marginal_table(domain, basis, change, names)).sum()
+            (answer,) = basis.marginals(log_weights, [axes])
+            moved = np.abs(total * answer - answers[selected]).sum()
             if moved <= _expected_noise(tables[-1].size, budget):
                 units *= 2 if unit.distribution == "discrete_laplace" else 4
-    return synthesise(name, plan, measurements, tables, noise, progress)
+    singles = [(axis,) for axis in range(domain.num_attributes)]
+    return synthesise(
+        name,
+        plan,
+        measurements,
+        tables,
+        noise,
+        progress,
+        joined=None if joins_all else [*joined, *singles],
+        num_bounded_cells=None if joins_all else workload.num_cells(),
+    )
+
+
+def workload_candidates(workload: Workload) -> dict[Names, float]:
+    """Returns the marginals of a workload that one hypothesis can join, with their weights."""
+    return dict(zip(workload.marginals, workload.weights, strict=True))
+
+
+def inner_candidates(workload: Workload) -> dict[Names, float]:
+    """Returns everything inside the marginals of a workload, weighted by what it tells of them.
+
+    Only some marginals of a wide domain can be joined, so that smaller ones are worth a round.
+
+    Returns:
+        For each set of attributes the sum over marginals of their weight times the number of
+        attributes that they share with it (McKenna, Mullins, Sheldon and Miklau, 2022).
+    """
+    domain = workload.domain
+    sets = {
+        names: set(names)
+        for names in workload.closure()
+        if names and tree_fits(domain, [domain.axes(names)], MAX_SELECTED_CELLS)
+    }
+    return {
+        names: sum(
+            weight * len(attributes.intersection(marginal))
+            for marginal, weight in zip(workload.marginals, workload.weights, strict=True)
+        )
+        for names, attributes in sets.items()
+    }
+
+
+def _that_fit(
+    domain: Domain, joined: Sequence[Support], candidates: Mapping[Names, float]
+) -> dict[Names, float]:
+    """Returns the candidates that may join the tree: a function of earlier, noisy choices."""
+    return {
+        names: weight
+        for names, weight in candidates.items()
+        if tree_fits(domain, [*joined, domain.axes(names)], MAX_SELECTED_CELLS)
+    }
 
 
 def _expected_noise(num_cells: int, budget: RoundBudget) -> float:
@@ -214,9 +295,8 @@ def _expected_noise(num_cells: int, budget: RoundBudget) -> float:
 
 
 def _select(
-    plan: Plan,
-    basis: ResidualBasis,
-    coefficients: NDArray[np.float64],
+    candidates: Mapping[Names, float],
+    answers: Sequence[NDArray[np.float64]],
     marginals: Marginals,
     budget: RoundBudget,
     noise: NoiseSource,
@@ -225,20 +305,13 @@ def _select(
 
     The score is the L1 error less what measuring would leave (a public number), by weight.
     """
-    workload = plan.workload
-    heaviest = max(workload.weights)
+    heaviest = max(candidates.values())
     grid = score_grid(budget.selection_scale)
     scores = []
-    for names, weight in zip(workload.marginals, workload.weights, strict=True):
-        exact = marginals.marginal(names)
-        answer = marginal_table(plan.domain, basis, coefficients, names)
-        # Clipped cell by cell, so that neither a difference nor their sum can wrap.
-        largest = _MAX_SCORE // exact.size
-        on_grid = np.rint(np.clip(answer * grid, -largest, largest)).astype(np.int64)
-        difference = np.minimum(exact, largest // grid) * grid - on_grid
-        error = int(np.minimum(np.abs(difference), largest).sum())
-        remaining = round(_expected_noise(exact.size, budget) * grid)
+    for (names, weight), answer in zip(candidates.items(), answers, strict=True):
+        error = l1_score(marginals.marginal(names), answer, grid)
+        remaining = round(_expected_noise(answer.size, budget) * grid)
         score = (error - remaining) * max(1, round(weight / heaviest * _WEIGHT_GRID))
-        scores.append(min(max(score, -_MAX_SCORE), _MAX_SCORE))
+        scores.append(min(max(score, -MAX_SCORE), MAX_SCORE))
     scale = budget.selection_scale * grid * _WEIGHT_GRID
     return noise.select(np.array(scores, dtype=np.int64), scale)

@@ -81,39 +81,63 @@ def residual_strategy(
 
     Reference: Xiao, He, Zhang and Kifer (2023), Theorem 5, for the optimal variances.
     """
+    supports = [workload.domain.axes(names) for names in workload.closure()]
+    if total_is_public:
+        supports.remove(())
+    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+    return residual_measurements(workload, supports, guarantee, mu)
+
+
+def residual_measurements(
+    workload: Workload, supports: Iterable[Support], guarantee: Guarantee, mu: float
+) -> tuple[Measurement, ...]:
+    """Returns Gaussian measurements of some residuals, with the best variances for a workload.
+
+    Privacy: mu-Gaussian, but for the discreteness that ``discrete_gaussian_mu`` makes room for.
+
+    Args:
+        workload: what the release must answer.
+        supports: attribute sets, as ascending axes; () is the total.
+        guarantee: of which the relation and the records of a unit are used.
+        mu: to be spent.
+
+    Returns:
+        One measurement for each support that the workload can use.
+    """
     domain = workload.domain
-    benefits: dict[Support, float] = {}
+    wanted = dict.fromkeys(supports, 0.0)
     for names, weight in zip(workload.marginals, workload.weights, strict=True):
         axes = domain.axes(names)
         cells = math.prod(domain.shape[axis] for axis in axes)
         for size in range(len(axes) + 1):
             for support in combinations(axes, size):
+                if support not in wanted:
+                    continue
                 shape = [domain.shape[axis] for axis in support]
                 summed = cells // math.prod(shape)
-                gain = weight * freedoms(shape) / (summed * cells)
-                benefits[support] = benefits.get(support, 0.0) + gain
-    if total_is_public:
-        benefits.pop(())
+                wanted[support] += weight * freedoms(shape) / (summed * cells)
     # An attribute of one code has no residual: its benefit is 0 and nothing is measured.
-    supports = [support for support, benefit in benefits.items() if benefit > 0]
-    costs = np.array([residual_norm(domain.shape[axis] for axis in s) for s in supports])
-    shares = np.sqrt(costs / np.array([benefits[support] for support in supports]))
-    orders = np.array([max(len(support), 2) - 2 for support in supports])
+    benefits = {support: benefit for support, benefit in wanted.items() if benefit > 0}
+    if not benefits:
+        return ()
+    chosen = list(benefits)
+    costs = np.array([residual_norm(domain.shape[axis] for axis in s) for s in chosen])
+    shares = np.sqrt(costs / np.array(list(benefits.values())))
+    orders = np.array([max(len(support), 2) - 2 for support in chosen])
     shares *= _HIGH_ORDER_DEVIATION ** (2 * orders)
-    if not total_is_public:
-        total = supports.index(())
+    if () in benefits:
+        total = chosen.index(())
         others = float((costs / shares).sum() - 1 / shares[total])
         if others > 0:
             shares[total] = min(shares[total], (1 - TOTAL_SHARE) / TOTAL_SHARE / others)
     sensitivity = guarantee.max_records_per_unit * residual_sensitivity(
-        domain, supports, 1 / shares, guarantee.neighboring
+        domain, chosen, 1 / shares, guarantee.neighboring
     )
-    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
     # Rounded up, so that the sum below stays within mu^2 whatever the order of its terms.
     variances = shares * (sensitivity / mu) ** 2 * (1 + 1e-12)
     return tuple(
         _residual_measurement(domain, support, math.sqrt(variance))
-        for support, variance in zip(supports, variances, strict=True)
+        for support, variance in zip(chosen, variances, strict=True)
     )
 
 

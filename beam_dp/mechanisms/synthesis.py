@@ -3,42 +3,62 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
-from beam_dp.hypotheses.maximum_entropy import (
-    NoisyCoefficients,
-    dense_weights,
-    fit_maximum_entropy,
+from beam_dp.hypotheses.basis import (
+    Basis,
+    MarginalCoefficients,
+    carry_over,
+    log_potentials,
+    marginal_of,
+    squared_scale,
 )
-from beam_dp.hypotheses.residual_basis import ResidualBasis, coefficients_table
-from beam_dp.hypotheses.rounding import round_to_records
-from beam_dp.mechanisms.measurements import (
-    Measurement,
-    Names,
-    cell_variance,
-    combine,
-    importance_of,
-    support_variances,
+from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients, fit_maximum_entropy
+from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
+from beam_dp.hypotheses.tree_basis import TreeBasis
+from beam_dp.mechanisms.bounds import marginal_errors
+from beam_dp.mechanisms.measurements import Measurement, Names, closure_of, combine, importance_of
+from beam_dp.mechanisms.plan import MAX_RECORDS, Plan, Progress, fits_an_array
+from beam_dp.mechanisms.released_records import (
+    array_release,
+    loose_targets,
+    record_coefficients,
+    tree_release,
 )
-from beam_dp.mechanisms.plan import MAX_RECORDS, Plan, Progress
 from beam_dp.noise import NoiseSource
 from beam_dp.releases import SyntheticDatabase
 
-_FAILURE_PROBABILITY = 0.05
 # Rounding to records may add this share of the fit's own error.
 _ROUNDING_SHARE = 0.1
+# Over a tree there are many coefficients: a third of the passes costs about 1 % of accuracy.
+_ARRAY_TOLERANCE = 1e-6
+_TREE_TOLERANCE = 1e-5
 
 
-def workload_basis(plan: Plan) -> ResidualBasis:
-    """Returns the coefficients on which the marginals of a plan's workload depend."""
+def plan_basis(plan: Plan, sets: Iterable[Support] | None = None) -> ResidualBasis | TreeBasis:
+    """Returns the coefficients of a hypothesis, for a domain of any size.
+
+    Small domains are one array. Above 2^26 cells, or where the domain declares impossible
+    combinations, they are a junction tree.
+
+    Args:
+        plan: of the release.
+        sets: attribute sets, as ascending axes, with whatever lies inside them; by default all
+            of the workload's.
+    """
     domain = plan.domain
-    return ResidualBasis(domain.shape, [domain.axes(names) for names in plan.workload.closure()])
+    if sets is None:
+        sets = [domain.axes(names) for names in plan.workload.maximal()]
+    supports = closure_of(sets)
+    if fits_an_array(domain):
+        return ResidualBasis(domain.shape, supports)
+    impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
+    return TreeBasis(domain.shape, supports, impossible)
 
 
 def synthesise(
@@ -48,6 +68,9 @@ def synthesise(
     tables: Sequence[NDArray[np.float64]],
     noise: NoiseSource,
     progress: Progress | None,
+    *,
+    joined: Sequence[Support] | None = None,
+    num_bounded_cells: int | None = None,
     fit: Mapping[str, Any] | None = None,
 ) -> SyntheticDatabase:
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
@@ -59,32 +82,71 @@ def synthesise(
         tables: the noisy tables, in records.
         noise: for the draw's name and the signs that probe the fit.
         progress: called with public quantities.
+        joined: the attribute sets that the hypothesis joins; by default those of the workload.
+            What was measured of others is left to the records, which answer for it.
+        num_bounded_cells: cells whose bounds must hold together, where noise decided which of
+            them were measured; by default those of each marginal alone.
         fit: what the mechanism has to say about how it went, for the card.
     """
     domain, workload = plan.domain, plan.workload
-    basis = workload_basis(plan)
-    observed = combine(domain, basis, measurements, tables)
+    loose: list[Support] = []
+    if joined is None:
+        joined = [domain.axes(names) for names in workload.maximal()]
+        basis = plan_basis(plan, joined)
+    else:
+        basis = plan_basis(plan, joined)
+        measured = [domain.axes(measurement.names) for measurement in measurements]
+        loose = [axes for axes in dict.fromkeys(measured) if axes not in basis.slices]
+    layout = MarginalCoefficients(domain.shape, closure_of([*joined, *loose])) if loose else basis
+    everything = combine(domain, layout, measurements, tables)
+    observed = everything if layout is basis else everything.restricted(layout, basis)
     total = plan.num_records
     if total == "noisy":
         total = noisy_total(basis, observed)
     importance = importance_of(domain, basis, workload.marginals, workload.weights)
     signs = noise.signs(basis.num_coefficients)
-    found = fit_maximum_entropy(basis, observed, total, importance, signs, progress)
-    weights = dense_weights(basis, found.log_weights)
-    misfit = basis.analyse(weights) * total - observed.values
+    found = fit_maximum_entropy(
+        basis, observed, total, importance, signs, progress, tolerance(basis)
+    )
+    if progress is not None:
+        progress("records", 1, 1)
+    if isinstance(basis, ResidualBasis):
+        max_error = _ROUNDING_SHARE * found.estimated_error
+        codes, counts = array_release(
+            basis, domain, found.log_weights, total, importance, max_error
+        )
+    else:
+        targets = loose_targets(basis, found.log_weights, total, layout, everything, loose)
+        codes, counts = tree_release(domain, basis, found.log_weights, total, targets)
+    moments = total * basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
+    by_hypothesis = carry_over(basis.slices, moments, layout) - everything.values
+    by_records = by_hypothesis
+    if loose:
+        by_records = record_coefficients(layout, codes, counts) - everything.values
+    if plan.total_is_public:
+        by_hypothesis[layout.slices[()]] = by_records[layout.slices[()]] = 0.0
+    record_tables = [names_of(domain, axes) for axes in loose]
+
+    def misfit(names: Names) -> NDArray[np.float64]:
+        is_loose = any(set(held) <= set(names) for held in record_tables)
+        return by_records if is_loose else by_hypothesis
+
+    log_tables = log_potentials(basis, found.log_weights, joined)
     return build_release(
         name,
         plan,
-        basis,
-        weights,
         total,
-        potentials=_potentials(domain, basis, workload.maximal(), found.log_weights),
+        codes,
+        counts,
+        potentials=[
+            (names_of(domain, axes), table) for axes, table in zip(joined, log_tables, strict=True)
+        ],
+        record_tables=record_tables,
         measurements=measurements,
-        errors=_errors(plan, basis, measurements, misfit),
-        rounding_error=_ROUNDING_SHARE * found.estimated_error,
+        errors=marginal_errors(plan, layout, measurements, misfit, num_bounded_cells),
         noise=noise,
-        progress=progress,
         fit={
+            **describe_basis(basis),
             "steps": found.steps,
             "estimated_cell_error": found.estimated_error,
             "mismatch": found.mismatch,
@@ -93,42 +155,47 @@ def synthesise(
     )
 
 
+def tolerance(basis: Basis) -> float:
+    """Returns the nats a coefficient within which a fit is solved."""
+    return _TREE_TOLERANCE if isinstance(basis, TreeBasis) else _ARRAY_TOLERANCE
+
+
+def describe_basis(basis: Basis) -> dict[str, Any]:
+    """Returns how the hypothesis is represented, for the card."""
+    if isinstance(basis, TreeBasis):
+        return {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells}
+    return {"hypothesis": "dense_array"}
+
+
 def build_release(
     name: str,
     plan: Plan,
-    basis: ResidualBasis,
-    weights: NDArray[np.float64],
     total: int,
+    codes: Sequence[NDArray[Any]],
+    counts: NDArray[np.int64],
     *,
     potentials: Sequence[tuple[Names, NDArray[np.float64]]],
     measurements: Sequence[Measurement],
     errors: Mapping[Names, Mapping[str, float | None]],
-    rounding_error: float,
     noise: NoiseSource,
-    progress: Progress | None,
     fit: Mapping[str, Any],
+    record_tables: Sequence[Names] = (),
 ) -> SyntheticDatabase:
-    """Returns the release of a hypothesis: records are rounded from it, never drawn.
+    """Returns a release.
 
     Args:
         name: of the mechanism.
         plan: its plan.
-        basis: ``workload_basis(plan)``.
-        weights: the hypothesis, shape (num_cells,), sums to 1.
-        total: number of records to release.
-        potentials: the hypothesis once more, as log-potentials.
+        total: number of records.
+        codes: distinct records, one array an attribute.
+        counts: how many of each; they sum to the total.
+        potentials: the hypothesis, as log-potentials.
         measurements: what was measured.
         errors: of the marginals.
-        rounding_error: root mean squared error of a cell that rounding may add, in records.
         noise: names the draw.
-        progress: called with public quantities.
         fit: how the hypothesis was found.
+        record_tables: attribute sets that only the records were fitted to.
     """
-    if progress is not None:
-        progress("records", 1, 1)
-    importance = importance_of(plan.domain, basis, plan.workload.marginals, plan.workload.weights)
-    counts = round_to_records(basis, weights, total, importance, rounding_error)
-    cells = np.flatnonzero(counts)
     return SyntheticDatabase(
         domain=plan.domain,
         workload=plan.workload,
@@ -136,9 +203,10 @@ def build_release(
         mechanism=name,
         num_records=total,
         num_records_is_public=plan.total_is_public,
-        cells=cells,
-        counts=counts[cells],
+        codes=codes,
+        counts=counts,
         potentials=potentials,
+        record_tables=record_tables,
         draw_id=noise.draw_id(),
         noise=[measurement.to_json() for measurement in measurements],
         errors=errors,
@@ -147,112 +215,20 @@ def build_release(
     )
 
 
-def noisy_total(basis: ResidualBasis, observed: NoisyCoefficients) -> int:
+def names_of(domain: Domain, axes: Support) -> Names:
+    """Returns the names of some axes."""
+    return tuple(domain.names[axis] for axis in axes)
+
+
+def noisy_total(basis: Basis, observed: NoisyCoefficients) -> int:
     """Returns the estimated number of records, from 1 to what a public number may be."""
     constant = float(observed.values[basis.slices[()]][0])
-    return min(max(1, round(constant * math.sqrt(basis.num_cells))), MAX_RECORDS)
+    scale = math.sqrt(squared_scale(basis, (), ()))
+    return min(max(1, round(constant * scale)), MAX_RECORDS)
 
 
 def marginal_table(
-    domain: Domain, basis: ResidualBasis, coefficients: NDArray[np.float64], names: Names
+    domain: Domain, basis: Basis, coefficients: NDArray[np.float64], names: Names
 ) -> NDArray[np.float64]:
     """Returns the marginal of the table that coefficients of the whole domain describe."""
-    axes = domain.axes(names)
-    shape = tuple(domain.shape[axis] for axis in axes)
-    table = np.zeros(shape)
-    for size in range(len(axes) + 1):
-        for support in combinations(axes, size):
-            where = basis.slices[support]
-            if where.start == where.stop:
-                continue
-            part = coefficients_table(coefficients[where], [domain.shape[axis] for axis in support])
-            own = tuple(domain.shape[axis] if axis in support else 1 for axis in axes)
-            constant = math.prod(domain.shape[axis] for axis in axes if axis not in support)
-            table += part.reshape(own) / math.sqrt(constant)
-    return table * math.sqrt(basis.num_cells / table.size)
-
-
-def _potentials(
-    domain: Domain,
-    basis: ResidualBasis,
-    marginals: Sequence[Names],
-    log_weights: NDArray[np.float64],
-) -> list[tuple[Names, NDArray[np.float64]]]:
-    """Returns the log-weights as one table a marginal, each coefficient in the first that fits."""
-    left = log_weights.copy()
-    left[basis.slices[()]] = 0.0
-    potentials = []
-    for names in marginals:
-        axes = domain.axes(names)
-        taken = np.zeros_like(left)
-        for size in range(1, len(axes) + 1):
-            for support in combinations(axes, size):
-                where = basis.slices[support]
-                taken[where], left[where] = left[where], 0.0
-        # A potential adds to the logarithm of every cell; a marginal sums the cells: the same
-        # coefficients, other factors.
-        summed = basis.num_cells / math.prod(domain.shape[axis] for axis in axes)
-        potentials.append((names, marginal_table(domain, basis, taken, names) / summed))
-    return potentials
-
-
-def _errors(
-    plan: Plan,
-    basis: ResidualBasis,
-    measurements: Sequence[Measurement],
-    misfit: NDArray[np.float64],
-) -> dict[Names, dict[str, float | None]]:
-    """Returns, for each marginal of the workload and those inside it, its error and a bound.
-
-    The error is that of the unbiased noisy estimate.
-
-    The bound holds whatever the fit did: it adds the largest distance between the fitted and the
-    unbiased noisy marginal, which is public, to a bound on the noise of the latter.
-    """
-    domain = plan.domain
-    variances = support_variances(domain, basis.supports, measurements, plan.total_is_public)
-    misfit = misfit.copy()
-    if plan.total_is_public:
-        misfit[basis.slices[()]] = 0.0
-    laplace_variance = min(
-        (each.variance for each in measurements if each.distribution == "discrete_laplace"),
-        default=None,
-    )
-    errors: dict[Names, dict[str, float | None]] = {}
-    for names in plan.workload.closure():
-        variance = cell_variance(domain, variances, domain.axes(names))
-        if not math.isfinite(variance):
-            errors[names] = {"standard_error": None, "bound": None, "failure_probability": None}
-            continue
-        table = marginal_table(domain, basis, misfit, names)
-        noise_bound = _tail(variance, table.size, laplace_variance)
-        errors[names] = {
-            "standard_error": math.sqrt(variance),
-            "bound": float(np.abs(table).max()) + noise_bound,
-            "failure_probability": _FAILURE_PROBABILITY,
-        }
-    return errors
-
-
-def _tail(variance: float, num_cells: int, laplace_variance: float | None) -> float:
-    """Returns what no cell's noise exceeds, except with the failure probability.
-
-    A sum of discrete Gaussians is subgaussian. For a discrete Laplace noise of variance v
-    E exp(tX) = 1 / (1 - v (cosh t - 1)) <= exp(0.753 v t^2) while t <= 1 and v t^2 <= 0.92,
-    because cosh t - 1 <= 0.5431 t^2 and 1 / (1 - u) <= exp(2 ln(2) u) for u <= 1/2. In a weighted
-    sum of variance V no weight exceeds sqrt(V / v), so the same holds with V for all
-    t sqrt(V) <= min(0.959, sqrt(v)); Chernoff's bound does the rest.
-
-    Args:
-        variance: of the noise of one cell.
-        num_cells: of the marginal.
-        laplace_variance: smallest variance of one Laplace noise; None where all are Gaussian.
-    """
-    log_term = math.log(2 * num_cells / _FAILURE_PROBABILITY)
-    deviation = math.sqrt(variance)
-    if laplace_variance is None:
-        return deviation * math.sqrt(2 * log_term)
-    limit = min(0.959, math.sqrt(laplace_variance))
-    if math.sqrt(log_term / 0.753) <= limit:
-        return deviation * math.sqrt(4 * 0.753 * log_term)
-    return deviation * (log_term / limit + 0.753 * limit)
+    return marginal_of(basis, coefficients, domain.axes(names))

@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_noise
+from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.mechanisms.measurements import importance_of
+from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_array, check_noise
+from beam_dp.mechanisms.released_records import array_release
 from beam_dp.mechanisms.rounds import adaptive_loss, score_grid
-from beam_dp.mechanisms.synthesis import build_release, marginal_table, workload_basis
+from beam_dp.mechanisms.synthesis import build_release, marginal_table, plan_basis
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
@@ -42,6 +45,7 @@ def plan_textbook(
     Raises:
         InputError: if the number of records is not public, or noise would not fit.
     """
+    check_array(workload.domain)
     if num_records == "noisy":
         raise InputError("num_records", num_records, "must be a number for the textbook algorithm")
     num_queries = workload.num_cells()
@@ -97,7 +101,8 @@ def release_textbook(
     domain, workload, public = plan.domain, plan.workload, plan.public
     total = int(plan.num_records)
     draw = noise.laplace if public["distribution"] == "discrete_laplace" else noise.gaussian
-    basis = workload_basis(plan)
+    basis = plan_basis(plan)
+    assert isinstance(basis, ResidualBasis)
     exact = {names: marginals.marginal(names) for names in workload}
     ends = np.cumsum([exact[names].size for names in workload])
     potentials = {names: np.zeros(exact[names].shape) for names in workload}
@@ -124,18 +129,21 @@ def release_textbook(
         change = min(max(error / (2 * total), -_MAX_STEP), _MAX_STEP)
         _part(log_weights, axes, cell)[...] += change
         potentials[names][cell] += change
+    if progress is not None:
+        progress("records", 1, 1)
+    importance = importance_of(domain, basis, workload.marginals, workload.weights)
+    coefficients = basis.analyse(log_weights.ravel())
+    codes, counts = array_release(basis, domain, coefficients, total, importance, 0.0)
     return build_release(
         name,
         plan,
-        basis,
-        _normalised(log_weights).ravel(),
         total,
+        codes,
+        counts,
         potentials=list(potentials.items()),
         measurements=(),
         errors={},
-        rounding_error=0.0,
         noise=noise,
-        progress=progress,
         fit={},
     )
 

@@ -1,6 +1,7 @@
 """What leaves the house: releases, that may be copied and queried at no further privacy cost."""
 
 from beam_dp.releases.card import Card, ReleaseError
+from beam_dp.releases.records import distinct_records
 from beam_dp.releases.store import check_output, commit_release, read_release, write_release
 from beam_dp.releases.synthetic_database import MarginalAnswer, SyntheticDatabase
 
@@ -11,6 +12,7 @@ __all__ = [
     "SyntheticDatabase",
     "check_output",
     "commit_release",
+    "distinct_records",
     "read_release",
     "write_release",
 ]

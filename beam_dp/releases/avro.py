@@ -1,7 +1,7 @@
 """The payload of a synthetic database in Avro: its records, and its hypothesis.
 
-Records stand in the users' own columns and values. Equal records stand together, in cell order, so
-that the file depends on nothing but the release.
+Records stand in the users' own columns and values. Equal records stand together, in the order of
+their codes, so that the file depends on nothing but the release.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 import re
 import struct
+from array import array
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -28,10 +29,12 @@ from beam_dp.releases.avro_container import (
     write_container,
 )
 from beam_dp.releases.card import SCHEMA_VERSION, Card
+from beam_dp.releases.records import Codes, code_type
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 
 _BLOCK_BYTES = 2**20
-_CHUNK_CELLS = 2**16
+_CHUNK_RECORDS = 2**16
+_LISTED_CODES = 2**12
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TYPE_NAMES = {type(None): "null", bool: "boolean", int: "long", float: "double", str: "string"}
 
@@ -116,14 +119,21 @@ def write_records(release: SyntheticDatabase, file: BinaryIO) -> None:
     )
 
 
-def read_records(data: bytes, card: Card) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the distinct cells of the records in a file, and how many records are in each.
+def read_records(data: bytes, card: Card) -> tuple[Codes, NDArray[np.int64]]:
+    """Returns the distinct records in a file as columns of codes, and how many of each.
 
     Raises:
         DamagedFileError: if the file does not hold the card's number of records of its domain.
+
+    Cost: about 0.1 microseconds a record, attribute and byte of its value; repetitions are
+    compared, not read.
     """
     domain = card.domain
     fields = [_Field(attribute) for attribute in domain]
+    readers = [
+        (field.code_of_byte, field.length_of_byte, field.code_of_form, field.decode)
+        for field in fields
+    ]
     longest = sum(field.max_bytes for field in fields)
     blocks = read_container(
         data,
@@ -131,25 +141,38 @@ def read_records(data: bytes, card: Card) -> tuple[NDArray[np.int64], NDArray[np
         _sync(card.draw_id, "records"),
         max_block_bytes=_BLOCK_BYTES + longest,
     )
-    cells: list[int] = []
-    counts: list[int] = []
+    types = [code_type(size) for size in domain.shape]
+    parts: list[list[NDArray[Any]]] = [[np.zeros(0, dtype)] for dtype in types]
+    counts = array("q")
     total = 0
-    last = b""
+    last, last_row = b"", [-1]
     for num_records, block in blocks:
-        position, left = 0, num_records
+        position, left, length = 0, num_records, len(block)
+        rows = array("q")
         total += num_records
         if total > card.num_records:
             raise DamagedFileError("has more records than its card says")
         while left:
             if not last or block[position : position + len(last)] != last:
-                start, cell = position, 0
-                for field, size in zip(fields, domain.shape, strict=True):
-                    code, position = field.decode(block, position)
-                    cell = cell * size + code
+                start, row = position, []
+                for code_of_byte, length_of_byte, code_of_form, decode in readers:
+                    byte = block[position] if position < length else 0
+                    code = code_of_byte[byte] if position < length else -1
+                    if code >= 0:
+                        position += 1
+                    else:
+                        end = position + length_of_byte[byte]
+                        code = code_of_form.get(block[position:end], -1)
+                        if code >= 0:
+                            position = end
+                        else:
+                            code, position = decode(block, position)
+                    row.append(code)
                 last = block[start:position]
-                if cells and cell <= cells[-1]:
+                if row <= last_row:
                     raise DamagedFileError("has records that are out of order")
-                cells.append(cell)
+                last_row = row
+                rows.extend(row)
                 counts.append(0)
                 repeated = 1
             else:
@@ -160,11 +183,14 @@ def read_records(data: bytes, card: Card) -> tuple[NDArray[np.int64], NDArray[np
                 repeated += 1
             counts[-1] += repeated
             left -= repeated
-        if position != len(block):
+        if position != length:
             raise DamagedFileError("has bytes after the records of a block")
+        columns = np.array(rows, np.int64).reshape(-1, len(fields)).T
+        for part, column, dtype in zip(parts, columns, types, strict=True):
+            part.append(column.astype(dtype))
     if total != card.num_records:
         raise DamagedFileError("has fewer records than its card says")
-    return np.array(cells, np.int64), np.array(counts, np.int64)
+    return tuple(map(np.concatenate, parts)), np.array(counts, np.int64)
 
 
 def write_hypothesis(release: SyntheticDatabase, file: BinaryIO) -> None:
@@ -217,6 +243,17 @@ class _Field:
         for code, value in zip(codes, attribute.decode(codes), strict=True):
             self._codes[_TYPE_NAMES[type(value)], value] = code
         self.max_bytes = max(len(self.encode(code)) for code in ends)
+        # No form begins another one. So a byte that is a form by itself needs no second look, nor
+        # do bytes of the one length that forms with their first byte have.
+        self.code_of_byte = [-1] * 256
+        self.length_of_byte = [0] * 256
+        self.code_of_form: dict[bytes, int] = {}  # in the order of codes
+        for code in range(min(attribute.size, _LISTED_CODES)):
+            form = self.encode(code)
+            self.length_of_byte[form[0]] = len(form)
+            self.code_of_form[form] = code
+            if len(form) == 1:
+                self.code_of_byte[form[0]] = code
 
     def encode(self, code: int) -> bytes:
         (value,) = self._attribute.decode([code])
@@ -231,6 +268,15 @@ class _Field:
         if isinstance(value, str):
             return prefix + encode_bytes(value.encode())
         return prefix
+
+    def encode_all(self, codes: NDArray[Any]) -> list[bytes]:
+        """Returns the form of each of many codes."""
+        if self._attribute.size <= _LISTED_CODES:
+            forms = list(self.code_of_form)
+            return [forms[code] for code in codes.tolist()]
+        distinct, which = np.unique(codes, return_inverse=True)
+        forms = [self.encode(code) for code in distinct.tolist()]
+        return [forms[place] for place in which.tolist()]
 
     def decode(self, data: bytes, position: int) -> tuple[int, int]:
         """Returns the code at a position, and the position after it."""
@@ -284,15 +330,13 @@ def _record_blocks(release: SyntheticDatabase) -> Iterator[tuple[int, bytes]]:
 
 
 def _distinct_records(release: SyntheticDatabase) -> Iterator[tuple[bytes, int]]:
-    """Yields the bytes of each distinct record and how often it stands, in cell order."""
+    """Yields the bytes of each distinct record and how often it stands, in order."""
     fields = [_Field(attribute) for attribute in release.domain]
-    for start in range(0, len(release.cells), _CHUNK_CELLS):
-        chunk = slice(start, start + _CHUNK_CELLS)
+    for start in range(0, len(release.counts), _CHUNK_RECORDS):
+        chunk = slice(start, start + _CHUNK_RECORDS)
         columns: list[list[bytes]] = []
-        for field, codes in zip(fields, release.domain.codes(release.cells[chunk]), strict=True):
-            distinct, which = np.unique(codes, return_inverse=True)
-            forms = [field.encode(code) for code in distinct.tolist()]
-            columns.append([forms[place] for place in which.tolist()])
+        for field, codes in zip(fields, release.codes, strict=True):
+            columns.append(field.encode_all(codes[chunk]))
         counts = release.counts[chunk].tolist()
         for parts, count in zip(zip(*columns, strict=True), counts, strict=True):
             yield b"".join(parts), count

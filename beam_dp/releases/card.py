@@ -75,6 +75,7 @@ class Card:
     """
 
     draw_id: str
+    record_tables: Sequence[Names]
     mechanism: str
     guarantee: Guarantee
     num_records: int
@@ -96,13 +97,13 @@ class Card:
 
     def release(
         self,
-        cells: NDArray[np.int64],
+        codes: Sequence[NDArray[Any]],
         counts: NDArray[np.int64],
         potentials: Sequence[tuple[Names, NDArray[np.float64]]],
     ) -> SyntheticDatabase:
         """Returns the release that has this card and this payload."""
         shared = {name: getattr(self, name) for name in self.__annotations__ if name != "files"}
-        return SyntheticDatabase(**shared, cells=cells, counts=counts, potentials=potentials)
+        return SyntheticDatabase(**shared, codes=codes, counts=counts, potentials=potentials)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the card as JSON holds it."""
@@ -120,6 +121,7 @@ class Card:
             "noise": list(self.noise),
             "errors": [{"marginal": list(names), **e} for names, e in self.errors.items()],
             "fit": dict(self.fit),
+            "record_tables": [list(names) for names in self.record_tables],
             "versions": dict(self.versions),
             "files": {
                 name: {"sha256": file.sha256, "bytes": file.num_bytes}
@@ -149,6 +151,10 @@ class Card:
                 raise InputError("card", name, f"must be there and be of type {kind.__name__}")
         if not re.fullmatch("[0-9a-f]{32}", parsed["draw_id"]):
             raise InputError("draw_id", parsed["draw_id"], "must be 32 hexadecimal digits")
+        # The first cards had none.
+        record_tables = parsed.get("record_tables", [])
+        if not isinstance(record_tables, list) or not all(map(_are_texts, record_tables)):
+            raise InputError("record_tables", record_tables, "must be lists of attribute names")
         if parsed["kind"] != "synthetic_database":
             raise InputError("kind", parsed["kind"], "must be 'synthetic_database'")
         number = next(iter(parsed["num_records"]), None)
@@ -164,6 +170,7 @@ class Card:
         domain = domain_from_json(parsed["domain"], "card")
         return cls(
             draw_id=parsed["draw_id"],
+            record_tables=[tuple(names) for names in record_tables],
             mechanism=parsed["mechanism"],
             guarantee=Guarantee.from_json(parsed["guarantee"]),
             num_records=num_records,
@@ -237,6 +244,10 @@ def _check_unicode(text: str) -> None:
 
 def _refuse_constant(constant: str) -> NoReturn:
     raise InputError("card", constant, "must hold finite numbers only")
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def _is_count(value: object) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.domain import Attribute
+from beam_dp.errors import magnitude
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 if TYPE_CHECKING:
@@ -36,12 +37,13 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
     relation = guarantee.neighboring.value.replace("_", " ")
     origin = "public" if release.num_records_is_public else "a noisy count"
+    cells = magnitude(release.domain.num_cells)
     facts = {
         "mechanism": release.mechanism,
         "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
         "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
         "records": f"{release.num_records:,} ({origin})",
-        "cells": f"{release.domain.num_cells:,} in the domain, {len(release.cells):,} released",
+        "cells": f"{cells} in the domain, {len(release.counts):,} released",
         "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
         "draw": release.draw_id,
     }
@@ -49,6 +51,12 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     parts.append(
         _table(("attribute", "type", "codes", "levels"), map(_attribute_row, release.domain))
     )
+    if release.domain.impossible:
+        combinations = release.domain.to_json()["impossible"]
+        impossible = [(_line(each),) for each in combinations[:_SHOWN_NOISE]]
+        if len(combinations) > _SHOWN_NOISE:
+            impossible.append((f"and {len(combinations) - _SHOWN_NOISE:,} more: see card.json",))
+        parts.append(_table(("impossible",), impossible))
     parts.append(_errors(release))
     if release.noise:
         rows = [(_line(entry),) for entry in release.noise[:_SHOWN_NOISE]]
@@ -74,17 +82,25 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
     from rich.text import Text
 
     def size(names: tuple[str, ...]) -> float:
-        return release.errors.get(names, {}).get("standard_error") or 0.0
+        error = release.errors.get(names, {}).get("standard_error")
+        return -1.0 if error is None else error
 
     ordered = sorted(release.workload, key=size, reverse=True)
+    num_stated = sum(size(names) >= 0 for names in ordered)
     rows = []
     for names in ordered[:_SHOWN_MARGINALS]:
         error = release.errors.get(names, {})
         rows.append((", ".join(names), *(_short(error.get(key)) for key in _ERROR_COLUMNS)))
-    table = _table(("marginal", *_ERROR_COLUMNS.values()), rows)
-    if len(ordered) <= _SHOWN_MARGINALS:
-        return table
-    return Group(table, Text(f"and {len(ordered) - _SHOWN_MARGINALS:,} more, with smaller errors"))
+    parts: list[RenderableType] = [_table(("marginal", *_ERROR_COLUMNS.values()), rows)]
+    smaller = num_stated - _SHOWN_MARGINALS
+    if smaller > 0:
+        parts.append(Text(f"and {smaller:,} more, with smaller errors"))
+    not_shown = len(ordered) - max(num_stated, _SHOWN_MARGINALS)
+    if not_shown > 0:
+        parts.append(
+            Text(f"and {not_shown:,} more that were not measured whole: no error is stated")
+        )
+    return Group(*parts)
 
 
 _ERROR_COLUMNS = {

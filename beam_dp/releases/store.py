@@ -213,9 +213,9 @@ def read_release(directory: str | os.PathLike[str]) -> SyntheticDatabase:
         what = avro.hypothesis_file(card.draw_id)
         potentials = avro.read_hypothesis(_read_payload(path, what, card), card)
         what = avro.records_file(card.draw_id)
-        cells, counts = avro.read_records(_read_payload(path, what, card), card)
+        codes, counts = avro.read_records(_read_payload(path, what, card), card)
         what = CARD
-        return card.release(cells, counts, potentials)
+        return card.release(codes, counts, potentials)
     except ReleaseError:
         raise
     except InputError as error:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, magnitude
 from beam_dp.summaries.cell_counts import CellCounts
 from beam_dp.summaries.reduction import marginal_tables
 from beam_dp.summaries.shards import num_blocks, read_shards
@@ -84,27 +84,55 @@ def merge_tables(
         Sets of attributes in domain order, sorted so that neighbours share first attributes.
     """
     sizes = domain.shape
-
-    def num_cells(mask: int) -> int:
-        return math.prod(size for axis, size in enumerate(sizes) if mask >> axis & 1)
-
-    masks = {sum(1 << axis for axis in domain.axes(names)) for names in tables}
-    unions: list[tuple[int, int]] = []  # attributes as a bit mask, cells
-    for mask in sorted(masks, key=lambda each: (-num_cells(each), each)):
-        best, best_growth = -1, math.inf
-        for position, (union, cells) in enumerate(unions):
-            growth = num_cells(mask & ~union)
-            if growth < best_growth and (growth == 1 or cells * growth <= max_cells):
-                best, best_growth = position, growth
-        if best < 0:
-            unions.append((mask, num_cells(mask)))
+    # Products may pass every integer type; only those up to max_cells have to be exact.
+    float_sizes = np.array(sizes, np.float64)
+    sets = {tuple(sorted(set(domain.axes(names)))) for names in tables}
+    # Largest first; those of equal size by their attributes as a bit mask.
+    ordered = sorted((-math.prod(sizes[axis] for axis in axes), axes[::-1], axes) for axes in sets)
+    # Of each union: which attributes it holds (rows are attributes), and its cells.
+    held = np.zeros((len(sizes), len(sets)), np.bool_)
+    cells = np.empty(len(sets))
+    num_unions = 0
+    for negative_cells, _, axes in ordered:
+        growth = np.ones(num_unions)
+        for axis in axes:
+            growth *= np.where(held[axis, :num_unions], 1.0, float_sizes[axis])
+        fits = (growth == 1) | (cells[:num_unions] * growth <= max_cells)
+        if fits.any():
+            best = int(np.argmin(np.where(fits, growth, np.inf)))
+            cells[best] *= growth[best]
         else:
-            union, cells = unions[best]
-            unions[best] = (union | mask, cells * int(best_growth))
-    axes_of = [
-        tuple(axis for axis in range(len(sizes)) if union >> axis & 1) for union, _ in unions
-    ]
-    return [tuple(domain.names[axis] for axis in axes) for axes in sorted(axes_of)]
+            best, num_unions = num_unions, num_unions + 1
+            cells[best] = min(-negative_cells, 2**1000)
+        held[list(axes), best] = True
+    found = sorted(tuple(np.flatnonzero(held[:, union]).tolist()) for union in range(num_unions))
+    return [tuple(domain.names[axis] for axis in axes) for axes in found]
+
+
+def _merged_tables(domain: Domain, tables: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Returns merged tables of at most 2^28 cells together, by public sizes alone.
+
+    Very many small tables can take more room once merged than before: then they are merged less.
+
+    Raises:
+        InputError: if the tables alone have more cells, with the largest of them.
+    """
+
+    def num_cells(names: tuple[str, ...]) -> int:
+        return math.prod(domain.shape[axis] for axis in domain.axes(names))
+
+    for max_cells in (_MERGED_CELLS, _MERGED_CELLS // 2**6, 0):
+        merged = merge_tables(domain, tables, max_cells)
+        total = sum(map(num_cells, merged))
+        if total <= MAX_CELLS:
+            return merged
+    largest = max(tables, key=num_cells)
+    raise InputError(
+        "workload",
+        ",".join(largest),
+        f"with {magnitude(num_cells(largest))} cells is the largest of tables of"
+        f" {magnitude(total)} cells, and together they must have at most 2^28 = {MAX_CELLS:,}",
+    )
 
 
 class MarginalsAccumulator:
@@ -118,7 +146,8 @@ class MarginalsAccumulator:
         tables: sets of attributes whose tables are wanted.
 
     Raises:
-        InputError: if an attribute is unknown or all tables together have more than 2^28 cells.
+        InputError: if an attribute is unknown or all tables together have more than 2^28 cells;
+            it names the largest.
 
     Example:
         >>> from beam_dp.domain import BooleanAttribute
@@ -138,15 +167,9 @@ class MarginalsAccumulator:
             tuple(domain.names[axis] for axis in sorted(set(domain.axes(names))))
             for names in tables
         )
-        self._merged = merge_tables(domain, self.tables)
+        self._merged = _merged_tables(domain, self.tables)
         self._axes = [domain.axes(names) for names in self._merged]
         self._sizes = [math.prod(domain.shape[axis] for axis in axes) for axes in self._axes]
-        if self.num_cells > MAX_CELLS:
-            raise InputError(
-                "workload",
-                self.num_cells,
-                f"its tables must have at most {MAX_CELLS} cells (2^28) together",
-            )
         self._first_block = np.cumsum([0, *map(num_blocks, self._sizes)]).tolist()
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 
 from beam_dp.domain import Domain, IntegerAttribute
@@ -86,8 +87,10 @@ def encode_records(
         if not valid.all():
             keep = valid if keep is None else keep & valid
     if keep is not None:
-        codes = [column[keep] for column in codes]
-        units = None if units is None else units[:, keep]
+        # Positions are found once; a mask would be searched anew for each column.
+        kept = np.flatnonzero(keep)
+        codes = [column.take(kept) for column in codes]
+        units = None if units is None else units.take(kept, axis=1)
     if as_cells:
         return EncodedBatch(cells=domain.cell_index(codes), units=units)
     return EncodedBatch(codes=codes, units=units)

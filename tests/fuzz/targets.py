@@ -46,7 +46,10 @@ def _folder() -> pathlib.Path:
 
 @cache
 def _good() -> tuple[SyntheticDatabase, bytes, bytes]:
-    release = release_of(num_records=40)
+    release = release_of(
+        DOMAIN.with_impossible([{"hours": [[-3, 12], "other"], "age": [[17, 25], None]}]),
+        num_records=40,
+    )
     files = []
     for write in (avro.write_records, avro.write_hypothesis):
         file = io.BytesIO()
@@ -130,6 +133,14 @@ def _use(release: SyntheticDatabase) -> None:
     avro.write_hypothesis(release, io.BytesIO())
 
 
+_DECLARED = DOMAIN.with_impossible(
+    [
+        {"hours": [[-3, 12], "other"], "member": [True]},
+        {"getting in/out of bed": ["né", 7, None], "age": [[17, 25], None], "member": [False]},
+    ]
+).to_json()
+
+
 def parse_domain_target(data: bytes) -> None:
     """Any text, or a damaged domain of either form."""
     choices = Choices(data)
@@ -139,9 +150,9 @@ def parse_domain_target(data: bytes) -> None:
     elif how == 1:
         text = mutate_json({"age": 85, "sex": 2, "a b": 1}, choices)
     elif how == 2:
-        text = mutate_bytes(json.dumps(DOMAIN.to_json()).encode(), choices).decode(errors="replace")
+        text = mutate_bytes(json.dumps(_DECLARED).encode(), choices).decode(errors="replace")
     else:
-        text = mutate_json(DOMAIN.to_json(), choices)
+        text = mutate_json(_DECLARED, choices)
     raised_by(lambda: _check_domain(text), InputError)
 
 

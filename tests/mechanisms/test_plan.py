@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
+from itertools import combinations
 
 import pytest
 from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, workload_of
 
+from beam_dp.domain import Impossible
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace
 from beam_dp.queries.workload import Workload
 
-ALL = [MWEM(), MWEM(num_rounds=2), MWEM(calibration="textbook"), Gaussian(), Laplace()]
+TEXTBOOK = MWEM(calibration="textbook")
+TEXTBOOKS = [TEXTBOOK, MWEM(num_rounds=2, calibration="textbook")]
+ALL = [MWEM(), MWEM(num_rounds=2), TEXTBOOK, Gaussian(), Laplace()]
 MANY = [MWEM(), MWEM(num_rounds=2), Laplace()]
 
 
@@ -29,14 +34,66 @@ def test_a_noisy_number_of_records_contradicts_replace_one(mechanism):
         plan_of(mechanism, workload_of(domain_of(3), 1), promise(REPLACE, APPROXIMATE), "noisy")
 
 
-@pytest.mark.parametrize("mechanism", ALL)
-@pytest.mark.parametrize("sizes", [(2**13, 2**14), (2**40, 2**40), (10,) * 400])
-def test_domains_that_are_too_large_are_refused_with_advice(mechanism, sizes):
+def refusal(mechanism, workload, guarantee=None, num_records=10) -> str:
+    with pytest.raises(InputError) as raised:
+        plan_of(mechanism, workload, guarantee or promise(ADD, APPROXIMATE), num_records)
+    line = str(raised.value)
+    assert "\n" not in line and len(line) < 400
+    return line
+
+
+@pytest.mark.parametrize("sizes", [(2**13, 2**14), (10,) * 400])
+def test_domains_that_are_no_array_are_for_all_but_the_textbook(sizes):
     workload = workload_of(domain_of(*sizes), 1)
-    with pytest.raises(InputError, match="domain") as raised:
-        plan_of(mechanism, workload, promise(ADD, APPROXIMATE), 10)
-    assert "2^26" in str(raised.value) and "\n" not in str(raised.value)
-    assert len(str(raised.value)) < 400
+    for mechanism in ALL:
+        if mechanism == TEXTBOOK:
+            line = refusal(mechanism, workload)
+            assert line.startswith("domain: ") and "2^26" in line and "attributes" in line
+        else:
+            plan_of(mechanism, workload, promise(ADD, APPROXIMATE), 10)
+
+
+@pytest.mark.parametrize("mechanism", ALL)
+def test_an_attribute_that_is_too_large_is_refused_by_name(mechanism):
+    line = refusal(mechanism, workload_of(domain_of(2, 2**40), 1))
+    assert line.startswith("domain: 'a1 of 1,099,511,627,776 codes'") and "fewer" in line
+
+
+WIDE = domain_of(*[30] * 15)
+CHAIN = Workload(WIDE, tuple((f"a{i}", f"a{i + 1}") for i in range(14)))
+
+
+@pytest.mark.parametrize("mechanism", [Gaussian(), Gaussian("textbook"), Laplace(), *TEXTBOOKS])
+def test_a_workload_that_nothing_joins_is_refused_with_advice(mechanism):
+    line = refusal(mechanism, workload_of(WIDE, 2))
+    if isinstance(mechanism, MWEM):
+        assert line.startswith("domain: '10^22.2 cells' is refused; must have at most 2^26")
+    else:
+        assert line.startswith("workload: 'a junction tree of 10^22.2 cells' is refused; must have")
+        assert "fewer or smaller marginals" in line and "mwem" in line
+
+
+@pytest.mark.parametrize("mechanism", [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()])
+def test_a_workload_that_a_tree_joins_is_for_every_mechanism(mechanism):
+    plan = plan_of(mechanism, CHAIN, promise(ADD, APPROXIMATE), 10)
+    assert plan.public["strategy"] != "selection"
+
+
+@pytest.mark.parametrize("ways", [1, 2])
+@pytest.mark.parametrize("mechanism", ALL)
+def test_impossible_combinations_that_nothing_joins_are_refused(mechanism, ways):
+    first = ((0, 1),)
+    pairs = tuple(Impossible(pair, (first, first)) for pair in combinations(range(15), 2))
+    domain = dataclasses.replace(WIDE, impossible=pairs)
+    assert refusal(mechanism, workload_of(domain, ways)).startswith("impossible: ")
+
+
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
+def test_attributes_that_leave_a_selection_no_room_are_refused(delta):
+    workload = workload_of(domain_of(2**23, 2**23, 2**23), 1)
+    for mechanism in (MWEM(), MWEM(num_rounds=2)):
+        line = refusal(mechanism, workload, promise(ADD, delta))
+        assert line.startswith("domain: 'a junction tree of 25,165,824 cells' is refused")
 
 
 @pytest.mark.parametrize("mechanism", MANY)

@@ -32,7 +32,7 @@ from beam_dp.privacy.guarantee import Guarantee
 @pytest.fixture(autouse=True)
 def without_the_final_fit(monkeypatch: pytest.MonkeyPatch):
     """It is post-processing of what was drawn: these tests look at what is drawn."""
-    monkeypatch.setattr(rounds_module, "synthesise", lambda *arguments: None)
+    monkeypatch.setattr(rounds_module, "synthesise", lambda *arguments, **named: None)
 
 
 def run(plan, marginals, noise):

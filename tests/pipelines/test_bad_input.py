@@ -179,15 +179,23 @@ def test_a_privacy_unit_without_a_column_is_refused(
 def test_a_domain_that_is_too_large_says_how_large_and_what_would_fit(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    argv = job_flags(tmp_path, domain=HUGE)
-    refused(capfd, tmp_path, argv, r"--domain: ", r"10,?000,?000,?000,?000,?000|1e\+?16", r"2\^26")
+    argv = job_flags(tmp_path, domain=HUGE, calibration="textbook", num_records="9")
+    refused(capfd, tmp_path, argv, r"--domain: '10\^16.0 cells' ", r"2\^26", "the first 3 of its 8")
+
+
+def test_a_workload_that_a_mechanism_cannot_join_is_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for mechanism in ("gaussian", "laplace"):
+        argv = job_flags(tmp_path, domain=HUGE, mechanism=mechanism)
+        refused(capfd, tmp_path, argv, r"--workload: 'a junction tree of 10\^16.0 cells'", "mwem")
 
 
 def test_an_attribute_that_is_too_large_alone_is_named(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     argv = job_flags(tmp_path, domain={"age": 10**8, "sex": 2})
-    refused(capfd, tmp_path, argv, r"--domain: ", r"'age' alone has 1e\+08: use fewer")
+    refused(capfd, tmp_path, argv, r"--domain: 'age of 100,000,000 codes'", "use fewer")
 
 
 def test_an_output_that_holds_a_release_is_refused(

@@ -11,7 +11,7 @@ from beam_dp.domain import (
 )
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries import marginals
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases import SyntheticDatabase, distinct_records
 
 DOMAIN = Domain(
     (
@@ -28,8 +28,9 @@ DRAW = "0123456789abcdef" * 2
 def release_of(domain=DOMAIN, *, num_records=50, seed=0, draw_id=DRAW, **fields):
     """A release of random records, with a random hypothesis over all pairs."""
     rng = np.random.default_rng(seed)
-    cells = np.sort(rng.integers(0, domain.num_cells, num_records))
-    cells, counts = np.unique(cells, return_counts=True)
+    codes, counts = distinct_records(
+        domain, [rng.integers(0, size, num_records) for size in domain.shape]
+    )
     ways = min(2, domain.num_attributes)
     workload = marginals(domain, ways=ways)
     if "potentials" not in fields:
@@ -43,7 +44,7 @@ def release_of(domain=DOMAIN, *, num_records=50, seed=0, draw_id=DRAW, **fields)
         "mechanism": "gaussian",
         "num_records": num_records,
         "num_records_is_public": False,
-        "cells": cells,
+        "codes": codes,
         "counts": counts,
         "draw_id": draw_id,
         "noise": [{"tables": "all", "distribution": "discrete_gaussian", "scale": 2.5}],
@@ -60,7 +61,7 @@ def same_release(one, other):
              "num_records_is_public", "errors", "parameters", "fit", "versions")  # fmt: skip
     return (
         all(getattr(one, name) == getattr(other, name) for name in plain)
-        and np.array_equal(one.cells, other.cells)
+        and all(map(np.array_equal, one.codes, other.codes))
         and np.array_equal(one.counts, other.counts)
         and [names for names, _ in one.potentials] == [names for names, _ in other.potentials]
         and all(

@@ -89,15 +89,15 @@ ATTRIBUTES = [
 @settings(max_examples=100, deadline=None)
 def test_what_is_written_is_read(attributes, num_records, seed, block_bytes):
     domain = Domain(tuple(attributes))
-    if not domain.has_index:
-        domain = Domain((attributes[0],))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(avro, "_BLOCK_BYTES", block_bytes)
-        patch.setattr(avro, "_CHUNK_CELLS", 7)
+        patch.setattr(avro, "_CHUNK_RECORDS", 7)
         release = release_of(domain, num_records=num_records, seed=seed, potentials=[])
         data = records_bytes(release)
-        cells, counts = avro.read_records(data, Card.of(release, {}))
-    assert np.array_equal(cells, release.cells) and np.array_equal(counts, release.counts)
+        codes, counts = avro.read_records(data, Card.of(release, {}))
+    assert all(map(np.array_equal, codes, release.codes))
+    assert [column.dtype for column in codes] == [column.dtype for column in release.codes]
+    assert np.array_equal(counts, release.counts)
     rows = list(fastavro.reader(io.BytesIO(data)))
     assert len(rows) == num_records
     for attribute in domain:
@@ -107,14 +107,16 @@ def test_what_is_written_is_read(attributes, num_records, seed, block_bytes):
 
 def test_many_equal_records_take_little_time_and_space():
     domain = domain_from_json({"a": 2, "b": 3})
-    release = release_of(domain, cells=[1, 4], counts=[3_000_000, 2_000_000], num_records=5_000_000)
+    release = release_of(
+        domain, codes=domain.codes([1, 4]), counts=[3_000_000, 2_000_000], num_records=5_000_000
+    )
     data = records_bytes(release)
     assert len(data) < 100_000
-    cells, counts = avro.read_records(data, Card.of(release, {}))
-    assert cells.tolist() == [1, 4] and counts.tolist() == [3_000_000, 2_000_000]
+    codes, counts = avro.read_records(data, Card.of(release, {}))
+    assert domain.cell_index(codes).tolist() == [1, 4] and counts.tolist() == [3_000_000, 2_000_000]
 
 
-def test_a_retry_writes_the_same_bytes_and_no_order_but_that_of_cells():
+def test_a_retry_writes_the_same_bytes_and_no_order_but_that_of_codes():
     assert records_bytes(release_of(num_records=500)) == records_bytes(release_of(num_records=500))
     assert hypothesis_bytes(release_of()) == hypothesis_bytes(release_of())
 
@@ -174,8 +176,8 @@ def read_blocks(*blocks, num_records=2, sync=SYNC, schema=None, deflate=True):
 
 
 def test_a_well_formed_file_by_hand_is_read():
-    cells, counts = read_blocks((1, ONE), (0, b""), (1, TWO))
-    assert cells.tolist() == [8, 16] and counts.tolist() == [1, 1]
+    codes, counts = read_blocks((1, ONE), (0, b""), (1, TWO))
+    assert DOMAIN_2.cell_index(codes).tolist() == [8, 16] and counts.tolist() == [1, 1]
     assert read_blocks((1, ONE), (1, ONE))[1].tolist() == [2]
 
 

@@ -30,6 +30,24 @@ def test_long_workloads_and_domains_are_cut():
     assert len(text.splitlines()) < 80
 
 
+def test_marginals_without_an_error_are_counted_apart():
+    domain = domain_from_json({f"a{i}": 60 for i in range(10)})
+    release = release_of(domain)
+    text = text_of(release)
+    assert "and 25 more, with smaller errors" in text and "no error is stated" not in text
+    stated = dict(list(release.errors.items())[:30])
+    text = text_of(release_of(domain, errors=stated))
+    assert "and 10 more, with smaller errors" in text
+    assert "and 15 more that were not measured whole: no error is stated" in text
+
+
+def test_impossible_combinations_are_shown():
+    domain = domain_from_json({"a": 9, "b": 2})
+    assert "impossible" not in text_of(release_of(domain))
+    domain = domain.with_impossible([{"a": [[3, 5]], "b": [1]}])
+    assert "a 3 5, b 1" in text_of(release_of(domain)).replace("[", "").replace("]", "")
+
+
 def test_names_are_neither_markup_nor_orders_to_the_terminal():
     text = text_of(release_of(domain_from_json({"[red]a": 2, "b\x1b[2Jc\n": 2})))
     assert "[red]a" in text and "\x1b" not in text

@@ -11,9 +11,10 @@ from release_examples import DRAW, release_of
 
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError, shown
-from beam_dp.queries.workload import parse_workload
+from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import ReleaseError, avro, read_release, write_release
 from beam_dp.releases.card import Card
+from beam_dp.releases.describe import describe
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_values_that_later_steps_would_stumble_on(hostile, change, message):
 
 
 def test_a_product_of_sizes_that_python_cannot_write(tmp_path):
-    """18 times 300 digits: more than Python writes of an integer; the refusal shows none."""
+    """18 times 300 digits: more than Python writes of an integer. Such a release is read."""
     write_release(release_of(num_records=0, potentials=[]), tmp_path)
     path = tmp_path / "card.json"
     card = json.loads(path.read_text())
@@ -105,9 +106,34 @@ def test_a_product_of_sizes_that_python_cannot_write(tmp_path):
         for name, data in files.items()
     }
     path.write_text(json.dumps(card))
-    with pytest.raises(ReleaseError, match=r"2\^62 cells") as caught:
-        read_release(tmp_path)
+    release = read_release(tmp_path)
+    describe(release)
+    with pytest.raises(InputError, match=r"at most 2\^28 cells") as caught:
+        release.answer(Workload(release.domain, (tuple(names),)))
     assert len(str(caught.value)) < 3000
+
+
+def test_a_card_that_claims_2_to_the_62_records(hostile):
+
+    def change(card):
+        card["num_records"] = {"noisy": 2**62}
+
+    assert "fewer records than its card says" in hostile(change)
+
+
+def test_impossible_combinations_take_little_time_and_memory(hostile):
+    """Many of them, of attributes with very many codes, each of many levels."""
+
+    def change(card):
+        integers = [{"name": f"a{i}", "type": "integer", "min": 0, "max": 2**61} for i in range(20)]
+        values = {"name": "c", "type": "categorical", "values": list(range(20_000))}
+        impossible = [
+            {"c": [i], **{f"a{j}": [[i, 2**60 + i]] for j in range(20)}} for i in range(4096)
+        ]
+        card["domain"] = {"attributes": [*integers, values], "impossible": impossible}
+        card |= {"workload": {"marginals": [["a0"]], "weights": [1]}, "errors": []}
+
+    assert "hypothesis" in hostile(change)
 
 
 def test_a_file_that_claims_eight_tebibytes(tmp_path):

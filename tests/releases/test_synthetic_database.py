@@ -1,14 +1,22 @@
 import pickle
+from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from release_examples import DOMAIN, GUARANTEE, release_of, same_release
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.domain_json import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.queries import Workload, marginals
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases import (
+    SyntheticDatabase,
+    distinct_records,
+    read_release,
+    write_release,
+)
 from beam_dp.releases.synthetic_database import library_versions
 
 
@@ -32,10 +40,9 @@ def test_a_workload_of_another_domain_is_refused():
         release_of().answer(marginals(domain_from_json({"hours": 3}), ways=1))
 
 
-def test_records_are_the_cells_repeated_in_order():
+def test_records_are_the_distinct_ones_repeated_in_order():
     release = release_of(num_records=200)
-    expected = np.repeat(release.cells, release.counts)
-    codes = DOMAIN.codes(expected)
+    codes = [np.repeat(column, release.counts) for column in release.codes]
     for batch_size in (1, 7, 1000):
         batches = list(release.records(batch_size))
         assert all(len(values) <= batch_size for batch in batches for values in batch.values())
@@ -71,15 +78,19 @@ def test_the_text_of_a_release_is_short():
         ({"draw_id": "../../x"}, "must be 32 hexadecimal digits"),
         ({"draw_id": "A" * 32}, "must be 32 hexadecimal digits"),
         ({"draw_id": "a" * 32 + "\n"}, "must be 32 hexadecimal digits"),
-        ({"cells": [1], "counts": [49]}, "sum to num_records, 50"),
-        ({"cells": [3, 1], "counts": [25, 25]}, "distinct and ascending"),
-        ({"cells": [1, 1], "counts": [25, 25]}, "distinct and ascending"),
-        ({"cells": [1, 2], "counts": [50, 0]}, ">= 1 each"),
-        ({"cells": [1], "counts": [25, 25]}, "must be as many as 1 cells"),
-        ({"cells": [-1], "counts": [50]}, "must be in the domain"),
-        ({"cells": [10**6], "counts": [50]}, "must be in the domain"),
-        ({"cells": [[1]], "counts": [50]}, "must be a vector of integers"),
-        ({"cells": [0.5], "counts": [50]}, "must be a vector of integers"),
+        ({"codes": [[1], [2], [0], [1]], "counts": [49]}, "sum to num_records, 50"),
+        ({"codes": [[3, 1], [0, 1], [0, 1], [0, 1]], "counts": [25, 25]}, "distinct records, asc"),
+        ({"codes": [[1, 1], [0, 0], [1, 0], [0, 1]], "counts": [25, 25]}, "distinct records, asc"),
+        ({"codes": [[1, 1], [0, 0], [0, 0], [1, 1]], "counts": [25, 25]}, "distinct records, asc"),
+        ({"codes": [[1, 1], [0, 0], [0, 0], [0, 1]], "counts": [50, 0]}, ">= 1 each"),
+        ({"codes": [[1], [2], [0], [1]], "counts": [25, 25]}, "must be as many as 2 counts"),
+        ({"codes": [[1], [2], [0], [1, 1]], "counts": [50]}, "must be as many as 1 counts"),
+        ({"codes": [[1], [2], [0]], "counts": [50]}, "one column an attribute, 4"),
+        ({"codes": [[1], [-1], [0], [0]], "counts": [50]}, "must be in 0..304"),
+        ({"codes": [[5], [0], [0], [0]], "counts": [50]}, "must be in 0..4"),
+        ({"codes": [[[1]], [0], [0], [0]], "counts": [50]}, "must be vectors of integers"),
+        ({"codes": [[0.5], [0], [0], [0]], "counts": [50]}, "must be vectors of integers"),
+        ({"codes": [[1], [0], [0], [0]], "counts": [50.0]}, "must be a vector of integers"),
         ({"potentials": [(("hours",), np.zeros(3))]}, "must have the shape (305,)"),
         ({"potentials": [(("member",), [0, np.nan])]}, "must be finite"),
         ({"potentials": [(("member",), [0, np.inf])]}, "must be finite"),
@@ -98,11 +109,68 @@ def test_fields_that_make_no_release_are_refused(fields, condition):
     assert condition in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_domain_without_cells_of_its_own_is_refused():
-    for domain in (Domain(()), Domain(tuple(IntegerAttribute(f"a{i}", 0, 1) for i in range(63)))):
-        with pytest.raises(InputError, match="domain"):
-            SyntheticDatabase(
-                domain=domain, workload=marginals(DOMAIN, ways=1), guarantee=GUARANTEE,
-                mechanism="gaussian", num_records=0, num_records_is_public=True,
-                cells=np.zeros(0, int), counts=np.zeros(0, int), potentials=[], draw_id="0" * 32,
-            )  # fmt: skip
+def test_a_domain_without_attributes_is_refused():
+    with pytest.raises(InputError, match="must have attributes"):
+        SyntheticDatabase(
+            domain=Domain(()), workload=marginals(DOMAIN, ways=1), guarantee=GUARANTEE,
+            mechanism="gaussian", num_records=0, num_records_is_public=True,
+            codes=[], counts=np.zeros(0, int), potentials=[], draw_id="0" * 32,
+        )  # fmt: skip
+
+
+WIDE = Domain(tuple(IntegerAttribute(f"a{i}", 0, (i * 7) % 17 + 1) for i in range(35)))
+WIDEST = Domain(tuple(IntegerAttribute(f"a{i}", 0, 2**62 - 1) for i in range(300)))
+
+
+@pytest.mark.parametrize("domain", [WIDE, WIDEST], ids=["10^29 cells", "5,600 digits"])
+def test_a_domain_of_any_number_of_cells_makes_a_release(domain, tmp_path):
+    assert not domain.has_index
+    first, second = domain.names[:2]
+    tables = [((first,), np.zeros(2))] if domain is WIDE else []
+    workload = Workload(WIDE, ((first,), (first, second)))
+    release = release_of(domain, potentials=tables, workload=workload) if tables else release_of(
+        domain, potentials=[], workload=Workload(domain, ((first,),)), errors={}
+    )  # fmt: skip
+    assert same_release(SyntheticDatabase.from_bytes(release.to_bytes()), release)
+    write_release(release, tmp_path / "out")
+    assert same_release(read_release(tmp_path / "out"), release)
+    assert len(next(release.records())[domain.names[-1]]) == 50
+    with pytest.raises(InputError, match=r"must have at most 2\^28"):
+        release.record_marginal(domain.names[:20])
+    if tables:
+        expected = np.zeros((2, 9), int)
+        for a, b, count in zip(*release.codes[:2], release.counts, strict=True):
+            expected[a, b] += count
+        assert np.array_equal(release.record_marginal((first, second)), expected)
+        with pytest.raises(InputError, match=r"must have at most 2\^28 cells"):
+            release.answer(Workload(domain, (domain.names[:20],)))
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    st.integers(0, 40),
+    st.integers(0, 99),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_distinct_records_are_those_of_sorted_rows(sizes, num_records, seed, wide):
+    """Sizes of 2^40 need a word each."""
+    sizes = [size * 2**40 for size in sizes] if wide else sizes
+    domain = Domain(tuple(IntegerAttribute(f"a{i}", 0, n - 1) for i, n in enumerate(sizes)))
+    rng = np.random.default_rng(seed)
+    columns = [rng.choice([0, n // 2, n - 1], num_records) for n in sizes]
+    codes, counts = distinct_records(domain, columns)
+    rows = Counter(zip(*(column.tolist() for column in columns), strict=True))
+    assert list(zip(*(column.tolist() for column in codes), strict=True)) == sorted(rows)
+    assert counts.tolist() == [rows[row] for row in sorted(rows)]
+    if num_records:
+        release_of(domain, codes=codes, counts=counts, num_records=num_records, potentials=[])
+
+
+def test_impossible_cells_have_no_weight():
+    domain = domain_from_json({"a": 2, "b": 3, "c": 2})
+    domain = domain.with_impossible([{"a": [1], "b": [[1, 2]]}, {"b": [0], "c": [1]}])
+    release = release_of(domain, num_records=60, potentials=[(("a",), np.log([1.0, 2.0]))])
+    (table,) = release.answer(Workload(domain, (("a", "b", "c"),)))
+    weights = np.array([[[1.0, 0], [1, 1], [1, 1]], [[2, 0], [0, 0], [0, 0]]])
+    np.testing.assert_allclose(table.values, 60 * weights / weights.sum())

@@ -76,7 +76,7 @@ class NoPrivacy:
             mechanism=self.name,
             num_records=int(counts.sum()),
             num_records_is_public=True,
-            cells=cells,
+            codes=plan.domain.codes(cells),
             counts=counts[cells],
             potentials=[],
             draw_id=DRAWS[-1],

@@ -14,6 +14,7 @@ from typing import Any
 import audit_views
 import numpy as np
 import pytest
+import selection_bugs
 from audit_views import CHECKS, Case, Finding, promised
 from tiny import ADD, PURE, REPLACE
 
@@ -89,6 +90,16 @@ ANNEALED: dict[str, Any] = {
 # All cells are equally wrong, so that one record decides which of them a selection prefers.
 EVEN = (3, 4, 4, 3)
 NOISY: dict[str, Any] = {"num_records": "noisy"}
+# Of three pairs two fit.
+OVER_A_TREE: dict[str, Any] = {
+    "sizes": (3, 2, 2),
+    "ways": 2,
+    "tree_cells": 10,
+    "base": (60, 1) + (0,) * 10,
+    "checks": NO_LAW,
+    "runs": 800,
+}
+PRICE_OF_A_TREE = {**OVER_A_TREE, "checks": ("price",)}
 MECHANISMS: dict[str, list[Case]] = {
     "laplace": both(Laplace(), PURE),
     "laplace textbook": both(Laplace("textbook"), PURE),
@@ -105,6 +116,10 @@ MECHANISMS: dict[str, list[Case]] = {
     ],
     "mwem annealed": both(MWEM(num_rounds="annealed"), PURE, **ANNEALED),
     "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, **ANNEALED),
+    "mwem selection": both(MWEM(), DELTA, **OVER_A_TREE),
+    "mwem selection, noisy total": [case(MWEM(), ADD, DELTA, **OVER_A_TREE, **NOISY)],
+    "mwem rounds over a tree": both(MWEM(num_rounds=2), PURE, **IN_ONE_ROUND, **OVER_A_TREE),
+    "mwem rounds over a tree, delta": both(MWEM(num_rounds=2), DELTA, **PRICE_OF_A_TREE),
     "mwem textbook": both(TEXTBOOK, PURE, single=ONE_CELL, least_law=0.4, base=EVEN),
     "mwem textbook, delta": both(TEXTBOOK, DELTA, single=ONE_CELL, base=EVEN),
 }
@@ -224,6 +239,14 @@ def add_remove_norms(patch: Patch) -> None:
     )
 
 
+def leave_a_round_out(patch: Patch) -> None:
+    patch.setattr(
+        rounds_module,
+        "round_budget",
+        lambda guarantee, num_units, public: round_budget(guarantee, max(1, num_units - 1), public),
+    )
+
+
 def cheaper_units(patch: Patch) -> None:
     original = RoundBudget.of_round
     patch.setattr(RoundBudget, "of_round", lambda self, units: original(self, 2 * units))
@@ -252,7 +275,7 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
     found = {"sensitivity halved": Mutant(SENSITIVITY_HALVED, "price")}
     if replaces and not name.startswith("mwem textbook"):  # whose queries move by 1 either way
         found["replace-one run with add-remove noise"] = Mutant(ADD_REMOVE, "price")
-    if not name.startswith("mwem annealed"):
+    if "black box" in each.checks and not name.startswith("mwem annealed"):
         found["noise scale halved in the sampler"] = Mutant(halve_scales, "black box")
     if name in ("laplace", "gaussian textbook"):
         found["noise doubled in the sampler"] = Mutant(double_scales, "black box", blinds=True)
@@ -272,8 +295,15 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
             found["residuals of a replacement with add-remove norms"] = Mutant(
                 add_remove_norms, "price"
             )
-    if name.startswith("mwem rounds"):
+    if name.startswith("mwem selection"):
+        for bug, apply in selection_bugs.PRICED.items():
+            found[bug] = Mutant(apply, "price")
+    if name.startswith("mwem rounds over a tree"):
+        found["monotone factor assumed"] = Mutant(HALF_FORGOTTEN, "price")
+        found["a round not charged"] = Mutant(leave_a_round_out, "price")
+    elif name.startswith("mwem rounds"):
         found["factor 1/2 of the selection forgotten"] = Mutant(HALF_FORGOTTEN, "price")
+    if name.startswith("mwem rounds"):
         if "noisy" in name:
             found["total for free"] = Mutant(TOTAL_FOR_FREE, "price")
         else:

@@ -1,0 +1,198 @@
+"""What every representation of a log-linear hypothesis has in common.
+
+The same coefficients describe log-weights and marginals, whether the weights fill one array or
+the cliques of a junction tree. The representations differ in scale alone: a support's coefficients
+are those of its marginal, divided by the root of ``cells_summed``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.hypotheses.residual_basis import Support, coefficients_table, num_contrasts
+
+
+class Coefficients(Protocol):
+    """Where the coefficients of some supports stand in a vector, and how they are scaled.
+
+    Attributes:
+        shape: number of codes of every attribute.
+        supports: attribute sets, as ascending axes, without duplicates.
+        slices: for each support, where its coefficients stand (row-major over its axes).
+        num_coefficients: length of a coefficient vector.
+        num_cells: of the domain.
+    """
+
+    shape: tuple[int, ...]
+    supports: tuple[Support, ...]
+    slices: dict[Support, slice]
+    num_coefficients: int
+    num_cells: int
+
+    def cells_summed(self, axes: Support) -> int:
+        """Returns how many cells of the described table a cell of this marginal sums up."""
+
+
+class Basis(Coefficients, Protocol):
+    """Coefficients that describe log-weights as well: ``ResidualBasis`` or ``TreeBasis``."""
+
+    def log_moments(
+        self, log_weights: NDArray[np.float64], shift: float
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Returns the log of the sum of weights, and the coefficients of their distribution.
+
+        Args:
+            log_weights: shape (num_coefficients,).
+            shift: a guess of the logarithm, which may save a pass.
+        """
+
+    def marginals(
+        self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
+    ) -> list[NDArray[np.float64]]:
+        """Returns marginals of the distribution, over any attributes; each sums to 1."""
+
+
+class MarginalCoefficients:
+    """Coefficients of each support's own marginal: over 10^300 cells a domain's overflow a float.
+
+    Args:
+        shape: number of codes of every attribute, in domain order.
+        supports: the wanted supports, as tuples of ascending axes; () is the constant.
+
+    Attributes: as of ``Coefficients``.
+    """
+
+    def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
+        self.shape = tuple(shape)
+        self.supports = tuple(dict.fromkeys(supports))
+        self.slices: dict[Support, slice] = {}
+        start = 0
+        for support in self.supports:
+            length = math.prod(num_contrasts(self.shape[axis]) for axis in support)
+            self.slices[support] = slice(start, start + length)
+            start += length
+        self.num_coefficients = start
+        self.num_cells = math.prod(self.shape)
+
+    def cells_summed(self, axes: Support) -> int:
+        """Returns 1: the coefficients are the marginal's own."""
+        return 1
+
+
+def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float:
+    """Returns the square of the factor between two scales of a support's coefficients.
+
+    Args:
+        basis: whose coefficients times the factor give the other ones.
+        support: lies inside the axes.
+        axes: of the marginal whose orthonormal coefficients are the other ones.
+    """
+    sizes = [math.prod(basis.shape[axis] for axis in each) for each in (support, axes)]
+    return basis.cells_summed(support) * sizes[0] / sizes[1]
+
+
+def marginal_of(
+    basis: Coefficients, coefficients: NDArray[np.float64], axes: Support
+) -> NDArray[np.float64]:
+    """Returns the marginal that coefficients describe.
+
+    Args:
+        basis: must hold every support inside the axes.
+        coefficients: shape (num_coefficients,), float64.
+        axes: ascending.
+
+    Returns:
+        one axis an attribute, float64.
+    """
+    return _table(basis, coefficients, axes, is_sum=True)
+
+
+def log_table(
+    basis: Coefficients, log_weights: NDArray[np.float64], axes: Support
+) -> NDArray[np.float64]:
+    """Returns what the supports inside some axes add to the logarithm of each of their cells.
+
+    Args:
+        basis: supports that it does not hold add nothing.
+        log_weights: shape (num_coefficients,), float64.
+        axes: ascending.
+
+    Returns:
+        one axis an attribute, float64.
+    """
+    return _table(basis, log_weights, axes, is_sum=False)
+
+
+def log_potentials(
+    basis: Coefficients, log_weights: NDArray[np.float64], sets: Sequence[Support]
+) -> list[NDArray[np.float64]]:
+    """Returns the log-weights as one table a set, each coefficient in the first set that fits.
+
+    Args:
+        basis: the constant support is left out: it changes no distribution.
+        log_weights: shape (num_coefficients,), float64.
+        sets: ascending axes; must hold every support that has a weight.
+    """
+    left = log_weights.copy()
+    if () in basis.slices:
+        left[basis.slices[()]] = 0.0
+    potentials = []
+    for axes in sets:
+        taken = np.zeros_like(left)
+        for support in _inside(axes):
+            where = basis.slices.get(support)
+            if where is not None:
+                taken[where], left[where] = left[where], 0.0
+        potentials.append(log_table(basis, taken, axes))
+    return potentials
+
+
+def carry_over(
+    old: Mapping[Support, slice], log_weights: NDArray[np.float64], new: Coefficients
+) -> NDArray[np.float64]:
+    """Returns coefficients of the same scale for other supports.
+
+    Args:
+        old: slices of the basis of ``log_weights``.
+        log_weights: its coefficients.
+        new: supports of its own start at 0; supports that it lacks are forgotten.
+    """
+    result = np.zeros(new.num_coefficients)
+    for support, where in new.slices.items():
+        if support in old:
+            result[where] = log_weights[old[support]]
+    return result
+
+
+def _inside(axes: Support) -> Iterable[Support]:
+    return (each for size in range(len(axes) + 1) for each in combinations(axes, size))
+
+
+def _table(
+    basis: Coefficients, coefficients: NDArray[np.float64], axes: Support, is_sum: bool
+) -> NDArray[np.float64]:
+    shape = tuple(basis.shape[axis] for axis in axes)
+    table = np.zeros(shape)
+    for support in _inside(axes):
+        sizes = [basis.shape[axis] for axis in support]
+        # With an attribute of one code it has no coefficients, and no basis needs to hold it.
+        if 1 in sizes:
+            continue
+        where = basis.slices[support] if is_sum else basis.slices.get(support, slice(0, 0))
+        if where.start == where.stop:
+            continue
+        part = coefficients_table(coefficients[where], sizes)
+        own = tuple(basis.shape[axis] if axis in support else 1 for axis in axes)
+        scale = math.sqrt(basis.cells_summed(support))
+        if is_sum:
+            summed = math.prod(basis.shape[axis] for axis in axes if axis not in support)
+            table += part.reshape(own) * (scale / summed)
+        else:
+            table += part.reshape(own) / scale
+    return table

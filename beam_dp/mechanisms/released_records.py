@@ -1,0 +1,158 @@
+"""Whole records from a hypothesis, and from what it could not hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.hypotheses.basis import Coefficients
+from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients, dense_weights
+from beam_dp.hypotheses.record_moves import Target, improve_records
+from beam_dp.hypotheses.residual_basis import (
+    ResidualBasis,
+    Support,
+    coefficients_table,
+    table_coefficients,
+)
+from beam_dp.hypotheses.rounding import round_systematically, round_to_records
+from beam_dp.hypotheses.tree_basis import TreeBasis
+from beam_dp.hypotheses.tree_records import tree_records
+from beam_dp.releases.records import distinct_records
+
+Records = tuple[Sequence[NDArray[Any]], NDArray[np.int64]]
+
+# More records than this are copies of so many candidates: moving each would take hours, and the
+# rounding of so many disappears in any noise.
+MAX_CANDIDATES = 2**20
+# Each lowers the error less than the one before; noise is not worth fitting further.
+_NUM_SWEEPS = 8
+
+
+def array_release(
+    basis: ResidualBasis,
+    domain: Domain,
+    log_weights: NDArray[np.float64],
+    num_records: int,
+    importance: NDArray[np.float64],
+    max_error: float,
+) -> Records:
+    """Returns the distinct records rounded from a dense hypothesis, and their counts.
+
+    Args:
+        basis: of the log-weights.
+        domain: the universe.
+        log_weights: the hypothesis, shape (num_coefficients,).
+        num_records: >= 0.
+        importance: of the coefficients, shape (num_coefficients,).
+        max_error: root of the weighted squared error, in records, that rounding may leave.
+    """
+    weights = dense_weights(basis, log_weights)
+    counts = round_to_records(basis, weights, num_records, importance, max_error)
+    cells = np.flatnonzero(counts)
+    return domain.codes(cells), counts[cells]
+
+
+def tree_release(
+    domain: Domain,
+    basis: TreeBasis,
+    log_weights: NDArray[np.float64],
+    num_records: int,
+    loose: Sequence[Target],
+) -> Records:
+    """Returns the distinct records of a hypothesis over a junction tree, and their counts.
+
+    Records are made from the tree, and moved towards the tables that it joins and those that it
+    does not. Whole records that fit all of them at once leave out much of the noise.
+
+    Args:
+        domain: the universe.
+        basis: of the log-weights.
+        log_weights: the hypothesis, shape (num_coefficients,).
+        num_records: >= 0.
+        loose: tables that the tree does not join, in records.
+
+    Cost: eight times, for every record and attribute, the codes of the attribute times the tables
+    that hold it; for up to 2^20 records.
+    """
+    joined = zip(basis.sets, basis.marginals(log_weights, basis.sets), strict=True)
+    num_candidates = min(num_records, MAX_CANDIDATES)
+    share = num_candidates / max(num_records, 1)
+    targets = [Target(axes, table * num_candidates, 1.0) for axes, table in joined]
+    targets += [Target(each.axes, each.table * share, each.weight) for each in loose]
+    impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
+    codes = tree_records(basis.tree, num_candidates)
+    _leave_out_impossible(domain, codes)
+    improve_records(domain.shape, codes, targets, 0.0, _NUM_SWEEPS, impossible)
+    distinct, counts = distinct_records(domain, list(codes))
+    if num_candidates < num_records:
+        counts = round_systematically(counts.astype(np.float64), num_records)
+        distinct = tuple(column[counts > 0] for column in distinct)
+    return distinct, counts[counts > 0]
+
+
+def _leave_out_impossible(domain: Domain, codes: NDArray[np.int32]) -> None:
+    """Replaces impossible records by copies of others, in place.
+
+    A tree gives them no weight, but its tables may round to nothing where they meet.
+    """
+    if not domain.impossible:
+        return
+    matches = np.logical_or.reduce([each.matches(list(codes)) for each in domain.impossible])
+    wrong, right = np.flatnonzero(matches), np.flatnonzero(~matches)
+    if len(wrong) and len(right):
+        codes[:, wrong] = codes[:, np.resize(right, len(wrong))]
+
+
+def loose_targets(
+    basis: TreeBasis,
+    log_weights: NDArray[np.float64],
+    total: int,
+    layout: Coefficients,
+    observed: NoisyCoefficients,
+    loose: Sequence[Support],
+) -> list[Target]:
+    """Returns what records should say of measured tables that the tree does not join.
+
+    The hypothesis's own table is moved towards the noisy one as far as their distance exceeds what
+    noise explains (James and Stein, 1961).
+
+    Args:
+        basis: of the log-weights.
+        log_weights: the hypothesis, shape (num_coefficients,).
+        total: number of records.
+        layout: of the observed coefficients.
+        observed: everything observed, in records.
+        loose: measured attribute sets outside the tree.
+    """
+    targets = []
+    for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):
+        table = total * weights
+        where = layout.slices[axes]
+        difference = observed.values[where] - table_coefficients(table)
+        distance = float(difference @ difference)
+        noise = float(observed.variances[where].sum())
+        if distance > noise:
+            moved = (1 - noise / distance) * coefficients_table(difference, table.shape)
+            table = table + moved
+        targets.append(Target(axes, table, 1.0))
+    return targets
+
+
+def record_coefficients(
+    layout: Coefficients, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Returns the coefficients of released records, shape (num_coefficients,), in records."""
+    result = np.empty(layout.num_coefficients)
+    for support, where in layout.slices.items():
+        shape = [layout.shape[axis] for axis in support]
+        cells = np.zeros(len(counts), dtype=np.int64)
+        for axis in support:
+            cells = cells * layout.shape[axis] + codes[axis]
+        table = np.bincount(cells, weights=counts, minlength=math.prod(shape))
+        result[where] = table_coefficients(table.astype(np.float64).reshape(shape))
+    return result

@@ -1,0 +1,108 @@
+"""Released records as columns of codes: each distinct record once, in one canonical order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+
+Codes = tuple[NDArray[Any], ...]
+
+
+def code_type(size: int) -> np.dtype[Any]:
+    """Returns the smallest unsigned integer type that holds the codes 0 to ``size - 1``.
+
+    Example:
+        >>> code_type(256), code_type(257)
+        (dtype('uint8'), dtype('uint16'))
+    """
+    return np.min_scalar_type(size - 1)
+
+
+def distinct_records(domain: Domain, codes: Sequence[NDArray[Any]]) -> tuple[Codes, NDArray[Any]]:
+    """Returns the distinct records among many, in the order of a release, and how many of each.
+
+    Args:
+        domain: the universe, of any size.
+        codes: one array of shape (n,) an attribute, integers in ``0..size-1``, in any order.
+
+    Returns:
+        One array of shape (m,) an attribute, the smallest unsigned type that holds its codes, in
+        ascending lexicographic order; and shape (m,), int64, how many records equal each.
+
+    Raises:
+        IndexError: if a code is not one of its attribute's.
+
+    Cost: one sort by as many 64-bit words as the cells of the domain need; 0.3 seconds for
+    10^6 records of 35 columns.
+
+    Example:
+        >>> from beam_dp.domain_json import read_domain
+        >>> domain = read_domain('{"age": 85, "sex": 2}')
+        >>> columns = [np.array([30, 7, 30]), np.array([1, 0, 1])]
+        >>> (age, sex), counts = distinct_records(domain, columns)
+        >>> age.tolist(), sex.tolist(), counts.tolist()
+        ([7, 30], [0, 1], [1, 2])
+    """
+    words = list(domain.words(codes))
+    order = np.lexsort(words[::-1]) if len(words) > 1 else np.argsort(words[0], kind="stable")
+    first = np.zeros(order.size, bool)
+    first[:1] = True
+    for word in words:
+        ordered = word[order]
+        first[1:] |= ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(first)
+    counts = np.diff(starts, append=order.size)
+    chosen = order[starts]
+    distinct = tuple(
+        np.asarray(column)[chosen].astype(code_type(size))
+        for column, size in zip(codes, domain.shape, strict=True)
+    )
+    return distinct, counts.astype(np.int64)
+
+
+def checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> Codes:
+    """Returns columns of codes in their narrowest types.
+
+    Args:
+        domain: the universe.
+        codes: one vector of integers an attribute.
+        num_distinct: how long each must be.
+
+    Raises:
+        InputError: if they are not that, not of the domain, not distinct or not ascending.
+    """
+    if len(codes) != domain.num_attributes:
+        condition = f"must be one column an attribute, {domain.num_attributes}"
+        raise InputError("codes", len(codes), condition)
+    columns = []
+    for attribute, given in zip(domain, codes, strict=True):
+        column = np.asarray(given)
+        if column.ndim != 1 or column.dtype.kind not in "iu":
+            raise InputError("codes", column.shape, "must be vectors of integers")
+        if len(column) != num_distinct:
+            raise InputError("codes", len(column), f"must be as many as {num_distinct} counts")
+        for extreme in (column.min(), column.max()) if len(column) else ():
+            if not 0 <= int(extreme) < attribute.size:
+                raise InputError("codes", int(extreme), f"must be in 0..{attribute.size - 1}")
+        columns.append(column.astype(code_type(attribute.size)))
+    if not _is_ascending(columns, num_distinct):
+        raise InputError("codes", num_distinct, "must be of distinct records, ascending")
+    return tuple(columns)
+
+
+def _is_ascending(columns: Sequence[NDArray[Any]], num_distinct: int) -> bool:
+    """Whether each record is, lexicographically, greater than the one before it."""
+    tied = np.ones(max(0, num_distinct - 1), bool)
+    for column in columns:
+        if (tied & (column[:-1] > column[1:])).any():
+            return False
+        tied &= column[:-1] == column[1:]
+        if not tied.any():
+            return True
+    return not tied.any()

@@ -1,0 +1,106 @@
+"""The tables that ``accuracy.py`` measures on, as code columns, and their exact marginals."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.domain_json import read_domain
+from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.summaries import Marginals
+from beam_dp.summaries.marginals import MarginalsAccumulator
+
+ADULT7 = [
+    "workclass",
+    "marital-status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "income>50K",
+]
+# Files, and the columns that are used of them.
+FILES = {"nltcs": ("nltcs", None), "adult7": ("adult", ADULT7), "adult": ("adult", None)}
+NAMES = sorted([*FILES, "wide"])
+
+WIDE_SEED = 20_261_120
+WIDE_RECORDS = 170_000
+_WIDE_SIZES = (2, 32, 5, 12, 3, 16, 8, 24, 4, 10, 20, 6)
+_WIDE_COLUMNS = 35
+_WIDE_CLASSES = 8
+
+Codes = list[NDArray[np.int64]]
+
+
+def load(name: str) -> tuple[Domain, Codes]:
+    """Returns a domain and its records, one array of codes an attribute."""
+    if name == "wide":
+        return wide_table()
+    directory = os.environ.get("BEAM_DP_DATA")
+    if not directory:
+        sys.exit("BEAM_DP_DATA must name the folder that holds nltcs.csv and adult.csv")
+    stem, names = FILES[name]
+    table = pyarrow.csv.read_csv(pathlib.Path(directory, f"{stem}.csv"))
+    full = read_domain(str(pathlib.Path(directory, f"{stem}-domain.json")))
+    domain = full if names is None else full.restrict(names)
+    return domain, [table[each].to_numpy().astype(np.int64) for each in domain.names]
+
+
+def wide_table() -> tuple[Domain, Codes]:
+    """Returns a generated table of 35 correlated columns: about 10^33 cells.
+
+    Each value comes from one of three distributions, whichever a coin says: its column's own, one
+    that follows the record's hidden class, or one that follows the value of a column nearby. So
+    all columns depend on each other a little, and some a lot; no junction tree holds it all.
+    """
+    generator = np.random.default_rng(WIDE_SEED)
+    sizes = [_WIDE_SIZES[column % len(_WIDE_SIZES)] for column in range(_WIDE_COLUMNS)]
+    classes = generator.choice(
+        _WIDE_CLASSES, size=WIDE_RECORDS, p=generator.dirichlet([2.0] * _WIDE_CLASSES)
+    )
+    codes: Codes = []
+    for column, size in enumerate(sizes):
+        values = _draw(generator, np.zeros(WIDE_RECORDS, np.int64), 1, size, 1.0)
+        coin = generator.random(WIDE_RECORDS)
+        by_class = _draw(generator, classes, _WIDE_CLASSES, size, 0.5)
+        values = np.where(coin < 0.4, by_class, values)
+        if column:
+            parent = int(generator.integers(max(0, column - 6), column))
+            by_parent = _draw(generator, codes[parent], sizes[parent], size, 0.2)
+            values = np.where(coin > 0.5, by_parent, values)
+        codes.append(values)
+    text = ", ".join(f'"c{column:02}": {size}' for column, size in enumerate(sizes))
+    return read_domain("{" + text + "}"), codes
+
+
+def _draw(
+    generator: np.random.Generator,
+    given: NDArray[Any],
+    num_given: int,
+    size: int,
+    concentration: float,
+) -> NDArray[np.int64]:
+    """Returns a value for each record, from a random distribution for each value given."""
+    chances = generator.dirichlet([concentration] * size, size=num_given)
+    cumulative = np.cumsum(chances, axis=1)[:, :-1]
+    uniform = generator.random(len(given))
+    values = np.zeros(len(given), np.int64)
+    for code in range(num_given):
+        here = np.flatnonzero(given == code)
+        values[here] = np.searchsorted(cumulative[code], uniform[here], side="right")
+    return values
+
+
+def count(domain: Domain, codes: Codes, tables: Iterable[Iterable[str]]) -> Marginals:
+    """Returns exact tables of the records, for a domain of any size."""
+    accumulator = MarginalsAccumulator(domain, tables)
+    state = accumulator.add_batch(accumulator.create(), EncodedBatch(codes=codes))
+    return accumulator.extract(state)

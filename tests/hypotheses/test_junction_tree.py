@@ -1,0 +1,231 @@
+"""The junction tree against the whole domain written out."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
+from beam_dp.hypotheses.junction_tree import JunctionTree
+from beam_dp.hypotheses.tree_marginals import tree_marginals
+
+Axes = tuple[int, ...]
+
+CASES: dict[str, tuple[tuple[int, ...], list[Axes]]] = {
+    "one cell": ((1,), [(0,)]),
+    "one attribute": ((5,), [(), (0,)]),
+    "nothing": ((2, 3), []),
+    "only the constant": ((2, 3, 2), [()]),
+    "chain": ((3, 2, 4, 3, 2), [(0, 1), (1, 2), (2, 3), (3, 4)]),
+    "star": ((4, 3, 2, 5, 2), [(0, 1), (0, 2), (0, 3), (0, 4)]),
+    "cycle": ((2, 3, 4, 2, 3), [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)]),
+    "nested": ((3, 4, 2, 3), [(0, 1, 2), (0, 1), (1,), (), (2, 3)]),
+    "duplicate": ((3, 4, 2), [(0, 1), (0, 1), (1, 2), (1, 2)]),
+    "disconnected": ((3, 2, 4, 2, 5, 3), [(0, 1), (2, 3)]),
+    "sizes of one": ((1, 3, 1, 2, 1), [(0, 1), (1, 2), (2, 3), (0, 4)]),
+    "large": ((70, 2, 66), [(0, 1), (1, 2), (0,)]),
+    "everything": ((2, 3, 2), [(0, 1, 2)]),
+    "all pairs": ((2, 3, 2, 4), list(combinations(range(4), 2))),
+    "grid": (
+        (2,) * 9,
+        [(a, b) for a in range(9) for b in (a + 1, a + 3) if b < 9 and (b == a + 3 or a % 3 != 2)],
+    ),
+    "triples": ((3, 2, 4, 2, 3, 2), [(0, 1, 2), (2, 3, 4), (1, 4, 5)]),
+}
+
+
+def dense(shape: tuple[int, ...], sets: list[Axes], potentials: list[np.ndarray]):
+    """The log of the sum of weights, and the normalised weights."""
+    logs = np.zeros(shape)
+    for axes, table in zip(sets, potentials, strict=True):
+        logs = logs + table.reshape([shape[a] if a in axes else 1 for a in range(len(shape))])
+    highest = logs.max()
+    weights = np.exp(logs - highest)
+    return highest + math.log(weights.sum()), weights / weights.sum()
+
+
+def marginal(weights: np.ndarray, axes: Axes) -> np.ndarray:
+    return weights.sum(tuple(a for a in range(weights.ndim) if a not in axes))
+
+
+def potentials_of(
+    shape: tuple[int, ...], sets: list[Axes], size: float = 1.0, seed: int = 0
+) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [np.asarray(size * rng.normal(size=[shape[a] for a in axes])) for axes in sets]
+
+
+def check(shape: tuple[int, ...], sets: list[Axes], potentials: list[np.ndarray]) -> JunctionTree:
+    tree = JunctionTree(shape, sets)
+    log_sum, found = tree.calibrate(potentials)
+    expected, weights = dense(shape, sets, potentials)
+    assert log_sum == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    for axes, table in zip(sets, found, strict=True):
+        np.testing.assert_allclose(table, marginal(weights, axes), rtol=1e-9, atol=1e-12)
+    return tree
+
+
+def random_case(seed: int) -> tuple[tuple[int, ...], list[Axes]]:
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(size) for size in rng.integers(1, 5, rng.integers(1, 8)))
+    sets = []
+    for _ in range(rng.integers(0, 10)):
+        width = min(len(shape), int(rng.integers(0, 4)))
+        sets.append(tuple(sorted(rng.choice(len(shape), width, replace=False).tolist())))
+    return shape, sets
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 30.0, 800.0])
+@pytest.mark.parametrize("name", CASES)
+def test_calibration_is_that_of_the_whole_domain(name: str, size: float):
+    shape, sets = CASES[name]
+    check(shape, sets, potentials_of(shape, sets, size))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_calibration_of_random_sets(seed: int):
+    shape, sets = random_case(seed)
+    check(shape, sets, potentials_of(shape, sets, 10.0 ** (seed % 4), seed))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_impossible_cells_get_no_mass(seed: int):
+    shape, sets = random_case(seed)
+    potentials = potentials_of(shape, sets, 300.0 if seed % 2 else 1.0, seed)
+    rng = np.random.default_rng(seed)
+    for table in potentials:
+        # The first cell stays possible, so that the domain's first one does.
+        forbidden = np.asarray(rng.random(table.shape) < 0.3)
+        forbidden[(0,) * table.ndim] = False
+        table[forbidden] = -np.inf
+    with np.errstate(invalid="ignore"):
+        check(shape, sets, potentials)
+
+
+@pytest.mark.parametrize("sets", [[(0, 1), (1, 2)], [(0,), (1, 2)]])
+def test_a_domain_without_possible_cells_is_refused(sets: list[Axes]):
+    potentials = potentials_of((2, 2, 2), sets)
+    potentials[0][...] = -np.inf
+    with pytest.raises(ValueError, match="impossible"):
+        JunctionTree((2, 2, 2), sets).calibrate(potentials)
+
+
+def test_large_weights_that_cancel_between_cliques_keep_their_mass():
+    """What underflows within one clique may be all that another one allows."""
+    shape, sets = (2, 3, 2), [(0, 1), (1, 2)]
+    potentials = [np.zeros((2, 3)), np.zeros((3, 2))]
+    potentials[0][:, 0] -= 2000
+    potentials[1][0, :] += 2000
+    check(shape, sets, potentials)
+
+
+def test_the_tree_can_be_calibrated_again():
+    shape, sets = CASES["cycle"]
+    tree = JunctionTree(shape, sets)
+    tree.calibrate(potentials_of(shape, sets, 5.0, seed=1))
+    potentials = potentials_of(shape, sets, 1.0, seed=2)
+    _, found = tree.calibrate(potentials)
+    _, weights = dense(shape, sets, potentials)
+    np.testing.assert_allclose(found[0], marginal(weights, sets[0]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_predicted_size_is_the_tree_s(name: str):
+    shape, sets = CASES[name]
+    tree = JunctionTree(shape, sets)
+    cells = sum(clique.belief.size for clique in tree.cliques)
+    assert num_clique_cells(shape, sets) == tree.num_cells == cells
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_limit_is_the_predicted_size(seed: int):
+    shape, sets = random_case(seed)
+    cells = num_clique_cells(shape, sets)
+    assert cliques_fit(shape, sets, cells)
+    assert not cliques_fit(shape, sets, cells - 1)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_tree_is_a_junction_tree(seed: int):
+    shape, sets = random_case(seed)
+    tree = JunctionTree(shape, sets)
+    for axis in range(len(shape)):
+        holding = [i for i, clique in enumerate(tree.cliques) if axis in clique.axes]
+        # All but the topmost share the attribute with their parents.
+        assert sum(axis not in tree.cliques[i].separator for i in holding) == 1
+    for i, clique in enumerate(tree.cliques):
+        assert clique.parent < i
+        assert all(
+            not set(clique.axes) <= set(other.axes) for other in tree.cliques if other is not clique
+        )
+
+
+def test_orders_find_the_small_trees():
+    chain = [(axis, axis + 1) for axis in range(299)]
+    assert num_clique_cells((3,) * 300, chain) == 299 * 9
+    cycle = [*chain[:9], (0, 9)]
+    assert num_clique_cells((3,) * 10, cycle) == 8 * 27
+
+
+def test_a_domain_beyond_any_float():
+    shape = (1000,) * 120
+    sets = [(axis, axis + 1) for axis in range(0, 20, 2)]
+    log_sum, found = JunctionTree(shape, sets).calibrate([np.zeros((1000, 1000)) for _ in sets])
+    assert log_sum == pytest.approx(360 * math.log(10))
+    assert found[0][0, 0] == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_marginals_up_to_four_ways(name: str):
+    shape, sets = CASES[name]
+    potentials = potentials_of(shape, sets, 2.0)
+    tree = JunctionTree(shape, sets)
+    tree.calibrate(potentials)
+    _, weights = dense(shape, sets, potentials)
+    wanted = [s for k in range(5) for s in combinations(range(len(shape)), k)]
+    for axes, table in zip(wanted, tree_marginals(tree, wanted), strict=True):
+        np.testing.assert_allclose(table, marginal(weights, axes), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_marginals_of_random_sets(seed: int):
+    shape, sets = random_case(seed)
+    potentials = potentials_of(shape, sets, 10.0 ** (seed % 4), seed)
+    tree = JunctionTree(shape, sets)
+    tree.calibrate(potentials)
+    _, weights = dense(shape, sets, potentials)
+    wanted = [s for k in range(len(shape) + 1) for s in combinations(range(len(shape)), k)]
+    for axes, table in zip(wanted, tree_marginals(tree, wanted), strict=True):
+        np.testing.assert_allclose(table, marginal(weights, axes), rtol=1e-7, atol=1e-12)
+
+
+def test_marginals_are_the_caller_s_own():
+    shape, sets = CASES["cycle"]
+    tree = JunctionTree(shape, sets)
+    tree.calibrate(potentials_of(shape, sets))
+    wanted = [*sets, (0, 2), (0,), tree.cliques[0].axes]
+    first = tree_marginals(tree, [tuple(sorted(axes)) for axes in wanted])
+    copies = [table.copy() for table in first]
+    tree.calibrate(potentials_of(shape, sets, 3.0, seed=3))
+    for table, copy in zip(first, copies, strict=True):
+        assert (table == copy).all()
+
+
+def test_another_library_finds_the_same_marginals():
+    """Where the extra `mbi` is installed: its belief propagation, in single precision."""
+    mbi = pytest.importorskip("mbi")
+    shape, sets = CASES["cycle"]
+    potentials = potentials_of(shape, sets)
+    domain = mbi.Domain([f"a{axis}" for axis in range(len(shape))], shape)
+    cliques = [tuple(f"a{axis}" for axis in axes) for axes in sets]
+    factors = {
+        clique: mbi.Factor(domain.project(clique), table)
+        for clique, table in zip(cliques, potentials, strict=True)
+    }
+    theirs = mbi.marginal_oracles.message_passing_stable(mbi.CliqueVector(domain, cliques, factors))
+    _, found = JunctionTree(shape, sets).calibrate(potentials)
+    for clique, table in zip(cliques, found, strict=True):
+        np.testing.assert_allclose(theirs[clique].datavector(), table.ravel(), atol=1e-5)

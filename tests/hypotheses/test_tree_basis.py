@@ -1,0 +1,232 @@
+"""The two representations of a log-linear hypothesis against each other."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from beam_dp.hypotheses.basis import (
+    Basis,
+    carry_over,
+    log_potentials,
+    log_table,
+    marginal_of,
+    squared_scale,
+)
+from beam_dp.hypotheses.maximum_entropy import (
+    NoisyCoefficients,
+    dense_weights,
+    fit_maximum_entropy,
+    independent_log_weights,
+    refit,
+)
+from beam_dp.hypotheses.residual_basis import ResidualBasis, Support, num_contrasts
+from beam_dp.hypotheses.tree_basis import TreeBasis
+
+
+def closure(sets: list[Support]) -> list[Support]:
+    found = {part for s in sets for k in range(len(s) + 1) for part in combinations(s, k)}
+    return sorted({(), *found}, key=lambda each: (len(each), each))
+
+
+CASES: dict[str, tuple[tuple[int, ...], list[Support]]] = {
+    "one attribute": ((5,), closure([(0,)])),
+    "constant alone": ((2, 3), [()]),
+    "chain": ((3, 2, 4, 3), closure([(0, 1), (1, 2), (2, 3)])),
+    "cycle": ((2, 3, 4, 2), closure([(0, 1), (1, 2), (2, 3), (0, 3)])),
+    "not down-closed": ((3, 2, 4, 2), [(0, 1, 2, 3), (1,), (0, 3), ()]),
+    "disordered": ((3, 2, 4), [(1, 2), (), (0,), (1, 2), (0, 1)]),
+    "disconnected": ((3, 2, 4, 2, 3), closure([(0, 1), (2, 3)])),
+    "sizes of one": ((1, 3, 1, 2, 1), closure([(0, 1), (1, 3), (2, 3, 4)])),
+    "large": ((70, 2, 66), closure([(0, 1), (1, 2)])),
+    "large in a triple": ((2, 65, 3, 2), closure([(0, 1, 2), (2, 3)])),
+    "triples": ((3, 2, 4, 2, 3), closure([(0, 1, 2), (2, 3, 4), (1, 4)])),
+}
+
+
+def scales(basis: Basis) -> np.ndarray:
+    """What coefficients of marginals are divided by in a basis."""
+    result = np.empty(basis.num_coefficients)
+    for support, where in basis.slices.items():
+        result[where] = math.sqrt(squared_scale(basis, support, support))
+    return result
+
+
+def both(name: str, size: float = 1.0):
+    """The two bases of a case, and the same log-weights in each."""
+    shape, supports = CASES[name]
+    dense, tree = ResidualBasis(shape, supports), TreeBasis(shape, supports)
+    # Of the frames of large attributes only centred coefficients are the same in both.
+    raw = np.random.default_rng(0).normal(size=dense.num_coefficients) * size
+    return dense, tree, raw, raw * scales(dense)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_supports_stand_in_the_same_places(name: str):
+    dense, tree, _, _ = both(name)
+    assert dense.slices == tree.slices and dense.supports == tree.supports
+    assert dense.num_coefficients == tree.num_coefficients
+    assert dense.num_cells == tree.num_cells
+
+
+@pytest.mark.parametrize("size", [0.5, 100.0])
+@pytest.mark.parametrize("name", CASES)
+def test_moments_are_those_of_the_dense_array(name: str, size: float):
+    dense, tree, raw, scaled = both(name, size)
+    expected_log, expected = dense.log_moments(scaled, 0.0)
+    log_sum, found = tree.log_moments(raw, 0.0)
+    assert log_sum == pytest.approx(expected_log, rel=1e-9)
+    np.testing.assert_allclose(found, expected * scales(dense), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_marginals_are_those_of_the_dense_array(name: str):
+    dense, tree, raw, scaled = both(name)
+    wanted = [s for k in range(4) for s in combinations(range(len(dense.shape)), k)]
+    wanted.append(wanted[-1])
+    weights = dense_weights(dense, scaled).reshape(dense.shape)
+    for axes, one, other in zip(
+        wanted, dense.marginals(scaled, wanted), tree.marginals(raw, wanted), strict=True
+    ):
+        expected = weights.sum(tuple(a for a in range(weights.ndim) if a not in axes))
+        np.testing.assert_allclose(one, expected, rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(other, expected, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_marginals_of_coefficients(name: str):
+    dense, tree, raw, scaled = both(name)
+    for basis, weights in ((dense, scaled), (tree, raw)):
+        inside = [
+            axes
+            for axes in basis.supports
+            if all(s in basis.slices for k in range(len(axes)) for s in combinations(axes, k))
+        ]
+        coefficients = basis.log_moments(weights, 0.0)[1]
+        for axes, table in zip(inside, basis.marginals(weights, inside), strict=True):
+            np.testing.assert_allclose(
+                marginal_of(basis, coefficients, axes), table, rtol=1e-7, atol=1e-12
+            )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_log_potentials_add_up_to_the_log_weights(name: str):
+    dense, tree, raw, scaled = both(name)
+    sets = list(tree.sets) * 2
+    weights = np.log(dense_weights(dense, scaled)).reshape(dense.shape)
+    for basis, given in ((dense, scaled), (tree, raw)):
+        total = np.zeros(dense.shape)
+        for axes, table in zip(sets, log_potentials(basis, given, sets), strict=True):
+            total += table.reshape([n if a in axes else 1 for a, n in enumerate(dense.shape)])
+        difference = weights - total
+        np.testing.assert_allclose(difference, difference.mean(), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        log_table(dense, scaled, sets[0]), log_table(tree, raw, sets[0]), rtol=1e-9, atol=1e-9
+    )
+
+
+def observations(name: str, seed: int = 1):
+    """Noisy coefficients of one table of counts in both bases."""
+    dense, tree, _, _ = both(name)
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(3000, rng.dirichlet(np.full(dense.num_cells, 0.5))).astype(float)
+    noise = rng.normal(0, 3, dense.num_coefficients)
+    scale = scales(dense)
+    values = dense.analyse(counts) + noise / scale
+    variances = 9 / scale**2
+    return (
+        (dense, NoisyCoefficients(values, variances)),
+        (tree, NoisyCoefficients(values * scale, variances * scale**2)),
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "large" not in name])
+def test_a_fit_is_that_of_the_dense_array(name: str):
+    found = []
+    for basis, observed in observations(name):
+        importance = np.zeros(basis.num_coefficients)
+        for support, where in basis.slices.items():
+            importance[where] = squared_scale(basis, support, support)
+        signs = np.where(np.arange(basis.num_coefficients) % 3 == 0, -1.0, 1.0)
+        fit = fit_maximum_entropy(basis, observed, 3000, importance, signs)
+        found.append((fit, basis.marginals(fit.log_weights, basis.supports)))
+    (one, dense_tables), (other, tree_tables) = found
+    assert one.estimated_error == pytest.approx(other.estimated_error, rel=1e-2, abs=1e-3)
+    for left, right in zip(dense_tables, tree_tables, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_refit_is_that_of_the_dense_array(name: str):
+    found = []
+    for basis, observed in observations(name):
+        start = independent_log_weights(basis, observed, 3000)
+        log_weights = refit(basis, observed, 3000, start, 0.01)
+        found.append(basis.marginals(log_weights, basis.supports))
+    for left, right in zip(*found, strict=True):
+        np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-5)
+
+
+def test_weights_carry_over_to_more_supports():
+    shape, supports = CASES["chain"]
+    old = TreeBasis(shape, supports)
+    new = TreeBasis(shape, closure([(0, 1), (1, 2), (2, 3), (0, 3)]))
+    log_weights = np.random.default_rng(1).normal(size=old.num_coefficients)
+    carried = carry_over(old.slices, log_weights, new)
+    wanted = list(combinations(range(4), 2))
+    for one, other in zip(
+        old.marginals(log_weights, wanted), new.marginals(carried, wanted), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+@pytest.mark.parametrize("num_attributes", [33, 300])
+def test_a_domain_that_no_array_holds(num_attributes: int):
+    """The fit of a chain does not depend on how many attributes nobody measured."""
+    supports = closure([(0, 1), (1, 2)])
+    rng = np.random.default_rng(2)
+    observed = None
+    answers = []
+    for shape in ((3, 4, 2), (3, 4, 2) + (10,) * (num_attributes - 3)):
+        basis = TreeBasis(shape, supports)
+        if observed is None:
+            coefficients = basis.log_moments(rng.normal(size=basis.num_coefficients), 0.0)[1]
+            values = 1000 * coefficients + rng.normal(size=len(coefficients))
+            observed = NoisyCoefficients(values, np.ones(len(coefficients)))
+        ones = np.ones(basis.num_coefficients)
+        fit = fit_maximum_entropy(basis, observed, 1000, ones, ones)
+        answers.append(basis.marginals(fit.log_weights, [(0, 2), (0,), (1, 2)]))
+    for one, other in zip(*answers, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    (far,) = basis.marginals(fit.log_weights, [(0, num_attributes - 1)])
+    np.testing.assert_allclose(far, np.repeat(answers[0][1][:, None] / 10, 10, axis=1), rtol=1e-6)
+
+
+def test_impossible_cells_get_no_mass_whatever_the_fit():
+    shape, supports = CASES["cycle"]
+    forbidden = np.zeros((2, 4), dtype=bool)
+    forbidden[0, 1:] = True
+    basis = TreeBasis(shape, supports, [((0, 2), forbidden)])
+    plain = TreeBasis(shape, supports)
+    rng = np.random.default_rng(3)
+    log_weights = rng.normal(size=basis.num_coefficients)
+    (joint,) = plain.marginals(log_weights, [(0, 1, 2, 3)])
+    joint[0, :, 1:] = 0.0
+    (found,) = basis.marginals(log_weights, [(0, 1, 2, 3)])
+    np.testing.assert_allclose(found, joint / joint.sum(), rtol=1e-9)
+    noise = rng.normal(0, 5, basis.num_coefficients)
+    values = 1000 * basis.log_moments(log_weights, 0.0)[1] + noise
+    observed = NoisyCoefficients(values, np.full(len(values), 25.0))
+    fit = fit_maximum_entropy(basis, observed, 1000, np.ones(len(values)), np.ones(len(values)))
+    (fitted,) = basis.marginals(fit.log_weights, [(0, 2)])
+    assert (fitted[forbidden] == 0).all() and fitted.sum() == pytest.approx(1)
+    np.testing.assert_allclose(fitted, found.sum((1, 3)), atol=0.05)
+
+
+def test_sizes_above_64_use_a_frame():
+    assert num_contrasts(65) == 65
+    basis = TreeBasis((65, 2), [(), (0, 1)])
+    assert basis.num_coefficients == 1 + 65

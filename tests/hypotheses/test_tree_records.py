@@ -1,0 +1,156 @@
+"""Records from a junction tree, and their moves."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from beam_dp.hypotheses.junction_tree import JunctionTree
+from beam_dp.hypotheses.record_moves import Target, improve_records
+from beam_dp.hypotheses.tree_marginals import tree_marginals
+from beam_dp.hypotheses.tree_records import tree_records
+
+Axes = tuple[int, ...]
+
+SHAPE = (6, 5, 4, 3, 2, 7, 70)
+SETS: list[Axes] = [(0, 1), (1, 2), (2, 3, 4), (5,), (4, 6)]
+PAIRS = list(combinations(range(len(SHAPE)), 2))
+
+
+def table_of(codes: np.ndarray, axes: Axes, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    cells = np.zeros(codes.shape[1], dtype=np.int64)
+    for axis in axes:
+        cells = cells * shape[axis] + codes[axis]
+    sizes = [shape[axis] for axis in axes]
+    return np.bincount(cells, minlength=math.prod(sizes)).reshape(sizes)
+
+
+def calibrated(seed: int = 0, size: float = 1.0, share_forbidden: float = 0.0) -> JunctionTree:
+    rng = np.random.default_rng(seed)
+    tree = JunctionTree(SHAPE, SETS)
+    potentials = []
+    for axes in SETS:
+        table = size * rng.normal(size=[SHAPE[axis] for axis in axes])
+        forbidden = rng.random(table.shape) < share_forbidden
+        forbidden[(0,) * table.ndim] = False
+        potentials.append(np.where(forbidden, -np.inf, table))
+    tree.calibrate(potentials)
+    return tree
+
+
+def targets_of(tree: JunctionTree, num_records: int, sets: list[Axes]) -> list[Target]:
+    tables = tree_marginals(tree, sets)
+    return [
+        Target(axes, num_records * table, 1 / table.size)
+        for axes, table in zip(sets, tables, strict=True)
+    ]
+
+
+def error_of(codes: np.ndarray, targets: list[Target]) -> float:
+    return math.sqrt(
+        sum(
+            each.weight * ((table_of(codes, each.axes) - each.table) ** 2).sum() for each in targets
+        )
+    )
+
+
+@pytest.mark.parametrize("num_records", [0, 1, 2, 50, 20000])
+@pytest.mark.parametrize("size", [0.0, 1.0, 200.0])
+def test_records_have_codes_of_the_domain_and_are_the_same_each_time(num_records: int, size: float):
+    tree = calibrated(size=size)
+    codes = tree_records(tree, num_records)
+    assert codes.shape == (len(SHAPE), num_records) and codes.dtype == np.int32
+    assert (codes >= 0).all() and (codes < np.array(SHAPE)[:, None]).all()
+    assert (tree_records(tree, num_records) == codes).all()
+
+
+def drawn_records(tree: JunctionTree, num_records: int) -> np.ndarray:
+    """Independent draws from the whole domain."""
+    (joint,) = tree_marginals(tree, [tuple(range(len(SHAPE)))])
+    cells = np.random.default_rng(1).choice(joint.size, num_records, p=joint.ravel())
+    return np.array(np.unravel_index(cells, SHAPE))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_records_are_closer_than_draws(seed: int):
+    tree = calibrated(seed)
+    inside = [axes for axes in SETS if len(axes) > 1]
+    codes, drawn = tree_records(tree, 5000), drawn_records(tree, 5000)
+    targets = targets_of(tree, 5000, inside)
+    assert error_of(codes, targets) < 0.3 * error_of(drawn, targets)
+    # Pairs that only the tree's independences determine are no worse than draws.
+    across = targets_of(tree, 5000, [axes for axes in PAIRS if tree.home_of(axes) is None])
+    assert error_of(codes, across) < 1.2 * error_of(drawn, across)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_record_is_impossible(seed: int):
+    tree = calibrated(seed, share_forbidden=0.4)
+    codes = tree_records(tree, 5000)
+    wanted = targets_of(tree, 5000, SETS)
+    forbidden = [(each.axes, each.table == 0) for each in wanted]
+    for axes, cells in forbidden:
+        assert not table_of(codes, axes)[cells].any()
+    # Not even targets that ask for it move one there.
+    wrong = [
+        Target(axes, np.full(cells.shape, 5000 / cells.size), 1.0) for axes, cells in forbidden
+    ]
+    improve_records(SHAPE, codes, wrong, 0.0, impossible=forbidden)
+    for axes, cells in forbidden:
+        assert not table_of(codes, axes)[cells].any()
+
+
+@pytest.mark.parametrize("num_records", [1, 10, 300, 20000])
+def test_moves_lower_the_error_and_know_it(num_records: int):
+    tree = calibrated()
+    codes = tree_records(tree, num_records)
+    targets = targets_of(tree, num_records, PAIRS)
+    before = error_of(codes, targets)
+    found = improve_records(SHAPE, codes, targets, 0.0)
+    assert found == pytest.approx(error_of(codes, targets), rel=1e-6, abs=1e-6)
+    assert found <= before
+    assert (codes >= 0).all() and (codes < np.array(SHAPE)[:, None]).all()
+    if num_records == 20000:
+        assert found < 0.15 * before
+
+
+def test_moves_reach_tables_that_the_tree_knows_nothing_of():
+    tree = calibrated()
+    codes = tree_records(tree, 5000)
+    other = calibrated(seed=9)
+    wanted = tree_records(other, 5000)
+    targets = [Target(axes, table_of(wanted, axes).astype(float), 1.0) for axes in PAIRS]
+    before = error_of(codes, targets)
+    assert improve_records(SHAPE, codes, targets, 0.0) < 0.1 * before
+
+
+def test_moves_stop_at_the_wanted_error():
+    tree = calibrated()
+    codes = tree_records(tree, 5000)
+    copy = codes.copy()
+    targets = targets_of(tree, 5000, PAIRS)
+    improve_records(SHAPE, codes, targets, 1e9)
+    assert (codes == copy).all()
+    wanted = 0.5 * error_of(codes, targets)
+    assert wanted / 5 < improve_records(SHAPE, codes, targets, wanted) <= wanted
+
+
+def test_targets_without_weight_or_attributes_change_nothing():
+    codes = tree_records(calibrated(), 100)
+    copy = codes.copy()
+    targets = [Target((0, 1), np.zeros((6, 5)), 0.0), Target((), np.array(100.0), 1.0)]
+    assert improve_records(SHAPE, codes, targets, 0.0) == 0.0
+    assert (codes == copy).all()
+
+
+def test_attributes_of_one_code_and_disconnected_ones():
+    shape = (1, 3, 1, 2)
+    tree = JunctionTree(shape, [(0, 1)])
+    tree.calibrate([np.zeros((1, 3))])
+    codes = tree_records(tree, 600)
+    assert np.abs(table_of(codes, (1, 3), shape) - 100).max() <= 10
+    targets = [Target((1, 3), np.full((3, 2), 100.0), 1.0)]
+    assert improve_records(shape, codes, targets, 0.0) <= 2

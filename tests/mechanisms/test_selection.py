@@ -1,0 +1,493 @@
+"""Selections on tiny domains that are treated as wide ones, and a few that are wide."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import selection_bugs
+from noise_sources import NoNoise, Scripted, Seeded
+from tiny import (
+    ADD,
+    APPROXIMATE,
+    PURE,
+    REPLACE,
+    domain_of,
+    largest_share,
+    on_trees,
+    plan_of,
+    promise,
+    scripted,
+    summary,
+    workload_of,
+)
+
+from beam_dp.domain import Domain, Impossible
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
+from beam_dp.mechanisms import released_records as records_module
+from beam_dp.mechanisms import selection as selection_module
+from beam_dp.mechanisms.plan import (
+    MAX_RECORDS,
+    MAX_SELECTED_CELLS,
+    NumRecords,
+    Plan,
+    tree_cells,
+)
+from beam_dp.mechanisms.rounds import round_budget
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Marginals
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+
+SELECTING: dict[str, tuple[Mechanism, float]] = {
+    "pairs": (MWEM(), APPROXIMATE),
+    "annealed": (MWEM(), PURE),
+    "rounds": (MWEM(num_rounds=3), PURE),
+    "rounds, delta": (MWEM(num_rounds=3), APPROXIMATE),
+}
+# Sizes, and cells that a selected tree may have: not all pairs fit.
+SHAPES = {
+    "one attribute": ((4,), 4),
+    "two that cannot be joined": ((3, 4), 7),
+    "two": ((3, 4), 12),
+    "several": ((3, 2, 2, 4), 20),
+    "one code": ((3, 1, 2), 8),
+    "only one code": ((1, 1), 8),
+    "large": ((70, 2, 2), 150),
+}
+
+
+def check(release: SyntheticDatabase, plan: Plan, selected_cells: int) -> None:
+    """What holds for every release, whatever the data and the noise."""
+    if plan.total_is_public:
+        assert release.num_records == plan.num_records
+    assert release.num_records >= 1 and int(release.counts.sum()) == release.num_records
+    for _, table in release.potentials:
+        assert np.isfinite(table).all()
+    for answer in release.answer(plan.workload):
+        assert (answer.values >= 0).all()
+        assert answer.values.sum() == pytest.approx(release.num_records)
+        assert (answer.bound is None) == (answer.standard_error is None)
+        if answer.bound is not None:
+            assert 0 <= answer.standard_error < math.inf and 0 <= answer.bound < math.inf
+    json.dumps([release.noise, release.parameters, release.fit])
+    again = SyntheticDatabase.from_bytes(release.to_bytes())
+    assert (again.counts == release.counts).all()
+    assert release.fit["hypothesis"] == "junction_tree"
+    joined = [plan.domain.axes(names) for names, _ in release.potentials]
+    assert release.fit["tree_cells"] == tree_cells(plan.domain, joined) <= selected_cells
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", SELECTING)
+@pytest.mark.parametrize(
+    "neighboring, num_records, most",
+    [(ADD, 12, 1), (ADD, "noisy", 2), (REPLACE, 12, 3)],
+)
+def test_releases_are_well_formed(
+    name: str, shape: str, neighboring: str, num_records: NumRecords, most: int
+):
+    mechanism, delta = SELECTING[name]
+    sizes, selected_cells = SHAPES[shape]
+    domain = domain_of(*sizes)
+    for ways in {1, min(2, len(sizes)), min(3, len(sizes))}:
+        workload = workload_of(domain, ways)
+        with on_trees(selected_cells):
+            plan = plan_of(mechanism, workload, promise(neighboring, delta, 1.0, most), num_records)
+            assert plan.public["strategy"] == ("selection" if name == "pairs" else "rounds")
+            counts = np.zeros(domain.num_cells, np.int64)
+            counts[-1] = 12
+            for seed in range(2):
+                check(mechanism.release(plan, summary(plan, counts), Seeded(seed)), plan, 10**9)
+                release = mechanism.release(plan, summary(plan, 0 * counts), NoiseSource())
+                check(release, plan, selected_cells)
+
+
+def correlated(domain: Domain, num_records: int) -> np.ndarray:
+    """Records whose attributes all follow one hidden number."""
+    rng = np.random.default_rng(5)
+    hidden = rng.random(num_records)
+    codes = [
+        np.minimum((0.7 * hidden + 0.3 * rng.random(num_records)) * size, size - 1).astype(np.int64)
+        for size in domain.shape
+    ]
+    cells = np.ravel_multi_index(codes, domain.shape)
+    return np.bincount(cells, minlength=domain.num_cells)
+
+
+@pytest.mark.parametrize("name", SELECTING)
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+def test_a_huge_epsilon_gives_the_exact_tables_of_what_was_joined(name: str, neighboring: str):
+    mechanism, delta = SELECTING[name]
+    domain = domain_of(3, 2, 2, 4)
+    workload = workload_of(domain, 2)
+    counts = correlated(domain, 1000)
+    with on_trees(20):
+        plan = plan_of(mechanism, workload, promise(neighboring, delta, 1e6), 1000)
+        release = mechanism.release(plan, summary(plan, counts), NoiseSource())
+    joined = {names for names, _ in release.potentials}
+    assert any(len(names) == 2 for names in joined)
+    for answer in release.answer(workload):
+        truth = counts.reshape(domain.shape).sum(
+            tuple(axis for axis in range(4) if axis not in domain.axes(answer.attributes))
+        )
+        if answer.attributes in joined:
+            np.testing.assert_allclose(answer.values, truth, atol=2)
+            assert answer.bound is not None and answer.bound < 20
+            assert np.abs(release.record_marginal(answer.attributes) - truth).max() <= 20
+        elif answer.attributes in release.record_tables:
+            assert answer.bound is not None
+            assert np.abs(answer.values - truth).max() <= answer.bound <= 100
+        elif name == "pairs":
+            # Not every pair is measured; nothing is claimed of those that were not.
+            assert answer.bound is None and answer.standard_error is None
+    assert bool(release.record_tables) == (name == "pairs")
+
+
+def test_the_pairs_of_most_use_are_chosen():
+    """Two pairs are tied together, all else is independent; the tree has room for no third."""
+    domain = domain_of(3, 3, 2, 2)
+    tied = np.einsum("ab,cd->abcd", np.eye(3) * 100, np.eye(2)).astype(np.int64).ravel()
+    with on_trees(9 + 4):
+        plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE, 2.0), 600)
+        release = MWEM().release(plan, summary(plan, tied), Seeded(3))
+    assert sorted(names for names, _ in release.potentials) == [("a0", "a1"), ("a2", "a3")]
+    assert release.fit["num_joined_pairs"] == 2
+
+
+def test_more_noise_joins_fewer_pairs():
+    domain = domain_of(4, 4, 4, 4)
+    counts = correlated(domain, 2000)
+    numbers = []
+    with on_trees(4**4):
+        for epsilon in (1e-3, 0.1, 100.0):
+            plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE, epsilon), 2000)
+            release = MWEM().release(plan, summary(plan, counts), Seeded(1))
+            numbers.append(release.fit["num_joined_pairs"])
+    assert numbers[0] < numbers[-1] == 6
+
+
+def zeros(plan: Plan) -> Marginals:
+    return Marginals(
+        plan.domain,
+        {
+            names: np.zeros([plan.domain.shape[axis] for axis in plan.domain.axes(names)], np.int64)
+            for names in plan.summary_tables
+        },
+    )
+
+
+WIDE: dict[str, Workload] = {
+    "35 attributes": Workload(
+        domain_of(*[5 + i % 3 for i in range(35)]),
+        tuple((f"a{i}", f"a{(i + far) % 35}") for i in range(35) for far in (1, 5, 11)),
+    ),
+    "pairs too large to be joined": workload_of(domain_of(3000, 3000, 3000), 2),
+    "an attribute of no pair": Workload(
+        domain_of(3000, 3000, 3000, 2, 2, 2, 1),
+        (("a0", "a1"), ("a1", "a2"), ("a0", "a2"), ("a3", "a4"), ("a4", "a6"), ("a5",)),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
+@pytest.mark.parametrize("num_records", [200, "noisy"])
+def test_wide_domains_get_a_release(name: str, delta: float, num_records: NumRecords):
+    workload = WIDE[name]
+    mechanism = MWEM(num_rounds=4) if delta == PURE else MWEM()
+    plan = plan_of(mechanism, workload, promise(ADD, delta), num_records)
+    check(mechanism.release(plan, zeros(plan), Seeded(2)), plan, MAX_SELECTED_CELLS)
+    without_delta = plan_of(MWEM(), workload, promise(), num_records)
+    assert without_delta.public["num_rounds"] == "annealed"
+
+
+@pytest.mark.parametrize("mechanism", [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()], ids=repr)
+def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism: Mechanism):
+    workload = workload_of(domain_of(*[9] * 35), 1)
+    plan = plan_of(mechanism, workload, promise(ADD, APPROXIMATE), 50)
+    release = mechanism.release(plan, zeros(plan), Seeded(2))
+    check(release, plan, 9 * 35)
+    if mechanism != MWEM(num_rounds=2):
+        assert all(answer.bound is not None for answer in release.answer(workload))
+
+
+# What is drawn, and what it costs.
+
+
+def without_the_final_fit(plan: Plan, marginals: Marginals, noise: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection_module, "synthesise", lambda *arguments, **named: None)
+        MWEM().release(plan, marginals, noise)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 10.0])
+@pytest.mark.parametrize(
+    "neighboring, most, total, least",
+    [
+        (ADD, 1, 20, 1 - 1e-9),
+        (ADD, 1, "noisy", 1 - 1e-9),
+        (ADD, 2, 20, 1 - 1e-9),
+        (REPLACE, 1, 20, 0.95),
+        (REPLACE, 2, 20, 0.95),
+    ],
+)
+def test_all_draws_of_a_selection_together_spend_the_promise(
+    neighboring: str, most: int, total: NumRecords, least: float, epsilon: float
+):
+    """The worst record under add-or-remove moves every draw by its sensitivity: all mu is spent."""
+    domain = domain_of(2, 2, 2)
+    guarantee = promise(neighboring, APPROXIMATE, epsilon, most)
+    with on_trees(6):
+        plan = plan_of(MWEM(), workload_of(domain, 2), guarantee, total)
+        share = largest_share(
+            plan,
+            guarantee,
+            without_the_final_fit,
+            [np.array([60, 1, 0, 0, 0, 0, 0, 0])],
+            [scripted(3, high=2**15)],
+        )
+    assert least < share <= 1
+
+
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
+@pytest.mark.parametrize("num_rounds", [5, "annealed"])
+@pytest.mark.parametrize("total", [20, "noisy"])
+def test_rounds_over_a_tree_spend_exactly_their_units(
+    delta: float, num_rounds: Any, total: NumRecords
+):
+    domain = domain_of(3, 2, 2)
+    guarantee = promise(ADD, delta)
+    noise = scripted(4, 20)()
+    with on_trees(10):
+        mechanism = MWEM(num_rounds=num_rounds)
+        plan = plan_of(mechanism, workload_of(domain, 2), guarantee, total)
+        mechanism.release(plan, summary(plan, np.arange(12)), noise)
+    unit = round_budget(guarantee, plan.public["num_units"], total != "noisy")
+    power = 1 if delta == PURE else 2
+    measured = [draw for draw in noise.draws if draw.kind != "select"]
+    spent = 0.0
+    if total == "noisy":
+        assert measured.pop(0).scale == unit.total_scale
+        spent = 1 / unit.total_scale if delta == PURE else 1 / (2 * unit.total_scale**2)
+    selections = [draw for draw in noise.draws if draw.kind == "select"]
+    units = [(unit.measurement_scale / draw.scale) ** power for draw in measured]
+    assert sum(units) == pytest.approx(plan.public["num_units"], rel=1e-9)
+    scales = [draw.scale for draw in selections]
+    for draw, count in zip(selections, units, strict=True):
+        ratio = draw.scale / unit.of_round(round(count)).selection_scale
+        assert math.log2(ratio) == pytest.approx(round(math.log2(ratio)))
+    if delta == PURE:
+        spent += sum(1 / draw.scale for draw in measured)
+        spent += plan.public["num_units"] * 2 / unit.selection_scale
+        assert spent == pytest.approx(guarantee.epsilon, rel=1e-9) and spent <= guarantee.epsilon
+    else:
+        rho = zcdp_rho(guarantee.epsilon, delta)
+        spent += sum(1 / (2 * draw.scale**2) for draw in measured)
+        spent += plan.public["num_units"] * (2 / unit.selection_scale) ** 2 / 8
+        assert spent == pytest.approx(rho, rel=1e-9) and spent <= rho
+    assert len(scales) == len(measured)
+
+
+@pytest.mark.parametrize("neighboring, moved", [(ADD, 1), (REPLACE, 2)])
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_noise_of_the_scores_has_the_planned_scale(neighboring: str, moved: int, most: int):
+    domain = domain_of(3, 2, 2, 4)
+    guarantee = promise(neighboring, APPROXIMATE, 1.0, most)
+    noise = NoNoise()
+    with on_trees(20):
+        plan = plan_of(MWEM(), workload_of(domain, 2), guarantee, 20)
+        without_the_final_fit(plan, summary(plan, np.arange(48)), noise)
+    (scores,) = [draw for draw in noise.draws if draw.exact.shape == (6,)]
+    deviation = plan.public["score_deviation"]
+    mu = discrete_gaussian_mu(1.0, APPROXIMATE)
+    expected = moved * most * math.sqrt(6) / (mu * math.sqrt(plan.public["scores_share"]))
+    assert deviation == pytest.approx(expected, rel=1e-6) and deviation >= expected
+    grid = round(scores.scale / deviation)
+    assert scores.scale == pytest.approx(deviation * grid)
+    # Without noise the hypothesis of independent attributes is known but for its regularisation.
+    table = np.arange(48).reshape(3, 2, 2, 4)
+    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    for score, pair in zip(scores.exact / grid, pairs, strict=True):
+        pair_table = table.sum(tuple(axis for axis in range(4) if axis not in pair))
+        independent = np.outer(pair_table.sum(1), pair_table.sum(0)) / table.sum()
+        far = np.abs(pair_table - 20 * independent / table.sum()).sum()
+        assert score == pytest.approx(far, rel=0.05)
+
+
+# Data reach the release through noise alone.
+
+
+def released_faces(
+    mechanism: Mechanism,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    high: int = 2**15,
+) -> set[bytes]:
+    domain = domain_of(3, 2, 2, 4)
+    workload = workload_of(domain, 2)
+    rng = np.random.default_rng(0)
+    faces = set()
+    with on_trees(20):
+        plan = plan_of(mechanism, workload, guarantee, num_records)
+        for counts in (np.zeros(48), np.eye(48)[3], rng.integers(0, 9, 48), np.full(48, 10**9)):
+            noise = scripted(7, 20, high)()
+            faces.add(mechanism.release(plan, summary(plan, counts), noise).to_bytes())
+    return faces
+
+
+@pytest.mark.parametrize("name", SELECTING)
+@pytest.mark.parametrize("num_records", [20, "noisy"])
+def test_with_the_same_noisy_outputs_every_byte_is_the_same(name: str, num_records: NumRecords):
+    mechanism, delta = SELECTING[name]
+    assert len(released_faces(mechanism, promise(ADD, delta), num_records)) == 1
+
+
+def test_a_choice_by_exact_scores_is_seen(monkeypatch: pytest.MonkeyPatch):
+    selection_bugs.exact_scores(monkeypatch)
+    assert len(released_faces(MWEM(), promise(ADD, APPROXIMATE), 20)) > 1
+
+
+@pytest.mark.parametrize("name", SELECTING)
+def test_progress_tells_public_quantities_only(name: str):
+    mechanism, delta = SELECTING[name]
+    domain = domain_of(3, 2, 2, 4)
+    told = []
+    with on_trees(20):
+        plan = plan_of(mechanism, workload_of(domain, 2), promise(ADD, delta), 50)
+        for counts, noise in ((np.zeros(48), Seeded(1)), (np.full(48, 10**6), Seeded(2))):
+            steps: list[tuple[str, int, int]] = []
+            mechanism.release(plan, summary(plan, counts), noise, lambda *s, to=steps: to.append(s))
+            told.append(steps)
+    assert told[0] == told[1] and told[0]
+
+
+@pytest.mark.parametrize("name", SELECTING)
+def test_more_records_than_candidates_are_copies_of_them(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Noise may be far above any number of records: no such number is ever listed."""
+    mechanism, delta = SELECTING[name]
+    monkeypatch.setattr(records_module, "MAX_CANDIDATES", 500)
+    rng = np.random.default_rng(1)
+    noise = Scripted([0], lambda _, shape: rng.integers(2**58, 2**62, shape))
+    domain = domain_of(3, 2, 2)
+    with on_trees(10):
+        plan = plan_of(mechanism, workload_of(domain, 2), promise(ADD, delta), "noisy")
+        release = mechanism.release(plan, summary(plan, np.zeros(12)), noise)
+        assert release.num_records == MAX_RECORDS == int(release.counts.sum())
+        assert len(release.counts) <= 500
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 1e3])
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+def test_selections_run_or_are_refused_when_planned(epsilon: float, neighboring: str):
+    """Whatever the public numbers and the data, nothing fails once records have been read."""
+    domain = domain_of(40, 3, 1, 2)
+    workload = dataclasses.replace(workload_of(domain, 2), weights=(1e6, 1.0, 1e-6, 1.0, 3.0, 1e3))
+    for most in (1, 10**6):
+        for num_records in (1, 10**6):
+            with on_trees(130):
+                try:
+                    guarantee = promise(neighboring, APPROXIMATE, epsilon, most)
+                    plan = plan_of(MWEM(), workload, guarantee, num_records)
+                except InputError as refused:
+                    assert refused.name == "epsilon" and epsilon < 1e-3
+                    continue
+                for counts in (np.zeros(240), np.full(240, 10**9), np.eye(240)[7] * 2**45):
+                    without_the_final_fit(plan, summary(plan, counts), NoNoise())
+                    without_the_final_fit(plan, summary(plan, counts), scripted(1, 9, 2**40)())
+
+
+@pytest.mark.parametrize("num_records", [1000, "noisy"])
+@pytest.mark.parametrize("name", ["pairs", "rounds, delta"])
+def test_bounds_of_measured_marginals_hold(name: str, num_records: NumRecords):
+    """20 runs: the bounds of a run fail together with probability 5 % at most, in fact hardly ever.
+
+    The bound adds the fit's distance to a union bound; 6 failures or more have P < 4e-4.
+    """
+    mechanism, delta = SELECTING[name]
+    domain = domain_of(3, 2, 2, 4)
+    workload = workload_of(domain, 2)
+    counts = correlated(domain, 1000)
+    failures, bounded = 0, 0
+    with on_trees(24):
+        plan = plan_of(mechanism, workload, promise(ADD, delta, 0.5), num_records)
+        held = summary(plan, counts)
+        for seed in range(20):
+            failed = False
+            for answer in mechanism.release(plan, held, Seeded(seed)).answer(workload):
+                if answer.bound is None:
+                    continue
+                bounded += 1
+                axes = domain.axes(answer.attributes)
+                truth = counts.reshape(domain.shape).sum(
+                    tuple(axis for axis in range(4) if axis not in axes)
+                )
+                failed |= bool(np.abs(answer.values - truth).max() > answer.bound)
+            failures += failed
+    assert failures <= 5 and bounded > 10
+
+
+# Combinations that no record has.
+
+FIRST = ((0, 1),)
+IMPOSSIBLE = (Impossible((0, 1), (((1, 3),), FIRST)), Impossible((1, 2, 3), (FIRST, FIRST, FIRST)))
+TIGHT: dict[str, tuple[Mechanism, float, int | None]] = {
+    "mwem": (MWEM(), APPROXIMATE, None),
+    "mwem, pure": (MWEM(), PURE, None),
+    "mwem rounds": (MWEM(num_rounds=3), PURE, None),
+    "gaussian": (Gaussian(), APPROXIMATE, None),
+    "gaussian textbook": (Gaussian("textbook"), APPROXIMATE, None),
+    "laplace": (Laplace(), PURE, None),
+    "laplace textbook": (Laplace("textbook"), PURE, None),
+    "pairs": (MWEM(), APPROXIMATE, 26),
+    "annealed": (MWEM(), PURE, 26),
+    "rounds over a tree": (MWEM(num_rounds=3), APPROXIMATE, 26),
+}
+
+
+@pytest.mark.parametrize("name", TIGHT)
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 1e5])
+@pytest.mark.parametrize("num_records", [300, "noisy"])
+def test_impossible_combinations_get_no_mass(name: str, epsilon: float, num_records: NumRecords):
+    mechanism, delta, selected_cells = TIGHT[name]
+    domain = dataclasses.replace(domain_of(3, 2, 2, 4), impossible=IMPOSSIBLE)
+    workload = workload_of(domain, 2)
+    counts = np.zeros(domain.shape, np.int64)
+    counts[0, :, 1, :] = 30
+    counts[:, 1, 0, 2] = 20
+    codes = np.indices(domain.shape).reshape(4, -1)
+    forbidden = [each.matches(codes) for each in IMPOSSIBLE]
+    assert all(not counts.ravel()[each].any() and each.any() for each in forbidden)
+    with on_trees(selected_cells):
+        plan = plan_of(mechanism, workload, promise(ADD, delta, epsilon), num_records)
+        for seed in range(3):
+            release = mechanism.release(plan, summary(plan, counts.ravel()), Seeded(seed))
+            assert int(release.counts.sum()) == release.num_records
+            assert release.fit["hypothesis"] == "junction_tree"
+            assert not any(each.matches(release.codes).any() for each in IMPOSSIBLE)
+            (pair,) = release.answer(Workload(domain, (("a0", "a1"),)))
+            assert (pair.values[1:, 0] == 0).all() and pair.values.sum() == pytest.approx(
+                release.num_records
+            )
+            (triple,) = release.answer(Workload(domain, (("a1", "a2", "a3"),)))
+            assert triple.values[0, 0, 0] == 0
+
+
+def test_an_impossible_record_is_replaced_by_a_possible_one():
+    domain = domain_of(2, 3)
+    domain = dataclasses.replace(domain, impossible=(Impossible((0, 1), (((0, 1),), ((0, 2),))),))
+    codes = np.array([[0, 1, 0, 1, 0], [0, 0, 2, 2, 1]], dtype=np.int32)
+    records_module._leave_out_impossible(domain, codes)
+    assert codes.tolist() == [[1, 1, 0, 1, 0], [0, 0, 2, 2, 2]]

@@ -1,0 +1,203 @@
+"""Combinations that no record has: how they are written, refused, kept and used."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_dp.domain import (
+    BooleanAttribute,
+    CategoricalAttribute,
+    Domain,
+    Impossible,
+    IntegerAttribute,
+    NumericAttribute,
+)
+from beam_dp.domain_impossible import any_impossible
+from beam_dp.domain_json import domain_from_json, parse_domain
+from beam_dp.errors import InputError
+
+DOMAIN = Domain(
+    (
+        NumericAttribute("age", (0, 16, 25, 65, 120), other=True, nullable=True),
+        IntegerAttribute("hours", 0, 99, other=True),
+        CategoricalAttribute("sex", ("Female", "Male")),
+        CategoricalAttribute("relationship", ("Husband", "Wife", "other kin", 7), nullable=True),
+        BooleanAttribute("married", nullable=True),
+    )
+)
+
+
+def declared(*combinations):
+    return json.dumps({**DOMAIN.to_json(), "impossible": combinations})
+
+
+@pytest.mark.parametrize(
+    ("levels", "axes", "ranges"),
+    [
+        ({"sex": ["Male"], "relationship": ["Wife"]}, (2, 3), [[(1, 2)], [(1, 2)]]),
+        ({"relationship": ["Husband"], "sex": ["Female"]}, (2, 3), [[(0, 1)], [(0, 1)]]),
+        ({"age": [[0, 16]], "married": [True]}, (0, 4), [[(0, 1)], [(1, 2)]]),
+        ({"age": [[0, 25], None], "married": [True]}, (0, 4), [[(0, 2), (5, 6)], [(1, 2)]]),
+        ({"age": ["[0, 16)", "[16, 25)"], "hours": [[60, 99]]}, (0, 1), [[(0, 2)], [(60, 100)]]),
+        ({"age": [[0, 16], "other"], "hours": [3, 1, 2]}, (0, 1), [[(0, 1), (4, 5)], [(1, 4)]]),
+        ({"hours": ["other", [90, 99]], "married": [None]}, (1, 4), [[(90, 101)], [(2, 3)]]),
+        ({"relationship": [7, None], "married": [False]}, (3, 4), [[(3, 5)], [(0, 1)]]),
+        ({"relationship": ["7"], "married": ["true"]}, (3, 4), [[(3, 4)], [(1, 2)]]),
+        (
+            {"age": [[65, 120]], "sex": ["Male"], "married": [True, False]},
+            (0, 2, 4),
+            [[(3, 4)], [(1, 2)], [(0, 2)]],
+        ),
+    ],
+)
+def test_levels_are_read_as_users_write_them_and_written_back(levels, axes, ranges):
+    domain = parse_domain(declared(levels))
+    expected = Impossible(axes, tuple(map(tuple, ranges)))
+    assert domain.impossible == (expected,)
+    assert domain.attributes == DOMAIN.attributes and domain != DOMAIN
+    assert domain == DOMAIN.with_impossible([levels])
+    assert domain_from_json(json.loads(json.dumps(domain.to_json()))) == domain
+    assert hash(domain) == hash(domain_from_json(domain.to_json()))
+
+
+MALE_WIFE = {"sex": ["Male"], "relationship": ["Wife"]}
+
+
+@pytest.mark.parametrize(
+    ("combinations", "condition"),
+    [
+        ([{"sexx": ["Male"], "married": [True]}], "1 = 'sexx': is no attribute; the nearest known"),
+        ([MALE_WIFE, {"sex": ["Mail"], "married": [True]}], "impossible 2, 'sex' = 'Mail': is no"),
+        ([{"sex": [None], "married": [True]}], "'sex' = None: is none of its levels"),
+        ([{"sex": ["other"], "married": [True]}], "'sex' = 'other': is none of its levels"),
+        ([{"sex": [True], "married": [True]}], "'sex' = True: is none of its levels"),
+        ([{"age": [16], "married": [True]}], "pairs of its edges, such as [0.0, 16.0]"),
+        ([{"age": [[0, 17]], "married": [True]}], "'age' = [0, 17]: is none of its levels"),
+        ([{"age": [[16, 0]], "married": [True]}], "'age' = [16, 0]: is none of its levels"),
+        ([{"age": [[0, True]], "married": [True]}], "is none of its levels"),
+        ([{"age": [[0]], "married": [True]}], "is none of its levels"),
+        ([{"hours": [100], "married": [True]}], "known are integers from 0 to 99"),
+        ([{"hours": [[98, 100]], "married": [True]}], "known are integers from 0 to 99"),
+        ([{"hours": ["5"], "married": [True]}], "known are integers from 0 to 99"),
+        ([{"married": [1], "sex": ["Male"]}], "known are true and false"),
+        ([{"married": [{}], "sex": ["Male"]}], "known are true and false"),
+        ([{"sex": "Male", "married": [True]}], "'sex' = 'Male': must be a list of at least one"),
+        ([{"sex": [], "married": [True]}], "'sex' = []: must be a list of at least one"),
+        ([{"sex": ["Female", "Male"], "married": [True]}], "must leave a level out"),
+        ([{"married": [True, False, None], "sex": ["Male"]}], "must leave a level out"),
+        ([{"sex": ["Male"]}], "must be of two attributes or more"),
+        ([{}], "must be of two attributes or more"),
+        ([MALE_WIFE, dict(reversed(MALE_WIFE.items()))], "impossible 2 = ['sex', 'relationship']"),
+        (
+            [
+                {"sex": ["Male"], "married": [True]},
+                {"sex": ["Male"], "married": [False, None]},
+            ],
+            "impossible, 'sex' = 'Male': must be possible in some combination of 'sex', 'married'",
+        ),
+        (["Male"], "must be lists of levels by attribute"),
+        ("Male", "must be a list of combinations"),
+        ({"sex": ["Male"]}, "must be a list of combinations"),
+        ([{"sex": ["Male"], "married": [True], "hours": [hour]} for hour in range(100)] * 42,
+         "at most 4096 combinations"),
+    ],
+)  # fmt: skip
+def test_what_is_no_combination_is_refused_in_one_line(combinations, condition):
+    with pytest.raises(InputError) as caught:
+        parse_domain(json.dumps({**DOMAIN.to_json(), "impossible": combinations}), "d.json")
+    message = str(caught.value)
+    assert message.startswith("domain: 'd.json' is refused; ") and condition in message
+    assert "\n" not in message and len(message) < 1500
+
+
+def test_the_short_form_may_have_a_column_of_that_name():
+    assert parse_domain('{"impossible": 2, "a": 3}').names == ("impossible", "a")
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        Impossible((0,), (((0, 1),),)),
+        Impossible((1, 0), (((0, 1),), ((0, 1),))),
+        Impossible((0, 9), (((0, 1),), ((0, 1),))),
+        Impossible((0, 2), (((0, 1),), ((0, 2),))),
+        Impossible((0, 2), (((0, 1),), ((0, 3),))),
+        Impossible((0, 2), (((0, 1),), ((-1, 1),))),
+        Impossible((0, 2), (((0, 1),), ())),
+        Impossible((0, 2), (((0, 1), (1, 2)), ((0, 1),))),
+    ],
+)
+def test_objects_that_are_no_combination_are_refused(impossible):
+    with pytest.raises(InputError, match="must be of two attributes or more, and codes"):
+        Domain(DOMAIN.attributes, (impossible,))
+
+
+def test_a_marginal_keeps_the_combinations_whose_attributes_it_has():
+    domain = DOMAIN.with_impossible([MALE_WIFE, {"age": [[0, 16]], "married": [True]}])
+    kept = domain.restrict(("married", "relationship", "sex"))
+    assert kept.impossible == (Impossible((1, 2), (((1, 2),), ((1, 2),))),)
+    assert domain.restrict(("married", "sex")).impossible == ()
+    assert domain.restrict(domain.names) == domain
+
+
+SMALL = Domain(
+    (
+        IntegerAttribute("i", -1, 2, other=True),
+        NumericAttribute("n", (0, 1, 2.5), nullable=True),
+        CategoricalAttribute("c", ("x", 3), other=True, nullable=True),
+    )
+)
+ranges_of = {
+    axis: st.sets(st.integers(0, size - 1), min_size=1, max_size=size - 1)
+    for axis, size in enumerate(SMALL.shape)
+}
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_masks_matches_and_json_agree_with_the_definition(data):
+    axes = sorted(data.draw(st.sets(st.integers(0, 2), min_size=2)))
+    chosen = {axis: data.draw(ranges_of[axis]) for axis in axes}
+    combination = Impossible(
+        tuple(axes),
+        tuple(
+            tuple(
+                (run[0][1], run[-1][1] + 1)
+                for _, each in itertools.groupby(
+                    enumerate(sorted(chosen[axis])), lambda pair: pair[1] - pair[0]
+                )
+                for run in [list(each)]
+            )
+            for axis in axes
+        ),
+    )
+    domain = Domain(SMALL.attributes, (combination,))
+    assert domain_from_json(json.loads(json.dumps(domain.to_json()))) == domain
+    mask = combination.mask(SMALL.shape)
+    for cell in itertools.product(*(range(SMALL.shape[axis]) for axis in axes)):
+        assert mask[cell] == all(code in chosen[axis] for axis, code in zip(axes, cell))  # noqa: B905
+    cells = np.arange(SMALL.num_cells)
+    codes = [column.astype(np.uint8) for column in SMALL.codes(cells)]
+    expected = [all(column[cell] in chosen[axis] for axis, column in enumerate(codes)
+                    if axis in chosen) for cell in cells]  # fmt: skip
+    assert combination.matches(codes).tolist() == expected
+    found = any_impossible(domain.impossible, codes)
+    assert (found is None and not any(expected)) or found.tolist() == expected
+
+
+def test_many_ranges_are_looked_up_and_other_codes_do_not_matter():
+    ranges = tuple((2 * i, 2 * i + 1) for i in range(50))
+    combination = Impossible((0, 1), (ranges, ((0, 1),)))
+    codes = np.array([-1, 0, 1, 98, 99, 300], np.int16)
+    found = combination.matches([codes, np.zeros(6, np.uint8)])
+    assert found[1:].tolist() == [True, False, True, False, False]
+
+
+def test_a_table_that_is_too_large_is_refused():
+    combination = Impossible((0, 1), (((0, 1),), ((0, 1),)))
+    with pytest.raises(InputError, match=r"at most 2\^28 cells"):
+        combination.mask((2**40, 2))
