@@ -6,10 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+
+@functools.cache
+def _libraries() -> ThreadpoolController:
+    """Returns the linear algebra that is loaded: looking for it takes milliseconds, once."""
+    return ThreadpoolController()
 
 
 def on_one_thread(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -21,7 +27,7 @@ def on_one_thread(function: Callable[Parameters, Result]) -> Callable[Parameters
 
     @functools.wraps(function)
     def limited(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with threadpool_limits(limits=1, user_api="blas"):
+        with _libraries().limit(limits=1, user_api="blas"):
             return function(*args, **kwargs)
 
     return limited

@@ -206,7 +206,7 @@ def audit_black_box(
         score: of an outcome: events are then thresholds of it. The log-likelihood ratio of the
             two exact laws is the best one.
         laws: the exact laws of the outcome on both data sets.
-        predicted: the bound to expect, where laws are not given.
+        predicted: the bound to expect, where laws are not given or were sampled themselves.
         false_alarm: in (0, 1).
 
     Returns:
@@ -225,7 +225,7 @@ def audit_black_box(
         >>> audit.is_refuted, audit.is_blind
         (False, False)
     """
-    if laws is not None:
+    if laws is not None and predicted is None:
         predicted = predicted_lower_bound(*laws, runs, delta, score=score, false_alarm=false_alarm)
     pilot = pilot_runs or max(1, runs // 4)
     event = choose_event(first(pilot), second(pilot), delta, score=score)

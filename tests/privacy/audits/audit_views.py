@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -262,8 +262,11 @@ def black_box(case: Case) -> Finding:
             # What is learnt is post-processing, and after the only measurement nothing follows.
             patch.setattr(rounds_module, "refit", lambda *given: given[3])
         promised = case.guarantee
+        predicted = None
         if case.adaptive or plan.public["strategy"] == "selection":
-            laws = tuple(frequencies(sampler(i, Seeded(i))(case.runs)) for i in range(2))
+            reference = [sampler(side, Seeded(side))(case.runs) for side in range(2)]
+            laws = tuple(map(frequencies, reference))
+            predicted = expected_bound(reference, promised.delta)
         else:
             laws = ratio_laws(plan, mechanism, case)
         found = audit.audit_black_box(
@@ -274,8 +277,25 @@ def black_box(case: Case) -> Finding:
             runs=case.runs,
             score=float,
             laws=laws,
+            predicted=predicted,
         )
     return from_black_box(found)
+
+
+def expected_bound(reference: Sequence[Sequence[int]], delta: float) -> float:
+    """The bound that a reference sampler leads one to expect, less its own sampling error.
+
+    Half of the runs choose the event; the other half says how often it happens, up to two standard
+    errors in the direction that promises less.
+    """
+    runs = len(reference[0])
+    chosen = [side[: runs // 2] for side in reference]
+    event = audit.choose_event(*chosen, delta, score=float)
+    hits = [2 * event.count(side[runs // 2 :]) for side in reference]
+    likelier, other = hits[::-1] if event.is_reversed else hits
+    likelier = max(0.0, likelier - 2 * math.sqrt(2 * likelier))
+    other = min(float(runs), other + 2 * math.sqrt(2 * max(other, 1)))
+    return float(audit.epsilon_lower_bound(likelier, other, runs, delta))
 
 
 def uniform(basis: Any, observed: Any, total: float) -> np.ndarray:
