@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.hypotheses.residual_basis import Support, coefficients_table, num_contrasts
+from beam_dp.hypotheses.residual_basis import Support, coefficients_table, support_slices
 
 
 class Coefficients(Protocol):
@@ -71,13 +71,7 @@ class MarginalCoefficients:
     def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
         self.shape = tuple(shape)
         self.supports = tuple(dict.fromkeys(supports))
-        self.slices: dict[Support, slice] = {}
-        start = 0
-        for support in self.supports:
-            length = math.prod(num_contrasts(self.shape[axis]) for axis in support)
-            self.slices[support] = slice(start, start + length)
-            start += length
-        self.num_coefficients = start
+        self.slices, self.num_coefficients = support_slices(self.shape, self.supports)
         self.num_cells = math.prod(self.shape)
 
     def cells_summed(self, axes: Support) -> int:

@@ -60,6 +60,24 @@ def num_contrasts(size: int) -> int:
     return size if size > _DENSE_AXIS_SIZE else size - 1
 
 
+def support_slices(
+    shape: Sequence[int], supports: Iterable[Support]
+) -> tuple[dict[Support, slice], int]:
+    """Returns where each support's coefficients stand in a vector, and the vector's length.
+
+    Args:
+        shape: number of codes of every attribute.
+        supports: distinct, as ascending axes, in the order of the vector.
+    """
+    slices: dict[Support, slice] = {}
+    start = 0
+    for support in supports:
+        length = math.prod(num_contrasts(shape[axis]) for axis in support)
+        slices[support] = slice(start, start + length)
+        start += length
+    return slices, start
+
+
 def table_coefficients(table: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the coefficients of a table that depend on all of its attributes.
 
@@ -189,13 +207,7 @@ class ResidualBasis:
     def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
         self.shape = tuple(shape)
         self.supports = tuple(dict.fromkeys(supports))
-        self.slices: dict[Support, slice] = {}
-        start = 0
-        for support in self.supports:
-            length = math.prod(num_contrasts(self.shape[axis]) for axis in support)
-            self.slices[support] = slice(start, start + length)
-            start += length
-        self.num_coefficients = start
+        self.slices, self.num_coefficients = support_slices(self.shape, self.supports)
         self.num_cells = math.prod(self.shape)
         # An attribute of one code has no contrasts: supports that name it are empty.
         filled = tuple(each for each, where in self.slices.items() if where.start < where.stop)
