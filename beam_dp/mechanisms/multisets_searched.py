@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from bisect import bisect_right
+from itertools import accumulate
 from typing import ClassVar
 
 import numpy as np
@@ -21,43 +23,54 @@ class _Group:
     Args:
         kinds: the types.
         cells: how many cells they have.
-        low: their least answer to each query.
-        high: their largest.
+        ends: their least answer to each query, then their largest ones with a minus sign.
+        number: position of ``ends`` in the table of all groups.
         spread: sum of high - low; 0 for a single type.
         halves: none for a single type.
     """
 
     kinds: NDArray[np.int64]
     cells: int
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    number: int
     spread: float
     halves: tuple[_Group, _Group] | None
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, slots=True)
 class _State:
     """All multisets that have given numbers of cells of some groups.
 
     Args:
         held: groups and how many cells of them, none 0; they share no type.
         volume: how many multisets there are.
-        low: least answers.
-        high: largest answers.
         bound: no loss is less.
         unit: upper bound on the weight of each multiset, an integer.
-        total: upper bound on their weights together; gets smaller as the search goes on.
-        parts: states that these multisets are divided into, once they are.
+        division: of these multisets into parts, once it is made.
     """
 
     held: tuple[tuple[_Group, int], ...]
     volume: int
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
     bound: int
     unit: int
-    total: int
-    parts: list[_State] | None = None
+    division: _Division | None = None
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Division:
+    """Parts of a state, by how many cells of one group are in its first half.
+
+    Args:
+        position: of the group in what the state holds.
+        bounds: no loss of each part is less.
+        totals: upper bounds on the weight of each part; smaller where the search has been.
+        visited: the parts that a descent came to.
+    """
+
+    position: int
+    bounds: list[int]
+    totals: list[int]
+    visited: dict[int, _State]
 
 
 class SearchSampler:
@@ -89,24 +102,25 @@ class SearchSampler:
 
     def __init__(self, law: MultisetLaw) -> None:
         self._law = law
-        self._targets = np.array(law.targets, np.int64)
+        targets = np.array(law.targets, np.int64)
+        self._targets = np.concatenate([targets, -targets])
         self._units: dict[int, int] = {}
-        everything = _group(law, np.arange(law.num_types))
-        low, high = everything.low * law.size, everything.high * law.size
-        self._least = self._loss_at_least(low, high)
+        table: list[NDArray[np.int64]] = []
+        everything = _group(law, np.arange(law.num_types), table)
+        self._ends = np.array(table)
+        self._least = 0
         self._bits = 0
-        volume = law.num_multisets
-        self._root = _State(((everything, law.size),), volume, low, high, self._least, 1, volume)
+        self.num_divisions = 0
+        self._root = _State(((everything, law.size),), law.num_multisets, 0, 1)
+        self._least = self._root.bound = int(self._excess(self._root).max(initial=0))
         # A greedy answer says how small the weights are that matter.
         good = self._root
-        while (parts := self._divide(good)) is not None:
-            good = min(parts, key=lambda part: part.bound)
+        while (division := self._divide(good)) is not None:
+            good = self._part(good, division, int(np.argmin(division.bounds)))
         reach = as_exponent((good.bound - self._least) / law.scale)
-        self._bits = volume.bit_length() + 40 + math.ceil(reach * 3 / 2)
+        self._bits = law.num_multisets.bit_length() + 40 + math.ceil(reach * 3 / 2)
         self._units.clear()
         self._root.unit = self._unit(self._least)
-        self._root.total = self._root.unit * volume
-        self.num_divisions = 0
 
     def draw(self, noise: NoiseSource) -> NDArray[np.int64]:
         """Returns one multiset as its cells in ascending order."""
@@ -119,26 +133,31 @@ class SearchSampler:
 
     def _descend(self, noise: NoiseSource) -> _State | None:
         """Returns the one state of types that a descent ends in, or None where it gives up."""
-        state, path = self._root, []
+        state = self._root
+        path: list[tuple[_Division, int]] = []
+        promised = state.volume * state.unit
+        if state.division is not None:
+            promised = sum(state.division.totals)
         while True:
-            promised = state.total
-            if state.parts is None:
-                state.parts = self._divide(state)
-                if state.parts is None:
-                    break
+            if state.division is None:
+                state.division = self._divide(state)
                 self.num_divisions += 1
-                state.total = sum(part.total for part in state.parts)
-            path.append(state)
+            division = state.division
+            if division is None:
+                break
+            # What the parts weigh less than was promised is the chance to give up.
             drawn = noise.below(promised)
-            for part in state.parts:
-                if drawn < part.total:
-                    break
-                drawn -= part.total
-            else:
-                self._update(path)
+            cumulative = list(accumulate(division.totals))
+            if drawn >= cumulative[-1]:
+                self._tighten(path, cumulative[-1])
                 return None
-            state = part
-        self._update(path)
+            number = bisect_right(cumulative, drawn)
+            path.append((division, number))
+            promised = division.totals[number]
+            if number not in division.visited:
+                division.visited[number] = self._part(state, division, number)
+            state = division.visited[number]
+        self._tighten(path, promised)
         exponent = (state.bound - self._least) / self._law.scale
         unit = state.unit
 
@@ -148,13 +167,14 @@ class SearchSampler:
 
         return state if noise.coin(share) else None
 
-    def _update(self, path: list[_State]) -> None:
-        for state in reversed(path):
-            assert state.parts is not None
-            state.total = sum(part.total for part in state.parts)
+    def _tighten(self, path: list[tuple[_Division, int]], total: int) -> None:
+        """Hands a better upper bound on the last state upwards."""
+        for division, number in reversed(path):
+            division.totals[number] = total
+            total = sum(division.totals)
 
-    def _divide(self, state: _State) -> list[_State] | None:
-        """Returns the parts of a state; None where all its groups are single types."""
+    def _divide(self, state: _State) -> _Division | None:
+        """Returns a division of a state; None where all its groups are single types."""
         # The least resolved group: level by level, which bounds whole queries early.
         position = max(
             range(len(state.held)),
@@ -165,36 +185,43 @@ class SearchSampler:
             return None
         first, second = group.halves
         numbers = np.arange(count + 1)[:, None]
-        lows = state.low + numbers * first.low + (count - numbers) * second.low - count * group.low
-        highs = (
-            state.high + numbers * first.high + (count - numbers) * second.high - count * group.high
-        )
-        bounds = np.maximum(lows - self._targets, self._targets - highs).max(
-            axis=1, initial=state.bound
-        )
-        rest = state.volume // math.comb(group.cells + count - 1, count)
-        others = state.held[:position] + state.held[position + 1 :]
-        parts = []
-        for number, bound in enumerate(bounds.tolist()):
-            volume = (
-                rest
-                * math.comb(first.cells + number - 1, number)
-                * math.comb(second.cells + count - number - 1, count - number)
-            )
-            held = others
-            if number:
-                held = (*held, (first, number))
-            if number < count:
-                held = (*held, (second, count - number))
-            # Never more than the parent's, so that parts never outweigh it.
-            unit = min(self._unit(bound), state.unit)
-            parts.append(
-                _State(held, volume, lows[number], highs[number], bound, unit, volume * unit)
-            )
-        return parts
+        ends = self._excess(state) + numbers * (first.ends - second.ends)
+        ends += count * (second.ends - group.ends)
+        bounds = ends.max(axis=1, initial=state.bound).tolist()
+        rest = state.volume // _multisets(group, count)
+        totals = [
+            rest
+            * _multisets(first, number)
+            * _multisets(second, count - number)
+            * min(self._unit(bound), state.unit)
+            for number, bound in enumerate(bounds)
+        ]
+        return _Division(position, bounds, totals, {})
 
-    def _loss_at_least(self, low: NDArray[np.int64], high: NDArray[np.int64]) -> int:
-        return int(np.maximum(low - self._targets, self._targets - high).max(initial=0))
+    def _part(self, state: _State, division: _Division, number: int) -> _State:
+        """Returns the part with a number of cells in the first half."""
+        group, count = state.held[division.position]
+        assert group.halves is not None
+        held = list(state.held)
+        del held[division.position]
+        volume = state.volume // _multisets(group, count)
+        for half, taken in zip(group.halves, (number, count - number), strict=True):
+            volume *= _multisets(half, taken)
+            if taken:
+                held.append((half, taken))
+        # Never more than the whole's, so that parts never outweigh it.
+        bound = division.bounds[number]
+        return _State(tuple(held), volume, bound, min(self._unit(bound), state.unit))
+
+    def _excess(self, state: _State) -> NDArray[np.int64]:
+        """Returns how far answers are above and below the targets at least, or minus by how much.
+
+        The largest of these numbers is a lower bound on the loss.
+        """
+        groups = self._ends[[group.number for group, _ in state.held]]
+        counts = np.array([count for _, count in state.held])
+        excess: NDArray[np.int64] = counts @ groups - self._targets
+        return excess
 
     def _unit(self, bound: int) -> int:
         known = self._units.get(bound)
@@ -204,16 +231,25 @@ class SearchSampler:
         return known
 
 
-def _group(law: MultisetLaw, kinds: NDArray[np.int64]) -> _Group:
-    """Builds the tree: each group is divided by the query that divides it most evenly."""
+def _multisets(group: _Group, size: int) -> int:
+    return math.comb(group.cells + size - 1, size)
+
+
+def _group(law: MultisetLaw, kinds: NDArray[np.int64], table: list[NDArray[np.int64]]) -> _Group:
+    """Builds the tree: each group is divided by the query that divides it most evenly, if any."""
     answers = law.answers[:, kinds]
     low, high = answers.min(axis=1), answers.max(axis=1)
     cells = sum(law.ways[kind] for kind in kinds)
-    halves = None
+    ends = np.concatenate([low, -high])
+    group = _Group(kinds, cells, ends, len(table), float((high - low).sum()), None)
+    table.append(ends)
     if len(kinds) > 1:
         upper = answers * 2 > (low + high)[:, None]
         sizes = upper.sum(axis=1)
         best = int(np.argmax(np.where(high > low, np.minimum(sizes, len(kinds) - sizes), -1)))
         side = upper[best]
-        halves = _group(law, kinds[~side]), _group(law, kinds[side])
-    return _Group(kinds, cells, low, high, float((high - low).sum()), halves)
+        if 8 * min(sizes[best], len(kinds) - sizes[best]) < len(kinds):
+            # No deep trees: neighbours in the order of columns have much in common.
+            side = np.arange(len(kinds)) * 2 >= len(kinds)
+        group.halves = _group(law, kinds[~side], table), _group(law, kinds[side], table)
+    return group

@@ -22,6 +22,7 @@ from beam_dp.noise import NoiseSource
 
 SamplerName = Literal["auto", "enumeration", "nested", "search"]
 
+MAX_SIZE = 10**4
 # Limits by public sizes, some 10 s each: multisets times queries, where a multiset alone costs
 # as much as 16 queries; products of polynomials, and those times the bits of a factor.
 MAX_COMPARISONS = 10**10
@@ -29,7 +30,7 @@ _MULTISET_COST = 16
 MAX_PRODUCTS = 4 * 10**6
 _MAX_PRODUCT_BITS = 4 * 10**10
 # Answers that are held in memory.
-_MAX_ANSWERS = 10**7
+_MAX_ANSWERS = 4 * 10**6
 _AnySampler = type[EnumerationSampler] | type[NestedSampler] | type[SearchSampler]
 _SAMPLERS: dict[str, _AnySampler] = {
     "enumeration": EnumerationSampler,
@@ -104,6 +105,8 @@ class SmallDB:
         if not (queries.min() >= 0 and queries.max() <= self.denominator):
             condition = f"must be from 0 to the denominator {self.denominator}"
             raise InputError("queries", f"{queries.min()}..{queries.max()}", condition)
+        if self.size > MAX_SIZE:
+            raise InputError("size", self.size, f"must be <= {MAX_SIZE}")
         if self.num_records * self.size * self.denominator > MAX_ANSWER:
             condition = f"times size times denominator must be at most {magnitude(MAX_ANSWER)}"
             raise InputError("num_records", self.num_records, condition)
@@ -155,11 +158,10 @@ class SmallDB:
 
     def law(self, counts: NDArray[np.int64]) -> MultisetLaw:
         """Returns what a draw's law is on some data; secret."""
-        # In Python's integers: no sum wraps. A clipped answer moves no more than an exact one.
-        held = np.flatnonzero(counts)
-        exact = [sum(int(row[cell]) * int(counts[cell]) for cell in held) for row in self._distinct]
+        # In Python's integers, so that no sum wraps. A clipped answer moves no more.
+        exact = self._distinct.astype(object) @ counts.astype(object)
         return MultisetLaw(
-            targets=tuple(min(self.size * each, MAX_TARGET) for each in exact),
+            targets=tuple(min(self.size * int(each), MAX_TARGET) for each in exact),
             answers=self.num_records * self._types[0],
             members=self._types[1],
             size=self.size,
@@ -176,9 +178,9 @@ class SmallDB:
         in_memory = kinds * queries <= _MAX_ANSWERS
         feasible = {
             "nested": in_memory
-            and is_nested(self._types[0])
             and products <= MAX_PRODUCTS
-            and products * bits <= _MAX_PRODUCT_BITS,
+            and products * bits <= _MAX_PRODUCT_BITS
+            and is_nested(self._types[0]),
             "enumeration": in_memory and multisets * (queries + _MULTISET_COST) <= MAX_COMPARISONS,
             "search": in_memory,
         }
@@ -188,6 +190,13 @@ class SmallDB:
         for name in wanted:
             if feasible[name]:
                 return _SAMPLERS[name]
+        if self.sampler == "nested" and not (
+            products <= MAX_PRODUCTS and is_nested(self._types[0])
+        ):
+            condition = (
+                f"needs queries that are disjoint or nested, at most {MAX_PRODUCTS} products"
+            )
+            raise InputError("sampler", self.sampler, condition)
         largest = self._largest_size(kinds, queries)
         condition = (
             f"makes {magnitude(multisets)} multisets of {kinds} distinct columns for {queries} "
@@ -244,10 +253,15 @@ def prefix_queries(num_cells: int) -> NDArray[np.int64]:
 def hierarchy_queries(num_cells: int, branching: int = 2) -> NDArray[np.int64]:
     """Returns the nodes of a tree over consecutive cells, the leaves included and the root too.
 
+    Raises:
+        InputError: if the branching is less than 2.
+
     Example:
         >>> hierarchy_queries(3).tolist()
         [[1, 1, 1], [1, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]]
     """
+    if branching < 2:
+        raise InputError("branching", branching, "must be an integer >= 2")
     rows: list[NDArray[np.int64]] = []
     width = branching ** math.ceil(round(math.log(max(num_cells, 1), branching), 9))
     seen: set[bytes] = set()
