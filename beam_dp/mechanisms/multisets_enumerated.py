@@ -21,6 +21,8 @@ _CHUNK_ENTRIES = 2**15
 # Weights inside a block are integers in units of 2^-32 of its heaviest, rounded up by one or two.
 _BITS = 32
 _BLOCK_BITS = 80
+# More than the rounding of a sum of 10^4 logarithms, which are at most 2 10^5 together.
+_MARGIN = 1 + 1e-6
 
 
 class EnumerationSampler:
@@ -29,7 +31,7 @@ class EnumerationSampler:
     A multiset is a non-decreasing sequence of types: a block is all that begin alike. One pass
     adds up, block by block, integers that are upper bounds on the weights; a block and a multiset
     in it are drawn by them, and kept with probability weight / bound, tossed exactly. Else
-    another one is drawn, which happens about once in a thousand draws.
+    another one is drawn, which happens less than once in a hundred draws.
 
     Exact arithmetic: doubles serve only for the upper bounds, with a margin far beyond their
     rounding.
@@ -172,7 +174,7 @@ class EnumerationSampler:
         top = float(logs.max())
         logs -= top
         np.exp(logs, out=logs)
-        logs *= 2.0**_BITS
+        logs *= 2.0**_BITS * _MARGIN
         weights = logs.astype(np.int64)
         weights += 2
         return losses, weights, (least, top)

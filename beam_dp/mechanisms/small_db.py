@@ -23,12 +23,14 @@ from beam_dp.noise import NoiseSource
 SamplerName = Literal["auto", "enumeration", "nested", "search"]
 
 MAX_SIZE = 10**4
-# Limits by public sizes, some 10 s each: multisets times queries, where a multiset alone costs
+# Limits by public sizes, 10 to 30 s each: multisets times queries, where a multiset alone costs
 # as much as 16 queries; products of polynomials, and those times the bits of a factor.
 MAX_COMPARISONS = 10**10
 _MULTISET_COST = 16
 MAX_PRODUCTS = 4 * 10**6
 _MAX_PRODUCT_BITS = 4 * 10**10
+# The largest exponent of the search, N epsilon / (2 k): beyond it its bounds tell nothing.
+_MAX_EXPONENT = 5 * 10**4
 # Answers that are held in memory.
 _MAX_ANSWERS = 4 * 10**6
 _AnySampler = type[EnumerationSampler] | type[NestedSampler] | type[SearchSampler]
@@ -182,7 +184,8 @@ class SmallDB:
             and products * bits <= _MAX_PRODUCT_BITS
             and is_nested(self._types[0]),
             "enumeration": in_memory and multisets * (queries + _MULTISET_COST) <= MAX_COMPARISONS,
-            "search": in_memory,
+            "search": in_memory
+            and self.num_records * self.epsilon <= 2 * self.max_records_per_unit * _MAX_EXPONENT,
         }
         if self.sampler != "auto" and self.sampler not in _SAMPLERS:
             raise InputError("sampler", self.sampler, f"must be auto or one of {[*_SAMPLERS]}")
@@ -197,6 +200,9 @@ class SmallDB:
                 f"needs queries that are disjoint or nested, at most {MAX_PRODUCTS} products"
             )
             raise InputError("sampler", self.sampler, condition)
+        if self.sampler == "search" and in_memory:
+            most = 2 * self.max_records_per_unit * _MAX_EXPONENT / self.num_records
+            raise InputError("epsilon", self.epsilon, f"must be <= {most:g} for the search")
         largest = self._largest_size(kinds, queries)
         condition = (
             f"makes {magnitude(multisets)} multisets of {kinds} distinct columns for {queries} "
