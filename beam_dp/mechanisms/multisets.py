@@ -27,7 +27,7 @@ class MultisetLaw:
     the same size are equally likely.
 
     Args:
-        targets: one for each query, |target| <= 2^61; secret.
+        targets: one for each query, 0 <= target <= 2^61; secret.
         answers: shape (num_queries, num_types), int64, >= 0, distinct columns; ``size`` times the
             largest is at most 2^60.
         members: the cells of each type.

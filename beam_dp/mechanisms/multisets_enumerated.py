@@ -1,4 +1,4 @@
-"""The sampler that looks at every multiset of distinct query columns, in constant memory."""
+"""The sampler that looks at every multiset of distinct query columns, a block at a time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EnumerationSampler:
     rounding.
 
     Args:
-        law: to draw from; at most some 10^7 multisets of types.
+        law: to draw from; at most some 10^8 multisets of types.
 
     Cost: time proportional to the multisets times the queries, whatever the data; a table of
     tails, and some numbers for each block, in memory.

@@ -328,6 +328,16 @@ def test_a_draw_answers_well_where_the_budget_is_large():
     assert np.abs(answers - np.cumsum(counts)[:-1] / 10**6).max() < 0.05
 
 
+def test_the_function_draws_what_the_class_does():
+    counts = np.array([3, 1, 0, 1])
+    noise = Seeded(11)
+    outcomes = [
+        tuple(small_db.small_db(counts, FOUR, 20.0, 5, 2, noise).tolist()) for _ in range(2000)
+    ]
+    law = law_by_hand(SmallDB(FOUR, 20.0, 5, 2), counts)
+    assert audit.audit_sampler(outcomes, law).passes
+
+
 def test_uniform_multisets():
     cells = np.array([4, 7, 8])
     for size in (1, 2, 4):

@@ -134,3 +134,9 @@ def test_fractions_out_of_range_are_refused(fraction):
     ):
         with pytest.raises(InputError, match="max_error_fraction"):
             call()
+
+
+def test_accuracy_of_a_million_records_by_the_theorem():
+    """Theorem 4.5 solved for the accuracy."""
+    needed = small_db_records_needed(1024, 1024, 1.0, 0.0920795, 0.05, "textbook")
+    assert needed == pytest.approx(10**6, rel=2e-5)
