@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from bisect import bisect_left
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
@@ -28,7 +29,7 @@ MAX_SIZE = 10**4
 MAX_COMPARISONS = 10**10
 _MULTISET_COST = 16
 MAX_PRODUCTS = 4 * 10**6
-_MAX_PRODUCT_BITS = 4 * 10**10
+_MAX_PRODUCT_BITS = 10**10
 # The largest exponent of the search, N epsilon / (2 k): beyond it its bounds tell nothing.
 _MAX_EXPONENT = 5 * 10**4
 # Answers that are held in memory.
@@ -175,13 +176,10 @@ class SmallDB:
         """Returns a sampler by public sizes."""
         kinds, queries = len(self._types[1]), len(self._distinct)
         multisets = num_multisets(kinds, self.size)
-        products = num_products(queries, self.size)
-        bits = num_multisets(self.queries.shape[1], self.size).bit_length() * (self.size + 1)
         in_memory = kinds * queries <= _MAX_ANSWERS
         feasible = {
             "nested": in_memory
-            and products <= MAX_PRODUCTS
-            and products * bits <= _MAX_PRODUCT_BITS
+            and self._counts_fit(queries, self.size)
             and is_nested(self._types[0]),
             "enumeration": in_memory and multisets * (queries + _MULTISET_COST) <= MAX_COMPARISONS,
             "search": in_memory
@@ -193,25 +191,32 @@ class SmallDB:
         for name in wanted:
             if feasible[name]:
                 return _SAMPLERS[name]
-        if self.sampler == "nested" and not (
-            products <= MAX_PRODUCTS and is_nested(self._types[0])
-        ):
-            condition = (
-                f"needs queries that are disjoint or nested, at most {MAX_PRODUCTS} products"
-            )
-            raise InputError("sampler", self.sampler, condition)
+        fits = self._counts_fit(queries, self.size)
+        if self.sampler == "nested" and fits and not is_nested(self._types[0]):
+            raise InputError("sampler", self.sampler, "needs queries that are disjoint or nested")
         if self.sampler == "search" and in_memory:
             most = 2 * self.max_records_per_unit * _MAX_EXPONENT / self.num_records
             raise InputError("epsilon", self.epsilon, f"must be <= {most:g} for the search")
         largest = self._largest_size(kinds, queries)
+        counted = bisect_left(
+            range(1, self.size + 1), True, key=lambda size: not self._counts_fit(queries, size)
+        )
         condition = (
             f"makes {magnitude(multisets)} multisets of {kinds} distinct columns for {queries} "
             f"distinct queries; enumeration is feasible for a size <= {largest}, and nested, for "
-            f"prefixes or hierarchies, for a size < {MAX_PRODUCTS // (queries + 1) ** 2}"
+            f"prefixes or hierarchies, for a size <= {counted}"
         )
         if feasible["search"] and self.sampler == "auto":
             condition += "; search may be asked for by name"
         raise InputError("size", self.size, condition)
+
+    def _counts_fit(self, queries: int, size: int) -> bool:
+        """Whether the sampler of nested queries is feasible, if they are nested."""
+        products = num_products(queries, size)
+        if products > MAX_PRODUCTS:
+            return False
+        bits = num_multisets(self.queries.shape[1], size).bit_length() * (size + 1)
+        return products * bits <= _MAX_PRODUCT_BITS
 
     def _largest_size(self, kinds: int, queries: int) -> int:
         limit, size = MAX_COMPARISONS // (queries + _MULTISET_COST), 0

@@ -371,6 +371,9 @@ def test_a_refusal_says_what_would_be_feasible():
     with pytest.raises(InputError, match=r"size: 16 is refused; makes .* size <= 4.*search"):
         SmallDB(bits, 1.0, 1000, 16)
     assert SmallDB(bits, 1.0, 1000, 4).public["sampler"] == "enumeration"
+    with pytest.raises(InputError, match="nested, for prefixes or hierarchies, for a size <= 31"):
+        SmallDB(prefix_queries(256), 1.0, 1000, 32)
+    assert SmallDB(prefix_queries(256), 1.0, 1000, 31).public["sampler"] == "nested"
     assert SmallDB(bits, 1.0, 1000, 16, sampler="search").public["sampler"] == "search"
 
 
