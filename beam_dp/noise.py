@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from beam_dp.errors import InputError
 opendp.enable_features("contrib")
 
 MAX_SCALE = 2.0**50
+_FIRST_BITS = 32
 
 
 class NoiseSource:
@@ -98,6 +100,61 @@ class NoiseSource:
             scale=scale,
         )
         return int(measurement(scores.tolist()))
+
+    def geometric(self, size: int, scale: float) -> NDArray[np.int64]:
+        """Returns one-sided geometric noise, P(z) proportional to exp(-z / scale) for z >= 0.
+
+        Discrete Laplace noise, given that it is not negative.
+
+        Args:
+            size: how many values.
+            scale: in (0, 2^50].
+
+        Returns:
+            shape (size,), int64.
+
+        Raises:
+            InputError: if the scale is out of range.
+
+        Cost: about 2e-5 s a value.
+        """
+        _check_scale(scale)
+        drawn = np.zeros(0, np.int64)
+        while len(drawn) < size:
+            more = self.laplace(np.zeros(2 * (size - len(drawn)) + 8, np.int64), scale)
+            drawn = np.concatenate([drawn, more[more >= 0]])
+        return drawn[:size]
+
+    def below(self, bound: int) -> int:
+        """Returns a uniform integer in 0..bound-1, for a bound >= 1 of any size."""
+        bits = (bound - 1).bit_length()
+        while True:
+            drawn = self.bits(bits) if bits else 0
+            if drawn < bound:
+                return drawn
+
+    def coin(self, bounds: Callable[[int], tuple[int, int]]) -> bool:
+        """Returns True with exactly the probability p that ever closer bounds enclose.
+
+        A uniform number is compared with p, and gets more bits until the bounds tell them apart.
+
+        Args:
+            bounds: given a number of bits, integers low <= p 2^bits <= high, where
+                (high - low) / 2^bits tends to 0.
+        """
+        bits, uniform = _FIRST_BITS, self.bits(_FIRST_BITS)
+        while True:
+            low, high = bounds(bits)
+            if uniform < low:
+                return True
+            if uniform >= high:
+                return False
+            uniform = uniform << bits | self.bits(bits)
+            bits *= 2
+
+    def bits(self, number: int) -> int:
+        """Returns a uniform integer of so many bits, at least one."""
+        return secrets.randbits(number)
 
     def signs(self, size: int) -> NDArray[np.float64]:
         """Returns independent fair signs, shape (size,), float64: for post-processing."""

@@ -95,6 +95,10 @@ class Seeded(NoiseSource):
     def select(self, scores: NDArray[np.int64], scale: float) -> int:
         return int(np.argmax(scores / scale + self._generator.gumbel(size=len(scores))))
 
+    def bits(self, number: int) -> int:
+        drawn = int.from_bytes(self._generator.bytes((number + 7) // 8), "little")
+        return drawn >> (-number % 8)
+
     def signs(self, size: int) -> NDArray[np.float64]:
         return self._generator.choice([-1.0, 1.0], size)
 

@@ -150,6 +150,45 @@ def test_anything_but_64_bit_integers_is_refused(kind: str, dtype: type):
         getattr(NoiseSource(), kind)(np.zeros(2, dtype), 1.0)
 
 
+@pytest.mark.parametrize("scale", [0.3, 2.0, 9.0])
+def test_geometric_noise_follows_its_law_and_no_other_scale(scale: float):
+    drawn = NoiseSource().geometric(DRAWS, scale)
+    assert drawn.shape == (DRAWS,) and drawn.dtype == np.int64 and drawn.min() >= 0
+    reach = max(2, math.ceil(4 * scale))
+    counts = np.bincount(np.minimum(drawn, reach), minlength=reach + 1)
+    z = np.arange(math.ceil(60 * scale) + reach)
+    for factor in (1.0, 0.7, 1.3):
+        law = np.bincount(np.minimum(z, reach), weights=np.exp(-z / (factor * scale)))
+        assert rejects(counts, law) == (factor != 1.0)
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 17, 64, 65])
+def test_integers_below_a_bound_are_uniform(bound: int):
+    noise = NoiseSource()
+    counts = np.bincount([noise.below(bound) for _ in range(DRAWS)], minlength=bound)
+    assert counts.size == bound
+    assert bound == 1 or not rejects(counts, np.ones(bound))
+    assert bound == 1 or rejects(counts, np.append(np.ones(bound - 1), 1.5))
+    assert noise.below(2**200 + 1) <= 2**200
+
+
+@pytest.mark.parametrize("numerator", [0, 1, 3, 7])
+def test_coins_have_the_probability_that_their_bounds_enclose(numerator: int):
+    """Sevenths, seen through bounds so wide at first that most tosses need more bits."""
+    noise = NoiseSource()
+
+    def bounds(bits: int) -> tuple[int, int]:
+        middle, doubt = (numerator << bits) // 7, 1 << max(bits - 1 - bits // 40, 0)
+        return max(middle - doubt, 0), min(middle + 1 + doubt, 1 << bits)
+
+    heads = sum(noise.coin(bounds) for _ in range(5000))
+    if numerator in (0, 7):
+        assert heads == 5000 * (numerator == 7)
+    else:
+        assert not rejects(np.array([5000 - heads, heads]), np.array([7 - numerator, numerator]))
+        assert rejects(np.array([5000 - heads, heads]), np.array([6 - numerator, numerator + 1]))
+
+
 def test_signs_are_fair_and_draw_ids_differ():
     noise = NoiseSource()
     signs = noise.signs(DRAWS + 3)

@@ -40,8 +40,10 @@ from beam_dp.testing.laws import (
     discrete_gaussian,
     discrete_laplace,
     exponential_mechanism,
+    geometric_noisy_max,
     hockey_stick,
     largest_log_ratio,
+    permute_and_flip,
     product_law,
 )
 from beam_dp.testing.samplers import SamplerAudit, audit_sampler
@@ -60,9 +62,11 @@ __all__ = [
     "discrete_laplace",
     "epsilon_lower_bound",
     "exponential_mechanism",
+    "geometric_noisy_max",
     "hockey_stick",
     "largest_log_ratio",
     "neighbouring_units",
+    "permute_and_flip",
     "predicted_lower_bound",
     "product_law",
     "unit_holdings",

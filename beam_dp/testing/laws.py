@@ -119,6 +119,58 @@ def exponential_mechanism(scores: Sequence[float], scale: float) -> dict[int, fl
     return dict(enumerate((weights / weights.sum()).tolist()))
 
 
+def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
+    """Returns the law of permute-and-flip with coins exp(-gap / scale).
+
+    P(r) = p(r) times the integral over t in [0, 1] of the product over s other than r of
+    1 - t p(s), where p are the coins: t is the share of candidates visited before r.
+
+    Args:
+        scores: exact scores, a few dozen at most.
+        scale: > 0.
+
+    Example:
+        >>> [round(each, 4) for each in permute_and_flip([10, 9, 5, 0], 2.0).values()]
+        [0.6704, 0.2943, 0.0327, 0.0026]
+    """
+    coins = np.exp((np.asarray(scores, np.float64) - max(scores)) / scale)
+    # Gauss-Legendre with so many nodes integrates polynomials of this degree exactly.
+    nodes, weights = np.polynomial.legendre.leggauss(len(coins) // 2 + 1)
+    at = (nodes + 1) / 2
+    law = [
+        float(coin)
+        * 0.5
+        * float(weights @ np.prod(1 - np.outer(at, np.delete(coins, index)), axis=1))
+        for index, coin in enumerate(coins)
+    ]
+    return dict(enumerate(law))
+
+
+def geometric_noisy_max(scores: Sequence[int], scale: float) -> dict[int, float]:
+    """Returns the law of the first largest of integer scores with one-sided geometric noise.
+
+    Args:
+        scores: exact scores, integers.
+        scale: of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
+
+    Example:
+        >>> [round(each, 4) for each in geometric_noisy_max([1, 1], 1.0).values()]
+        [0.7311, 0.2689]
+    """
+    exact = np.asarray(scores, np.int64)
+    reach = math.ceil(_REACH * scale)
+    values = np.arange(exact.max(), exact.max() + reach + 1)
+    # P(score + noise <= value); a candidate before another one wins ties.
+    at_most = -np.expm1(-np.maximum(values[:, None] - exact + 1, 0) / scale)
+    below = -np.expm1(-np.maximum(values[:, None] - exact, 0) / scale)
+    law = {}
+    for index in range(len(exact)):
+        others = np.concatenate([below[:, :index], at_most[:, index + 1 :]], axis=1)
+        mass = -np.expm1(-1 / scale) * np.exp(-(values - exact[index]) / scale)
+        law[index] = float(mass @ np.prod(others, axis=1))
+    return law
+
+
 def product_law(laws: Sequence[Law]) -> dict[tuple[Hashable, ...], float]:
     """Returns the law of independent outcomes together, as tuples.
 

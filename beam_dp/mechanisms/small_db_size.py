@@ -1,0 +1,202 @@
+"""How many records a small database needs, and how wrong its answers can be. All of it is public.
+
+N is the public number of records and a = ``max_error_fraction`` a share of it. Sizes are least
+integers that make "some multiset of this size answers every query within a N" true; privacy holds
+for any size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from beam_dp.errors import InputError
+
+Calibration = Literal["tight", "textbook"]
+VCBound = Literal["finite", "devroye", "vc71"]
+
+
+def small_db_size(
+    num_queries: int, max_error_fraction: float, calibration: Calibration = "tight"
+) -> int:
+    """Returns a size m at which a sample of the data answers all queries, by the number of them.
+
+    A sample misses one query by more than a with probability 2 exp(-2 m a^2) at most (Hoeffding),
+    and all together must stay below 1. ``textbook`` takes m = ceil(ln|Q| / a^2) and needs three
+    queries; ``tight`` the least integer m, floor(ln(2|Q|) / (2 a^2)) + 1.
+
+    Args:
+        num_queries: |Q|, distinct ones, with values in [0, 1].
+        max_error_fraction: a, in (0, 1].
+        calibration: ``tight`` or ``textbook``.
+
+    Raises:
+        InputError: if a parameter is out of range.
+
+    Reference: Dwork and Roth (2014), Theorem 4.2; Blum, Ligett and Roth (2013).
+
+    Example:
+        >>> small_db_size(1024, 0.1), small_db_size(1024, 0.1, "textbook")
+        (382, 694)
+    """
+    _check_fraction(max_error_fraction)
+    if num_queries < 1 or (calibration == "textbook" and num_queries < 3):
+        least = 3 if calibration == "textbook" else 1
+        raise InputError("num_queries", num_queries, f"must be >= {least} for {calibration} sizes")
+    if calibration == "textbook":
+        return math.ceil(math.log(num_queries) / max_error_fraction**2)
+    return _least_size(math.log(2 * num_queries), max_error_fraction)
+
+
+def small_db_size_by_vc(
+    vc_dimension: int,
+    max_error_fraction: float,
+    bound: VCBound | None = None,
+    num_cells: int | None = None,
+) -> int:
+    """Returns a size m by the VC dimension v of 0/1 queries, however many they are.
+
+    * ``finite``: 2 Phi(U) exp(-2 m a^2) < 1, where Phi(s) = sum of C(s, i) for i <= v is the most
+      distinct queries that a universe of U cells has (Sauer).
+    * ``devroye``: 4 exp(4a + 4a^2) Phi(m^2) exp(-2 m a^2) < 1, whatever the universe.
+    * ``vc71``: 4 Phi(2m) exp(-m a^2 / 8) < 1; loose.
+
+    Args:
+        vc_dimension: v >= 0.
+        max_error_fraction: a, in (0, 1].
+        bound: which inequality; the smallest size that any of them gives by default.
+        num_cells: U, for ``finite``.
+
+    Raises:
+        InputError: if a parameter is out of range.
+
+    Reference: Vapnik and Chervonenkis (1971); Devroye (1982); Dwork and Roth (2014), Theorem 4.8.
+
+    Example:
+        >>> small_db_size_by_vc(2, 0.1, "finite", 1024), small_db_size_by_vc(2, 0.1, "devroye")
+        (694, 1523)
+    """
+    _check_fraction(max_error_fraction)
+    if not vc_dimension >= 0:
+        raise InputError("vc_dimension", vc_dimension, "must be an integer >= 0")
+    if bound is None:
+        kinds: list[VCBound] = ["devroye", "vc71"]
+        if num_cells is not None:
+            kinds.append("finite")
+        return min(
+            small_db_size_by_vc(vc_dimension, max_error_fraction, kind, num_cells) for kind in kinds
+        )
+    if bound == "finite":
+        if num_cells is None or num_cells < 1:
+            raise InputError("num_cells", num_cells, "must be an integer >= 1")
+        return _least_size(math.log(2 * _growth(num_cells, vc_dimension)), max_error_fraction)
+    a, v = max_error_fraction, vc_dimension
+    if bound == "devroye":
+        return _least(
+            lambda m: math.log(4 * _growth(m * m, v)) + 4 * a + 4 * a**2 - 2 * m * a**2 < 0
+        )
+    return _least(lambda m: math.log(4 * _growth(2 * m, v)) - m * a**2 / 8 < 0)
+
+
+def small_db_size_for_intervals(max_error_fraction: float) -> int:
+    """Returns ceil(1 / a), which serves all prefixes and intervals of an ordered universe.
+
+    Quantiles at shares (i - 1/2) / m of the records miss a prefix by 1 / (2m) at most and an
+    interval, the difference of two prefixes, by 1 / m.
+
+    Raises:
+        InputError: if a parameter is out of range.
+    """
+    _check_fraction(max_error_fraction)
+    return math.ceil(1 / max_error_fraction)
+
+
+def num_multisets(num_cells: int, size: int) -> int:
+    """Returns the number of multisets of a size, C(U + m - 1, m).
+
+    Example:
+        >>> num_multisets(4, 9), num_multisets(16, 20)
+        (220, 3247943160)
+    """
+    return math.comb(num_cells + size - 1, size)
+
+
+def small_db_error(
+    num_cells: int,
+    size: int,
+    epsilon: float,
+    num_records: int,
+    max_error_fraction: float,
+    failure_probability: float,
+) -> float:
+    """Returns what the error of no query exceeds, in records, with probability 1 - beta.
+
+    a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), if some multiset of the size m answers
+    all queries within a N, and if N records are there: add |n - N| where n are.
+
+    Args:
+        num_cells: U; distinct columns of the query matrix will do no better here.
+        size: m.
+        epsilon: of the release.
+        num_records: N.
+        max_error_fraction: a, for which the size is enough.
+        failure_probability: beta, in (0, 1).
+
+    Reference: Dwork and Roth (2014), Proposition 4.4, with the number of multisets in place of
+    the number of sequences.
+    """
+    log_terms = math.log(num_multisets(num_cells, size)) - math.log(failure_probability)
+    return max_error_fraction * num_records + 2 / epsilon * log_terms
+
+
+def small_db_records_needed(
+    num_cells: int,
+    num_queries: int,
+    epsilon: float,
+    max_error_fraction: float,
+    failure_probability: float,
+    calibration: Calibration = "tight",
+) -> float:
+    """Returns how many records make every error at most a N, with probability 1 - beta.
+
+    Half of a goes to the size, half to the selection. ``textbook`` is Dwork and Roth (2014),
+    Theorem 4.5, (16 ln U ln|Q| + 4 ln(1 / beta)) / (epsilon a^3), which treats the size as a real
+    number: rounding it up adds up to 4 ln U / (epsilon a). ``tight`` counts multisets of the tight
+    size, (4 / (epsilon a)) (ln C(U + m - 1, m) + ln(1 / beta)), and holds as it is.
+    """
+    _check_fraction(max_error_fraction)
+    log_beta = -math.log(failure_probability)
+    if calibration == "textbook":
+        main = 16 * math.log(num_cells) * math.log(num_queries)
+        return (main + 4 * log_beta) / (epsilon * max_error_fraction**3)
+    size = small_db_size(num_queries, max_error_fraction / 2)
+    return (
+        4 / (epsilon * max_error_fraction) * (math.log(num_multisets(num_cells, size)) + log_beta)
+    )
+
+
+def _least_size(log_union: float, a: float) -> int:
+    """The least integer m with log_union < 2 m a^2."""
+    return math.floor(log_union / (2 * a**2)) + 1
+
+
+def _growth(points: int, vc_dimension: int) -> int:
+    return sum(math.comb(points, i) for i in range(min(points, vc_dimension) + 1))
+
+
+def _least(holds: Callable[[int], bool]) -> int:
+    """The least integer from which on a condition holds that never fails again."""
+    high = 1
+    while not holds(high):
+        high *= 2
+    low = high // 2  # does not hold, or is 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _check_fraction(max_error_fraction: float) -> None:
+    if not 0 < max_error_fraction <= 1:
+        raise InputError("max_error_fraction", max_error_fraction, "must be > 0 and <= 1")

@@ -1,0 +1,142 @@
+"""Sizes of small databases and their errors: known answers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.small_db_size import (
+    num_multisets,
+    small_db_error,
+    small_db_records_needed,
+    small_db_size,
+    small_db_size_by_vc,
+    small_db_size_for_intervals,
+)
+
+
+@pytest.mark.parametrize(
+    "num_queries, fraction, textbook, at_half, tight",
+    [
+        (3, 0.5, 5, 18, 4),
+        (8, 0.5, 9, 34, 6),
+        (16, 0.25, 45, 178, 28),
+        (100, 0.1, 461, 1843, 265),
+        (1024, 0.1, 694, 2773, 382),
+        (10**6, 0.05, 5527, 22105, 2902),
+    ],
+)
+def test_sizes_by_the_number_of_queries(num_queries, fraction, textbook, at_half, tight):
+    assert small_db_size(num_queries, fraction, "textbook") == textbook
+    assert small_db_size(num_queries, fraction / 2, "textbook") == at_half
+    assert small_db_size(num_queries, fraction) == tight
+    # The tight size is the least that makes the union bound less than 1.
+    assert 2 * num_queries * math.exp(-2 * tight * fraction**2) < 1
+    assert 2 * num_queries * math.exp(-2 * (tight - 1) * fraction**2) >= 1
+
+
+def test_few_queries():
+    assert small_db_size(2, 0.25) == 12
+    assert small_db_size(1, 0.25) == 6
+    for num_queries in (0, 1, 2):
+        with pytest.raises(InputError, match="num_queries"):
+            small_db_size(num_queries, 0.25, "textbook")
+    with pytest.raises(InputError, match="num_queries"):
+        small_db_size(0, 0.25)
+
+
+def test_logarithms_are_natural():
+    assert small_db_size(1024, 0.1, "textbook") != math.ceil(math.log2(1024) / 0.01) == 1000
+
+
+@pytest.mark.parametrize(
+    "bound, num_cells, sizes",
+    [
+        ("finite", 1024, {1: 382, 2: 694, 3: 985}),
+        ("finite", 10**6, {1: 726, 2: 1382}),
+        ("devroye", None, {1: 754, 2: 1523, 3: 2328}),
+        ("vc71", None, {1: 8943, 2: 17275}),
+    ],
+)
+def test_sizes_by_vc_dimension(bound, num_cells, sizes):
+    for dimension, size in sizes.items():
+        assert small_db_size_by_vc(dimension, 0.1, bound, num_cells) == size
+
+
+def test_the_smallest_size_by_vc_dimension_is_taken():
+    assert small_db_size_by_vc(2, 0.1, num_cells=1024) == 694
+    assert small_db_size_by_vc(2, 0.1, num_cells=10**8) == 1523
+    assert small_db_size_by_vc(2, 0.1) == 1523
+    with pytest.raises(InputError, match="num_cells"):
+        small_db_size_by_vc(2, 0.1, "finite")
+
+
+def test_intervals_need_few_records():
+    assert small_db_size_for_intervals(0.1) == 10
+    num_intervals = 1024 * 1025 // 2
+    assert num_intervals == 524800 and small_db_size(num_intervals, 0.1) == 694
+
+
+def test_quantiles_serve_all_intervals():
+    """The claim behind the size for intervals, on data that make it hard."""
+    for num_records, size in ((100, 10), (97, 7), (1000, 3)):
+        for stretch in (1, 3):
+            data = [i * i // stretch for i in range(num_records)]
+            chosen = [data[math.floor((i + 0.5) / size * num_records)] for i in range(size)]
+            points = sorted({-1, *data})
+            errors = [
+                sum(x <= p for x in chosen) / size - sum(x <= p for x in data) / num_records
+                for p in points
+            ]
+            assert max(errors) - min(errors) <= 1 / size + 1e-12
+
+
+def test_numbers_of_multisets():
+    known = {(2, 3): 4, (4, 9): 220, (8, 9): 11440, (16, 20): 3247943160}
+    assert {pair: num_multisets(*pair) for pair in known} == known
+
+
+@pytest.mark.parametrize(
+    "num_cells, num_queries, fraction, textbook, tight, size",
+    [
+        (1024, 1024, 0.1, 780708, 68609.2, 1525),
+        (16, 16, 0.1, 134979, 2936.21, 694),
+        (8, 8, 0.5, 649.345, 140.177, 23),
+    ],
+)
+def test_records_needed(num_cells, num_queries, fraction, textbook, tight, size):
+    assert small_db_size(num_queries, fraction / 2) == size
+    arguments = (num_cells, num_queries, 1.0, fraction, 0.05)
+    assert small_db_records_needed(*arguments, "textbook") == pytest.approx(textbook, rel=1e-5)
+    assert small_db_records_needed(*arguments) == pytest.approx(tight, rel=1e-5)
+    # With so many records, the bound on the error is what was asked for.
+    bound = small_db_error(num_cells, size, 1.0, tight, fraction / 2, 0.05)
+    assert bound == pytest.approx(fraction * tight, rel=1e-5)
+
+
+def test_error_with_a_million_records():
+    size = small_db_size(1024, 0.1, "textbook")
+    by_sequences = 0.1 + 2 / 1e6 * (size * math.log(1024) + math.log(20))
+    assert by_sequences == pytest.approx(0.109627, rel=1e-5)
+    bound = small_db_error(1024, size, 1.0, 10**6, 0.1, 0.05)
+    assert 0.1e6 < bound < by_sequences * 1e6
+
+
+@pytest.mark.parametrize("fraction", [0.0, -0.1, 1.1, math.nan, math.inf])
+def test_fractions_out_of_range_are_refused(fraction):
+    for call in (
+        lambda: small_db_size(5, fraction),
+        lambda: small_db_size_by_vc(2, fraction),
+        lambda: small_db_size_for_intervals(fraction),
+        lambda: small_db_records_needed(4, 5, 1.0, fraction, 0.05),
+    ):
+        with pytest.raises(InputError, match="max_error_fraction"):
+            call()
+
+
+def test_accuracy_of_a_million_records_by_the_theorem():
+    """Theorem 4.5 solved for the accuracy."""
+    needed = small_db_records_needed(1024, 1024, 1.0, 0.0920795, 0.05, "textbook")
+    assert needed == pytest.approx(10**6, rel=2e-5)
