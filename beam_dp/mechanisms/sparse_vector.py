@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,22 @@ class NumericSparse:
     def has_halted(self) -> bool:
         """Whether no more questions can be asked; public."""
         return self.num_left == 0
+
+    def secret_state(self) -> dict[str, int]:
+        """Returns what ``resume`` needs beside public parameters; the noisy threshold is secret."""
+        return {"num_above": self._num_above, "noisy_threshold": self._noisy_threshold}
+
+    def resume(self, state: Mapping[str, int]) -> None:
+        """Goes on where ``secret_state`` was taken. Two runs from one state spend twice.
+
+        Raises:
+            InputError: if it is no state of this mechanism.
+        """
+        values = [state.get(name) for name in ("num_above", "noisy_threshold")]
+        integers = [each for each in values if type(each) is int]
+        if len(integers) < 2 or not 0 <= integers[0] <= self._calibration.max_above:
+            raise InputError("state", "of a sparse vector", "must be of this mechanism")
+        self._num_above, self._noisy_threshold = integers
 
     def ask(self, question: int, value: int | None = None) -> int | None:
         """Returns None if the question is below the threshold, else a noisy value.
