@@ -18,6 +18,7 @@ from beam_dp.mechanisms.plan import (
     check_noise,
 )
 from beam_dp.mechanisms.sparse_vector_noise import (
+    MAX_ABOVE,
     SparseVectorNoise,
     check_accuracy,
     noise_candidates,
@@ -29,7 +30,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear import VALUE_BITS
 
 GRID = 1 << VALUE_BITS
-START_SHARE = 0.5  # of the uniform distribution, in a hypothesis that starts from a release
+START_SHARE = 0.1  # of the uniform distribution, in a hypothesis that starts from a release
 
 _COUNT_SHARE = 0.05  # of epsilon, for a noisy number of records
 _COUNT_FAILURE = 0.25  # of the failure probability
@@ -173,9 +174,13 @@ def plan_private_mw(
     """
     check_array(domain)
     check_calibration(calibration)
-    check_accuracy(max_updates or 1, num_questions, failure_probability)
-    if max_updates is not None and max_updates < 1:
-        raise InputError("max_updates", max_updates, "must be an integer >= 1")
+    check_accuracy(1, num_questions, failure_probability)
+    if max_updates is not None and (
+        isinstance(max_updates, bool)
+        or not isinstance(max_updates, int)
+        or not 1 <= max_updates <= MAX_ABOVE
+    ):
+        raise InputError("max_updates", max_updates, "must be an integer from 1 to 2^31")
     if max_error is not None and not 0 < max_error < 1:
         raise InputError("max_error", max_error, "must be > 0 and < 1, a share of the records")
     if calibration == "textbook" and (max_updates is not None or starts_from_release):
@@ -256,11 +261,11 @@ def _rest(plan: PrivateMWPlan) -> tuple[float, float]:
 
 @functools.lru_cache(maxsize=64)
 def _settle(plan: PrivateMWPlan, num_records: int) -> Settings:
-    total = max(1, num_records)
+    total = min(max(1, num_records), MAX_RECORDS)
     guarantee = dataclasses.replace(plan.guarantee, epsilon=_rest(plan)[0], allow_large_delta=True)
     beta, total_bound = plan.failure_probability, 0.0
     if plan.count_scale is not None:
-        check_noise(guarantee, [plan.count_scale])
+        check_noise(guarantee, [plan.count_scale * GRID])
         total_bound = float(math.ceil(plan.count_scale * math.log(1 / (beta * _COUNT_FAILURE))))
         beta *= 1 - _COUNT_FAILURE
     if plan.calibration == "textbook":
@@ -280,10 +285,11 @@ def _textbook(
     plan: PrivateMWPlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
 ) -> Settings:
     """Two questions a round, learning rate alpha / 2, threshold max(formula, 2 alpha)."""
-    alpha = plan.max_error or min(
-        1.0,
-        textbook_error(guarantee, plan.domain.num_cells, total, plan.num_questions, beta),
-    )
+    alpha = plan.max_error or 0.0
+    if plan.max_error is None:
+        least = textbook_error(guarantee, plan.domain.num_cells, total, plan.num_questions, beta)
+        # A larger one only keeps the updates few; beyond 1 nothing is said.
+        alpha = min(1.0, max(least, math.sqrt(4 * plan.divergence / _MAX_UPDATES), 1e-9))
     updates = _needed(4 * plan.divergence, alpha, math.ceil)
     (noise,) = noise_candidates(guarantee, updates, answers=True, calibration="textbook")
     asked = 2 * plan.num_questions
@@ -332,7 +338,7 @@ def _choices(plan: PrivateMWPlan) -> Iterator[tuple[float, int]]:
 
 def _needed(numerator: float, alpha: float, whole: Any) -> int:
     needed = numerator / alpha**2
-    if not needed <= 2**31:
+    if not needed <= MAX_ABOVE:
         raise InputError("max_error", alpha, "is so small that it needs more than 2^31 updates")
     return max(1, int(whole(needed)))
 

@@ -20,7 +20,7 @@ from beam_dp.privacy.loss import Loss
 Method = Literal["textbook", "pure", "zcdp"]
 AnswerNoise = Literal["discrete_laplace", "discrete_gaussian"]
 
-MAX_ANSWERS = 2**31
+MAX_ABOVE = 2**31
 _SAFETY = 1e-12  # relative margin of a budget, more than the arithmetic loses
 _SHARES = tuple(number / 32 for number in range(1, 25))
 
@@ -205,7 +205,7 @@ def check_accuracy(max_above: int, num_questions: int, failure_probability: floa
     """
     for name, value in (("max_above", max_above), ("num_questions", num_questions)):
         is_integer = isinstance(value, int) and not isinstance(value, bool)
-        if not (is_integer and 1 <= value <= MAX_ANSWERS):
+        if not (is_integer and 1 <= value <= MAX_ABOVE):
             raise InputError(name, value, "must be an integer from 1 to 2^31")
     if not 0 < failure_probability < 1:
         raise InputError("failure_probability", failure_probability, "must be > 0 and < 1")
