@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     )
     from beam_dp.domain_json import parse_domain, read_domain
     from beam_dp.errors import InputError
-    from beam_dp.mechanisms import MWEM, Gaussian, Laplace
+    from beam_dp.mechanisms import MWEM, Gaussian, Laplace, PrivateMW, plan_private_mw
     from beam_dp.privacy.guarantee import Guarantee, Neighboring
     from beam_dp.privacy.ledger import Ledger, LedgerError
+    from beam_dp.queries.reader import LinearQueries
     from beam_dp.queries.workload import Workload, marginals, parse_workload
     from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
     from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
@@ -36,9 +37,10 @@ _MODULES = {
     ),
     "beam_dp.domain_json": ("parse_domain", "read_domain"),
     "beam_dp.errors": ("InputError",),
-    "beam_dp.mechanisms": ("MWEM", "Gaussian", "Laplace"),
+    "beam_dp.mechanisms": ("MWEM", "Gaussian", "Laplace", "PrivateMW", "plan_private_mw"),
     "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
+    "beam_dp.queries.reader": ("LinearQueries",),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
     "beam_dp.transforms": ("ReadRecords", "ReleaseSyntheticDatabase", "WriteRelease"),
@@ -57,8 +59,10 @@ __all__ = [
     "Laplace",
     "Ledger",
     "LedgerError",
+    "LinearQueries",
     "Neighboring",
     "NumericAttribute",
+    "PrivateMW",
     "ReadRecords",
     "ReleaseError",
     "ReleaseSyntheticDatabase",
@@ -68,6 +72,7 @@ __all__ = [
     "marginals",
     "parse_domain",
     "parse_workload",
+    "plan_private_mw",
     "read_domain",
     "read_release",
     "write_release",

@@ -107,7 +107,7 @@ def read_combinations(
     if isinstance(written, (str, Mapping)) or not isinstance(written, Sequence):
         raise InputError("impossible", written, "must be a list of combinations")
     axis_of = {attribute.name: axis for axis, attribute in enumerate(attributes)}
-    readers: dict[int, _LevelReader] = {}  # shared: an attribute may have many levels
+    readers: dict[int, LevelReader] = {}  # shared: an attribute may have many levels
     combinations = []
     for number, levels in enumerate(written, start=1):
         place = f"impossible {number}"
@@ -120,7 +120,7 @@ def read_combinations(
                 raise InputError(place, name, condition)
             axis = axis_of[name]
             if axis not in readers:
-                readers[axis] = _LevelReader(attributes[axis])
+                readers[axis] = LevelReader(attributes[axis])
             found[axis] = readers[axis].read_all(listed, f"{place}, {shown(name)}")
         if len(found) < 2:
             condition = "must be of two attributes or more: omit a level that nobody has at all"
@@ -257,8 +257,8 @@ def _union(ranges: Sequence[Range]) -> tuple[Range, ...]:
     return tuple(joined)
 
 
-class _LevelReader:
-    """Reads the levels of one attribute as users write them."""
+class LevelReader:
+    """Reads the levels of one attribute as users write them: see ``read_combinations``."""
 
     def __init__(self, attribute: Attribute) -> None:
         self._attribute = attribute
@@ -267,8 +267,15 @@ class _LevelReader:
             codes = range(attribute.num_levels)
             self._labels = {attribute.label(code): code for code in codes}
 
-    def read_all(self, levels: Sequence[Any], where: str) -> tuple[Range, ...]:
-        """Returns the codes of a list of levels, as ascending ranges that do not touch."""
+    def read_all(
+        self, levels: Sequence[Any], where: str, *, may_be_all: bool = False
+    ) -> tuple[Range, ...]:
+        """Returns the codes of a list of levels, as ascending ranges that do not touch.
+
+        Raises:
+            InputError: naming ``where``, if there are none, one is unknown, or they are all levels
+                and may not be.
+        """
         if isinstance(levels, str) or not isinstance(levels, Sequence) or not levels:
             raise InputError(where, levels, "must be a list of at least one level")
         found = []
@@ -278,7 +285,7 @@ class _LevelReader:
                 raise InputError(where, level, f"is none of its levels; {self._hint(level)}")
             found.append(codes)
         ranges = _union(found)
-        if ranges == ((0, self._attribute.size),):
+        if not may_be_all and ranges == ((0, self._attribute.size),):
             raise InputError(where, levels, "must leave a level out: with all of them, omit it")
         return ranges
 

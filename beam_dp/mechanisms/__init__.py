@@ -4,5 +4,27 @@ from beam_dp.mechanisms.gaussian import Gaussian
 from beam_dp.mechanisms.laplace import Laplace
 from beam_dp.mechanisms.mwem import MWEM
 from beam_dp.mechanisms.plan import Mechanism, Plan
+from beam_dp.mechanisms.private_mw import PrivateAnswer, PrivateMW
+from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
+from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
+from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
+from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
 
-__all__ = ["MWEM", "Gaussian", "Laplace", "Mechanism", "Plan"]
+__all__ = [
+    "MWEM",
+    "AboveThreshold",
+    "Gaussian",
+    "Laplace",
+    "Mechanism",
+    "NumericSparse",
+    "Plan",
+    "PrivateAnswer",
+    "PrivateMW",
+    "PrivateMWPlan",
+    "Sparse",
+    "SparseVectorNoise",
+    "plan_private_mw",
+    "resume_private_mw",
+    "save_private_mw",
+    "sparse_vector_noise",
+]

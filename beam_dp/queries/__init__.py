@@ -1,5 +1,17 @@
 """Linear queries: what analysts ask of a table."""
 
+from beam_dp.queries.linear import Explicit, LinearQuery, Parity, Product
+from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import Workload, marginals, parse_workload, workload_from_json
 
-__all__ = ["Workload", "marginals", "parse_workload", "workload_from_json"]
+__all__ = [
+    "Explicit",
+    "LinearQueries",
+    "LinearQuery",
+    "Parity",
+    "Product",
+    "Workload",
+    "marginals",
+    "parse_workload",
+    "workload_from_json",
+]

@@ -1,0 +1,329 @@
+"""Online private multiplicative weights: any linear query, answered when it is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from beam_dp.errors import InputError
+from beam_dp.hypotheses.dense_weights import DenseWeights
+from beam_dp.mechanisms.private_mw_plan import GRID, START_SHARE, PrivateMWPlan, Settings
+from beam_dp.mechanisms.sparse_vector import HaltedError, NumericSparse
+from beam_dp.noise import NoiseSource
+from beam_dp.queries.linear import LinearQuery
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Histogram
+
+Route = Literal["hypothesis", "update", "exhausted"]
+Start = SyntheticDatabase | ArrayLike
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivateAnswer:
+    """An answer to one linear query; public.
+
+    Args:
+        value: the sum of the query over the records, estimated, in records.
+        standard_error: of the noise; None for an answer from the hypothesis, which has none.
+        bound: of the error of all answers at once, but for the failure probability of the plan;
+            None where nothing is proved.
+        route: ``hypothesis``: the noisy comparison found it good enough. ``update``: measured,
+            and learned from. ``exhausted``: from the hypothesis, as no updates are left.
+        updates_left: after it.
+        questions_left: different queries that bounds are still stated for.
+    """
+
+    value: float
+    standard_error: float | None
+    bound: float | None
+    route: Route
+    updates_left: int
+    questions_left: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedRun:
+    """A run between two objects, see ``private_mw_state``.
+
+    Args:
+        total: N, public.
+        log_weights: of the hypothesis, public.
+        answers: the transcript, public.
+        sparse: the state of the sparse vector, whose noisy threshold is secret.
+    """
+
+    total: int
+    log_weights: NDArray[np.float64]
+    answers: tuple[tuple[LinearQuery, PrivateAnswer], ...]
+    sparse: Mapping[str, int] = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """What asking a query could do and cost; from released values only.
+
+    Args:
+        routes: that its answer may take; of a repeated query, the one it took.
+        is_repeat: whether it was asked before: its answer is then given again, for nothing.
+        hypothesis_value: the answer of the hypothesis, in records.
+        bounds: of the error, by route.
+        max_updates_spent: at most; epsilon is paid when the run starts and not by query.
+        max_questions_spent: at most.
+        updates_left: now.
+        questions_left: now.
+    """
+
+    routes: tuple[Route, ...]
+    is_repeat: bool
+    hypothesis_value: float
+    bounds: dict[str, float | None]
+    max_updates_spent: int
+    max_questions_spent: int
+    updates_left: int
+    questions_left: int
+
+
+class PrivateMW:
+    """Answers linear queries, chosen adaptively, from a hypothesis that learns from its errors.
+
+    Privacy: ``plan.guarantee``, for all answers together, any number of them, whatever alpha,
+    the thresholds, the learning rate and the number of records that is given. It is that of
+    ``NumericSparse``: a query's sum changes by at most one with a record, and so does its
+    difference to the public sum of the hypothesis, and the absolute value of that. A noisy number
+    of records costs a twentieth of epsilon. Everything else is computed from released values.
+
+    Accuracy: with probability at least 1 - beta, every answer to the first K different queries is
+    within its ``bound``, given at construction: ``settings.hypothesis_bound`` and
+    ``update_bound``. ``tight``: one question |S - N w(q)| a round. An update happens only where
+    |S/n - w(q)| is at least the gap g (>= alpha), and its step 4g' lowers the relative entropy of
+    the data to the hypothesis by 2g^2 at least (Hoeffding's lemma), for any g' from g to the true
+    difference, a noise bound below the measured one; so ln|X| / (2 alpha^2) updates are enough.
+    ``textbook``: Dwork and Roth's Algorithm 6 with the threshold max(T, 2 alpha): two questions a
+    round, steps of alpha / 2, 4 ln|X| / alpha^2 updates, errors within 3 alpha N.
+
+    Edge cases: one cell: never learns. Empty data: same path. Too many questions: as private, no
+    bound. No updates left: answers come from the hypothesis and the data are not read again.
+
+    Args:
+        plan: see ``plan_private_mw``. What it costs, ``plan.loss``, is spent here, at once.
+        histogram: the exact counts; secret.
+        noise: source of all noise.
+        start: a release to start from, or public weights, one a cell, not all 0; a tenth of
+            the first hypothesis is uniform, so that nothing is impossible to learn.
+        saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent.
+
+    Raises:
+        InputError: if the histogram or the start is of another domain.
+
+    Cost: O(num_cells) memory; a query as ``LinearQuery`` says, twice; an update O(num_cells).
+    Reference: Hardt and Rothblum (2010); Dwork and Roth (2014), Algorithm 6; Lyu, Su and Li
+    (2017) for the noise.
+
+    Example:
+        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.mechanisms.private_mw_plan import plan_private_mw
+        >>> from beam_dp.privacy.guarantee import Guarantee
+        >>> from beam_dp.queries.reader import LinearQueries
+        >>> domain = read_domain('{"a": 4, "b": 2}')
+        >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
+        >>> plan = plan_private_mw(domain, promise, 80_000, num_questions=10)
+        >>> counts = np.array([80_000, 0, 0, 0, 0, 0, 0, 0])
+        >>> run = PrivateMW(plan, Histogram(domain, counts), NoiseSource())
+        >>> query = LinearQueries(domain).conjunction({"a": 0})
+        >>> answer = run.answer(query)
+        >>> answer.route, abs(answer.value - 80_000) < answer.bound, run.answer(query) == answer
+        ('update', True, True)
+    """
+
+    def __init__(
+        self,
+        plan: PrivateMWPlan,
+        histogram: Histogram,
+        noise: NoiseSource,
+        start: Start | None = None,
+        *,
+        saved: SavedRun | None = None,
+    ) -> None:
+        if histogram.domain != plan.domain:
+            raise InputError("histogram", histogram, "must be of the plan's domain")
+        if saved is None and (start is not None) != plan.starts_from_release:
+            condition = "must be given if the plan starts from a release, and only then"
+            raise InputError("start", type(start).__name__, condition)
+        first = _start_weights(plan, start) if saved is None else saved.log_weights
+        self.plan = plan
+        self._shape = plan.domain.shape
+        self._counts = histogram.counts
+        total = plan.num_records if saved is None else saved.total
+        if saved is None and plan.count_scale is not None:
+            exact = np.array([histogram.counts.sum()], np.int64)
+            total = int(noise.laplace(exact, plan.count_scale)[0])
+        assert isinstance(total, int)
+        self.settings: Settings = plan.settle(total)
+        self._hypothesis = DenseWeights(first)
+        self._sparse = NumericSparse(self.settings.threshold, self.settings.noise, noise, grid=GRID)
+        self._answers: dict[LinearQuery, PrivateAnswer] = {}
+        self._is_closed = False
+        if saved is not None:
+            self._sparse.resume(saved.sparse)
+            self._answers = dict(saved.answers)
+
+    @property
+    def updates_left(self) -> int:
+        """How many updates are left; public."""
+        return self._sparse.num_left
+
+    @property
+    def questions_left(self) -> int:
+        """How many more different queries bounds are stated for; public."""
+        return max(0, self.plan.num_questions - len(self._answers))
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """A copy of the hypothesis, shape (num_cells,), sums to 1; public."""
+        return self._hypothesis.weights.copy()
+
+    @property
+    def transcript(self) -> tuple[tuple[LinearQuery, PrivateAnswer], ...]:
+        """Every different query and its answer, in the order asked; public."""
+        return tuple(self._answers.items())
+
+    def explain(self, query: LinearQuery) -> Explanation:
+        """Returns what asking could do and cost, without asking: costs nothing.
+
+        Raises:
+            InputError: if the query is of another domain.
+        """
+        self._check(query)
+        settings = self.settings
+        bounds: dict[str, float | None] = {
+            "hypothesis": settings.hypothesis_bound if self.questions_left else None,
+            "update": settings.update_bound if self.questions_left else None,
+            "exhausted": settings.exhausted_bound if self.questions_left else None,
+        }
+        known = self._answers.get(query)
+        routes: tuple[Route, ...]
+        if known is not None:
+            routes, bounds = (known.route,), {known.route: known.bound}
+        else:
+            routes = ("exhausted",) if self.updates_left == 0 else ("hypothesis", "update")
+        return Explanation(
+            routes=routes,
+            is_repeat=known is not None,
+            hypothesis_value=settings.total * self._hypothesis.mean(query),
+            bounds={route: bounds[route] for route in routes},
+            max_updates_spent=int("update" in routes and known is None),
+            max_questions_spent=int(known is None and self.questions_left > 0),
+            updates_left=self.updates_left,
+            questions_left=self.questions_left,
+        )
+
+    def answer(self, query: LinearQuery) -> PrivateAnswer:
+        """Returns an answer; a repeated query gets the one that it got, for nothing.
+
+        Raises:
+            InputError: if the query is of another domain.
+            HaltedError: if the run was saved.
+        """
+        self._check(query)
+        if self._is_closed:
+            raise HaltedError("the run was saved: go on from what was saved")
+        known = self._answers.get(query)
+        if known is not None:
+            return dataclasses.replace(
+                known, updates_left=self.updates_left, questions_left=self.questions_left
+            )
+        has_bound = self.questions_left > 0
+        settings = self.settings
+        mean = self._hypothesis.mean(query)
+        value, error, bound, route = settings.total * mean, None, None, "hypothesis"
+        if self.updates_left == 0:
+            route, bound = "exhausted", settings.exhausted_bound
+        else:
+            released = self._ask(query, round(value * GRID))
+            bound = settings.hypothesis_bound
+            if released is not None:
+                route, bound = "update", settings.update_bound
+                value, error = self._learn(query, mean, *released)
+        answer = PrivateAnswer(
+            value,
+            error,
+            bound if has_bound else None,
+            route,  # type: ignore[arg-type]  # one of the three
+            self.updates_left,
+            max(0, self.questions_left - 1),
+        )
+        self._answers[query] = answer
+        return answer
+
+    def hand_over(self) -> SavedRun:
+        """Ends this object and returns what another one goes on from; in part secret."""
+        self._is_closed = True
+        return SavedRun(
+            total=self.settings.total,
+            log_weights=self._hypothesis.log_weights.copy(),
+            answers=self.transcript,
+            sparse=self._sparse.secret_state(),
+        )
+
+    def _ask(self, query: LinearQuery, guess: int) -> tuple[int, int] | None:
+        """Returns None if the guess is good enough, else a noisy sum and the way to go.
+
+        Args:
+            query: the query.
+            guess: the sum by the hypothesis, on the grid.
+        """
+        exact = query.count(self._counts)
+        if self.plan.calibration == "tight":
+            noisy = self._sparse.ask(abs(exact - guess), exact)
+            return None if noisy is None else (noisy, 1 if noisy >= guess else -1)
+        for sign in (1, -1):
+            # Which question was above the threshold says the direction, not the noisy answer.
+            noisy = self._sparse.ask(sign * (exact - guess))
+            if noisy is not None:
+                return guess + sign * noisy, sign
+        return None
+
+    def _learn(self, query: LinearQuery, mean: float, noisy: int, sign: int) -> tuple[float, float]:
+        """Updates the hypothesis; returns the answer and its standard error."""
+        settings = self.settings
+        step = settings.learning_rate
+        measured = noisy / GRID
+        if self.plan.calibration == "tight":
+            # The difference is at least this, if no noise exceeds its bound: go as far.
+            surely = abs(measured - settings.total * mean) - settings.update_bound
+            step = max(step, 4 * min(1.0, (surely - settings.total_bound) / settings.total))
+        self._hypothesis.update(query, sign * step)
+        value = min(max(measured, 0.0), settings.total + settings.total_bound)
+        return value, settings.noise.answer_deviation
+
+    def _check(self, query: Any) -> None:
+        if not isinstance(query, LinearQuery):
+            raise InputError("query", query, "must be a LinearQuery: see LinearQueries")
+        if query.shape != self._shape:
+            raise InputError("query", query.shape, f"must be of a domain of shape {self._shape}")
+
+
+def _start_weights(plan: PrivateMWPlan, start: Start | None) -> NDArray[np.float64]:
+    """The logarithms of the first hypothesis."""
+    num_cells = plan.domain.num_cells
+    if start is None:
+        return np.zeros(num_cells)
+    if isinstance(start, SyntheticDatabase):
+        (table,) = start.answer(marginals(plan.domain, attributes=plan.domain.names))
+        start = table.values
+    try:
+        weights = np.asarray(start, np.float64).ravel()
+    except (TypeError, ValueError):
+        raise InputError("start", type(start).__name__, "must be weights, one a cell") from None
+    if weights.shape != (num_cells,):
+        raise InputError("start", weights.shape, f"must be {num_cells} weights, one a cell")
+    total = float(weights.sum())
+    if not (bool((weights >= 0).all()) and 0 < total < np.inf):
+        raise InputError("start", total, "weights must be finite and >= 0, and not all 0")
+    mixed = (1 - START_SHARE) * weights / total + START_SHARE / num_cells
+    return np.asarray(np.log(mixed), np.float64)

@@ -1,0 +1,304 @@
+"""Linear queries: functions from cells to [0, 1], summed over the records or over a hypothesis.
+
+A query knows its structure, so that a dense table is summed over the cells that matter, and no
+table of queries by cells is ever made. Values are multiples of 2^-16, so that sums over records
+are exact integers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from beam_dp.errors import InputError
+
+Range = tuple[int, int]  # codes from the first, below the second
+Shape = tuple[int, ...]
+
+VALUE_BITS = 16
+MAX_QUERY_CELLS = 2**26
+
+
+class LinearQuery(ABC):
+    """A function q from the cells of a domain to [0, 1]. Immutable; equal queries hash alike."""
+
+    shape: Shape
+
+    @property
+    def num_cells(self) -> int:
+        """Number of cells of the domain."""
+        return math.prod(self.shape)
+
+    @abstractmethod
+    def count(self, counts: NDArray[np.int64]) -> int:
+        """Returns 2^16 times the sum of q over records, exactly.
+
+        One record changes it by at most 2^16.
+
+        Args:
+            counts: shape (num_cells,), int64, records; they sum to less than 2^47.
+        """
+
+    @abstractmethod
+    def mean(self, weights: NDArray[np.float64]) -> float:
+        """Returns the mean of q under a distribution, in [0, 1].
+
+        Args:
+            weights: shape (num_cells,), float64, sums to 1.
+        """
+
+    @abstractmethod
+    def add_to(self, table: NDArray[np.float64], step: float) -> None:
+        """Adds ``step`` times q to a table in place.
+
+        Args:
+            table: shape (num_cells,), float64.
+            step: any number.
+        """
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Returns the query as JSON values that ``LinearQueries.from_json`` reads."""
+
+    def values(self) -> NDArray[np.float64]:
+        """Returns q at all cells, shape (num_cells,). Cost: O(num_cells)."""
+        table = np.zeros(self.num_cells)
+        self.add_to(table, 1.0)
+        return table
+
+
+@dataclass(frozen=True)
+class Product(LinearQuery):
+    """1 on the cells whose codes all lie in given ranges: conjunctions, cells and intervals.
+
+    Args:
+        shape: of the domain.
+        axes: positions of the attributes that are concerned, ascending; none is q = 1.
+        ranges: for each, the codes that count: ascending ranges that do not touch, and not all.
+
+    Cost: of the order of the cells where it is 1; of all of them at most.
+
+    Example:
+        >>> query = Product((2, 3), (1,), (((0, 2),),))
+        >>> query.values().reshape(2, 3).tolist()
+        [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
+    """
+
+    shape: Shape
+    axes: tuple[int, ...]
+    ranges: tuple[tuple[Range, ...], ...]
+    _view: Shape = field(init=False, repr=False, compare=False)
+    _slices: tuple[slice, ...] = field(init=False, repr=False, compare=False)
+    _taken: tuple[tuple[int, NDArray[np.int64]], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_codes(self.shape, self.axes, self.ranges)
+        view = _merged(self.shape, self.axes)
+        slices, taken = [slice(None)] * len(view), []
+        for place, ranges in enumerate(self.ranges):
+            if len(ranges) == 1:
+                slices[2 * place + 1] = slice(*ranges[0])
+            else:
+                codes = np.concatenate([np.arange(*each) for each in ranges])
+                taken.append((2 * place + 1, codes))
+        object.__setattr__(self, "_view", view)
+        object.__setattr__(self, "_slices", tuple(slices))
+        object.__setattr__(self, "_taken", tuple(taken))
+
+    def count(self, counts: NDArray[np.int64]) -> int:
+        """Returns 2^16 times the number of records where it is 1."""
+        return int(self._held(counts)) << VALUE_BITS
+
+    def mean(self, weights: NDArray[np.float64]) -> float:
+        """Returns the weight of the cells where it is 1."""
+        return _unit(float(self._held(weights)))
+
+    def add_to(self, table: NDArray[np.float64], step: float) -> None:
+        """Adds ``step`` to the cells where it is 1."""
+        view = table.reshape(self._view)
+        for ranges in itertools.product(*self.ranges):
+            index = list(self._slices)
+            for place, each in enumerate(ranges):
+                index[2 * place + 1] = slice(*each)
+            view[tuple(index)] += step
+
+    def _held(self, table: NDArray[Any]) -> Any:
+        """The sum over the cells where it is 1."""
+        view = table.reshape(self._view)[self._slices]
+        for axis, codes in self._taken:
+            view = view.take(codes, axis=axis)
+        return view.sum()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the query as JSON values."""
+        return {"codes": _codes_to_json(self.axes, self.ranges)}
+
+
+@dataclass(frozen=True)
+class Parity(LinearQuery):
+    """1 on the cells where an odd number of literals hold.
+
+    Args:
+        shape: of the domain.
+        axes: positions of the attributes of the literals, ascending, at least one.
+        ranges: for each, the codes where its literal holds.
+
+    Cost: one or two passes over the cells.
+
+    Example:
+        >>> Parity((2, 2), (0, 1), (((1, 2),), ((1, 2),))).values().tolist()
+        [0.0, 1.0, 1.0, 0.0]
+    """
+
+    shape: Shape
+    axes: tuple[int, ...]
+    ranges: tuple[tuple[Range, ...], ...]
+
+    def __post_init__(self) -> None:
+        _check_codes(self.shape, self.axes, self.ranges)
+        if not self.axes:
+            raise InputError("query", {}, "a parity must have at least one literal")
+
+    def count(self, counts: NDArray[np.int64]) -> int:
+        """Returns 2^16 times the number of records where it is 1."""
+        return (int(counts.sum()) - int(self._signed(counts))) // 2 << VALUE_BITS
+
+    def mean(self, weights: NDArray[np.float64]) -> float:
+        """Returns the weight of the cells where it is 1."""
+        return _unit((float(weights.sum()) - float(self._signed(weights))) / 2)
+
+    def add_to(self, table: NDArray[np.float64], step: float) -> None:
+        """Adds ``step`` to the cells where it is 1."""
+        view = _merged(self.shape, self.axes)
+        odd = np.ones([1] * len(view), np.int8)
+        for place, signs in enumerate(self._signs()):
+            odd = odd * signs.astype(np.int8).reshape(
+                [-1 if axis == 2 * place + 1 else 1 for axis in range(len(view))]
+            )
+        table.reshape(view)[...] += np.where(odd < 0, step, 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the query as JSON values."""
+        return {"parity_codes": _codes_to_json(self.axes, self.ranges)}
+
+    def _signs(self) -> list[NDArray[np.int64]]:
+        """For each axis -1 where its literal holds, else 1."""
+        found = []
+        for axis, ranges in zip(self.axes, self.ranges, strict=True):
+            signs = np.ones(self.shape[axis], np.int64)
+            for start, stop in ranges:
+                signs[start:stop] = -1
+            found.append(signs)
+        return found
+
+    def _signed(self, table: NDArray[Any]) -> Any:
+        """The sum of a table with the product of the signs; exact for integers."""
+        rest = table.reshape(_merged(self.shape, self.axes)).sum(axis=-1)
+        for signs in reversed(self._signs()):
+            rest = np.multiply(rest, signs).sum(axis=-1).sum(axis=-1)
+        return rest
+
+
+@dataclass(frozen=True)
+class Explicit(LinearQuery):
+    """A query by its value at every cell, rounded to multiples of 2^-16.
+
+    Args:
+        shape: of the domain.
+        numerators: 2^16 times the values, as the bytes of little-endian int32.
+
+    Cost: one pass over the cells.
+    """
+
+    shape: Shape
+    numerators: bytes = field(repr=False)
+    _table: NDArray[np.int32] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        table = np.frombuffer(self.numerators, "<i4")
+        if table.shape != (self.num_cells,):
+            raise InputError("query", table.size, f"must have a value for {self.num_cells} cells")
+        if not (int(table.min()) >= 0 and int(table.max()) <= 1 << VALUE_BITS):
+            raise InputError("query", "values", "must all be from 0 to 1")
+        object.__setattr__(self, "_table", table)
+
+    @classmethod
+    def of(cls, shape: Shape, values: ArrayLike) -> Explicit:
+        """Returns the query with these values, shape (num_cells,) or that of the domain.
+
+        Raises:
+            InputError: unless there is one number from 0 to 1 for each cell.
+        """
+        try:
+            table = np.asarray(values, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError("query", type(values).__name__, "must be a list of numbers") from None
+        num_cells = math.prod(shape)
+        if table.shape not in (shape, (num_cells,)):
+            condition = f"must have a value for each of {num_cells} cells, and no others"
+            raise InputError("query", table.shape, condition)
+        is_value = (table >= 0) & (table <= 1)
+        if not is_value.all():
+            wrong = float(table.ravel()[int(np.argmin(is_value.ravel()))])
+            raise InputError("query", wrong, "every value must be from 0 to 1")
+        return cls(shape, np.rint(table.ravel() * 2.0**VALUE_BITS).astype("<i4").tobytes())
+
+    def count(self, counts: NDArray[np.int64]) -> int:
+        """Returns 2^16 times the sum of its values over records."""
+        return int(self._table.astype(np.int64) @ counts)
+
+    def mean(self, weights: NDArray[np.float64]) -> float:
+        """Returns its mean."""
+        # Not a matrix product, whose threads take longer to meet than this takes.
+        total = float(np.multiply(weights, self._table).sum())
+        return _unit(total / 2.0**VALUE_BITS)
+
+    def add_to(self, table: NDArray[np.float64], step: float) -> None:
+        """Adds ``step`` times its values."""
+        table += self._table * (step / 2.0**VALUE_BITS)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the query as JSON values."""
+        return {"numerators": self._table.tolist()}
+
+
+def _check_codes(shape: Shape, axes: Sequence[int], ranges: Sequence[Sequence[Range]]) -> None:
+    """Refuses codes outside the universe."""
+    in_order = all(one < other for one, other in itertools.pairwise(axes))
+    if len(ranges) != len(axes) or not in_order:
+        raise InputError("query", list(axes), "must name attributes in domain order, each once")
+    for axis, listed in zip(axes, ranges, strict=True):
+        if not 0 <= axis < len(shape):
+            raise InputError("query", axis, f"must be of one of {len(shape)} attributes")
+        ends = [end for each in listed for end in each]
+        ascend = all(one < other for one, other in itertools.pairwise(ends))
+        if not (ends and ascend and ends[0] >= 0 and ends[-1] <= shape[axis]):
+            condition = f"must be ascending ranges of codes in 0..{shape[axis] - 1}"
+            raise InputError("query", listed, condition)
+
+
+def _codes_to_json(axes: Sequence[int], ranges: Sequence[Sequence[Range]]) -> list[Any]:
+    return [
+        [axis, [list(each) for each in listed]] for axis, listed in zip(axes, ranges, strict=True)
+    ]
+
+
+def _merged(shape: Shape, axes: Sequence[int]) -> Shape:
+    """The shape in which all attributes before, between and after the given ones are one."""
+    sizes, last = [], 0
+    for axis in axes:
+        sizes += [math.prod(shape[last:axis]), shape[axis]]
+        last = axis + 1
+    return (*sizes, math.prod(shape[last:]))
+
+
+def _unit(mean: float) -> float:
+    """Rounding may have left [0, 1] by a little."""
+    return min(1.0, max(0.0, mean))

@@ -1,0 +1,219 @@
+"""Linear queries as users write them: attributes by name, levels by value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from beam_dp.domain import Domain, nearest_known
+from beam_dp.domain_impossible import LevelReader
+from beam_dp.errors import InputError, magnitude, shown
+from beam_dp.queries.linear import MAX_QUERY_CELLS, Explicit, LinearQuery, Parity, Product, Range
+
+Ranges = tuple[Range, ...]
+
+_FORMS = "conjunction, interval, prefix, parity, values"
+
+
+class LinearQueries:
+    """Makes the linear queries of one domain; refuses bad ones with one ``InputError``.
+
+    A level is written as in a domain file's ``impossible``: a declared value; ``"other"`` or None
+    where these have levels; ``[low, high]`` for integers, both included; a pair of edges of a
+    numeric attribute.
+
+    Args:
+        domain: the universe, of at most 2^26 cells.
+
+    Raises:
+        InputError: if the domain is larger.
+
+    Example:
+        >>> from beam_dp.domain_json import read_domain
+        >>> queries = LinearQueries(read_domain('{"age": 5, "sex": 2}'))
+        >>> queries.conjunction({"age": {"not": 3}, "sex": 1}).values().reshape(5, 2).T.tolist()
+        [[0.0, 0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0, 1.0]]
+        >>> queries.interval("age", 1, 2) == queries.from_json(
+        ...     {"interval": {"attribute": "age", "low": 1, "high": 2}})
+        True
+    """
+
+    def __init__(self, domain: Domain) -> None:
+        if domain.num_cells > MAX_QUERY_CELLS:
+            condition = f"must have at most 2^26 = {MAX_QUERY_CELLS:,} cells for linear queries"
+            raise InputError("domain", f"{magnitude(domain.num_cells)} cells", condition)
+        self.domain = domain
+        self._readers: dict[int, LevelReader] = {}
+
+    def conjunction(self, literals: Mapping[str, Any]) -> Product:
+        """Returns 1 where all literals hold; with none of them, 1 everywhere.
+
+        Args:
+            literals: by attribute: one level, a list of levels of which any will do, or
+                ``{"not": ...}`` of either.
+        """
+        axes, ranges = self._literals("conjunction", literals)
+        kept = [
+            (axis, listed)
+            for axis, listed in zip(axes, ranges, strict=True)
+            if listed != ((0, self.domain.shape[axis]),)
+        ]
+        return Product(
+            self.domain.shape, tuple(a for a, _ in kept), tuple(listed for _, listed in kept)
+        )
+
+    def marginal_cells(self, names: Sequence[str]) -> Iterator[Product]:
+        """Yields one query for each cell of a marginal, in the order of its cells."""
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise InputError("query", names, "a marginal must be a list of attribute names")
+        axes = sorted({self._axis(name) for name in names})
+        if len(axes) < len(names) or not axes:
+            raise InputError("query", names, "a marginal must name attributes, each once")
+        sizes = [range(self.domain.shape[axis]) for axis in axes]
+        for codes in product(*sizes):
+            kept = [
+                each for each in zip(axes, codes, strict=True) if self.domain.shape[each[0]] > 1
+            ]
+            yield Product(
+                self.domain.shape,
+                tuple(axis for axis, _ in kept),
+                tuple(((code, code + 1),) for _, code in kept),
+            )
+
+    def interval(self, attribute: str, low: Any, high: Any) -> Product:
+        """Returns 1 from one level of an attribute to another.
+
+        Args:
+            attribute: an integer one, a numeric one (then low and high are edges of bins), or one
+                with declared values, whose order is taken.
+            low: first level.
+            high: last level, included; of a numeric attribute the edge where it ends.
+        """
+        axis = self._axis(attribute)
+        if self.domain.attributes[axis].kind in ("integer", "numeric"):
+            (ranges,) = [self._levels(axis, [[low, high]])]
+        else:
+            ((start, _),) = self._levels(axis, [low])
+            ((_, stop),) = self._levels(axis, [high])
+            if start >= stop:
+                raise InputError("query", [low, high], "an interval must have low <= high")
+            ranges = ((start, stop),)
+        if ranges == ((0, self.domain.shape[axis]),):
+            return Product(self.domain.shape, (), ())
+        return Product(self.domain.shape, (axis,), (ranges,))
+
+    def prefix(self, attribute: str, high: Any) -> Product:
+        """Returns 1 from the first level of an attribute to another: see ``interval``."""
+        held = self.domain.attributes[self._axis(attribute)]
+        if held.kind == "integer":
+            return self.interval(attribute, held.decode([0])[0], high)
+        if held.kind == "numeric":
+            return self.interval(attribute, held.to_json()["edges"][0], high)
+        return self.interval(attribute, held.decode([0])[0], high)
+
+    def parity(self, literals: Mapping[str, Any]) -> Parity:
+        """Returns 1 where an odd number of literals hold, which are as of ``conjunction``."""
+        axes, ranges = self._literals("parity", literals)
+        return Parity(self.domain.shape, axes, ranges)
+
+    def explicit(self, values: ArrayLike) -> Explicit:
+        """Returns the query with these values in [0, 1], one a cell, rounded to 2^-16."""
+        return Explicit.of(self.domain.shape, values)
+
+    def from_json(self, parsed: Any) -> LinearQuery:
+        """Returns the query that a line of JSON describes.
+
+        Args:
+            parsed: one of ``{"conjunction": {...}}``, ``{"interval": {"attribute", "low",
+                "high"}}``, ``{"prefix": {"attribute", "high"}}``, ``{"parity": {...}}``,
+                ``{"values": [...]}``, or what ``LinearQuery.to_json`` wrote.
+
+        Raises:
+            InputError: naming the query, if it is none of these or does not fit the domain.
+        """
+        if not isinstance(parsed, Mapping) or len(parsed) != 1:
+            raise InputError("query", parsed, f"must be an object with one of {_FORMS}")
+        ((form, held),) = parsed.items()
+        if form == "conjunction":
+            return self.conjunction(held)
+        if form == "parity":
+            return self.parity(held)
+        if form in ("interval", "prefix"):
+            fields = ("attribute", "low", "high") if form == "interval" else ("attribute", "high")
+            if not isinstance(held, Mapping) or set(held) != set(fields):
+                raise InputError("query", parsed, f"{form} must have {', '.join(fields)}")
+            make = self.interval if form == "interval" else self.prefix
+            return make(*(held[name] for name in fields))
+        if form == "values":
+            return self.explicit(held)
+        if form in ("codes", "parity_codes"):
+            return self._from_codes(form, held)
+        if form == "numerators":
+            return self._from_numerators(held)
+        raise InputError("query", form, f"known are {_FORMS}")
+
+    def _literals(self, form: str, literals: Any) -> tuple[tuple[int, ...], tuple[Ranges, ...]]:
+        if not isinstance(literals, Mapping):
+            raise InputError("query", literals, f"a {form} must be levels by attribute")
+        found = {}
+        for name, level in literals.items():
+            axis = self._axis(name)
+            negated = isinstance(level, Mapping)
+            if negated and set(level) != {"not"}:
+                raise InputError("query", level, 'must be a level, a list, or {"not": ...}')
+            listed = level["not"] if negated else level
+            ranges = self._levels(axis, listed if isinstance(listed, list | tuple) else [listed])
+            if negated:
+                ranges = _complement(ranges, self.domain.shape[axis])
+                if not ranges:
+                    raise InputError("query", level, "must leave a level: none is left")
+            found[axis] = ranges
+        axes = tuple(sorted(found))
+        return axes, tuple(found[axis] for axis in axes)
+
+    def _levels(self, axis: int, levels: Sequence[Any]) -> Ranges:
+        attribute = self.domain.attributes[axis]
+        if axis not in self._readers:
+            self._readers[axis] = LevelReader(attribute)
+        where = f"query, attribute {shown(attribute.name)}"
+        return self._readers[axis].read_all(levels, where, may_be_all=True)
+
+    def _axis(self, name: Any) -> int:
+        if not isinstance(name, str) or name not in self.domain:
+            condition = f"is no attribute; {nearest_known(str(name), self.domain.names)}"
+            raise InputError("query", name, condition)
+        return self.domain.axes((name,))[0]
+
+    def _from_codes(self, form: str, held: Any) -> LinearQuery:
+        kind = Product if form == "codes" else Parity
+        try:
+            axes = tuple(_integer(axis) for axis, _ in held)
+            ranges = tuple(
+                tuple((_integer(start), _integer(stop)) for start, stop in listed)
+                for _, listed in held
+            )
+        except (TypeError, ValueError):
+            raise InputError("query", held, "must be axes with ranges of codes") from None
+        return kind(self.domain.shape, axes, ranges)
+
+    def _from_numerators(self, held: Any) -> Explicit:
+        try:
+            values = [_integer(each) / 2**16 for each in held]
+        except (TypeError, ValueError, OverflowError):
+            raise InputError("query", type(held).__name__, "must be a list of integers") from None
+        return self.explicit(values)
+
+
+def _complement(ranges: Ranges, size: int) -> Ranges:
+    ends = [0, *(end for each in ranges for end in each), size]
+    pairs = zip(ends[::2], ends[1::2], strict=True)
+    return tuple((start, stop) for start, stop in pairs if start < stop)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(value)
+    return value

@@ -1,0 +1,570 @@
+"""Online multiplicative weights: printed numbers, the exact law on tiny neighbours, its accuracy.
+
+The law is that of the real code: its sparse vector is replaced by a probe that plays back a
+transcript and catches the next question. Seeded noise never fails by chance on unchanged code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise, Seeded
+from private_mw_laws import cells, law_of, probed, tiny_plan, whole_records
+from tiny import ADD, REPLACE, domain_of, promise
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.errors import InputError
+from beam_dp.hypotheses.dense_weights import DenseWeights
+from beam_dp.mechanisms.private_mw import PrivateMW
+from beam_dp.mechanisms.private_mw_plan import GRID, plan_private_mw, textbook_error
+from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
+from beam_dp.mechanisms.sparse_vector import HaltedError
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.queries.linear import Product
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.summaries import Histogram
+from beam_dp.testing.audit import audit_law
+
+
+def run_of(plan, counts, noise=None, **named) -> PrivateMW:
+    return PrivateMW(
+        plan, Histogram(plan.domain, np.asarray(counts, np.int64)), noise or NoNoise(), **named
+    )
+
+
+# Printed numbers.
+
+
+@pytest.mark.parametrize(
+    "num_cells, questions, alpha, total, delta, updates, threshold",
+    [
+        (1024, 1000, 0.1, 10**6, 0.0, 2773, 0.993818),
+        (1024, 1000, 0.1, 10**6, 1e-9, 2773, 0.229287),
+        (1024, 1000, 0.1, 10**8, 0.0, 2773, 0.2),
+        (16, 100, 0.2, 10**5, 0.0, 278, 0.766011),
+    ],
+)
+def test_textbook_known_answers(num_cells, questions, alpha, total, delta, updates, threshold):
+    plan = plan_private_mw(
+        domain_of(num_cells),
+        promise(REPLACE, delta),
+        total,
+        num_questions=questions,
+        max_error=alpha,
+        calibration="textbook",
+    )
+    settings = plan.settle(total)
+    assert settings.noise.max_above == updates
+    assert settings.threshold / GRID / total == pytest.approx(threshold, rel=1e-5)
+    assert settings.learning_rate == alpha / 2
+    assert settings.exhausted_bound is not None
+
+
+@pytest.mark.parametrize(
+    "num_cells, questions, alpha, updates", [(1024, 1000, 0.1, 346), (16, 100, 0.2, 34)]
+)
+def test_tight_known_answers(num_cells, questions, alpha, updates):
+    plan = plan_private_mw(
+        domain_of(num_cells),
+        promise(REPLACE),
+        10**7,
+        num_questions=questions,
+        max_error=alpha,
+    )
+    settings = plan.settle(10**7)
+    assert settings.noise.max_above == updates
+    assert settings.gap >= alpha * 10**7
+    assert settings.learning_rate == pytest.approx(4 * settings.gap / 10**7)
+    assert settings.hypothesis_bound == pytest.approx(
+        settings.gap + 2 * settings.noise.margin(questions, 0.05, GRID), abs=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    "num_cells, questions, total, delta, alpha",
+    [
+        (1024, 1000, 10**6, 0.0, 0.167632),
+        (1024, 1000, 10**6, 1e-9, 0.106717),
+        (1024, 1000, 10**8, 0.0, 0.0379192),
+        (1024, 1000, 10**8, 1e-9, 0.0118001),
+        (16, 100, 10**6, 0.0, 0.117769),
+    ],
+)
+def test_fixed_points(num_cells, questions, total, delta, alpha):
+    found = textbook_error(promise(REPLACE, delta), num_cells, total, questions, 0.05)
+    assert found == pytest.approx(alpha, rel=1e-5)
+    # At it, the threshold is twice alpha, but for rounding up the updates.
+    plan = plan_private_mw(
+        domain_of(num_cells),
+        promise(REPLACE, delta),
+        total,
+        num_questions=questions,
+        calibration="textbook",
+    )
+    threshold = plan.settle(total).threshold / GRID / total
+    assert 2 * alpha * (1 - 1e-5) <= threshold <= 2 * alpha * 1.002
+
+
+@pytest.mark.parametrize("rate, low, high", [(0.25, 0.218912, 0.281088), (2, 0.0596015, 0.440399)])
+def test_known_update(rate, low, high):
+    half = Product((4,), (0,), (((0, 2),),))
+    lowered, raised = DenseWeights(np.zeros(4)), DenseWeights(np.zeros(4))
+    lowered.update(half, -rate)
+    raised.update(half, rate)
+    assert lowered.weights == pytest.approx([low, low, high, high], rel=1e-5)
+    assert raised.weights == pytest.approx([high, high, low, low], rel=1e-5)
+
+
+def test_tight_beats_the_textbook():
+    domain, guarantee = domain_of(1024), promise(REPLACE, 1e-9)
+    bounds = {
+        calibration: plan_private_mw(
+            domain, guarantee, 10**6, num_questions=1000, calibration=calibration
+        )
+        .settle(10**6)
+        .hypothesis_bound
+        for calibration in ("tight", "textbook")
+    }
+    assert bounds["tight"] < bounds["textbook"] / 3
+
+
+# The exact law of the code.
+
+
+PLANS = [
+    (REPLACE, 0.0, "tight", {}),
+    (ADD, 0.0, "tight", {}),
+    (ADD, 1e-6, "tight", {"most": 2}),
+    (REPLACE, 0.0, "tight", {"most": 2, "max_updates": 2}),
+    (ADD, 0.0, "tight", {"max_updates": 2, "max_error": 0.3}),
+    (ADD, 0.0, "textbook", {"max_error": 0.99}),
+    (REPLACE, 1e-6, "textbook", {"max_error": 0.99}),
+]
+
+
+@pytest.mark.parametrize("neighboring, delta, calibration, named", PLANS)
+def test_the_exact_law_keeps_the_promise(neighboring, delta, calibration, named):
+    with whole_records():
+        plan = tiny_plan(neighboring, delta, calibration, **named)
+        found = audit_law(law_of(plan), range(3), plan.guarantee, num_others=2)
+    assert found.is_private, found
+    assert found.epsilon > 0.02
+
+
+def test_the_exact_law_with_a_noisy_number_of_records():
+    with whole_records():
+        plan = tiny_plan(ADD, 0.0, "tight", num_records="noisy")
+        found = audit_law(law_of(plan), range(3), plan.guarantee, num_others=1)
+    assert found.is_private and found.epsilon > 0.1, found
+
+
+class DirectionFromTheData(PrivateMW):
+    """A bug: the exact sum says where the hypothesis goes."""
+
+    def _learn(self, query, mean, noisy, sign):
+        exact = query.count(self._counts)
+        return super()._learn(query, mean, noisy, 1 if exact > mean * self.settings.total else -1)
+
+
+class TellsTheSum(PrivateMW):
+    """A bug: what the hypothesis answers is nearly the exact sum."""
+
+    def answer(self, query):
+        answer = super().answer(query)
+        exact = query.count(self._counts) / GRID
+        return dataclasses.replace(answer, value=answer.value + 1e-9 * exact)
+
+
+class KnowsTheNumberOfRecords(PrivateMW):
+    """A bug: N is counted."""
+
+    def __init__(self, plan, histogram, noise, **named):
+        super().__init__(plan, histogram, noise, **named)
+        total = int(histogram.counts.sum())
+        self.settings = dataclasses.replace(self.settings, total=max(1, total))
+
+
+def public_outputs(kind, plan, data, transcript) -> list:
+    run = probed(kind, plan, data, transcript, 3)
+    queries = [cells(plan.domain, *codes) for codes in ((0,), (1,), (0, 1), (1, 2))]
+    return [
+        [(run.answer(query), run.explain(query)) for query in queries],
+        run.weights.tolist(),
+        [answer for _, answer in run.transcript],
+    ]
+
+
+TRANSCRIPTS = [
+    (False, False, False, False),
+    (False, 40000, False, False),
+    (200000, False, False, False),
+    (-7, 90000),
+]
+
+
+def is_post_processing(kind) -> bool:
+    plan = tiny_plan(ADD, 0.0, "tight", max_updates=2)
+    data = [(), (0,), (0, 1, 2), (1, 1, 1), (0, 0, 0, 0, 2)]
+    return all(
+        public_outputs(kind, plan, data[0], transcript)
+        == public_outputs(kind, plan, each, transcript)
+        for transcript in TRANSCRIPTS
+        for each in data
+    )
+
+
+def test_everything_else_is_computed_from_what_the_sparse_vector_said():
+    assert is_post_processing(PrivateMW)
+
+
+@pytest.mark.parametrize("bug", [DirectionFromTheData, TellsTheSum, KnowsTheNumberOfRecords])
+def test_what_depends_on_the_data_otherwise_is_caught(bug):
+    assert not is_post_processing(bug)
+
+
+class ScaledQuestion(PrivateMW):
+    """A bug: the difference is asked at twice its size."""
+
+    def _ask(self, query, guess):
+        noisy = self._sparse.ask(
+            2 * abs(query.count(self._counts) - guess), 2 * query.count(self._counts)
+        )
+        return None if noisy is None else (noisy, 1)
+
+
+def test_a_question_of_twice_the_sensitivity_is_caught():
+    with whole_records():
+        plan = tiny_plan(ADD, 0.0, "tight", max_updates=1)
+        assert audit_law(law_of(plan), range(3), plan.guarantee).is_private
+        half = dataclasses.replace(plan.guarantee, epsilon=0.5)
+        wasteful = dataclasses.replace(plan, guarantee=half)
+        epsilons = [
+            audit_law(law_of(wasteful, kind), range(3), plan.guarantee).epsilon
+            for kind in (PrivateMW, ScaledQuestion)
+        ]
+    assert epsilons[0] <= 0.5 * (1 + 1e-9) and epsilons[1] > 1.5 * epsilons[0]
+
+
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_noise_that_is_drawn_is_that_of_the_plan(neighboring, delta, most):
+    plan = plan_private_mw(
+        domain_of(4), promise(neighboring, delta, 1.0, most), 1000, num_questions=5
+    )
+    source = NoNoise()
+    run = run_of(plan, [900, 0, 0, 100], source)
+    run.answer(cells(plan.domain, 0))
+    settings = plan.settle(1000)
+    needed = {settings.noise.threshold_scale, settings.noise.question_scale}
+    for scale in needed:
+        assert any(draw.scale >= scale * GRID * (1 - 1e-12) for draw in source.draws)
+    smallest = min(settings.noise.threshold_scale, settings.noise.question_scale)
+    assert all(draw.scale >= smallest * GRID for draw in source.draws if draw.kind == "laplace")
+    guarantee = dataclasses.replace(plan.guarantee, max_records_per_unit=1, privacy_unit="record")
+    one = plan_private_mw(domain_of(4), guarantee, 1000, num_questions=5, max_error=0.2)
+    many = dataclasses.replace(one, guarantee=plan.guarantee)
+    assert (
+        many.settle(1000).noise.question_scale >= most * one.settle(1000).noise.question_scale / 3
+    )
+
+
+def test_privacy_depends_on_no_accuracy_parameter():
+    """The epsilon of the noise is the same, whatever alpha, beta, K and N are."""
+    for alpha, beta, questions, total in ((0.1, 0.05, 10, 10**6), (0.3, 0.5, 10**6, 7)):
+        plan = plan_private_mw(
+            domain_of(64),
+            promise(REPLACE),
+            total,
+            num_questions=questions,
+            failure_probability=beta,
+            max_error=alpha,
+        )
+        noise = plan.settle(total).noise
+        spent = 1 / noise.threshold_scale + noise.max_above * (
+            2 / noise.question_scale + 1 / noise.answer_scale
+        )
+        assert noise.method == "pure" and 0.999999 < spent <= 1
+        assert plan.loss.epsilon == 1.0
+
+
+# Accuracy.
+
+
+def hard_queries(domain: Domain, run: PrivateMW, counts: np.ndarray, rounds: int):
+    """The worst of many random half-spaces each time, as an adversary would ask."""
+    generator = np.random.default_rng(1)
+    for _ in range(rounds):
+        tables = generator.integers(0, 2, (200, domain.num_cells)).astype(float)
+        errors = np.abs(tables @ (counts / counts.sum() - run.weights))
+        yield LinearQueries(domain).explicit(tables[int(errors.argmax())])
+
+
+@pytest.mark.parametrize("calibration", ["tight", "textbook"])
+def test_updates_without_noise_stay_within_their_bound(calibration):
+    domain = domain_of(64)
+    counts = np.zeros(64, np.int64)
+    counts[:3] = 500_000
+    plan = plan_private_mw(
+        domain,
+        promise(REPLACE, 0.0, 50.0),
+        1_500_000,
+        num_questions=10**4,
+        max_error=0.1,
+        calibration=calibration,
+    )
+    # Without noise the threshold can be the error itself.
+    run = run_of(plan, counts)
+    gap = math.ceil((2 if calibration == "textbook" else 1) * 0.1 * 1_500_000 * GRID)
+    run._sparse._threshold = run._sparse._noisy_threshold = gap
+    rate = 0.4 if calibration == "tight" else 0.05
+    run.settings = dataclasses.replace(run.settings, learning_rate=rate)
+    for query in hard_queries(domain, run, counts, 400 if calibration == "tight" else 1200):
+        run.answer(query)
+    used = plan.settle(1_500_000).noise.max_above - run.updates_left
+    limit = {"tight": math.log(64) / 0.02, "textbook": 4 * math.log(64) / 0.01}[calibration]
+    assert 3 <= used <= limit
+
+
+@pytest.mark.parametrize("neighboring, num_records", [(REPLACE, 2_000_000), (ADD, "noisy")])
+@pytest.mark.parametrize("delta", [0.0, 1e-9])
+@pytest.mark.parametrize("calibration", ["tight", "textbook"])
+def test_every_answer_is_within_its_bound(neighboring, num_records, delta, calibration):
+    domain = domain_of(4, 4, 4)
+    generator = np.random.default_rng(2)
+    counts = generator.multinomial(2_000_000, generator.dirichlet(np.full(64, 0.05)))
+    plan = plan_private_mw(
+        domain,
+        promise(neighboring, delta, 4.0),
+        num_records,
+        num_questions=200,
+        calibration=calibration,
+    )
+    run = run_of(plan, counts, Seeded(4))
+    routes = set()
+    for query in hard_queries(domain, run, counts, 200):
+        answer = run.answer(query)
+        routes.add(answer.route)
+        assert answer.bound is not None
+        assert abs(answer.value - query.count(counts) / GRID) <= answer.bound
+    if calibration == "tight":
+        assert routes == {"hypothesis", "update"} and not run.settings.is_vacuous
+    assert run.questions_left == 0
+    assert run.answer(cells(domain, 0)).bound is None
+
+
+def test_a_start_from_a_release_saves_updates():
+    domain = domain_of(64)
+    counts = np.zeros(64, np.int64)
+    counts[:3] = 500_000
+    used = []
+    for start in (None, counts + 1):
+        plan = plan_private_mw(
+            domain,
+            promise(REPLACE, 0.0, 50.0),
+            1_500_000,
+            num_questions=200,
+            starts_from_release=start is not None,
+        )
+        run = run_of(plan, counts, Seeded(1), start=start)
+        for query in hard_queries(domain, run, counts, 100):
+            run.answer(query)
+        used.append(run.settings.noise.max_above - run.updates_left)
+    assert used[1] < 0.75 * used[0], used
+    with pytest.raises(InputError, match="starts from a release"):
+        run_of(plan, counts)
+    for start in (np.zeros(64), np.full(64, np.nan), np.ones(3), -np.ones(64), "x"):
+        with pytest.raises(InputError, match="start"):
+            run_of(plan, counts, start=start)
+
+
+# Behaviour.
+
+
+def small_run(max_updates=2, noise=None, **named):
+    plan = plan_private_mw(
+        domain_of(8), promise(REPLACE, 0.0, 5.0), 80_000, num_questions=4, max_updates=max_updates
+    )
+    return run_of(plan, [80_000, 0, 0, 0, 0, 0, 0, 0], noise, **named)
+
+
+def test_repeats_are_free_and_explained():
+    run = small_run()
+    query = cells(run.plan.domain, 0)
+    before = run.explain(query)
+    assert before.routes == ("hypothesis", "update") and not before.is_repeat
+    assert (before.max_updates_spent, before.max_questions_spent) == (1, 1)
+    assert before.hypothesis_value == pytest.approx(10_000)
+    first = run.answer(query)
+    assert first.route == "update" and first.value == 80_000 and first.updates_left == 1
+    assert first.standard_error == pytest.approx(run.settings.noise.answer_deviation)
+    after = run.explain(query)
+    assert after.is_repeat and after.routes == ("update",)
+    assert (after.max_updates_spent, after.max_questions_spent) == (0, 0)
+    run._counts = None  # data that cannot be read
+    same = LinearQueries(run.plan.domain).explicit([1, 0, 0, 0, 0, 0, 0, 0])
+    assert run.answer(query) == first
+    with pytest.raises((TypeError, ValueError)):
+        run.answer(same)  # another query, to the object
+
+
+def test_exhausted_runs_leave_the_data_alone():
+    run = small_run(max_updates=1)
+    run.answer(cells(run.plan.domain, 0))
+    assert run.updates_left == 0
+    run._counts = None
+    query = cells(run.plan.domain, 3)
+    assert run.explain(query).routes == ("exhausted",)
+    answer = run.answer(query)
+    assert answer.route == "exhausted" and answer.standard_error is None
+    assert answer.bound is None  # one update was too few to promise anything
+
+
+def test_bounds_end_with_the_questions():
+    run = small_run(max_updates=4)
+    domain = run.plan.domain
+    bounds = [run.answer(cells(domain, code)).bound for code in range(6)]
+    assert None not in bounds[:4] and bounds[4:] == [None, None]
+    assert run.questions_left == 0
+
+
+def test_one_cell_and_no_records():
+    plan = plan_private_mw(domain_of(1), promise(ADD), "noisy", num_questions=3)
+    run = run_of(plan, [0], Seeded(0))
+    answer = run.answer(Product((1,), (), ()))
+    assert math.isfinite(answer.value) and run.settings.noise.max_above == 1
+    empty = plan_private_mw(domain_of(4), promise(ADD, 1e-9), "noisy", num_questions=3)
+    run = run_of(empty, [0, 0, 0, 0], NoiseSource())
+    assert run.settings.total >= 1
+    assert abs(run.answer(cells(empty.domain, 0)).value) <= run.settings.hypothesis_bound
+
+
+def test_refusals():
+    domain, guarantee = domain_of(4), promise(REPLACE)
+
+    def refused(match, num_records=100, guarantee=guarantee, domain=domain, **named):
+        named = {"num_questions": 10, **named}
+        with pytest.raises(InputError, match=match):
+            plan_private_mw(domain, guarantee, num_records, **named)
+
+    refused("public under replace_one", num_records="noisy")
+    for num_records in (0, -1, 1.5, True, 2**41, "many"):
+        refused("num_records", num_records=num_records)
+    for questions in (0, 2.5, True):
+        refused("num_questions", num_questions=questions)
+    for value in (0.0, 1.0, math.nan):
+        refused("failure_probability", failure_probability=value)
+        refused("max_error", max_error=value)
+    refused("more than 2\\^31 updates", max_error=1e-6)
+    refused("max_updates", max_updates=-1)
+    refused("must be 'tight'", calibration="textbook", max_updates=3)
+    refused("calibration", calibration="best")
+    refused("2\\^50", guarantee=promise(REPLACE, 0.0, 1e-12))
+    impossible = domain_of(2, 2).with_impossible([{"a0": [0], "a1": [1]}])
+    refused("impossible", domain=impossible)
+    plan = plan_private_mw(domain, guarantee, 100, num_questions=10)
+    with pytest.raises(InputError, match="histogram"):
+        PrivateMW(plan, Histogram(domain_of(5), np.zeros(5, np.int64)), NoNoise())
+    run = run_of(plan, [100, 0, 0, 0])
+    for query in (cells(domain_of(5), 0), {"conjunction": {}}, None):
+        for ask in (run.answer, run.explain):
+            with pytest.raises(InputError, match="query"):
+                ask(query)
+    assert run.questions_left == 10
+
+
+def test_the_loss_is_known_before_the_number_of_records():
+    plan = plan_private_mw(domain_of(64), promise(ADD, 1e-9), "noisy", num_questions=100)
+    for total in (1, 10**3, 10**6, 2**40):
+        settings = plan.settle(total)
+        assert settings.noise.loss.rho + 1 / (2 * plan.count_scale**2) <= plan.loss.rho
+        assert settings.noise.guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE
+    json.dumps([plan.to_json(), plan.settle(5).to_json()], allow_nan=False)
+
+
+# Saved runs.
+
+
+def test_a_saved_run_goes_on_as_if_nothing_had_happened(tmp_path):
+    whole, saved = small_run(3), small_run(3)
+    domain = whole.plan.domain
+    queries = [cells(domain, code) for code in range(4)]
+    queries.append(LinearQueries(domain).explicit(np.linspace(0, 1, 8)))
+    queries.append(LinearQueries(domain).parity({"a0": [1, 3]}))
+    expected = [whole.answer(query) for query in queries]
+    found = [saved.answer(query) for query in queries[:5]]
+    save_private_mw(saved, tmp_path / "run")
+    with pytest.raises(HaltedError, match="was saved"):
+        saved.answer(queries[0])
+    histogram = Histogram(domain, saved._counts)
+    resumed = resume_private_mw(tmp_path / "run", saved.plan, histogram, NoNoise())
+    assert resumed.transcript == saved.transcript
+    assert resumed._sparse.secret_state() == saved._sparse.secret_state()
+    assert resumed.weights.tolist() == saved.weights.tolist()
+    found += [resumed.answer(query) for query in queries[5:]]
+    assert found == expected
+    # Only once.
+    with pytest.raises(InputError, match="resumed once"):
+        resume_private_mw(tmp_path / "run", saved.plan, histogram, NoNoise())
+    with pytest.raises(InputError, match="must not exist"):
+        save_private_mw(resumed, tmp_path / "run")
+
+
+def test_what_is_public_says_nothing_of_the_secret(tmp_path):
+    run = small_run(3, Seeded(3))
+    run.answer(cells(run.plan.domain, 0))
+    threshold = run._sparse.secret_state()["noisy_threshold"]
+    save_private_mw(run, tmp_path / "run")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "hypothesis.npz",
+        "secret.json",
+        "transcript.json",
+    ]
+    text = (tmp_path / "run" / "transcript.json").read_text()
+    assert str(threshold) not in text
+    secret = tmp_path / "run" / "secret.json"
+    assert json.loads(secret.read_text())["noisy_threshold"] == threshold
+    assert secret.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "name, change, message",
+    [
+        ("transcript.json", lambda text: text.replace('"total": 8', '"total": 9'), "undamaged"),
+        ("transcript.json", lambda text: text[:-5], "must hold a saved run"),
+        ("secret.json", lambda text: text.replace("noisy", "quiet"), "must be of this mechanism"),
+        ("secret.json", lambda text: "[]", "undamaged"),
+        ("secret.json", lambda text: "{", "secret that was not used"),
+    ],
+)
+def test_damaged_runs_are_refused(tmp_path, name, change, message):
+    run = small_run(3)
+    run.answer(cells(run.plan.domain, 0))
+    save_private_mw(run, tmp_path / "run")
+    path = tmp_path / "run" / name
+    path.write_text(change(path.read_text()))
+    with pytest.raises(InputError, match=message):
+        resume_private_mw(
+            tmp_path / "run", run.plan, Histogram(run.plan.domain, run._counts), NoNoise()
+        )
+
+
+def test_runs_of_another_plan_are_refused_and_stay(tmp_path):
+    run = small_run(3)
+    save_private_mw(run, tmp_path / "run")
+    other = dataclasses.replace(run.plan, num_questions=5)
+    histogram = Histogram(run.plan.domain, run._counts)
+    with pytest.raises(InputError, match="plan of the saved run"):
+        resume_private_mw(tmp_path / "run", other, histogram, NoNoise())
+    with pytest.raises(InputError, match="must hold a saved run"):
+        resume_private_mw(tmp_path / "none", run.plan, histogram, NoNoise())
+    domain = Domain((IntegerAttribute("b", 0, 7),))
+    renamed = dataclasses.replace(run.plan, domain=domain)
+    with pytest.raises(InputError, match="plan of the saved run"):
+        resume_private_mw(tmp_path / "run", renamed, Histogram(domain, run._counts), NoNoise())
+    assert resume_private_mw(tmp_path / "run", run.plan, histogram, NoNoise()).updates_left == 3

@@ -1,0 +1,166 @@
+"""Noise of the sparse vector mechanisms: printed numbers, budgets that add up, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from tiny import ADD, REPLACE, promise
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.sparse_vector_noise import (
+    noise_candidates,
+    published_accuracy,
+    sparse_vector_noise,
+)
+from beam_dp.privacy.accounting import zcdp_epsilon, zcdp_rho
+
+
+def by_method(guarantee, max_above, **named):
+    return {each.method: each for each in noise_candidates(guarantee, max_above, **named)}
+
+
+@pytest.mark.parametrize(
+    "epsilon, max_above, delta, scale, accuracy, numeric, numeric_accuracy",
+    [
+        (1, 10, 0, 20, 1031.94, (22.5, 45, 90), 1223.31),
+        (1, 100, 0, 200, 12161.4, (225, 450, 900), 14305.5),
+        (1, 10, 1e-9, 81.4337, 4201.72, (86.4430, 172.886, 977.990), 4699.86),
+        (1, 100, 1e-9, 257.516, 15658.8, (273.357, 546.713, 3092.68), 17380.0),
+    ],
+)
+def test_textbook_known_answers(
+    epsilon, max_above, delta, scale, accuracy, numeric, numeric_accuracy
+):
+    guarantee = promise(ADD, delta, epsilon)
+    plain = sparse_vector_noise(guarantee, max_above, answers=False, calibration="textbook")
+    assert plain.threshold_scale == pytest.approx(scale, rel=1e-5)
+    assert plain.question_scale == pytest.approx(2 * scale, rel=1e-5)
+    assert plain.redraws_threshold and plain.answer_scale is None
+    published = published_accuracy(guarantee, max_above, 1000, 0.05, answers=False)
+    assert published == pytest.approx(accuracy, rel=1e-5)
+    noise = sparse_vector_noise(guarantee, max_above, answers=True, calibration="textbook")
+    scales = (noise.threshold_scale, noise.question_scale, noise.answer_scale)
+    assert scales == pytest.approx(numeric, rel=1e-5)
+    published = published_accuracy(guarantee, max_above, 1000, 0.05, answers=True)
+    assert published == pytest.approx(numeric_accuracy, rel=1e-5)
+
+
+@pytest.mark.parametrize("epsilon, accuracy", [(1.0, 84.7731), (0.5, 169.546)])
+def test_above_threshold_known_answers(epsilon: float, accuracy: float):
+    guarantee = promise(ADD, 0.0, epsilon)
+    noise = sparse_vector_noise(guarantee, 1, answers=False, calibration="textbook")
+    assert noise.threshold_scale == pytest.approx(2 / epsilon, rel=1e-9)
+    assert noise.question_scale == pytest.approx(4 / epsilon, rel=1e-9)
+    published = published_accuracy(guarantee, 1, 1000, 0.05, answers=False)
+    assert published == pytest.approx(accuracy, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "max_above, is_monotone, threshold, question",
+    [
+        (1, False, 2.58740, 3.25992),
+        (10, False, 8.36806, 22.7144),
+        (100, False, 35.1995, 205.848),
+        (100, True, 22.5443, 104.642),
+    ],
+)
+def test_pure_split_known_answers(max_above, is_monotone, threshold, question):
+    noise = by_method(promise(), max_above, answers=False, is_monotone=is_monotone)["pure"]
+    assert noise.threshold_scale == pytest.approx(threshold, rel=1e-5)
+    assert noise.question_scale == pytest.approx(question, rel=1e-5)
+    assert not noise.redraws_threshold
+
+
+@pytest.mark.parametrize("max_above, pure, sigma", [(346, (1051, 1038), 186), (35, (111, 105), 59)])
+def test_numeric_answers_with_a_third_of_the_budget(max_above, pure, sigma):
+    found = by_method(promise(ADD, 1e-9), max_above, answers=True, answer_share=1 / 3)
+    scales = (found["pure"].question_scale, found["pure"].answer_scale)
+    assert scales == pytest.approx(pure, rel=5e-3)
+    assert found["zcdp"].answer_scale == pytest.approx(sigma, rel=5e-3)
+
+
+def spent(noise) -> float:
+    """The epsilon of a run at the guarantee's delta, added up from its scales alone."""
+    records, above = noise.guarantee.max_records_per_unit, noise.max_above
+    threshold, question = records / noise.threshold_scale, 2 * records / noise.question_scale
+    answer = records / noise.answer_scale if noise.answer_scale else 0.0
+    if noise.method == "pure":
+        return threshold + above * question + above * answer
+    if noise.guarantee.delta == 0:
+        return above * (threshold + question + answer)
+    rho = above * (threshold + question) ** 2 / 2 + above * answer**2 / 2
+    return zcdp_epsilon(rho, noise.guarantee.delta)
+
+
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("answers", [False, True])
+@pytest.mark.parametrize("most", [1, 3])
+def test_every_calibration_spends_at_most_what_is_promised(neighboring, delta, answers, most):
+    guarantee = promise(neighboring, delta, 0.7, most)
+    for max_above in (1, 7, 200):
+        for noise in noise_candidates(guarantee, max_above, answers=answers):
+            assert spent(noise) <= 0.7
+            if noise.method != "textbook" or not delta:
+                assert spent(noise) >= 0.7 * (1 - 1e-6)
+            if delta and noise.loss.epsilon is None:
+                assert zcdp_epsilon(noise.loss.rho, delta) <= 0.7
+            broken = dataclasses.replace(noise, question_scale=noise.question_scale / 2)
+            assert spent(broken) > spent(noise)
+
+
+def test_the_smallest_margin_is_taken():
+    few = sparse_vector_noise(promise(ADD, 1e-9), 10, answers=True)
+    many = sparse_vector_noise(promise(ADD, 1e-9), 346, answers=True)
+    assert (few.method, many.method) == ("pure", "zcdp")
+    textbook = sparse_vector_noise(promise(ADD, 1e-9), 346, answers=True, calibration="textbook")
+    assert many.margin(1000, 0.05) < textbook.margin(1000, 0.05) / 2
+    assert many.answer_scale < textbook.answer_scale / 9
+
+
+def test_the_published_approximate_noise_loses_to_the_pure_one_until_166():
+    """MECHANISMS of the book: with many answers only is its (epsilon, delta) version better."""
+
+    def scale(max_above: int, delta: float) -> float:
+        guarantee = promise(ADD, delta)
+        noise = sparse_vector_noise(guarantee, max_above, answers=False, calibration="textbook")
+        return noise.threshold_scale
+
+    assert scale(165, 1e-9) > scale(165, 0.0)
+    assert scale(166, 1e-9) < scale(166, 0.0)
+
+
+def test_the_margin_covers_whole_grid_units():
+    noise = sparse_vector_noise(promise(), 1, answers=False, calibration="textbook")
+    exact = 2 * math.log(60) + 4 * math.log(60_000)
+    assert exact <= noise.margin(1000, 0.05) < exact + 2
+    assert exact <= noise.margin(1000, 0.05, grid=1000) < exact + 0.002
+    assert noise.margin(1000, 0.05) == math.ceil(2 * math.log(60)) + math.ceil(4 * math.log(60_000))
+
+
+def test_refusals():
+    with pytest.raises(InputError, match="must be False under replace_one"):
+        sparse_vector_noise(promise(REPLACE), 1, answers=False, is_monotone=True)
+    for max_above in (0, -1, 2.5, True, math.nan):
+        with pytest.raises(InputError, match="max_above"):
+            sparse_vector_noise(promise(), max_above, answers=False)
+    for beta in (0.0, 1.0, math.nan):
+        with pytest.raises(InputError, match="failure_probability"):
+            sparse_vector_noise(promise(), 1, answers=False, failure_probability=beta)
+    for share in (0.0, 1.0, math.nan):
+        with pytest.raises(InputError, match="answer_share"):
+            sparse_vector_noise(promise(), 1, answers=True, answer_share=share)
+    with pytest.raises(InputError, match="2\\^50"):
+        sparse_vector_noise(promise(epsilon=1e-15), 10, answers=False)
+    with pytest.raises(InputError, match="textbook's composition"):
+        sparse_vector_noise(promise(ADD, 1e-9, 60.0), 1, answers=False, calibration="textbook")
+    # The tight calibration does without it.
+    assert sparse_vector_noise(promise(ADD, 1e-9, 60.0), 1, answers=False).method == "pure"
+
+
+def test_the_rho_is_that_of_the_guarantee():
+    noise = by_method(promise(ADD, 1e-9), 50, answers=True)["zcdp"]
+    assert noise.loss.rho == zcdp_rho(1.0, 1e-9)
+    assert noise.to_json()["loss"] == {"rho": noise.loss.rho}

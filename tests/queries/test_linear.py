@@ -1,0 +1,214 @@
+"""Linear queries: against their values at every cell, as written and as stored; bad ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from beam_dp.domain import (
+    BooleanAttribute,
+    CategoricalAttribute,
+    Domain,
+    IntegerAttribute,
+    NumericAttribute,
+)
+from beam_dp.errors import InputError
+from beam_dp.queries.linear import VALUE_BITS, Explicit, Parity, Product
+from beam_dp.queries.reader import LinearQueries
+
+DOMAIN = Domain(
+    (
+        IntegerAttribute("age", 18, 24, nullable=True),
+        CategoricalAttribute("degree", ("HS", "BA", "MA"), other=True),
+        IntegerAttribute("only", 5, 5),
+        NumericAttribute("income", (0.0, 10.0, 20.0, 50.0)),
+        BooleanAttribute("member"),
+    )
+)
+QUERIES = LinearQueries(DOMAIN)
+
+# Each with what says, from the decoded levels of a cell, how much of it counts.
+WRITTEN = {
+    "all": ({"conjunction": {}}, lambda r: 1),
+    "cell": (
+        {"conjunction": {"age": 20, "degree": "BA", "income": [[10, 20]], "member": True}},
+        lambda r: r["age"] == 20 and r["degree"] == "BA" and r["income"] == 15 and r["member"],
+    ),
+    "negated": (
+        {"conjunction": {"age": {"not": 20}, "degree": {"not": ["BA", "other"]}}},
+        lambda r: r["age"] != 20 and r["degree"] in ("HS", "MA"),
+    ),
+    "any of": (
+        {"conjunction": {"age": [18, 21, None], "member": {"not": True}}},
+        lambda r: r["age"] in (18, 21, None) and not r["member"],
+    ),
+    "everything of one": ({"conjunction": {"only": 5, "member": True}}, lambda r: r["member"]),
+    "interval": (
+        {"interval": {"attribute": "age", "low": 19, "high": 22}},
+        lambda r: r["age"] is not None and 19 <= r["age"] <= 22,
+    ),
+    "bins": (
+        {"interval": {"attribute": "income", "low": 10, "high": 50}},
+        lambda r: r["income"] > 10,
+    ),
+    "declared order": (
+        {"interval": {"attribute": "degree", "low": "BA", "high": "MA"}},
+        lambda r: r["degree"] in ("BA", "MA"),
+    ),
+    "prefix": (
+        {"prefix": {"attribute": "age", "high": 20}},
+        lambda r: r["age"] is not None and r["age"] <= 20,
+    ),
+    "prefix of bins": ({"prefix": {"attribute": "income", "high": 20}}, lambda r: r["income"] < 20),
+    "whole": ({"prefix": {"attribute": "income", "high": 50}}, lambda r: 1),
+    "parity": (
+        {"parity": {"age": [18, 20], "member": True, "income": {"not": [[0, 10]]}}},
+        lambda r: ((r["age"] in (18, 20)) + r["member"] + (r["income"] != 5)) % 2,
+    ),
+    "parity of one": ({"parity": {"degree": "HS"}}, lambda r: r["degree"] == "HS"),
+}
+
+
+def records():
+    codes = DOMAIN.codes(np.arange(DOMAIN.num_cells))
+    columns = [each.decode(code) for each, code in zip(DOMAIN, codes, strict=True)]
+    return [dict(zip(DOMAIN.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+RECORDS = records()
+
+
+def check(query, expected: np.ndarray) -> None:
+    generator = np.random.default_rng(3)
+    counts = generator.integers(0, 50, DOMAIN.num_cells)
+    weights = generator.dirichlet(np.ones(DOMAIN.num_cells))
+    numerators = np.rint(expected * 2**VALUE_BITS).astype(np.int64)
+    rounded = numerators / 2**VALUE_BITS
+    assert query.values().tolist() == rounded.tolist()
+    assert query.count(counts) == int(numerators @ counts)
+    assert query.mean(weights) == pytest.approx(float(rounded @ weights), abs=1e-12)
+    table = weights.copy()
+    query.add_to(table, -2.5)
+    assert table == pytest.approx(weights - 2.5 * rounded)
+    stored = QUERIES.from_json(query.to_json())
+    assert stored == query and hash(stored) == hash(query)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_written_queries(name: str):
+    written, holds = WRITTEN[name]
+    check(QUERIES.from_json(written), np.array([float(holds(each)) for each in RECORDS]))
+
+
+def test_explicit_queries_are_rounded_to_the_grid():
+    values = np.random.default_rng(0).random(DOMAIN.num_cells)
+    values[:2] = 0, 1
+    check(QUERIES.explicit(values), values)
+    check(QUERIES.explicit(values.reshape(DOMAIN.shape)), values)
+    check(QUERIES.from_json({"values": values.tolist()}), values)
+
+
+def test_cells_of_a_marginal_make_it():
+    counts = np.random.default_rng(3).integers(0, 50, DOMAIN.num_cells)
+    table = counts.reshape(DOMAIN.shape).sum(axis=(0, 3, 4)).ravel()
+    cells = list(QUERIES.marginal_cells(["only", "degree"]))
+    assert [query.count(counts) >> VALUE_BITS for query in cells] == table.tolist()
+    assert cells[1] == QUERIES.conjunction({"degree": "BA"})
+
+
+def test_the_same_query_in_other_words_is_equal():
+    same = [
+        {"conjunction": {"age": [20, 21]}},
+        {"conjunction": {"age": [[20, 21]], "only": 5}},
+        {"conjunction": {"age": {"not": [18, 19, 22, 23, 24, None]}}},
+        {"interval": {"attribute": "age", "low": 20, "high": 21}},
+    ]
+    assert len({QUERIES.from_json(each) for each in same}) == 1
+
+
+def test_one_record_moves_a_count_by_at_most_one():
+    for written, _ in WRITTEN.values():
+        query = QUERIES.from_json(written)
+        moves = {
+            query.count(np.eye(DOMAIN.num_cells, dtype=np.int64)[cell]) for cell in range(0, 192, 7)
+        }
+        assert moves <= set(range(2**VALUE_BITS + 1))
+
+
+BAD = [
+    (7, "must be an object"),
+    ({}, "must be an object"),
+    ({"conjunction": {}, "parity": {}}, "must be an object"),
+    ({"median": {}}, "known are"),
+    ({"conjunction": ["age"]}, "levels by attribute"),
+    ({"conjunction": {"agee": 20}}, "nearest known is 'age'"),
+    ({"conjunction": {"age": 17}}, "none of its levels"),
+    ({"conjunction": {"age": math.nan}}, "none of its levels"),
+    ({"conjunction": {"age": []}}, "at least one level"),
+    ({"conjunction": {"degree": "PhD"}}, "none of its levels"),
+    ({"conjunction": {"degree": None}}, "none of its levels"),
+    ({"conjunction": {"age": {"but": 3}}}, 'or {"not"'),
+    ({"conjunction": {"member": {"not": [True, False]}}}, "none is left"),
+    ({"interval": {"attribute": "age", "low": 22, "high": 19}}, "none of its levels"),
+    ({"interval": {"attribute": "age", "low": 17, "high": 19}}, "none of its levels"),
+    ({"interval": {"attribute": "degree", "low": "MA", "high": "BA"}}, "low <= high"),
+    ({"interval": {"attribute": "income", "low": 10, "high": 49}}, "pairs of its edges"),
+    ({"interval": {"attribute": "age", "low": 19}}, "must have attribute, low, high"),
+    ({"interval": {"attribute": ["age"], "low": 19, "high": 20}}, "is no attribute"),
+    ({"prefix": {"attribute": "age"}}, "must have attribute, high"),
+    ({"parity": {}}, "at least one literal"),
+    ({"values": [0.5]}, "must have a value for each of 192 cells"),
+    ({"values": [0.5] * 191 + [1.5]}, "1.5 is refused; every value must be from 0 to 1"),
+    ({"values": [0.5] * 191 + [-0.1]}, "every value must be from 0 to 1"),
+    ({"values": [0.5] * 191 + [math.nan]}, "nan is refused"),
+    ({"values": [0.5] * 191 + [math.inf]}, "every value must be from 0 to 1"),
+    ({"values": ["x"] * 192}, "must be a list of numbers"),
+    ({"values": {"a": 1}}, "must be a list of numbers"),
+    ({"numerators": [2**17] * 192}, "every value must be from 0 to 1"),
+    ({"numerators": [0.5] * 192}, "must be a list of integers"),
+    ({"numerators": 3}, "must be a list of integers"),
+    ({"codes": [[9, [[0, 1]]]]}, "must be of one of 5 attributes"),
+    ({"codes": [[0, [[0, 9]]]]}, "codes in 0..7"),
+    ({"codes": [[0, [[-1, 2]]]]}, "codes in 0..7"),
+    ({"codes": [[0, [[2, 2]]]]}, "ascending"),
+    ({"codes": [[0, []]]}, "ascending"),
+    ({"codes": [[1, [[0, 1]]], [0, [[0, 1]]]]}, "in domain order"),
+    ({"codes": "x"}, "axes with ranges"),
+    ({"codes": [[0, [[0, 1.5]]]]}, "axes with ranges"),
+    ({"parity_codes": [[True, [[0, 1]]]]}, "axes with ranges"),
+]
+
+
+@pytest.mark.parametrize(("written", "condition"), BAD)
+def test_bad_queries_are_refused_in_one_line(written, condition: str):
+    with pytest.raises(InputError) as caught:
+        QUERIES.from_json(written)
+    message = str(caught.value)
+    assert condition in message and message.startswith("query") and "\n" not in message
+
+
+def test_other_refusals():
+    with pytest.raises(InputError, match="2\\^26"):
+        LinearQueries(Domain((IntegerAttribute("a", 0, 2**27),)))
+    for names in ("age", [], ["age", "age"], ["agee"], [3]):
+        with pytest.raises(InputError, match="query"):
+            list(QUERIES.marginal_cells(names))
+    with pytest.raises(InputError, match="for 6 cells"):
+        Explicit((2, 3), b"\0" * 20)
+    with pytest.raises(InputError, match="from 0 to 1"):
+        Explicit((1,), b"\xff" * 4)
+    with pytest.raises(InputError, match="ascending"):
+        Product((2,), (0,), (((0, 3),),))
+    with pytest.raises(InputError, match="each once"):
+        Parity((2, 2), (0, 0), (((0, 1),), ((0, 1),)))
+
+
+def test_many_attributes_of_one_level_and_large_tables():
+    names = [IntegerAttribute(f"x{i}", 0, 0) for i in range(70)]
+    domain = Domain((*names[:35], IntegerAttribute("a", 0, 2), *names[35:], BooleanAttribute("b")))
+    query = LinearQueries(domain).conjunction({"a": {"not": 1}, "b": True})
+    assert query.values().tolist() == [0, 1, 0, 0, 0, 1]
+    parity = LinearQueries(domain).parity({"a": 1, "b": True})
+    assert parity.values().tolist() == [0, 1, 1, 0, 0, 1]
