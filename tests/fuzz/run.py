@@ -74,7 +74,6 @@ def compare_arrays_untraced() -> None:
 def run_atheris(name: str, runs: int, seconds: float, seed: int) -> None:
     import atheris
 
-    compare_arrays_untraced()
     with atheris.instrument_imports(include=["beam_dp"]):
         from fuzz.targets import TARGETS
 
@@ -86,7 +85,16 @@ def run_atheris(name: str, runs: int, seconds: float, seed: int) -> None:
         "-timeout=20", "-verbosity=1", "-print_final_stats=1",
         f"-artifact_prefix={tempfile.gettempdir()}/",
     ]  # fmt: skip
-    atheris.Setup([name, *options], target)
+
+    def first_target(data: bytes) -> None:
+        # Only now: atheris puts its tracing in place when fuzzing starts.
+        nonlocal run_one
+        compare_arrays_untraced()
+        run_one = target
+        target(data)
+
+    run_one = first_target
+    atheris.Setup([name, *options], lambda data: run_one(data))
     atheris.Fuzz()
 
 
