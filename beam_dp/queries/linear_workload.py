@@ -76,8 +76,7 @@ class LinearWorkload:
             if not isinstance(query, LinearQuery) or query.shape != self.domain.shape:
                 condition = f"must be a linear query over a domain of shape {self.domain.shape}"
                 raise InputError("query", query, condition)
-        num_explicit = sum(isinstance(query, Explicit) for query in self.queries)
-        _check_values(num_explicit, self.domain, "queries")
+        _check_values(len(self.explicit), self.domain, "queries")
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -105,7 +104,7 @@ class LinearWorkload:
         found = np.empty(len(self))
         for batch, tables in self._tables(weights):
             found[batch.positions] = batch.answers(tables)
-        for position, query in self._explicit:
+        for position, query in self.explicit:
             found[position] = query.mean(weights)
         # Rounding may have left [0, 1] by a little.
         return np.clip(found, 0.0, 1.0)
@@ -122,7 +121,7 @@ class LinearWorkload:
         found = np.empty(len(self), np.int64)
         for batch, tables in self._tables(counts):
             found[batch.positions] = batch.answers(tables) << VALUE_BITS
-        for position, query in self._explicit:
+        for position, query in self.explicit:
             found[position] = query.count(counts)
         return found
 
@@ -143,7 +142,7 @@ class LinearWorkload:
                     tables[axes] = tables[axes] + table if axes in tables else table
             shared = sum_of_tables(tables, self._all_axes, self.domain.shape)
             total.reshape(self.domain.shape)[...] += shared << VALUE_BITS
-        for position, query in self._explicit:
+        for position, query in self.explicit:
             total += weights[position] * query.table
         return total
 
@@ -152,7 +151,8 @@ class LinearWorkload:
         return batches_of(self.queries)
 
     @cached_property
-    def _explicit(self) -> tuple[tuple[int, Explicit], ...]:
+    def explicit(self) -> tuple[tuple[int, Explicit], ...]:
+        """The explicit queries, each with its position."""
         return tuple(
             (position, query)
             for position, query in enumerate(self.queries)
