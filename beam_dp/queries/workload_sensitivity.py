@@ -18,8 +18,8 @@ from beam_dp.queries.linear_workload import LinearWorkload
 # product does faster.
 _MAX_COLUMNS = 2**11
 _MAX_VALUES = 2**24
-_MAX_COMPARED = 2**32
-_MAX_MULTIPLIED = 2**37
+_MAX_COMPARED = 2**30
+_MAX_MULTIPLIED = 2**35
 _CHUNK = 2**12
 # Columns whose distances to all others are taken, in the search for two that lie far apart.
 _MAX_STEPS = 6
@@ -159,24 +159,55 @@ def _all_pairs(workload: LinearWorkload) -> Pair | None:
     num_cells = math.prod(workload.domain.shape[axis] for axis in axes)
     if num_cells > max(_MAX_COLUMNS, _MAX_VALUES // len(workload)):
         return None
-    cells = _representatives(workload, axes)
-    if len(cells) * len(workload) <= _MAX_VALUES:
-        values = np.concatenate(list(_values(workload, cells)))
+    if not workload.explicit and num_cells <= _MAX_COLUMNS:
+        if _are_intervals(workload) and len(axes) == 1:
+            return _differing(_common_of_intervals(workload, num_cells))
+        if len(workload) * num_cells**2 <= _MAX_MULTIPLIED:
+            return _differing(_common(workload, _representatives(workload, axes)))
+    if num_cells * len(workload) <= _MAX_VALUES:
+        values = np.concatenate(list(_values(workload, _representatives(workload, axes))))
         columns = np.unique(values, axis=1)
-        num_compared = len(workload) * columns.shape[1] ** 2
-        if columns.shape[1] <= _MAX_COLUMNS and num_compared <= _MAX_COMPARED:
+        if len(workload) * columns.shape[1] ** 2 <= _MAX_COMPARED:
             return _compared(columns)
-    num_multiplied = len(workload) * len(cells) ** 2
-    if workload.explicit or len(cells) > _MAX_COLUMNS or num_multiplied > _MAX_MULTIPLIED:
-        return None
-    # Single precision holds these counts of queries, at most 2^18, exactly.
-    both = np.zeros((len(cells), len(cells)), np.float32)
+    return None
+
+
+def _differing(common: NDArray[np.float32]) -> Pair:
+    """The most queries that differ at two cells, from how many are 1 at both."""
+    alone = np.diag(common)
+    differing = int((alone[:, None] + alone[None, :] - 2 * common).max())
+    return differing << VALUE_BITS, differing << 2 * VALUE_BITS
+
+
+def _common(workload: LinearWorkload, cells: NDArray[np.int64]) -> NDArray[np.float32]:
+    """How many queries are 1 at both of two cells; single precision holds 2^18 exactly."""
+    common = np.zeros((len(cells), len(cells)), np.float32)
     for rows in _values(workload, cells):
         held = (rows > 0).astype(np.float32)
-        both += held.T @ held
-    alone = np.diag(both)
-    differing = int((alone[:, None] + alone[None, :] - 2 * both).max())
-    return differing << VALUE_BITS, differing << 2 * VALUE_BITS
+        common += held.T @ held
+    return common
+
+
+def _are_intervals(workload: LinearWorkload) -> bool:
+    return all(
+        isinstance(each, Product) and all(len(ranges) == 1 for ranges in each.ranges)
+        for each in workload
+    )
+
+
+def _common_of_intervals(workload: LinearWorkload, size: int) -> NDArray[np.float32]:
+    """The same for intervals of one attribute, in one pass over them.
+
+    Those that cover two codes begin at the lower one or before, and end at the higher or after.
+    """
+    ends = np.zeros((size, size), np.float32)  # by first and last code
+    for query in workload:
+        assert isinstance(query, Product)
+        ((start, stop),) = query.ranges[0] if query.axes else ((0, size),)
+        ends[start, stop - 1] += 1
+    covering: NDArray[np.float32] = ends.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1]
+    above: NDArray[np.float32] = np.triu(covering, 1)
+    return np.triu(covering) + above.T
 
 
 def _compared(columns: NDArray[np.int64]) -> Pair:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +11,7 @@ from test_linear_workload import FORMS, domain_of, workloads
 from beam_dp.domain import BooleanAttribute, Domain
 from beam_dp.queries import LinearWorkload, parse_linear_workload
 from beam_dp.queries import workload_sensitivity as sensitivity_module
-from beam_dp.queries.linear import Explicit
+from beam_dp.queries.linear import Explicit, Product
 from beam_dp.queries.workload_sensitivity import WorkloadSensitivity, workload_sensitivity
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"
@@ -57,11 +55,11 @@ def test_both_ways_of_comparing_all_pairs_agree(workload):
     if not structured:
         return
     held = LinearWorkload(workload.domain, tuple(structured))
-    first = sensitivity_module._all_pairs(held)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sensitivity_module, "_MAX_VALUES", 0)
         patch.setattr(sensitivity_module, "_CHUNK", 2)
-        assert sensitivity_module._all_pairs(held) == first
+        multiplied = sensitivity_module._all_pairs(held)
+        patch.setattr(sensitivity_module, "_MAX_COLUMNS", 0)
+        assert sensitivity_module._all_pairs(held) == multiplied
 
 
 @pytest.mark.parametrize(("domain", "spec"), FORMS)
@@ -85,15 +83,13 @@ def without_pairs(spec: str, domain: Domain, monkeypatch) -> tuple[float, float]
 
 
 BITS = Domain(tuple(BooleanAttribute(f"x{i}") for i in range(12)))
-ODD = max(
-    sum(math.comb(ones, odd) * math.comb(12 - ones, 3 - odd) for odd in (1, 3))
-    for ones in range(13)
-)
 CLOSED_FORMS = [
     ("marginals:2", BITS, 66, 132),
     ("conjunctions:3", BITS, 220, 440),
     ("monotone_conjunctions:3", BITS, 220, 220),
-    ("parities:3", BITS, ODD, ODD),
+    ("parities:2", BITS, 36, 36),  # w of 12 attributes true: w (12 - w) pairs are odd
+    ("parities:3", BITS, 220, 220),
+    ("marginals:1", domain_of((2, 1, 3)), 3, 4),  # the one cell of "a1" holds everybody
     ("prefixes:a0", domain_of((9, 2)), 9, 9),
 ]
 
@@ -101,6 +97,23 @@ CLOSED_FORMS = [
 @pytest.mark.parametrize(("spec", "domain", "added", "replaced"), CLOSED_FORMS)
 def test_closed_forms_need_no_pairs(spec, domain, added, replaced, monkeypatch):
     assert without_pairs(spec, domain, monkeypatch) == (added, replaced)
+
+
+def test_where_neither_bound_nor_search_decides_all_pairs_do(monkeypatch):
+    """The walk goes from the largest column to the last and back; two others lie farther apart."""
+    sets = [(0, 1)] * 3 + [(1,)] * 2 + [(0, 2)] * 3 + [(2,)] * 2 + [(3,)] * 2
+    queries = [
+        Product((4,), (0,), (((0, 1), (2, 3)) if each == (0, 2) else ((each[0], each[-1] + 1),),))
+        for each in sets
+    ]
+    workload = LinearWorkload(domain_of((4,)), tuple(queries))
+    assert workload_sensitivity(workload, REPLACE) == WorkloadSensitivity(
+        10 * UNIT, 10 * UNIT**2, True
+    )
+    monkeypatch.setattr(sensitivity_module, "_MAX_COLUMNS", 0)
+    monkeypatch.setattr(sensitivity_module, "_MAX_VALUES", 0)
+    bound = workload_sensitivity(workload, REPLACE)
+    assert bound == WorkloadSensitivity(12 * UNIT, 12 * UNIT**2, False)
 
 
 def test_conjunctions_of_larger_attributes_are_compared_pair_by_pair():
