@@ -11,8 +11,8 @@ Two panels, both of NLTCS, 21,574 records of 16 yes/no columns:
 
 * ``conjunctions``: columns taken in pairs as 8 attributes of 4 values, 65,536 cells. A query takes
   4 attributes, and of each a random set of its values.
-* ``subsets``: the first 4 columns, 16 cells, which is a universe small enough for SmallDB. A query is
-  a random set of cells.
+* ``subsets``: the first 4 columns, 16 cells, which is a universe small enough for SmallDB. A query
+  is a random set of cells.
 
 ``laplace`` and ``gaussian`` add noise to every answer, for the exact sensitivity of the workload.
 ``mwem`` is the package's default, ``mwem_textbook`` the published algorithm; both answer whole
