@@ -30,7 +30,9 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear import VALUE_BITS
 
 GRID = 1 << VALUE_BITS
-START_SHARE = 0.1  # of the uniform distribution, in a hypothesis that starts from a release
+# Of the uniform distribution, in a hypothesis that starts from a release. It worsens the release's
+# answers by as much, while a smaller one adds to the relative entropy only as its logarithm.
+START_SHARE = 0.001
 
 _COUNT_SHARE = 0.05  # of epsilon, for a noisy number of records
 _COUNT_FAILURE = 0.25  # of the failure probability

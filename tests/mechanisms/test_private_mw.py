@@ -398,6 +398,18 @@ def test_given_updates_bound_errors_in_records_whatever_their_number():
     assert small.max_error == pytest.approx(small.gap / 10**6)
 
 
+def test_a_start_is_worsened_by_a_thousandth_only():
+    domain = domain_of(1000)
+    plan = plan_private_mw(
+        domain, promise(REPLACE), 10**6, num_questions=4, starts_from_release=True
+    )
+    counts = np.zeros(1000, np.int64)
+    counts[0] = 10**6
+    run = PrivateMW(plan, Histogram(domain, counts), NoiseSource(), counts)
+    guess = run.explain(cells(domain, 0)).hypothesis_value
+    assert 10**6 * 0.999 <= guess < 10**6
+
+
 def small_run(max_updates=2, noise=None, **named):
     plan = plan_private_mw(
         domain_of(8), promise(REPLACE, 0.0, 5.0), 80_000, num_questions=4, max_updates=max_updates
