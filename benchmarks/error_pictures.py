@@ -31,7 +31,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         " the picture\nin docs/mechanisms.md, which says what was measured. NLTCS, 21,574"
         " records, epsilon 1, delta 1e-9 (0\nfor Laplace and SmallDB), add-or-remove-one, public"
         " number of records. Errors are shares of the\nrecords, of answers as they come, not"
-        " clipped; means over runs with standard errors.\n"
+        " clipped; means over up to 10 runs with standard errors; one run where no error\nis given,"
+        " for long runs are repeated less.\n"
     ]
     for panel, title in _TITLES.items():
         for kind in ("largest", "mean"):
@@ -45,13 +46,15 @@ def _table(rows: list[dict[str, Any]], panel: str, kind: str) -> str:
     lines = ["| queries | " + " | ".join(f"{number:,}" for number in numbers) + " |"]
     lines.append("| --- " * (len(numbers) + 1) + "|")
     for name, (label, _, _) in _LINES.items():
-        cells = [_cell(here[name, number], kind) for number in numbers if (name, number) in here]
-        if cells:
+        cells = [_cell(here.get((name, number)), kind) for number in numbers]
+        if any(cells):
             lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(row: dict[str, Any], kind: str) -> str:
+def _cell(row: dict[str, Any] | None, kind: str) -> str:
+    if row is None:
+        return ""
     mean, spread = row[kind]
     return f"{mean:.2g}" if row["runs"] == 1 else f"{mean:.2g} ± {spread:.1g}"
 
@@ -67,7 +70,7 @@ def draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "error_by_queries", "font.size": 9})
+    matplotlib.rcParams.update({"svg.hashsalt": "error_by_queries", "svg.fonttype": "none"})
     import matplotlib.pyplot as plt
 
     figure, all_axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True)
@@ -92,6 +95,7 @@ def draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
                 )  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.minorticks_off()
         axes.set_title(title)
         axes.set_xlabel("number of queries |Q|")
         axes.grid(True, which="major", linewidth=0.3)
