@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
+import numpy as np
+
 from beam_dp.errors import InputError
 
 Calibration = Literal["tight", "textbook"]
@@ -122,6 +124,19 @@ def num_multisets(num_cells: int, size: int) -> int:
     return math.comb(num_cells + size - 1, size)
 
 
+def log_num_multisets(num_cells: int, size: int) -> float:
+    """Returns ln C(U + m - 1, m), to 12 digits, without the integer itself.
+
+    Cost: O(size).
+
+    Example:
+        >>> round(log_num_multisets(16, 20), 9) == round(math.log(3247943160), 9)
+        True
+    """
+    drawn = np.arange(size, dtype=np.float64)
+    return float(np.log((float(num_cells) + drawn) / (drawn + 1)).sum())
+
+
 def small_db_error(
     num_cells: int,
     size: int,
@@ -146,7 +161,7 @@ def small_db_error(
     Reference: Dwork and Roth (2014), Proposition 4.4, with the number of multisets in place of
     the number of sequences.
     """
-    log_terms = math.log(num_multisets(num_cells, size)) - math.log(failure_probability)
+    log_terms = log_num_multisets(num_cells, size) - math.log(failure_probability)
     return max_error_fraction * num_records + 2 / epsilon * log_terms
 
 
@@ -171,9 +186,7 @@ def small_db_records_needed(
         main = 16 * math.log(num_cells) * math.log(num_queries)
         return (main + 4 * log_beta) / (epsilon * max_error_fraction**3)
     size = small_db_size(num_queries, max_error_fraction / 2)
-    return (
-        4 / (epsilon * max_error_fraction) * (math.log(num_multisets(num_cells, size)) + log_beta)
-    )
+    return 4 / (epsilon * max_error_fraction) * (log_num_multisets(num_cells, size) + log_beta)
 
 
 def _least_size(log_union: float, a: float) -> int:
