@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from beam_dp.domain_json import parse_domain, read_domain
     from beam_dp.errors import InputError
     from beam_dp.mechanisms import MWEM, Gaussian, Laplace, PrivateMW, plan_private_mw
+    from beam_dp.planning.job import PlanningJob
+    from beam_dp.planning.ranking import rank_mechanisms
     from beam_dp.privacy.guarantee import Guarantee, Neighboring
     from beam_dp.privacy.ledger import Ledger, LedgerError
     from beam_dp.queries.reader import LinearQueries
@@ -38,6 +40,8 @@ _MODULES = {
     "beam_dp.domain_json": ("parse_domain", "read_domain"),
     "beam_dp.errors": ("InputError",),
     "beam_dp.mechanisms": ("MWEM", "Gaussian", "Laplace", "PrivateMW", "plan_private_mw"),
+    "beam_dp.planning.job": ("PlanningJob",),
+    "beam_dp.planning.ranking": ("rank_mechanisms",),
     "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
     "beam_dp.queries.reader": ("LinearQueries",),
@@ -62,6 +66,7 @@ __all__ = [
     "LinearQueries",
     "Neighboring",
     "NumericAttribute",
+    "PlanningJob",
     "PrivateMW",
     "ReadRecords",
     "ReleaseError",
@@ -73,6 +78,7 @@ __all__ = [
     "parse_domain",
     "parse_workload",
     "plan_private_mw",
+    "rank_mechanisms",
     "read_domain",
     "read_release",
     "write_release",

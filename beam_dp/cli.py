@@ -1,4 +1,4 @@
-"""The `beam-dp` command: everything that reads a release, with no Beam and no privacy budget."""
+"""The `beam-dp` command: planning and reading releases, with no Beam and no privacy budget."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] in PIPELINES:
             return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
         options = _parse(arguments)
-        {"describe": _describe, "answer": _answer, "ledger": _ledger}[options.command](options)
+        run = {"plan": _plan, "describe": _describe, "answer": _answer, "ledger": _ledger}
+        run[options.command](options)
     except (_RefusedError, InputError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -102,6 +103,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Parser
     )
+    _add_plan(commands)
     describe = commands.add_parser(
         "describe", help="what was promised, and how wrong the answers can be", allow_abbrev=False
     )
@@ -149,6 +151,46 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
             f"{unknown[0]}: unknown; the nearest flag is {_nearest(unknown[0], flags)}"
         )
     return options
+
+
+def _add_plan(commands: Any) -> None:
+    from beam_dp.planning.flags import FLAGS, SWITCHES
+
+    plan = commands.add_parser(
+        "plan", help="every mechanism for a job, before any data is read", allow_abbrev=False
+    )
+    for flag in FLAGS:
+        plan.add_argument(f"--{flag.name}", metavar=flag.metavar, action=_Once, help=flag.help)
+    for flag in SWITCHES:
+        plan.add_argument(f"--{flag.name}", action="store_true", help=flag.help)
+    plan.add_argument("--json", action="store_true", help="JSON for machines")
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from beam_dp.planning.command import command_line, job_of, ranking_json
+    from beam_dp.planning.flags import FLAGS, SWITCHES
+    from beam_dp.planning.ranking import rank_mechanisms
+    from beam_dp.planning.table import ranking_table
+
+    texts = {flag.name: getattr(options, flag.name) for flag in FLAGS}
+    switches = {flag.name: getattr(options, flag.name) for flag in SWITCHES}
+    try:
+        job = job_of(texts, switches)
+    except InputError as error:
+        if error.name not in texts:
+            raise
+        condition = error.condition.replace("unless allow_", "unless --allow_")
+        told = "missing" if error.value is None else f"{shown(error.value)} is refused"
+        raise _RefusedError(f"--{error.name}: {told}; {condition}") from None
+    ranking = rank_mechanisms(job)
+    if options.json:
+        print(json.dumps(ranking_json(ranking, texts), ensure_ascii=False))
+        return
+    Console().print(ranking_table(ranking))
+    if ranking.best is not None:
+        print(command_line(ranking, ranking.best, texts))
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import functools
 import math
 
 from beam_dp.domain import Domain
-from beam_dp.mechanisms.private_mw_plan import plan_private_mw, textbook_error
+from beam_dp.mechanisms.private_mw_plan import Settings, plan_private_mw, textbook_error
 from beam_dp.mechanisms.small_db import MAX_SIZE
 from beam_dp.mechanisms.small_db_size import small_db_error, small_db_records_needed
 from beam_dp.mechanisms.textbook_mwem import best_num_rounds, published_error
@@ -29,6 +29,7 @@ def small_db_theorem(
     failure_probability: float,
     calibration: Calibration = "tight",
     max_records_per_unit: int = 1,
+    max_size: int = MAX_SIZE,
 ) -> Theorem:
     """Returns how wrong the answers of a small database can be.
 
@@ -45,6 +46,7 @@ def small_db_theorem(
         failure_probability: beta, in (0, 1).
         calibration: ``tight`` or ``textbook``.
         max_records_per_unit: k; the same as an epsilon of epsilon / k.
+        max_size: the largest size that ``tight`` may take.
 
     Raises:
         InputError: if an argument is out of range.
@@ -64,6 +66,7 @@ def small_db_theorem(
             "num_cells": num_cells,
             "num_queries": num_queries,
             "max_records_per_unit": max_records_per_unit,
+            "max_size": max_size,
         },
         reals={"epsilon": epsilon},
     )
@@ -77,7 +80,9 @@ def small_db_theorem(
         return float(num_records * (for_all / num_records) ** (1 / 3))
 
     def tight(num_records: int) -> float:
-        return _best_size(num_cells, num_queries, of_record, failure_probability, num_records)[0]
+        return _best_size(
+            num_cells, num_queries, of_record, failure_probability, num_records, max_size
+        )[0]
 
     name = "SmallDB: Proposition 4.4 with multisets and the best size"
     if calibration == "textbook":
@@ -93,15 +98,18 @@ def best_small_db_size(
     failure_probability: float,
     num_records: int,
     max_records_per_unit: int = 1,
+    max_size: int = MAX_SIZE,
 ) -> int:
-    """Returns the size with the least bound, of those from 1 to 10,000 that were compared.
+    """Returns the size with the least bound, of those up to the largest that are compared.
 
     Example:
         >>> best_small_db_size(16, 16, 1.0, 0.05, 10_000)
         9617
     """
     of_record = epsilon / max_records_per_unit
-    return _best_size(num_cells, num_queries, of_record, failure_probability, num_records)[1]
+    return _best_size(
+        num_cells, num_queries, of_record, failure_probability, num_records, max_size
+    )[1]
 
 
 @functools.lru_cache(maxsize=256)
@@ -111,11 +119,12 @@ def _best_size(
     epsilon: float,
     failure_probability: float,
     num_records: int,
+    max_size: int,
 ) -> tuple[float, int]:
     """The least bound in records, and the size that has it."""
     found = []
     size = 1
-    while size <= MAX_SIZE:
+    while size <= max_size:
         # A sample of this size misses no query by more: 2|Q| exp(-2 m a^2) < 1.
         share = math.sqrt(math.log(2 * num_queries) / (2 * size)) * (1 + 1e-12)
         error = small_db_error(
@@ -185,6 +194,8 @@ def private_mw_theorem(
     guarantee: Guarantee,
     failure_probability: float,
     calibration: Calibration = "tight",
+    *,
+    num_records_is_public: bool = True,
 ) -> Theorem:
     """Returns how wrong the answers of online multiplicative weights can be.
 
@@ -198,6 +209,7 @@ def private_mw_theorem(
         guarantee: of all answers together.
         failure_probability: beta, in (0, 1).
         calibration: ``tight`` or ``textbook``.
+        num_records_is_public: else ``tight`` also pays for a noisy one, and allows for its error.
 
     Raises:
         InputError: if an argument is out of range, or ``tight`` is asked for a domain that is not
@@ -227,19 +239,23 @@ def private_mw_theorem(
     plan = plan_private_mw(
         domain,
         guarantee,
-        1,
+        1 if num_records_is_public else "noisy",
         num_questions=num_questions,
         failure_probability=failure_probability,
     )
 
     def planned(num_records: int) -> float:
-        settings = plan.settle(num_records)
-        return max(
-            settings.hypothesis_bound, settings.update_bound, settings.exhausted_bound or math.inf
-        )
+        return run_error(plan.settle(num_records))
 
     return Theorem(
         "PrivateMW: Hoeffding's steps, union bound over its noises",
         constant(failure_probability),
         planned,
     )
+
+
+def run_error(settings: Settings) -> float:
+    """Returns the largest bound of any answer of a run; infinite where updates may be too few."""
+    if settings.exhausted_bound is None:
+        return math.inf
+    return max(settings.hypothesis_bound, settings.update_bound, settings.exhausted_bound)
