@@ -189,7 +189,8 @@ def sparse_vector_theorem(
     Accuracy: no question is misjudged by more, and no numeric answer wrong by more, while at most
     c questions are so close to the threshold or above it. As published for the textbook's noise,
     on integers: each of its two noises may add one; else ``SparseVectorNoise.margin`` and
-    ``answer_bound``.
+    ``answer_bound``. Published numeric answers with delta > 0 have more noise than the published
+    accuracy allows for; they get their share of beta, which is half of it, by themselves.
 
     Args:
         noise: the calibration.
@@ -215,8 +216,12 @@ def sparse_vector_theorem(
             failure_probability,
             answers=has_answers,
         )
-        if published + 2 < error:
-            error = published + 2
+        published += 2
+        if noise.answer_scale is not None:
+            log_term = math.log(2 * noise.max_above / failure_probability)
+            published = max(published, math.ceil(noise.answer_scale * log_term))
+        if published < error:
+            error = published
             name = "sparse vector: Dwork and Roth (2014), Theorems 3.26 and 3.28"
     return Theorem(name, constant(failure_probability), constant(error))
 
