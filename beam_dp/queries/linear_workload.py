@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries import linear_workload_forms as forms
-from beam_dp.queries.linear import MAX_QUERY_CELLS, Explicit, LinearQuery
+from beam_dp.queries.linear import MAX_QUERY_CELLS, VALUE_BITS, Explicit, LinearQuery
+from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.reduction import Number, marginal_tables, sum_of_tables
 
 MAX_QUERIES = forms.MAX_QUERIES
 # Values of explicit queries that are held in memory, of all queries together: 256 MiB.
@@ -74,8 +76,7 @@ class LinearWorkload:
             if not isinstance(query, LinearQuery) or query.shape != self.domain.shape:
                 condition = f"must be a linear query over a domain of shape {self.domain.shape}"
                 raise InputError("query", query, condition)
-        num_explicit = sum(isinstance(query, Explicit) for query in self.queries)
-        _check_values(num_explicit, self.domain, "queries")
+        _check_values(len(self.explicit), self.domain, "queries")
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -100,7 +101,13 @@ class LinearWorkload:
         Returns:
             shape (num_queries,), float64, in [0, 1].
         """
-        return np.array([query.mean(weights) for query in self.queries])
+        found = np.empty(len(self))
+        for batch, tables in self._tables(weights):
+            found[batch.positions] = batch.answers(tables)
+        for position, query in self.explicit:
+            found[position] = query.mean(weights)
+        # Rounding may have left [0, 1] by a little.
+        return np.clip(found, 0.0, 1.0)
 
     def counts(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns 2^16 times the sum of every query over records, exactly.
@@ -111,7 +118,61 @@ class LinearWorkload:
         Returns:
             shape (num_queries,), int64.
         """
-        return np.array([query.count(counts) for query in self.queries], np.int64)
+        found = np.empty(len(self), np.int64)
+        for batch, tables in self._tables(counts):
+            found[batch.positions] = batch.answers(tables) << VALUE_BITS
+        for position, query in self.explicit:
+            found[position] = query.count(counts)
+        return found
+
+    def weighted_sum(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns, at every cell, 2^16 times the sum of all queries times their weights, exactly.
+
+        Args:
+            weights: shape (num_queries,), int64; their absolute values sum to less than 2^44.
+
+        Returns:
+            shape (num_cells,), int64.
+        """
+        total = np.zeros(self.domain.num_cells, np.int64)
+        for part in self._batches:
+            tables: dict[Axes, NDArray[np.int64]] = {}
+            for batch in part:
+                for axes, table in zip(batch.axes, batch.spread(weights), strict=True):
+                    tables[axes] = tables[axes] + table if axes in tables else table
+            shared = sum_of_tables(tables, self._all_axes, self.domain.shape)
+            total.reshape(self.domain.shape)[...] += shared << VALUE_BITS
+        for position, query in self.explicit:
+            total += weights[position] * query.table
+        return total
+
+    @cached_property
+    def _batches(self) -> tuple[tuple[QueryBatch, ...], ...]:
+        return batches_of(self.queries)
+
+    @cached_property
+    def explicit(self) -> tuple[tuple[int, Explicit], ...]:
+        """The explicit queries, each with its position."""
+        return tuple(
+            (position, query)
+            for position, query in enumerate(self.queries)
+            if isinstance(query, Explicit)
+        )
+
+    @property
+    def _all_axes(self) -> Axes:
+        return tuple(range(self.domain.num_attributes))
+
+    def _tables(
+        self, table: NDArray[Number]
+    ) -> Iterator[tuple[QueryBatch, Mapping[Axes, NDArray[Number]]]]:
+        """Yields every batch with the tables that it needs."""
+        full = table.reshape(self.domain.shape)
+        for part in self._batches:
+            wanted = {axes for batch in part for axes in batch.axes}
+            tables = marginal_tables(full, self._all_axes, wanted)
+            for batch in part:
+                yield batch, tables
 
     def to_json(self) -> list[dict[str, Any]]:
         """Returns the queries as JSON values, one a line of a file of queries."""
