@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import io
 import json
@@ -29,6 +30,7 @@ _ERROR_FIELDS = ("standard_error", "bound", "failure_probability")
 _LIBRARIES = ("beam_dp", "numpy", "scipy", "opendp", "dp-accounting")
 
 
+@functools.cache
 def library_versions() -> dict[str, str]:
     """Returns the versions that a card records: Python, this package, what it computes with."""
     versions = {"python": platform.python_version()}
