@@ -76,13 +76,6 @@ def test_no_weight_is_above_a_bound(name: str, targets: list[int], scale: float,
     assert slack(law, least) >= 0
 
 
-def test_bounds_of_a_wrong_sign_are_seen(monkeypatch: pytest.MonkeyPatch):
-    original = multisets_tilted._best_shares
-    monkeypatch.setattr(multisets_tilted, "_best_shares", lambda *given: -original(*given))
-    law = law_of("crossed", [21, 21, 21, 21], 3.0)
-    assert slack(law, min(losses(law).values())) < 0
-
-
 def test_shares_that_add_up_to_too_much_are_seen(monkeypatch: pytest.MonkeyPatch):
     original = multisets_tilted._best_shares
     monkeypatch.setattr(multisets_tilted, "_best_shares", lambda *given: 1.2 * original(*given))
