@@ -19,11 +19,20 @@ if TYPE_CHECKING:
     )
     from beam_dp.domain_json import parse_domain, read_domain
     from beam_dp.errors import InputError
-    from beam_dp.mechanisms import MWEM, Gaussian, Laplace, PrivateMW, plan_private_mw
+    from beam_dp.mechanisms import (
+        MWEM,
+        Gaussian,
+        Laplace,
+        PrivateMW,
+        SmallDatabase,
+        SmallDB,
+        plan_private_mw,
+    )
     from beam_dp.planning.job import PlanningJob
     from beam_dp.planning.ranking import rank_mechanisms
     from beam_dp.privacy.guarantee import Guarantee, Neighboring
     from beam_dp.privacy.ledger import Ledger, LedgerError
+    from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.reader import LinearQueries
     from beam_dp.queries.workload import Workload, marginals, parse_workload
     from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
@@ -39,11 +48,20 @@ _MODULES = {
     ),
     "beam_dp.domain_json": ("parse_domain", "read_domain"),
     "beam_dp.errors": ("InputError",),
-    "beam_dp.mechanisms": ("MWEM", "Gaussian", "Laplace", "PrivateMW", "plan_private_mw"),
+    "beam_dp.mechanisms": (
+        "MWEM",
+        "Gaussian",
+        "Laplace",
+        "PrivateMW",
+        "SmallDB",
+        "SmallDatabase",
+        "plan_private_mw",
+    ),
     "beam_dp.planning.job": ("PlanningJob",),
     "beam_dp.planning.ranking": ("rank_mechanisms",),
     "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
+    "beam_dp.queries.linear_workload": ("LinearWorkload", "parse_linear_workload"),
     "beam_dp.queries.reader": ("LinearQueries",),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
@@ -64,6 +82,7 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "LinearQueries",
+    "LinearWorkload",
     "Neighboring",
     "NumericAttribute",
     "PlanningJob",
@@ -71,11 +90,14 @@ __all__ = [
     "ReadRecords",
     "ReleaseError",
     "ReleaseSyntheticDatabase",
+    "SmallDB",
+    "SmallDatabase",
     "SyntheticDatabase",
     "Workload",
     "WriteRelease",
     "marginals",
     "parse_domain",
+    "parse_linear_workload",
     "parse_workload",
     "plan_private_mw",
     "rank_mechanisms",

@@ -20,7 +20,8 @@ from beam_dp.errors import InputError, shown
 if TYPE_CHECKING:
     from beam_dp.domain import Domain
     from beam_dp.privacy.ledger import Dataset, Ledger
-    from beam_dp.releases import MarginalAnswer
+    from beam_dp.queries.linear_workload import LinearWorkload
+    from beam_dp.releases import MarginalAnswer, SyntheticDatabase
 
 EXIT_BAD_INPUT = 2
 # Programs that need Beam live beside the package in a checkout, and inside it once installed.
@@ -115,7 +116,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     what.add_argument(
         "--marginal", action="append", metavar="a,b", help="one marginal; may be repeated"
     )
-    what.add_argument("--queries", metavar="FILE", help='JSON lines, {"marginal": ["a", "b"]}')
+    what.add_argument(
+        "--queries",
+        metavar="FILE",
+        help='JSON lines: all of them {"marginal": ["a", "b"]}, or any linear queries, such as'
+        ' {"interval": {"attribute": "a", "low": 1, "high": 3}}',
+    )
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
     )
@@ -226,6 +232,7 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def _answer(options: argparse.Namespace) -> None:
+    from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.workload import Workload, parse_workload
     from beam_dp.releases import read_release
 
@@ -238,13 +245,20 @@ def _answer(options: argparse.Namespace) -> None:
         if options.queries is not None:
             if not pathlib.Path(options.queries).is_file():
                 raise InputError("workload", options.queries, "must be a file that can be read")
-            workload = parse_workload(options.queries, domain)
+            workload: Workload | LinearWorkload
+            if _holds_marginals(options.queries):
+                workload = parse_workload(options.queries, domain)
+            else:
+                workload = parse_linear_workload(options.queries, domain)
         else:
             # A name may hold a comma itself.
             tables = [[text] if text in domain else text.split(",") for text in options.marginal]
             workload = Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
     except InputError as error:
         raise _RefusedError(f"{flag}: {shown(error.value)} is refused; {error.condition}") from None
+    if isinstance(workload, LinearWorkload):
+        _answer_queries(options, release, workload)
+        return
     answers = release.answer(workload)
     if options.json:
         print(json.dumps([_answer_json(answer, domain) for answer in answers], ensure_ascii=False))
@@ -278,6 +292,46 @@ def _answer(options: argparse.Namespace) -> None:
         )
         for note in notes:
             print(note)
+
+
+def _holds_marginals(path: str) -> bool:
+    """Whether a file asks for tables: what is on its first line decides."""
+    with pathlib.Path(path).open("rb") as file:
+        first = next((line for line in file if line.strip()), b"")
+    return b'"marginal"' in first
+
+
+def _answer_queries(
+    options: argparse.Namespace, release: SyntheticDatabase, workload: LinearWorkload
+) -> None:
+    answers = release.answer_queries(workload.queries)
+    if options.json:
+        print(json.dumps([dataclasses.asdict(answer) for answer in answers]))
+        return
+    lines = pathlib.Path(options.queries).read_text("utf-8-sig").split("\n")
+    asked = [line for line in lines if line.strip()]
+    texts = asked if len(asked) == len(answers) else [json.dumps(q) for q in workload.to_json()]
+    shown_answers = list(zip(texts, answers, strict=True))[: options.limit]
+    _print_table(
+        "linear queries",
+        ("query", "within (records)", "records"),
+        [
+            (
+                text,
+                "not stated" if each.bound is None else f"{each.bound:,.1f}",
+                f"{each.value:,.1f}",
+            )
+            for text, each in shown_answers
+        ],
+    )
+    if len(answers) > len(shown_answers):
+        print(f"{len(shown_answers)} of {len(answers):,} queries; --limit shows more")
+    stated = [each for each in answers if each.bound is not None]
+    if stated:
+        print(
+            "all errors that are stated hold together but with probability"
+            f" {stated[0].failure_probability:g}"
+        )
 
 
 def _answer_json(answer: MarginalAnswer, domain: Domain) -> dict[str, Any]:

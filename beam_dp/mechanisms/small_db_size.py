@@ -114,6 +114,60 @@ def small_db_size_for_intervals(max_error_fraction: float) -> int:
     return math.ceil(1 / max_error_fraction)
 
 
+def size_of_workload(
+    num_queries: int,
+    max_error_fraction: float,
+    calibration: Calibration = "tight",
+    *,
+    vc_dimension: int | None = None,
+    num_cells: int | None = None,
+    are_intervals: bool = False,
+) -> tuple[int, str]:
+    """Returns the smallest size that any rule gives for a workload, and the name of the rule.
+
+    Args:
+        num_queries: |Q|, distinct ones.
+        max_error_fraction: a, in (0, 1].
+        calibration: ``textbook`` goes by the number of queries alone.
+        vc_dimension: of 0/1 queries, if it is known.
+        num_cells: U.
+        are_intervals: whether all are intervals of one ordered attribute.
+
+    Raises:
+        InputError: if a parameter is out of range.
+
+    Example:
+        >>> size_of_workload(524800, 0.1), size_of_workload(524800, 0.1, are_intervals=True)
+        ((694, 'queries'), (10, 'intervals'))
+    """
+    sizes = [(small_db_size(num_queries, max_error_fraction, calibration), "queries")]
+    if calibration == "tight":
+        if vc_dimension is not None:
+            by_vc = small_db_size_by_vc(vc_dimension, max_error_fraction, None, num_cells)
+            sizes.append((by_vc, "vc_dimension"))
+        if are_intervals:
+            sizes.append((small_db_size_for_intervals(max_error_fraction), "intervals"))
+    return min(sizes)
+
+
+def small_db_error_fraction(size: int, size_for: Callable[[float], int]) -> float:
+    """Returns the least share a for which a size is enough, up to 1e-9; 1 where none is less.
+
+    Args:
+        size: m >= 1.
+        size_for: the size for a share in (0, 1], which falls as the share grows.
+
+    Example:
+        >>> round(small_db_error_fraction(16, small_db_size_for_intervals), 6)
+        0.0625
+    """
+    low, high = 0.0, 1.0  # high is enough, or the trivial share
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (low, middle) if size_for(middle) <= size else (middle, high)
+    return high
+
+
 def num_multisets(num_cells: int, size: int) -> int:
     """Returns the number of multisets of a size, C(U + m - 1, m).
 
