@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.measurements import Distribution
 from beam_dp.mechanisms.multisets_nested import num_products
 from beam_dp.mechanisms.plan import check_array
 from beam_dp.mechanisms.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.small_db import MAX_SIZE, SmallDB
 from beam_dp.mechanisms.small_db_size import log_num_multisets, num_multisets
+from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.planning.bound import Calibration, Theorem, constant
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.noise_theorems import gaussian_deviation, gaussian_theorem, laplace_error
 from beam_dp.planning.resources import (
     Resources,
     answers_resources,
@@ -32,7 +31,6 @@ from beam_dp.planning.synthesis_theorems import (
     small_db_theorem,
 )
 from beam_dp.planning.synthetic_databases import needed
-from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.reader import LinearQueries
@@ -43,63 +41,24 @@ MAX_MATRIX_VALUES = 2**22
 _GRID = 1 << VALUE_BITS
 
 
-def linear_sensitivities(
-    queries: Iterable[LinearQuery], domain: Domain, neighboring: Neighboring
-) -> tuple[float, float]:
-    """Returns how much one record moves all answers together, in L1 and in L2, at most.
-
-    Exact under add-or-remove-one: the largest column. Under replace-one twice the L1 norm and
-    sqrt(2) times the L2 norm of it, as values are never negative, and no more than a change of
-    every query by one.
-
-    Cost: one pass over the cells for each query.
-    """
-    sums = np.zeros(domain.num_cells)
-    squares = np.zeros(domain.num_cells)
-    count = 0
-    for query in queries:
-        values = query.values()
-        sums += values
-        squares += values * values
-        count += 1
-    l1, l2 = float(sums.max()), math.sqrt(float(squares.max()))
-    if neighboring is Neighboring.REPLACE_ONE:
-        l1, l2 = min(2 * l1, count), min(math.sqrt(2) * l2, math.sqrt(count))
-    return l1, l2
-
-
 def laplace_answers_option(job: PlanningJob) -> Option:
     """Returns what discrete Laplace noise on every answer would do."""
-    name = "laplace_answers"
-    if isinstance(job.workload, Workload):
-        return Option(name, "tight", None, "answers linear queries; for marginals see laplace")
-    l1, _ = _sensitivities(job, job.workload)
-    if l1 == 0:
-        return _exact(job, name)
-    beta = job.failure_probability
-    error = laplace_error(job.num_queries, l1, job.guarantee.epsilon, beta, grid=_GRID)
-    source = "Laplace: Dwork and Roth (2014), Theorem 3.8"
-    theorem = Theorem(source, constant(beta), constant(error))
-    deviation = math.sqrt(2) * l1 / job.guarantee.epsilon
-    return _answers(job, name, deviation, theorem)
+    return _answers(job, "laplace_answers", "discrete_laplace")
 
 
 def gaussian_answers_option(job: PlanningJob) -> Option:
-    """Returns what Gaussian noise on every answer would do."""
-    name = "gaussian_answers"
-    guarantee = job.guarantee
-    if isinstance(job.workload, Workload):
-        return Option(name, "tight", None, "answers linear queries; for marginals see gaussian")
-    if guarantee.delta == 0:
-        return Option(name, "tight", None, "delta: 0.0 is refused; must be > 0 for Gaussian noise")
-    _, l2 = _sensitivities(job, job.workload)
-    if l2 == 0:
-        return _exact(job, name)
-    theorem = gaussian_theorem(
-        job.num_queries, l2, guarantee.epsilon, guarantee.delta, job.failure_probability
-    )
-    deviation = l2 * gaussian_deviation(guarantee.epsilon, guarantee.delta)
-    return _answers(job, name, deviation, theorem)
+    """Returns what discrete Gaussian noise on every answer would do."""
+    return _answers(job, "gaussian_answers", "discrete_gaussian")
+
+
+def answers_theorem(plan: WorkloadAnswersPlan, failure_probability: float) -> Theorem:
+    """Returns how wrong noisy answers can be, ``WorkloadAnswersPlan.bound``, as a theorem.
+
+    Raises:
+        InputError: if the failure probability is out of range.
+    """
+    name = f"{plan.distribution.replace('_', ' ')} noise: union bound over answers"
+    return Theorem(name, constant(failure_probability), constant(plan.bound(failure_probability)))
 
 
 def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
@@ -192,27 +151,25 @@ def linear_queries(workload: Workload | LinearWorkload) -> tuple[LinearQuery, ..
     return tuple(dict.fromkeys(cells))
 
 
-def _sensitivities(job: PlanningJob, workload: LinearWorkload) -> tuple[float, float]:
-    l1, l2 = linear_sensitivities(workload, job.domain, job.guarantee.neighboring)
-    records = job.guarantee.max_records_per_unit
-    return l1 * records, l2 * records
-
-
-def _exact(job: PlanningJob, name: str) -> Option:
-    theorem = Theorem("no record moves any answer", constant(0.0), constant(0.0))
-    return _answers(job, name, 0.0, theorem)
-
-
-def _answers(job: PlanningJob, name: str, deviation: float, theorem: Theorem) -> Option:
+def _answers(job: PlanningJob, name: str, distribution: Distribution) -> Option:
+    if isinstance(job.workload, Workload):
+        return Option(name, "tight", None, "answers linear queries; this job asks for marginals")
+    try:
+        plan = plan_workload_answers(
+            job.workload, job.guarantee, job.given_num_records, distribution
+        )
+    except InputError as error:
+        return Option(name, "tight", None, str(error))
+    theorem = answers_theorem(plan, job.failure_probability)
     return Option(
         name,
         "tight",
         None,
-        expected_error=deviation,
+        expected_error=plan.standard_error,
         bound=theorem.bound(job.num_records),
         records_needed=needed(job, theorem),
         resources=answers_resources(job.domain.num_cells, job.num_queries),
-        note="every answer has noise of its own",
+        note="every answer has noise of its own; a function of arrays, no program yet",
     )
 
 
