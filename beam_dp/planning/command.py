@@ -112,9 +112,10 @@ def command_line(ranking: Ranking, option: Option, texts: Mapping[str, str | Non
     for name in ("epsilon", "delta"):
         flags[name] = texts[name] or flags[name]
     if option.program == "answer_queries":
-        # Queries come one at a time, from a file or a stream.
-        del flags["mechanism"]
-        flags["queries"] = flags.pop("workload")
+        # This program reads queries from a file only.
+        spec = flags.pop("workload")
+        flags["queries"] = spec if pathlib.Path(spec).is_file() else "QUERIES"
+        flags["failure_probability"] = f"{job.failure_probability:g}"
     words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
     if guarantee.delta > 1e-5:
         words.append("--allow_large_delta")

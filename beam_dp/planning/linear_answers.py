@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.measurements import Distribution
 from beam_dp.mechanisms.multisets_nested import num_products
-from beam_dp.mechanisms.plan import check_array
 from beam_dp.mechanisms.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.small_database import SmallDatabase, SmallDBPlan
 from beam_dp.mechanisms.small_db import MAX_SIZE, SmallDB
 from beam_dp.mechanisms.small_db_size import log_num_multisets, num_multisets
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
@@ -108,37 +109,76 @@ def small_db_option(job: PlanningJob) -> Option:
     guarantee, beta = job.guarantee, job.failure_probability
     num_cells = job.domain.num_cells
     try:
-        check_array(job.domain)
         if job.num_queries * num_cells > MAX_MATRIX_VALUES:
             raise InputError(
                 "workload",
-                f"{job.num_queries:,} queries times {num_cells:,} cells",
-                f"must be at most {MAX_MATRIX_VALUES:,} for a small database",
+                f"{job.num_queries:,} queries times {magnitude(num_cells)} cells",
+                f"must be at most {MAX_MATRIX_VALUES:,} for a small database to be planned",
             )
         columns, denominator = _matrix(linear_queries(job.workload))
         largest = _largest_size(job, columns, denominator)
-        arguments = (num_cells, len(columns), guarantee.epsilon, beta)
         records = guarantee.max_records_per_unit
-        best = best_small_db_size(*arguments, job.num_records, records, largest)
-        theorem = small_db_theorem(*arguments, "tight", records, largest)
+        best = best_small_db_size(
+            num_cells, len(columns), guarantee.epsilon, beta, job.num_records, records, largest
+        )
+        plan = SmallDatabase(size=best, failure_probability=beta).plan(
+            job.domain, job.workload, guarantee, job.given_num_records
+        )
         mechanism = _mechanism(job, columns, denominator, best)
-    except InputError as refused:
-        return Option(name, "tight", program, str(refused))
-    public = mechanism.public
-    note = f"{best:,} records, drawn by {public['sampler']}"
-    if best == largest < MAX_SIZE:
+    except InputError as error:
+        return Option(name, "tight", program, str(error))
+    theorem = small_database_theorem(job, plan, len(columns), largest)
+    bound = theorem.bound(job.num_records)
+    if job.num_records_is_public:
+        # A small database of intervals needs fewer records than the theorem knows of.
+        stated = min(bound.max_error, plan.public["bound"])
+        bound = dataclasses.replace(bound, max_error=stated)
+    note = f"{best:,} records, drawn by {plan.public['sampler']}"
+    if best * 1.1 >= largest and largest < MAX_SIZE:
         note += ", and more cannot be drawn"
-    if not job.num_records_is_public:
-        note += "; without the cost of a noisy number of records"
     return Option(
         name,
         "tight",
         program,
-        bound=theorem.bound(job.num_records),
+        bound=bound,
         records_needed=needed(job, theorem),
         resources=_small_db_resources(mechanism, columns),
         parameters=(("size", str(best)),),
         note=note,
+    )
+
+
+def small_database_theorem(
+    job: PlanningJob, plan: SmallDBPlan, num_queries: int, max_size: int
+) -> Theorem:
+    """Returns how wrong a small database can be, of the best size that can be drawn.
+
+    Accuracy: ``small_db_theorem`` for the epsilon of the choice. Where the number of records is
+    private, half of beta is for its noise, which moves the answers by (1 + a) <= 2 times as much.
+
+    Args:
+        job: the job.
+        plan: of some size; its shares of the budget are used.
+        num_queries: |Q|, distinct ones.
+        max_size: the largest size that can be drawn.
+    """
+    guarantee, beta, away = job.guarantee, job.failure_probability, 0
+    if plan.total_scale is not None:
+        beta /= 2
+        away = 2 * math.ceil(plan.total_scale * math.log(1 / beta))
+    choice = small_db_theorem(
+        job.domain.num_cells,
+        num_queries,
+        plan.selection_epsilon,
+        beta,
+        "tight",
+        guarantee.max_records_per_unit,
+        max_size,
+    )
+    return Theorem(
+        choice.name,
+        constant(job.failure_probability),
+        lambda num_records: choice.error(num_records) + away,
     )
 
 
