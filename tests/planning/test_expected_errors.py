@@ -37,6 +37,7 @@ from beam_dp.planning.linear_answers import (
 )
 from beam_dp.planning.ranking import rank_mechanisms
 from beam_dp.planning.resources import enumeration_resources, fit_resources
+from beam_dp.planning.small_db_law import expected_small_db_error
 from beam_dp.planning.synthetic_databases import published_mwem_option
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries import Histogram
@@ -146,6 +147,22 @@ def test_the_error_of_what_published_mwem_measures_is_predicted():
         noisy = draw(np.zeros(2000, np.int64), plan.public["measurement_scale"])
         assert option.measured_error is not None
         check(option.measured_error, root_mean_square([noisy]))
+
+
+@pytest.mark.parametrize("concentration", [10.0, 0.2])
+def test_the_error_of_a_small_database_is_predicted_for_given_data(concentration: float):
+    """Also where cells are alike; four data sets, 300 draws each, of an error in a bounded range."""
+    for _ in range(4):
+        rng = np.random.default_rng()
+        queries = rng.integers(0, 2, (6, 4))[:, [0, 1, 2, 3, 3]]
+        queries[0] = [1, 0, 0, 1, 1]
+        mechanism = SmallDB(queries, epsilon=0.1, num_records=200, size=5)
+        counts = rng.multinomial(200, rng.dirichlet(np.full(5, concentration))).astype(np.int64)
+        errors = []
+        for _ in range(300):
+            drawn = np.bincount(mechanism.draw(counts, NoiseSource()), minlength=5)
+            errors.append(np.abs(queries @ (counts - 40 * drawn)).max())
+        check(expected_small_db_error(mechanism, counts), float(np.mean(errors)))
 
 
 def test_the_error_of_intervals_is_predicted():

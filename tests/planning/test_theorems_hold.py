@@ -16,7 +16,14 @@ from planning_estimates import table_errors
 from scipy.stats import binom
 from tiny import REPLACE, domain_of, plan_of, promise, workload_of
 
-from beam_dp.mechanisms import Gaussian, Laplace, PrivateMW, plan_private_mw
+from beam_dp.mechanisms import (
+    Gaussian,
+    Laplace,
+    PrivateMW,
+    draw_workload_answers,
+    plan_private_mw,
+    plan_workload_answers,
+)
 from beam_dp.mechanisms.choose import (
     exponential_mechanism,
     geometric_noisy_max,
@@ -29,6 +36,7 @@ from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vec
 from beam_dp.noise import NoiseSource
 from beam_dp.planning.binary_tree import max_interval_nodes, tree_height, tree_theorem
 from beam_dp.planning.job import PlanningJob
+from beam_dp.planning.linear_answers import answers_theorem
 from beam_dp.planning.noise_theorems import (
     gaussian_error,
     laplace_error,
@@ -42,6 +50,7 @@ from beam_dp.planning.synthesis_theorems import (
 )
 from beam_dp.planning.synthetic_databases import tables_theorem
 from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries import Histogram
 
@@ -235,6 +244,22 @@ def svt(answers: bool, max_above: int, delta: float, calibration: str) -> Violat
     )
 
 
+def linear_answers(distribution: str) -> Violated:
+    """All intervals of an attribute, each with noise of its own."""
+    workload = parse_linear_workload("intervals:a0", domain_of(8, 2))
+    guarantee = promise(delta=DELTA)
+    plan = plan_workload_answers(workload, guarantee, 1000, distribution)  # type: ignore[arg-type]
+    bound = answers_theorem(plan, BETA).bound(10**6).max_error
+    counts = np.random.default_rng().multinomial(1000, np.ones(16) / 16).astype(np.int64)
+    exact = workload.counts(counts) / 2**16
+
+    def violated(factor: float) -> bool:
+        noisy = draw_workload_answers(plan, counts, NoiseSource()).values
+        return bool(np.abs(noisy - exact).max() > factor * bound)
+
+    return violated
+
+
 QUICK: dict[str, Callable[[], Violated]] = {
     "laplace": lambda: laplace,
     "gaussian": lambda: gaussian,
@@ -243,6 +268,8 @@ QUICK: dict[str, Callable[[], Violated]] = {
     "tree, gaussian": lambda: tree(DELTA),
 }
 SLOW: dict[str, Callable[[], Violated]] = {
+    "laplace answers": lambda: linear_answers("discrete_laplace"),
+    "gaussian answers": lambda: linear_answers("discrete_gaussian"),
     "permute and flip": lambda: selection(permute_and_flip),
     "geometric noisy maximum": lambda: selection(geometric_noisy_max, 1),
     "tables, laplace textbook": lambda: tables(Laplace("textbook"), 0.0),
