@@ -151,7 +151,7 @@ def test_the_error_of_what_published_mwem_measures_is_predicted():
 
 @pytest.mark.parametrize("concentration", [10.0, 0.2])
 def test_the_error_of_a_small_database_is_predicted_for_given_data(concentration: float):
-    """Also where cells are alike; four data sets, 300 draws each, of an error in a bounded range."""
+    """Also where cells are alike; 300 draws each from four data sets, of an error with a range."""
     for _ in range(4):
         rng = np.random.default_rng()
         queries = rng.integers(0, 2, (6, 4))[:, [0, 1, 2, 3, 3]]
