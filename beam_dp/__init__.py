@@ -24,10 +24,14 @@ if TYPE_CHECKING:
         Gaussian,
         Laplace,
         PrivateMW,
+        SmallDatabase,
+        SmallDB,
         draw_workload_answers,
         plan_private_mw,
         plan_workload_answers,
     )
+    from beam_dp.planning.job import PlanningJob
+    from beam_dp.planning.ranking import rank_mechanisms
     from beam_dp.privacy.guarantee import Guarantee, Neighboring
     from beam_dp.privacy.ledger import Ledger, LedgerError
     from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -51,10 +55,14 @@ _MODULES = {
         "Gaussian",
         "Laplace",
         "PrivateMW",
+        "SmallDB",
+        "SmallDatabase",
         "draw_workload_answers",
         "plan_private_mw",
         "plan_workload_answers",
     ),
+    "beam_dp.planning.job": ("PlanningJob",),
+    "beam_dp.planning.ranking": ("rank_mechanisms",),
     "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
     "beam_dp.queries.linear_workload": ("LinearWorkload", "parse_linear_workload"),
@@ -81,10 +89,13 @@ __all__ = [
     "LinearWorkload",
     "Neighboring",
     "NumericAttribute",
+    "PlanningJob",
     "PrivateMW",
     "ReadRecords",
     "ReleaseError",
     "ReleaseSyntheticDatabase",
+    "SmallDB",
+    "SmallDatabase",
     "SyntheticDatabase",
     "Workload",
     "WriteRelease",
@@ -95,6 +106,7 @@ __all__ = [
     "parse_workload",
     "plan_private_mw",
     "plan_workload_answers",
+    "rank_mechanisms",
     "read_domain",
     "read_release",
     "write_release",

@@ -26,9 +26,18 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, Plan
+from beam_dp.mechanisms import (
+    MWEM,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    Plan,
+    SmallDatabase,
+    plan_release,
+)
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger import Ledger, LedgerError, Token
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import read_release
 from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
@@ -40,18 +49,37 @@ from .progress import Progress, failure
 PROGRAM = "python -m pipelines.release_synthetic_database"
 MECHANISM = Flag(
     "mechanism",
-    "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all",
+    "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all;"
+    " small_db releases a few records that answer any linear queries",
     default="mwem",
-    choices=("mwem", "laplace", "gaussian"),
+    choices=("mwem", "laplace", "gaussian", "small_db"),
 )
 NUM_ROUNDS = Flag(
     "num_rounds",
     "rounds of mwem: a number, or 'annealed'; by default none, if the workload fits one model",
     "T",
 )
+SIZE = Flag("size", "small_db: how many records are released; or else --max_error_fraction", "M")
+MAX_ERROR_FRACTION = Flag(
+    "max_error_fraction",
+    "small_db: so many records that they can answer up to this share of all records, 0 < A <= 1",
+    "A",
+)
+VC_DIMENSION = Flag(
+    "vc_dimension",
+    "small_db: of the queries, where it is known, may need fewer records",
+    "V",
+)
+SAMPLER = Flag(
+    "sampler",
+    "small_db: how the records are drawn, always exactly; auto decides by public sizes, and search,"
+    " whose time depends on the data, is used by this name only",
+    choices=("auto", "enumeration", "nested", "search"),
+)
+OF_SMALL_DB = (SIZE, MAX_ERROR_FRACTION, VC_DIMENSION, SAMPLER)
 # Not DirectRunner: that one looks for another runner to download first.
 LOCAL_RUNNER = "FnApiRunner"
-FLAGS = (*flags.COMMON, MECHANISM, NUM_ROUNDS)
+FLAGS = (*flags.COMMON, MECHANISM, NUM_ROUNDS, *OF_SMALL_DB)
 
 
 @dataclass(frozen=True)
@@ -61,7 +89,8 @@ class Job:
     input: str
     input_format: str | None
     domain: Domain
-    workload: Workload
+    workload: Workload | LinearWorkload
+    workload_spec: str
     guarantee: Guarantee
     mechanism: Mechanism
     num_records: int | Literal["noisy"]
@@ -100,7 +129,12 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         input=given["input"],
         input_format=given.get("input_format"),
         domain=domain,
-        workload=parse_workload(given["workload"], domain),
+        workload=(
+            parse_linear_workload(given["workload"], domain)
+            if given["mechanism"] == "small_db"
+            else parse_workload(given["workload"], domain)
+        ),
+        workload_spec=given["workload"],
         guarantee=guarantee,
         mechanism=_mechanism(given),
         num_records=(
@@ -136,6 +170,12 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
     name = given["mechanism"]
     calibration: Literal["tight", "textbook"]
     calibration = "tight" if given["calibration"] == "tight" else "textbook"
+    if name == "small_db":
+        return _small_db(given, calibration)
+    for flag in OF_SMALL_DB:
+        if flag.name in given:
+            condition = f"must not be given: it is of small_db, not of {name}"
+            raise InputError(flag.name, given[flag.name], condition)
     if name == "mwem":
         return MWEM(
             num_rounds=_num_rounds(given.get("num_rounds")),
@@ -146,6 +186,26 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
             "num_rounds", given["num_rounds"], f"must not be given: {name} has no rounds"
         )
     return Gaussian(calibration) if name == "gaussian" else Laplace(calibration)
+
+
+def _small_db(given: dict[str, str], calibration: Literal["tight", "textbook"]) -> SmallDatabase:
+    if "num_rounds" in given:
+        condition = "must not be given: small_db has no rounds"
+        raise InputError("num_rounds", given["num_rounds"], condition)
+    if "size" not in given and "max_error_fraction" not in given:
+        raise FlagError(
+            "--size: missing; must be given with --mechanism small_db, or --max_error_fraction"
+        )
+    fraction = given.get("max_error_fraction")
+    return SmallDatabase(
+        size=integer("size", given["size"]) if "size" in given else None,
+        max_error_fraction=None if fraction is None else number("max_error_fraction", fraction),
+        vc_dimension=(
+            integer("vc_dimension", given["vc_dimension"]) if "vc_dimension" in given else None
+        ),
+        sampler=given.get("sampler", "auto"),  # type: ignore[arg-type]  # one of its choices
+        calibration=calibration,
+    )
 
 
 def _num_rounds(text: str | None) -> int | Literal["annealed"] | None:
@@ -239,7 +299,7 @@ def public_card(job: Job, plan: Plan) -> dict[str, Any]:
         "guarantee": job.guarantee.to_json(),
         "num_records": job.num_records,
         "domain": job.domain.to_json(),
-        "workload": job.workload.to_json(),
+        "workload": _workload_json(job),
         "parameters": plan.public,
     }
     if job.ledger is not None:
@@ -252,6 +312,13 @@ def public_card(job: Job, plan: Plan) -> dict[str, Any]:
             "remaining_epsilon": account.largest_epsilon(plan.loss.kind, job.guarantee.delta),
         }
     return card
+
+
+def _workload_json(job: Job) -> Any:
+    """Returns the workload, in a line where it has very many queries."""
+    if isinstance(job.workload, Workload):
+        return job.workload.to_json()
+    return {"queries": job.workload_spec, "num_queries": len(job.workload)}
 
 
 def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> int:
@@ -268,7 +335,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
     if job.ledger is not None:
         parameters = {
             "num_records": job.num_records,
-            "workload": job.workload.to_json(),
+            "workload": _workload_json(job),
             **plan.public,
         }
         token = job.ledger.spend(
@@ -279,9 +346,10 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         pipeline = make_pipeline(job)
         build(job, pipeline, token)
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
+    what = "marginals" if isinstance(job.workload, Workload) else "linear queries"
     progress.say(
         f"release of {len(job.domain.names)} attributes, {magnitude(job.domain.num_cells)} cells,"
-        f" {len(job.workload):,} marginals; runner {type(pipeline.runner).__name__}"
+        f" {len(job.workload):,} {what}; runner {type(pipeline.runner).__name__}"
     )
     try:
         with progress.listening(silence_beam=is_local):
@@ -300,7 +368,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         _mark_released(job.ledger, token, release.draw_id)
     print(f"The release is in {job.output}. Look at it:")
     directory = shlex.quote(job.output)
-    names = shlex.quote(",".join(job.workload.marginals[0]))
+    names = shlex.quote(",".join(plan.workload.marginals[0]))
     print(f"  beam-dp describe {directory}")
     print(f"  beam-dp answer {directory} --marginal {names}")
     return 0
@@ -319,7 +387,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = Progress()
     try:
         job = parse_arguments(sys.argv[1:] if argv is None else argv)
-        plan = job.mechanism.plan(job.domain, job.workload, job.guarantee, job.num_records)
+        plan = plan_release(job.mechanism, job.domain, job.workload, job.guarantee, job.num_records)
         pipeline = make_pipeline(job)
         build(job, pipeline)
         if job.validate_only:

@@ -1,5 +1,10 @@
 """Mechanisms: the only door from the secret side, a summary, to the public side, a release."""
 
+from beam_dp.mechanisms.choose import (
+    exponential_mechanism,
+    geometric_noisy_max,
+    permute_and_flip,
+)
 from beam_dp.mechanisms.gaussian import Gaussian
 from beam_dp.mechanisms.laplace import Laplace
 from beam_dp.mechanisms.mwem import MWEM
@@ -7,6 +12,8 @@ from beam_dp.mechanisms.plan import Mechanism, Plan
 from beam_dp.mechanisms.private_mw import PrivateAnswer, PrivateMW
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
+from beam_dp.mechanisms.small_database import SmallDatabase, plan_release
+from beam_dp.mechanisms.small_db import SmallDB
 from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
 from beam_dp.mechanisms.workload_answers import (
@@ -29,14 +36,20 @@ __all__ = [
     "PrivateAnswer",
     "PrivateMW",
     "PrivateMWPlan",
+    "SmallDB",
+    "SmallDatabase",
     "Sparse",
     "SparseVectorNoise",
     "WorkloadAnswers",
     "WorkloadAnswersPlan",
     "draw_workload_answers",
+    "exponential_mechanism",
     "gaussian_answers",
+    "geometric_noisy_max",
     "laplace_answers",
+    "permute_and_flip",
     "plan_private_mw",
+    "plan_release",
     "plan_workload_answers",
     "resume_private_mw",
     "save_private_mw",
