@@ -24,11 +24,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # A stamp is newer than the files that say what to install, so a second run installs nothing.
-$(VENV)/.stamp-demo: setup.py pyproject.toml | $(BIN)/python
+INSTALLED := setup.py pyproject.toml $(wildcard beam_dp/hashing/_kernel*.[ch])
+$(VENV)/.stamp-demo: $(INSTALLED) | $(BIN)/python
 	$(PIP) --editable '.[demo]'
 	@touch $@
 
-$(VENV)/.stamp-test: setup.py pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-test: $(INSTALLED) | $(BIN)/python
 	$(PIP) --editable '.[demo,test]'
 	@touch $@ $(VENV)/.stamp-demo
 
@@ -73,4 +74,5 @@ test-engines: $(VENV)/.stamp-test
 	$(call run_marked,engines)
 
 clean:
+	rm -f beam_dp/hashing/*.so
 	rm -rf $(VENV) demo-output build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -52,7 +52,15 @@ setup(
         "fuzz": ["atheris>=3; python_version < '3.14'"],
         "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
         "postgresql": ["psycopg[binary]>=3.1"],
-        "test": ["hypothesis", "mypy", "psycopg[binary]>=3.1", "pytest", "pytest-xdist", "ruff"],
+        "test": [
+            "hypothesis",
+            "mypy",
+            "psycopg[binary]>=3.1",
+            "pytest",
+            "pytest-xdist",
+            "python-flint",  # an oracle for products in GF(2^64)
+            "ruff",
+        ],
     },
     entry_points={"console_scripts": ["beam-dp=beam_dp.cli:main"]},
 )
