@@ -54,6 +54,7 @@ endef
 # The whole of it takes long: `python benchmarks/NAME.py --help` tells what else there is.
 bench: $(VENV)/.stamp-test
 	$(BIN)/python benchmarks/distributed_pass.py --quick
+	$(BIN)/python benchmarks/hashing.py --quick
 	$(BIN)/python benchmarks/accuracy.py wide --ways 2 --epsilon 1 --delta 1e-9 --runs 1
 	@if [ -n "$$BEAM_DP_DATA" ]; then set -x; \
 	  $(BIN)/python benchmarks/accuracy.py nltcs --ways 3 --epsilon 1 --delta 1e-9 --runs 3; \

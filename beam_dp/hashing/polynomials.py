@@ -85,12 +85,14 @@ class PolynomialFamily:
 
     def _odd_powers(self, keys: Words) -> Words:
         """Returns x, x^3, x^5, ... below x^r: shape (r // 2, len(keys))."""
-        powers = np.empty((self.independence // 2, len(keys)), dtype=np.uint64)
-        square = self.field.square(keys)
-        power = keys
-        for row in range(len(powers)):
-            powers[row] = power
-            power = self.field.multiply(power, square)
+        size = self.independence // 2
+        powers = keys[np.newaxis][:size]
+        step = keys
+        # Twice as many each time: a call of numpy costs as much as hundreds of products.
+        while len(powers) < size:
+            step = self.field.square(step)
+            more = self.field.multiply(powers[: size - len(powers)], step)
+            powers = np.concatenate([powers, more])
         return powers
 
     def _look_up(self, powers: Words, values: Words) -> None:

@@ -59,6 +59,10 @@ class DenseSigns:
         self.projection_width = projection_width
         self._evaluator = Evaluator(key, projection_width // 64)
 
+    def __reduce__(self) -> tuple[type[DenseSigns], tuple[HashKey, int]]:
+        # Tables are made where they are used: a pickle holds the key alone.
+        return DenseSigns, (self.key, self.projection_width)
+
     def add(self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]) -> None:
         """Adds the columns of `keys`, times their weights, to the accumulators, in place.
 
@@ -71,7 +75,8 @@ class DenseSigns:
             InputError: if a shape or a dtype is wrong; never because of a value.
 
         Cost: r / 2 carry-less products for 64 rows of a key, and one count of bits for each
-        binary digit that weights of 128 neighbouring keys use.
+        binary digit that weights of 128 neighbouring keys use. Hand over hundreds of keys at a
+        time, in numpy thousands.
         """
         _check(accumulators, keys, weights, self.projection_width)
         self._evaluator.add_signs(accumulators, keys, weights)
@@ -152,6 +157,10 @@ class BlockSigns:
         per_word = 64 // (self._bucket_bits + 1)
         self._evaluator = Evaluator(key, -(-num_blocks // per_word))
 
+    def __reduce__(self) -> tuple[type[BlockSigns], tuple[HashKey, int, int]]:
+        # Tables are made where they are used: a pickle holds the key alone.
+        return BlockSigns, (self.key, self.projection_width, self.num_blocks)
+
     def add(self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]) -> None:
         """Adds the columns of `keys`, times their weights, to the accumulators, in place.
 
@@ -164,7 +173,7 @@ class BlockSigns:
             InputError: if a shape or a dtype is wrong; never because of a value.
 
         Cost: at r = 48 and 8 blocks of up to 2^15 buckets about 70 carry-less products a key, and
-        8 additions.
+        8 additions. Hand over hundreds of keys at a time, in numpy thousands.
         """
         _check(accumulators, keys, weights, self.projection_width)
         self._evaluator.add_to_blocks(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Callable
 
 import hash_oracle
@@ -122,6 +123,14 @@ def test_order_and_split_do_not_change_the_sums(backend: str, projection: Projec
     assert not accumulators.any()
 
 
+def test_counts_hold_when_every_key_has_the_same_bits(backend: str, projection: Projection) -> None:
+    """The counters of a tile are bytes, and each of them is filled to its limit here."""
+    keys = np.full(1000, 123, dtype=np.uint64)
+    weights = np.full(1000, -7)
+    expected = -7000 * columns(projection, keys[:1])[0]
+    assert np.array_equal(projection.project(keys, weights), expected)
+
+
 @pytest.mark.parametrize("independence", [1, 2, 3, 8, 33, 48, 49])
 def test_backends_agree_at_every_independence(
     monkeypatch: pytest.MonkeyPatch, independence: int
@@ -136,6 +145,14 @@ def test_backends_agree_at_every_independence(
             monkeypatch.setenv(ENVIRONMENT_VARIABLE, name)
             results.append(make(key).project(keys, weights))
         assert all(np.array_equal(result, results[-1]) for result in results)
+
+
+def test_a_pickle_holds_the_key_and_no_tables(backend: str, projection: Projection) -> None:
+    keys, weights = random_keys(10), np.ones(10, dtype=np.int64)
+    before = projection.project(keys, weights)
+    data = pickle.dumps(projection)
+    assert len(data) < len(projection.key.to_bytes()) + 1000
+    assert np.array_equal(pickle.loads(data).project(keys, weights), before)
 
 
 GOLDEN = {
