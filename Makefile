@@ -24,11 +24,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # A stamp is newer than the files that say what to install, so a second run installs nothing.
-$(VENV)/.stamp-demo: setup.py pyproject.toml | $(BIN)/python
+INSTALLED := setup.py pyproject.toml $(wildcard beam_dp/hashing/_kernel*.[ch])
+$(VENV)/.stamp-demo: $(INSTALLED) | $(BIN)/python
 	$(PIP) --editable '.[demo]'
 	@touch $@
 
-$(VENV)/.stamp-test: setup.py pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-test: $(INSTALLED) | $(BIN)/python
 	$(PIP) --editable '.[demo,test]'
 	@touch $@ $(VENV)/.stamp-demo
 
@@ -53,6 +54,7 @@ endef
 # The whole of it takes long: `python benchmarks/NAME.py --help` tells what else there is.
 bench: $(VENV)/.stamp-test
 	$(BIN)/python benchmarks/distributed_pass.py --quick
+	$(BIN)/python benchmarks/hashing.py --quick
 	$(BIN)/python benchmarks/accuracy.py wide --ways 2 --epsilon 1 --delta 1e-9 --runs 1
 	@if [ -n "$$BEAM_DP_DATA" ]; then set -x; \
 	  $(BIN)/python benchmarks/accuracy.py nltcs --ways 3 --epsilon 1 --delta 1e-9 --runs 3; \
@@ -73,4 +75,5 @@ test-engines: $(VENV)/.stamp-test
 	$(call run_marked,engines)
 
 clean:
+	rm -f beam_dp/hashing/*.so
 	rm -rf $(VENV) demo-output build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

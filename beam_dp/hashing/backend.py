@@ -1,0 +1,53 @@
+"""Which implementation does the work: compiled for this machine, or numpy.
+
+Every backend gives the same bits, so the choice is one of speed alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from types import ModuleType
+
+from beam_dp.errors import InputError
+
+ENVIRONMENT_VARIABLE = "BEAM_DP_HASHING_BACKEND"
+
+kernel: ModuleType | None
+try:
+    kernel = importlib.import_module("beam_dp.hashing._kernel")
+except ImportError:
+    kernel = None
+    # Once a process: a worker without a compiler looks healthy and is 100 to 200 times slower.
+    logging.getLogger(__name__).warning(
+        "beam_dp was installed without its compiled hashing kernel (no C compiler?): "
+        "projections give the same results, about 100 times slower"
+    )
+
+
+def available_backends() -> tuple[str, ...]:
+    """Returns the backends that this machine and installation can run, the fastest first.
+
+    ``vpclmulqdq512``, ``vpclmulqdq256`` and ``pclmulqdq`` are named after the instructions that
+    they use, ``portable`` is plain C, and ``numpy`` is always there.
+    """
+    compiled: tuple[str, ...] = kernel.backends() if kernel else ()
+    return (*compiled, "numpy")
+
+
+def active_backend() -> str:
+    """Returns the backend in use: the fastest, or what BEAM_DP_HASHING_BACKEND names.
+
+    The answer ``numpy`` on a machine with a compiler means that the extension was not built.
+
+    Raises:
+        InputError: if the environment variable names none that is available.
+    """
+    available = available_backends()
+    chosen = os.environ.get(ENVIRONMENT_VARIABLE) or available[0]
+    if chosen not in available:
+        raise InputError(
+            ENVIRONMENT_VARIABLE, chosen, f"must be one of {', '.join(available)} on this machine"
+        )
+    return chosen

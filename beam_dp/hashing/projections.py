@@ -1,0 +1,226 @@
+"""Projections by random signs: dense ones, and block-sparse ones.
+
+A projection A has `projection_width` rows and a column for each universe element; its column
+times a weight is added to the accumulators. Sums are exact 64-bit integers that wrap modulo 2^64,
+so any order, split and merge (by adding accumulators) gives the same result, and it is the true
+one whenever the absolute weights of all batches sum to less than 2^63.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.errors import InputError
+from beam_dp.hashing.evaluation import Evaluator, split_values
+from beam_dp.hashing.field import Words
+from beam_dp.hashing.keys import HashKey
+
+MAX_PROJECTION_WIDTH = 2**40
+_SIGN_TILE_BYTES = 2**26
+
+
+class DenseSigns:
+    """A matrix whose entries are all +1 or -1, any r of them independent.
+
+    Row 64 b + l, column x is (-1)^(bit l of p_b(x)); see ``polynomials.py``. Divide answers by
+    the projection width: the inner product of two columns has the expectation 0 if they differ
+    and is the width if they are the same.
+
+    Sensitivity: a column has L1 norm `projection_width` and L2 norm its square root, so under
+    add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one
+    twice as much (the key is public, and two columns can be opposite).
+
+    Args:
+        key: public; from ``HashKey.draw``.
+        projection_width: the number of rows, a multiple of 64.
+
+    Raises:
+        InputError: if the width is out of range.
+
+    Reference: Blum and Roth (2011), Algorithm 2, without the factor 1 / sqrt(T).
+
+    Example:
+        >>> signs = DenseSigns(HashKey.draw(4), 128)
+        >>> keys = np.array([7, 7, 9], dtype=np.uint64)
+        >>> sums = signs.project(keys, np.array([2, -2, 1]))
+        >>> bool((sums == signs.signs(keys[2:])[0]).all())
+        True
+    """
+
+    def __init__(self, key: HashKey, projection_width: int) -> None:
+        if not 64 <= projection_width <= MAX_PROJECTION_WIDTH or projection_width % 64:
+            raise InputError(
+                "projection_width", projection_width, "must be a multiple of 64, at most 2^40"
+            )
+        self.key = key
+        self.projection_width = projection_width
+        self._evaluator = Evaluator(key, projection_width // 64)
+
+    def __reduce__(self) -> tuple[type[DenseSigns], tuple[HashKey, int]]:
+        # Tables are made where they are used: a pickle holds the key alone.
+        return DenseSigns, (self.key, self.projection_width)
+
+    def add(self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]) -> None:
+        """Adds the columns of `keys`, times their weights, to the accumulators, in place.
+
+        Args:
+            accumulators: shape (projection_width,), int64, C-contiguous.
+            keys: universe elements, shape (n,), uint64; repetitions count.
+            weights: shape (n,), int64.
+
+        Raises:
+            InputError: if a shape or a dtype is wrong; never because of a value.
+
+        Cost: r / 2 carry-less products for 64 rows of a key, and one count of bits for each
+        binary digit that weights of 128 neighbouring keys use. Hand over hundreds of keys at a
+        time, in numpy thousands.
+        """
+        _check(accumulators, keys, weights, self.projection_width)
+        self._evaluator.add_signs(accumulators, keys, weights)
+
+    def project(self, keys: Words, weights: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the projection of one batch: shape (projection_width,), int64."""
+        accumulators = np.zeros(self.projection_width, dtype=np.int64)
+        self.add(accumulators, keys, weights)
+        return accumulators
+
+    def signs(self, keys: Words) -> NDArray[np.int8]:
+        """Returns the columns: shape (n, projection_width), int8; n * projection_width bytes."""
+        _check_keys(keys)
+        words = np.ascontiguousarray(self._evaluator.values(keys)).astype("<u8", copy=False)
+        bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").view(np.int8)
+        # In place: an answer may need gigabytes of signs.
+        np.multiply(bits, np.int8(-2), out=bits)
+        np.add(bits, np.int8(1), out=bits)
+        return bits
+
+    def sign_tiles(self, keys: Words) -> Iterator[tuple[slice, NDArray[np.int8]]]:
+        """Yields slices of `keys` and their columns, about 64 MB of signs at a time."""
+        size = max(1, _SIGN_TILE_BYTES // self.projection_width)
+        for start in range(0, len(keys), size):
+            part = slice(start, min(start + size, len(keys)))
+            yield part, self.signs(keys[part])
+
+
+class BlockSigns:
+    """A matrix of blocks of rows, whose columns have one entry +1 or -1 in each block.
+
+    One word p_b(x) of 64 bits (see ``polynomials.py``) gives floor(64 / (log2(buckets) + 1)) pairs
+    (bucket, sign), one for each of so many blocks; the pairs of any r distinct (b, x) are
+    independent and uniform. If r >= 4, the variance of an answer is that of the dense matrix of the
+    same width, for any number of blocks, at a small part of the time. Tails are bad with one block.
+    Divide answers by the number of blocks.
+
+    Sensitivity: a column has L1 norm `num_blocks` and L2 norm its square root, so under
+    add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one
+    twice as much (two columns can share all rows with opposite signs).
+
+    Args:
+        key: public; from ``HashKey.draw``.
+        projection_width: the number of rows of all blocks together.
+        num_blocks: q; projection_width / num_blocks must be a power of two.
+
+    Raises:
+        InputError: if the width or the number of blocks is out of range.
+
+    Reference: Charikar, Chen and Farach-Colton (2002) with the sum of the blocks for the median;
+    Kane and Nelson (2014), the block construction.
+
+    Example:
+        >>> blocks = BlockSigns(HashKey.draw(4), 4096)
+        >>> sums = blocks.project(np.array([7], dtype=np.uint64), np.array([3]))
+        >>> int(np.count_nonzero(sums)), int(np.abs(sums).max())
+        (8, 3)
+    """
+
+    def __init__(self, key: HashKey, projection_width: int, num_blocks: int = 8) -> None:
+        if num_blocks < 1:
+            raise InputError("num_blocks", num_blocks, "must be >= 1")
+        num_buckets, remainder = divmod(projection_width, num_blocks)
+        if (
+            not 1 <= projection_width <= MAX_PROJECTION_WIDTH
+            or remainder
+            or num_buckets & (num_buckets - 1)
+        ):
+            raise InputError(
+                "projection_width",
+                projection_width,
+                f"must be {num_blocks} (num_blocks) times a power of two, at most 2^40",
+            )
+        self.key = key
+        self.projection_width = projection_width
+        self.num_blocks = num_blocks
+        self.num_buckets = num_buckets
+        self._bucket_bits = num_buckets.bit_length() - 1
+        per_word = 64 // (self._bucket_bits + 1)
+        self._evaluator = Evaluator(key, -(-num_blocks // per_word))
+
+    def __reduce__(self) -> tuple[type[BlockSigns], tuple[HashKey, int, int]]:
+        # Tables are made where they are used: a pickle holds the key alone.
+        return BlockSigns, (self.key, self.projection_width, self.num_blocks)
+
+    def add(self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]) -> None:
+        """Adds the columns of `keys`, times their weights, to the accumulators, in place.
+
+        Args:
+            accumulators: shape (projection_width,), int64, C-contiguous; block by block.
+            keys: universe elements, shape (n,), uint64; repetitions count.
+            weights: shape (n,), int64.
+
+        Raises:
+            InputError: if a shape or a dtype is wrong; never because of a value.
+
+        Cost: at r = 48 and 8 blocks of up to 2^15 buckets about 70 carry-less products a key, and
+        8 additions. Hand over hundreds of keys at a time, in numpy thousands.
+        """
+        _check(accumulators, keys, weights, self.projection_width)
+        self._evaluator.add_to_blocks(
+            accumulators, keys, weights, self.num_blocks, self._bucket_bits
+        )
+
+    def project(self, keys: Words, weights: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the projection of one batch: shape (projection_width,), int64."""
+        accumulators = np.zeros(self.projection_width, dtype=np.int64)
+        self.add(accumulators, keys, weights)
+        return accumulators
+
+    def buckets_and_signs(self, keys: Words) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+        """Returns where the entries of each column are, and what.
+
+        Returns:
+            the bucket in each block, shape (n, num_blocks), int64, in 0..num_buckets - 1 (its row
+            is block * num_buckets + bucket); and its entry, int8, +1 or -1.
+        """
+        _check_keys(keys)
+        values = self._evaluator.values(keys)
+        buckets, negative = split_values(values, self.num_blocks, self._bucket_bits)
+        return buckets, np.where(negative, np.int8(-1), np.int8(1))
+
+
+def _check_keys(keys: Words) -> None:
+    if keys.dtype != np.uint64 or keys.ndim != 1:
+        raise InputError("keys", f"{keys.dtype} {keys.shape}", "must be uint64 of shape (n,)")
+
+
+def _check(
+    accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64], width: int
+) -> None:
+    _check_keys(keys)
+    if weights.dtype != np.int64 or weights.shape != keys.shape:
+        raise InputError(
+            "weights", f"{weights.dtype} {weights.shape}", f"must be int64 of shape {keys.shape}"
+        )
+    if (
+        accumulators.dtype != np.int64
+        or accumulators.shape != (width,)
+        or not accumulators.flags.c_contiguous
+        or not accumulators.flags.writeable
+    ):
+        raise InputError(
+            "accumulators",
+            f"{accumulators.dtype} {accumulators.shape}",
+            f"must be a writeable contiguous int64 array of shape ({width},)",
+        )

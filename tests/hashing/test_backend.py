@@ -1,0 +1,214 @@
+"""Which backend is used, what the compiled kernel refuses, and what is shipped."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from beam_dp.errors import InputError
+from beam_dp.hashing import active_backend, available_backends
+from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, kernel
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+needs_kernel = pytest.mark.skipif(kernel is None, reason="the kernel is not built")
+
+
+def test_the_kernel_is_built_where_it_is_required() -> None:
+    """Continuous integration sets the variable: a wheel's name does not tell a slow one."""
+    if not os.environ.get("BEAM_DP_REQUIRE_KERNEL"):
+        pytest.skip("BEAM_DP_REQUIRE_KERNEL is not set")
+    assert kernel is not None
+
+
+def test_the_fastest_backend_is_active_unless_another_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(ENVIRONMENT_VARIABLE, raising=False)
+    assert active_backend() == available_backends()[0]
+    for name in available_backends():
+        monkeypatch.setenv(ENVIRONMENT_VARIABLE, name)
+        assert active_backend() == name
+
+
+def test_an_unknown_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "abacus")
+    with pytest.raises(InputError, match=r"^BEAM_DP_HASHING_BACKEND: 'abacus' .* numpy "):
+        active_backend()
+
+
+def test_without_the_kernel_numpy_works_and_says_so_once() -> None:
+    code = """
+import sys
+sys.modules["beam_dp.hashing._kernel"] = None
+import numpy as np
+from beam_dp import hashing
+signs = hashing.DenseSigns(hashing.HashKey.draw(4), 64)
+for _ in range(2):
+    signs.project(np.zeros(2, np.uint64), np.array([1, -1]))
+print(hashing.active_backend(), hashing.available_backends())
+"""
+    environment = {k: v for k, v in os.environ.items() if k != ENVIRONMENT_VARIABLE}
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=environment,
+    )
+    assert result.stdout.strip() == "numpy ('numpy',)"
+    assert result.stderr.count("without its compiled hashing kernel") == 1
+
+
+def arguments(**changes: object) -> tuple[object, ...]:
+    """A correct call for 2 polynomials of 2 pairs and 3 keys, dense."""
+    named: dict[str, object] = {
+        "backend": available_backends()[0],
+        "coefficients": np.zeros((2, 1, 2, 2), dtype=np.uint64),
+        "constants": np.zeros((2, 1), dtype=np.uint64),
+        "pairs": 2,
+        "keys": np.zeros(3, dtype=np.uint64),
+        "weights": np.zeros(3, dtype=np.int64),
+        "output": np.zeros(128, dtype=np.int64),
+        "num_blocks": 0,
+        "bucket_bits": 0,
+    }
+    return tuple({**named, **changes}.values())
+
+
+def words(size: int) -> np.ndarray:
+    return np.zeros(size, dtype=np.uint64)
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"backend": "abacus"},
+        {"coefficients": words(7)},
+        {"coefficients": None},
+        {"constants": words(0)},
+        {"constants": None},
+        {"constants": words(3), "coefficients": words(12)},
+        {"pairs": 0},
+        {"pairs": 2**63},
+        {"keys": None},
+        {"keys": words(4)},
+        {"weights": words(4)},
+        {"weights": None, "output": words(7)},
+        {"output": words(127)},
+        {"output": words(64 * 5)},
+        {"output": words(0)},
+        {"output": None},
+        {"num_blocks": 2, "bucket_bits": 5},
+        {"num_blocks": 2**62, "bucket_bits": 5},
+        {"num_blocks": 2, "bucket_bits": 63},
+        {"num_blocks": 2**63, "bucket_bits": 1, "output": words(0)},
+    ],
+)
+def test_the_kernel_refuses_arrays_that_do_not_fit(changes: dict[str, object]) -> None:
+    assert kernel is not None
+    kernel.run(*arguments())
+    with pytest.raises(ValueError):
+        kernel.run(*arguments(**changes))
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "keys",
+    [
+        np.zeros(3),
+        np.zeros(3, dtype=np.uint32),
+        np.zeros(3, dtype=">u8"),
+        np.frombuffer(bytes(25), dtype=np.uint8)[1:].view(np.uint64),
+        "abc",
+        5,
+    ],
+)
+def test_the_kernel_refuses_arrays_of_another_type(keys: object) -> None:
+    assert kernel is not None
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        kernel.run(*arguments(keys=keys))
+
+
+@needs_kernel
+def test_the_kernel_writes_to_no_read_only_array() -> None:
+    assert kernel is not None
+    output = np.zeros(128, dtype=np.int64)
+    output.flags.writeable = False
+    with pytest.raises((ValueError, BufferError)):
+        kernel.run(*arguments(output=output))
+
+
+@needs_kernel
+def test_other_threads_run_meanwhile() -> None:
+    assert kernel is not None
+    num_keys, num_polynomials = 30_000, 1024
+    call = arguments(
+        coefficients=words(num_polynomials * 48),
+        constants=words(num_polynomials),
+        pairs=24,
+        keys=words(num_keys),
+        weights=np.zeros(num_keys, dtype=np.int64),
+        output=np.zeros(num_polynomials * 64, dtype=np.int64),
+    )
+    thread = threading.Thread(target=kernel.run, args=call)
+    thread.start()
+    turns = 0
+    while thread.is_alive():
+        time.sleep(0.001)
+        turns += 1
+    # The call takes a tenth of a second at least; a thread that is shut out gets one turn or two.
+    assert turns > 5
+
+
+@pytest.fixture
+def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of what is needed to build the package, without anything that is built."""
+    for name in ("setup.py", "pyproject.toml", "README.md", "MANIFEST.in"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in ("beam_dp", "pipelines"):
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+        )
+    return tmp_path
+
+
+def run_setup(checkout: pathlib.Path, *command: str, **environment: str) -> str:
+    pytest.importorskip("setuptools")
+    result = subprocess.run(
+        [sys.executable, "setup.py", *command],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=checkout,
+        env={**os.environ, **environment},
+    )
+    return result.stdout + result.stderr
+
+
+@pytest.mark.slow
+def test_a_source_distribution_holds_the_kernel(checkout: pathlib.Path) -> None:
+    run_setup(checkout, "sdist", "--formats=gztar")
+    (archive,) = (checkout / "dist").iterdir()
+    with tarfile.open(archive) as opened:
+        names = {pathlib.PurePosixPath(name).name for name in opened.getnames()}
+    sources = {path.name for path in (ROOT / "beam_dp" / "hashing").glob("_kernel*.[ch]")}
+    assert len(sources) == 4
+    assert sources <= names
+
+
+@pytest.mark.slow
+def test_without_a_compiler_the_package_builds_without_the_kernel(checkout: pathlib.Path) -> None:
+    run_setup(checkout, "build", CC="false")
+    assert list(checkout.glob("build/lib*/beam_dp/hashing/field.py"))
+    assert not list(checkout.glob("build/**/*.so"))

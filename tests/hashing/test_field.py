@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import itertools
+
+import hash_oracle
+import numpy as np
+import pytest
+
+from beam_dp.hashing.field import GF64, BinaryField
+
+GF16 = BinaryField(4, 0b0011)
+EDGES = [0, 1, 2, 3, 2**63, 2**64 - 1, 0x8000000000000001, 0x123456789ABCDEF0, 27]
+
+
+def pairs(values: list[int]) -> tuple[list[tuple[int, int]], np.ndarray, np.ndarray]:
+    chosen = list(itertools.product(values, repeat=2))
+    left, right = np.array(chosen, dtype=np.uint64).T
+    return chosen, left, right
+
+
+def test_products_of_64_bits_are_those_of_the_definition() -> None:
+    rng = np.random.default_rng(0)
+    values = EDGES + rng.integers(0, 2**64, size=20, dtype=np.uint64).tolist()
+    chosen, left, right = pairs(values)
+    expected = [hash_oracle.multiply(a, b) for a, b in chosen]
+    assert GF64.multiply(left, right).tolist() == expected
+
+
+def test_products_agree_with_flint() -> None:
+    flint = pytest.importorskip("flint")
+    polynomials = flint.nmod_poly
+    modulus = polynomials([1, 1, 0, 1, 1] + [0] * 59 + [1], 2)
+
+    def polynomial(word: int) -> object:
+        return polynomials([word >> i & 1 for i in range(64)], 2)
+
+    def word(polynomial: object) -> int:
+        return sum(int(c) << i for i, c in enumerate(polynomial.coeffs()))  # type: ignore[attr-defined]
+
+    chosen, left, right = pairs(EDGES)
+    expected = [word(polynomial(a) * polynomial(b) % modulus) for a, b in chosen]  # type: ignore[operator]
+    assert GF64.multiply(left, right).tolist() == expected
+    (factor,) = modulus.factor()[1]
+    assert factor == (modulus, 1), "the modulus must be irreducible"
+
+
+def test_the_small_field_is_a_field() -> None:
+    chosen, left, right = pairs(list(range(16)))
+    products = GF16.multiply(left, right)
+    assert products.tolist() == [hash_oracle.multiply(a, b, 4, 3) for a, b in chosen]
+    table = products.reshape(16, 16)
+    for row in table[1:]:
+        assert sorted(row.tolist()) == list(range(16))
+
+
+def test_the_large_modulus_is_irreducible() -> None:
+    """x^(2^64) = x, and x^(2^32) - x is prime to the modulus: Rabin's test for degree 64 = 2^6."""
+    x = np.array([2], dtype=np.uint64)
+    value = x
+    for step in range(1, 65):
+        value = GF64.square(value)
+        if step == 32:
+            half = int(value[0])
+    assert int(value[0]) == 2
+    # The greatest common divisor of the modulus and x^(2^32) - x, by Euclid's algorithm.
+    a, b = 1 << 64 | 0b11011, half ^ 2
+    while b:
+        while a.bit_length() >= b.bit_length():
+            a ^= b << (a.bit_length() - b.bit_length())
+        a, b = b, a
+    assert a == 1
+
+
+def test_shapes_broadcast() -> None:
+    left = np.arange(3, dtype=np.uint64)[:, np.newaxis]
+    right = np.arange(4, dtype=np.uint64)
+    assert GF64.multiply(left, right).shape == (3, 4)
+    assert GF64.multiply(left, right[:0]).shape == (3, 0)

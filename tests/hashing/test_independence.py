@@ -1,0 +1,151 @@
+"""Independence proved by exhaustion, on the production code over GF(2^4)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from beam_dp.hashing.field import BinaryField, Words
+from beam_dp.hashing.keys import num_words
+from beam_dp.hashing.polynomials import PolynomialFamily
+
+GF16 = BinaryField(4, 0b0011)
+POINTS = np.arange(16, dtype=np.uint64)
+Values = Callable[[int, Words, int], Words]
+
+
+def production(independence: int, words: Words, num_polynomials: int) -> Words:
+    """The values at all points: shape (16, num_polynomials)."""
+    return PolynomialFamily(GF16, independence, words, num_polynomials).values(POINTS)
+
+
+def bits(values: Words) -> NDArray[np.bool_]:
+    """Every entry of the matrix of signs, as one vector."""
+    return ((values[..., np.newaxis] >> np.arange(4, dtype=np.uint64)) & np.uint64(1) == 1).ravel()
+
+
+def all_keys_of_one_polynomial(independence: int) -> NDArray[np.bool_]:
+    """Shape (64 entries, 16^r keys): polynomial 0 depends on c_00, ..., c_0(r-1) alone."""
+    words = np.zeros(num_words(independence), dtype=np.uint64)
+    columns = []
+    for coefficients in itertools.product(range(16), repeat=independence):
+        words[:independence] = coefficients
+        columns.append(bits(production(independence, words, 1)))
+    return np.array(columns).T
+
+
+def packed(entries: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    return np.packbits(entries, axis=1)
+
+
+def dependent_subsets(entries: NDArray[np.bool_], size: int) -> int:
+    """How many subsets of so many entries are not exactly uniform.
+
+    Bits are uniform on {0,1}^k if and only if the exclusive or of every nonempty subset of them
+    is fair; so it is enough to look at the exclusive or of each subset of at most `size` entries.
+    """
+    half = entries.shape[1] // 2
+    rows = packed(entries)
+    unfair = set()
+    for number in range(1, size + 1):
+        for head in itertools.combinations(range(len(rows)), number - 1):
+            start = head[-1] + 1 if head else 0
+            total = np.bitwise_xor.reduce(rows[list(head)], axis=0) if head else np.uint8(0)
+            ones = np.bitwise_count(rows[start:] ^ total).sum(axis=1, dtype=np.int64)
+            unfair |= {(*head, start + int(i)) for i in np.flatnonzero(ones != half)}
+    return len(unfair)
+
+
+@pytest.mark.parametrize("independence", [2, 3])
+def test_entries_of_one_polynomial_are_uniform_over_all_keys(independence: int) -> None:
+    entries = all_keys_of_one_polynomial(independence)
+    assert entries.shape == (64, 16**independence)
+    assert dependent_subsets(entries, independence) == 0
+
+
+def test_one_more_entry_than_the_independence_can_be_dependent() -> None:
+    """So the test above can fail. (An odd number of entries still holds a bit of c_0 alone.)"""
+    assert dependent_subsets(all_keys_of_one_polynomial(2), 4) > 0
+
+
+def linear_forms(values: Values, independence: int, num_polynomials: int) -> list[int]:
+    """Each entry as an exclusive or of key bits, written as a set of bits.
+
+    Checked against random keys: the entries are indeed linear.
+    """
+    size = num_words(independence)
+
+    def entries(words: list[int]) -> NDArray[np.bool_]:
+        return bits(values(independence, np.array(words, dtype=np.uint64), num_polynomials))
+
+    forms = [0] * (16 * num_polynomials * 4)
+    for index, bit in itertools.product(range(size), range(4)):
+        for entry in np.flatnonzero(entries([bit_of(index, bit, i) for i in range(size)])):
+            forms[entry] |= 1 << (4 * index + bit)
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        words = rng.integers(0, 16, size=size).tolist()
+        key = sum(word << (4 * i) for i, word in enumerate(words))
+        expected = [(form & key).bit_count() % 2 == 1 for form in forms]
+        assert entries(words).tolist() == expected
+    return forms
+
+
+def bit_of(index: int, bit: int, position: int) -> int:
+    return 1 << bit if position == index else 0
+
+
+def smallest_dependent_set(forms: list[int]) -> int | None:
+    """The size, up to 4, of the smallest set of forms whose sum is zero."""
+    if 0 in forms:
+        return 1
+    if len(set(forms)) < len(forms):
+        return 2
+    known = set(forms)
+    sums: set[int] = set()
+    four = False
+    for a, b in itertools.combinations(forms, 2):
+        if a ^ b in known:
+            return 3
+        four |= a ^ b in sums
+        sums.add(a ^ b)
+    return 4 if four else None
+
+
+@pytest.mark.parametrize("num_polynomials", [2, 4, 16])
+@pytest.mark.parametrize("independence", [2, 3, 4])
+def test_entries_of_many_polynomials_of_the_short_key_are_independent(
+    independence: int, num_polynomials: int
+) -> None:
+    forms = linear_forms(production, independence, num_polynomials)
+    smallest = smallest_dependent_set(forms)
+    assert smallest is None or smallest > independence
+
+
+def test_four_entries_are_dependent_at_independence_three() -> None:
+    assert smallest_dependent_set(linear_forms(production, 3, 2)) == 4
+
+
+def mixed_into_the_point(independence: int, words: Words, num_polynomials: int) -> Words:
+    """A broken family: one polynomial at the point b XOR x, which is not injective."""
+    one = PolynomialFamily(GF16, independence, words, 1)
+    return np.stack(
+        [one.values(POINTS ^ np.uint64(b))[:, 0] for b in range(num_polynomials)], axis=1
+    )
+
+
+def too_few_coefficients(independence: int, words: Words, num_polynomials: int) -> Words:
+    """A broken family: the degree is one too small."""
+    words = words.copy()
+    last = np.cumsum(np.arange(independence, 0, -1)) - 1
+    words[last] = 0  # all c_ij with i + j = r - 1
+    return production(independence, words, num_polynomials)
+
+
+@pytest.mark.parametrize(("broken", "size"), [(mixed_into_the_point, 2), (too_few_coefficients, 4)])
+def test_a_broken_family_is_caught(broken: Values, size: int) -> None:
+    assert smallest_dependent_set(linear_forms(broken, 4, 2)) == size

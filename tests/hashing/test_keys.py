@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pickle
+
+import hash_oracle
+import numpy as np
+import pytest
+
+from beam_dp.errors import InputError
+from beam_dp.hashing import HashKey
+from beam_dp.hashing.field import GF64
+from beam_dp.hashing.polynomials import PolynomialFamily
+
+
+def test_a_key_survives_its_bytes() -> None:
+    key = HashKey.draw(48)
+    data = key.to_bytes()
+    again = HashKey.from_bytes(data)
+    assert again == key
+    assert hash(again) == hash(key)
+    assert np.array_equal(again.words, key.words)
+    assert again.fingerprint_key == key.fingerprint_key
+    assert 9400 < len(data) < 9500
+
+
+def test_keys_are_drawn_anew() -> None:
+    first, second = HashKey.draw(8), HashKey.draw(8)
+    assert first != second
+    assert first.fingerprint_key != second.fingerprint_key
+    # Among 36 uniform words of 64 bits each bit is set somewhere: false alarm 64 / 2^36 each way.
+    assert int(np.bitwise_or.reduce(first.words)) == 2**64 - 1
+    assert int(np.bitwise_and.reduce(first.words)) == 0
+
+
+def test_a_key_cannot_be_changed() -> None:
+    words = np.arange(3, dtype=np.uint64)
+    key = HashKey(2, words, bytes(16))
+    words[0] = 9
+    assert key.words.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="read-only"):
+        key.words[0] = 1
+
+
+def test_a_pickled_key_cannot_be_changed_either() -> None:
+    key = HashKey.draw(3)
+    again = pickle.loads(pickle.dumps(key))
+    assert again == key
+    assert not again.words.flags.writeable
+
+
+@pytest.mark.parametrize("independence", [0, -1, 1025])
+def test_an_independence_out_of_range_is_refused(independence: int) -> None:
+    with pytest.raises(InputError, match=r"^independence: .* must be in 1\.\.1024$"):
+        HashKey.draw(independence)
+
+
+GOOD = hash_oracle.fixed_key(4).to_bytes()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", GOOD[:-1], GOOD + b"x", b"x" + GOOD[1:], GOOD[:19], GOOD[:19] + bytes(4) + GOOD[23:]],
+)
+def test_bytes_that_are_no_key_are_refused(data: bytes) -> None:
+    with pytest.raises(InputError, match=r"^hash key: "):
+        HashKey.from_bytes(data)
+
+
+def test_wrong_parts_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^words: .* must be uint64 of shape \(3,\)"):
+        HashKey(2, np.zeros(4, dtype=np.uint64), bytes(16))
+    with pytest.raises(InputError, match=r"^words: "):
+        HashKey(2, np.zeros(3, dtype=np.int64), bytes(16))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"^fingerprint_key: "):
+        HashKey(2, np.zeros(3, dtype=np.uint64), bytes(15))
+
+
+@pytest.mark.parametrize("independence", [1, 2, 3, 6])
+def test_values_are_those_of_the_definition(independence: int) -> None:
+    key = hash_oracle.fixed_key(independence)
+    family = PolynomialFamily(GF64, independence, key.words, 5)
+    points = [0, 1, 2, 2**63, 2**64 - 1, 123456789]
+    expected = [[hash_oracle.value(key, b, x) for b in range(5)] for x in points]
+    assert family.values(np.array(points, dtype=np.uint64)).tolist() == expected

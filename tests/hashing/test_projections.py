@@ -1,0 +1,245 @@
+"""Both projections, on every backend that this machine has."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable
+
+import hash_oracle
+import numpy as np
+import pytest
+
+from beam_dp.errors import InputError
+from beam_dp.hashing import BlockSigns, DenseSigns, HashKey, available_backends
+from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE
+
+Projection = DenseSigns | BlockSigns
+KEY = hash_oracle.fixed_key(7)
+EDGES = [0, 1, 2, 2**32, 2**63, 2**64 - 1]
+
+
+@pytest.fixture(params=available_backends())
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, request.param)
+    return str(request.param)
+
+
+def random_keys(size: int) -> np.ndarray:
+    keys = np.random.default_rng(size).integers(0, 2**64, size=size, dtype=np.uint64)
+    keys[: len(EDGES)] = EDGES[:size]
+    return keys
+
+
+def oracle_columns(projection: Projection, keys: np.ndarray) -> np.ndarray:
+    """The matrix from the definition: shape (keys, rows), Python integers."""
+    matrix = np.zeros((len(keys), projection.projection_width), dtype=object)
+    for index, x in enumerate(keys.tolist()):
+        if isinstance(projection, DenseSigns):
+            for b in range(projection.projection_width // 64):
+                word = hash_oracle.value(projection.key, b, x)
+                for bit in range(64):
+                    matrix[index, 64 * b + bit] = -1 if word >> bit & 1 else 1
+            continue
+        bits = projection.num_buckets.bit_length()
+        for block in range(projection.num_blocks):
+            word = hash_oracle.value(projection.key, block // (64 // bits), x)
+            field = word >> (block % (64 // bits) * bits) & (2**bits - 1)
+            row = block * projection.num_buckets + (field >> 1)
+            matrix[index, row] = -1 if field & 1 else 1
+    return matrix
+
+
+PROJECTIONS: dict[str, Callable[[HashKey], Projection]] = {
+    "dense 64": lambda key: DenseSigns(key, 64),
+    "dense 192": lambda key: DenseSigns(key, 192),
+    "blocks 8 x 512": lambda key: BlockSigns(key, 4096),
+    "blocks 7 x 1": lambda key: BlockSigns(key, 7, 7),
+    "blocks 7 x 1024": lambda key: BlockSigns(key, 7 * 1024, 7),
+    "blocks 1 x 64": lambda key: BlockSigns(key, 64, 1),
+}
+
+
+@pytest.fixture(params=PROJECTIONS)
+def projection(request: pytest.FixtureRequest) -> Projection:
+    return PROJECTIONS[request.param](KEY)
+
+
+def exactly(sums: np.ndarray) -> list[int]:
+    """Modulo 2^64, as signed numbers."""
+    return [(int(total) + 2**63) % 2**64 - 2**63 for total in sums]
+
+
+def test_sums_are_those_of_the_definition(backend: str, projection: Projection) -> None:
+    keys = random_keys(12)
+    weights = np.array([1, -1, 0, 5, -7, 2**62, -(2**63), 2**63 - 1, 1, 1, 3, 1000])
+    expected = (oracle_columns(projection, keys) * weights.astype(object)[:, np.newaxis]).sum(0)
+    assert projection.project(keys, weights).tolist() == exactly(expected)
+
+
+def columns(projection: Projection, keys: np.ndarray) -> np.ndarray:
+    """The matrix as answers to queries see it."""
+    if isinstance(projection, DenseSigns):
+        return projection.signs(keys).astype(np.int64)
+    buckets, signs = projection.buckets_and_signs(keys)
+    assert (buckets.dtype, signs.dtype) == (np.int64, np.int8)
+    matrix = np.zeros((len(keys), projection.projection_width), dtype=np.int64)
+    rows = buckets + np.arange(projection.num_blocks) * projection.num_buckets
+    np.put_along_axis(matrix, rows, signs.astype(np.int64), axis=1)
+    return matrix
+
+
+def test_queries_see_the_matrix_of_the_definition(backend: str, projection: Projection) -> None:
+    keys = random_keys(9)
+    assert columns(projection, keys).tolist() == oracle_columns(projection, keys).tolist()
+
+
+# 128 keys are a tile of the compiled kernel, 255 and 4096 are tiles in numpy.
+@pytest.mark.parametrize("size", [0, 1, 2, 15, 16, 17, 127, 128, 129, 255, 256, 300, 4100])
+def test_sums_are_the_weighted_columns_at_every_size(
+    backend: str, projection: Projection, size: int
+) -> None:
+    keys = random_keys(size)
+    weights = np.random.default_rng(size).integers(-5, 100, size=size)
+    expected = np.zeros(projection.projection_width, dtype=np.int64)
+    for start in range(0, size, 256):
+        part = slice(start, start + 256)
+        expected += weights[part] @ columns(projection, keys[part])
+    assert np.array_equal(projection.project(keys, weights), expected)
+
+
+def test_order_and_split_do_not_change_the_sums(backend: str, projection: Projection) -> None:
+    keys = random_keys(200)
+    weights = np.random.default_rng(0).integers(-3, 4, size=200)
+    whole = projection.project(keys, weights)
+    order = np.random.default_rng(1).permutation(200)
+    merged = np.zeros_like(whole)
+    for part in np.array_split(order, 7):
+        merged += projection.project(keys[part], weights[part])
+    assert np.array_equal(merged, whole)
+    accumulators = merged.copy()
+    projection.add(accumulators, keys[::2], -weights[::2])  # arrays with strides
+    projection.add(accumulators, keys[1::2], -weights[1::2])
+    assert not accumulators.any()
+
+
+def test_counts_hold_when_every_key_has_the_same_bits(backend: str, projection: Projection) -> None:
+    """The counters of a tile are bytes, and each of them is filled to its limit here."""
+    keys = np.full(1000, 123, dtype=np.uint64)
+    weights = np.full(1000, -7)
+    expected = -7000 * columns(projection, keys[:1])[0]
+    assert np.array_equal(projection.project(keys, weights), expected)
+
+
+@pytest.mark.parametrize("independence", [1, 2, 3, 8, 33, 48, 49])
+def test_backends_agree_at_every_independence(
+    monkeypatch: pytest.MonkeyPatch, independence: int
+) -> None:
+    """Chunks of coefficients, padded at their ends, differ from one independence to the next."""
+    key = hash_oracle.fixed_key(independence)
+    keys = random_keys(40)
+    weights = np.arange(-20, 20)
+    for make in PROJECTIONS.values():
+        results = []
+        for name in available_backends():
+            monkeypatch.setenv(ENVIRONMENT_VARIABLE, name)
+            results.append(make(key).project(keys, weights))
+        assert all(np.array_equal(result, results[-1]) for result in results)
+
+
+def test_a_pickle_holds_the_key_and_no_tables(backend: str, projection: Projection) -> None:
+    keys, weights = random_keys(10), np.ones(10, dtype=np.int64)
+    before = projection.project(keys, weights)
+    data = pickle.dumps(projection)
+    assert len(data) < len(projection.key.to_bytes()) + 1000
+    assert np.array_equal(pickle.loads(data).project(keys, weights), before)
+
+
+GOLDEN = {
+    "dense": "cef1477bf2a89af7",
+    "blocks": "2df0b71f4053a91c",
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_sums_are_the_same_on_every_machine(backend: str, name: str) -> None:
+    """A change of these digests makes every artifact that was ever released unreadable."""
+    key = hash_oracle.fixed_key(48)
+    projection = DenseSigns(key, 1024) if name == "dense" else BlockSigns(key, 4096)
+    keys = np.arange(1000, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    sums = projection.project(keys, np.arange(1000) - 300)
+    assert hashlib.sha256(sums.astype("<i8").tobytes()).hexdigest()[:16] == GOLDEN[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [lambda k: DenseSigns(k, 64), lambda k: BlockSigns(k, 64, 4)])
+def test_answers_have_the_mean_and_the_variance_of_theory(
+    make: Callable[[HashKey], Projection],
+) -> None:
+    """Both matrices: Var <AQ, AD> = (|Q|^2 |D|^2 + <Q, D>^2 - 2 sum Q^2 D^2) / T, for r >= 4.
+
+    3,000 keys of a fixed seed; 7 standard errors: a false alarm of about 5e-12 were it drawn anew.
+    """
+    rng = np.random.default_rng(7)
+    keys = np.array([0, 1, 2, 3, 2**63, 2**64 - 1], dtype=np.uint64)
+    data, query = np.array([5, 0, 3, -2, 7, 1]), np.array([1, 1, 0, 1, 1, 0])
+    answers = []
+    for _ in range(3000):
+        words = rng.integers(0, 2**64, size=10, dtype=np.uint64)
+        projection = make(HashKey(4, words, bytes(16)))
+        norm = projection.num_blocks if isinstance(projection, BlockSigns) else 64
+        answers.append(projection.project(keys, data) @ projection.project(keys, query) / norm)
+    squares = (np.array(answers) - data @ query) ** 2
+    variance = (
+        (query @ query) * (data @ data) + (query @ data) ** 2 - 2 * (query**2 @ data**2)
+    ) / 64
+    for sample, expected in [(np.array(answers), data @ query), (squares, variance)]:
+        assert abs(sample.mean() - expected) < 7 * sample.std() / np.sqrt(len(sample))
+    assert squares.std() / np.sqrt(len(squares)) < variance / 14, "too weak to see a factor of 1.5"
+
+
+def test_tiles_of_signs_are_the_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("beam_dp.hashing.projections._SIGN_TILE_BYTES", 1000)
+    projection = DenseSigns(KEY, 192)
+    keys = random_keys(23)
+    tiles = list(projection.sign_tiles(keys))
+    assert [part.stop - part.start for part, _ in tiles] == [5, 5, 5, 5, 3]
+    assert np.array_equal(np.concatenate([signs for _, signs in tiles]), projection.signs(keys))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DenseSigns(KEY, 100), "projection_width: 100 is refused; must be a multiple"),
+        (lambda: DenseSigns(KEY, 0), "projection_width: 0 "),
+        (lambda: DenseSigns(KEY, 2**41), "projection_width: "),
+        (lambda: BlockSigns(KEY, 4096, 0), "num_blocks: 0 is refused; must be >= 1"),
+        (lambda: BlockSigns(KEY, 4096, 3), "projection_width: 4096 is refused; must be 3 "),
+        (lambda: BlockSigns(KEY, 24, 8), "projection_width: 24 "),
+        (lambda: BlockSigns(KEY, 0, 8), "projection_width: 0 "),
+    ],
+)
+def test_a_shape_that_is_no_projection_is_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        make()
+
+
+def test_wrong_arrays_are_refused_by_shape_and_type(projection: Projection) -> None:
+    width = projection.projection_width
+    keys, weights = np.arange(3, dtype=np.uint64), np.ones(3, dtype=np.int64)
+    sums = np.zeros(width, dtype=np.int64)
+    read_only = sums.copy()
+    read_only.flags.writeable = False
+    for name, arguments in [
+        ("keys", (sums, keys.astype(np.int64), weights)),
+        ("keys", (sums, keys[np.newaxis], weights)),
+        ("weights", (sums, keys, weights[:2])),
+        ("weights", (sums, keys, weights.astype(np.float64))),
+        ("accumulators", (np.zeros(width + 1, dtype=np.int64), keys, weights)),
+        ("accumulators", (sums.astype(np.int32), keys, weights)),
+        ("accumulators", (np.zeros(2 * width, dtype=np.int64)[::2], keys, weights)),
+        ("accumulators", (read_only, keys, weights)),
+    ]:
+        with pytest.raises(InputError, match=f"^{name}: "):
+            projection.add(*arguments)
+    assert not sums.any()
