@@ -84,22 +84,23 @@ class SearchSampler:
     """Draws exactly from a law by top-down search with bounds and rejection.
 
     Sets of multisets are divided step by step: of so many cells of a group of types, how many are
-    in its first half. A set's weight is at most the sum, over its multisets, of product
-    weights of cells, times a power of the weight of its least possible loss: of several such bounds
-    (``find_tilts``), one of which has all cells alike, the least is taken. From the set of all, a part is drawn by these upper bounds, then a part of that, until
-    one multiset is left; where the parts of a set have less weight together than the set was
-    thought to have, the difference is the probability to give up and start again. A descent
-    started with the bound T in all then ends in y with probability weight(y) / T, whatever earlier
-    descents were like: so the one that ends draws exactly from the law. Each descent leaves tighter
-    bounds to the next.
+    in its first half. A set's weight is at most the sum, over its multisets, of product weights of
+    cells, times a power of the weight of its least possible loss: of several such bounds
+    (``find_tilts``), one of which has all cells alike, the least is taken. From the set of all, a
+    part is drawn by these bounds, then a part of that, until one multiset is left; where the parts
+    of a set have less weight together than the set was thought to have, the difference is the
+    probability to give up and start again. A descent started with the bound T in all then ends in
+    y with probability weight(y) / T, whatever earlier descents were like: so the one that ends
+    draws exactly from the law. Each descent leaves tighter bounds to the next.
 
     Exact arithmetic: upper bounds are integers, from doubles with a margin far beyond their
-    rounding, and sums of them over sets are exact, so that parts never outweigh the whole; the last step, weight(y) over its upper bound, is tossed exactly.
+    rounding, and sums of them over sets are exact, so that parts never outweigh the whole; the
+    last step, weight(y) over its upper bound, is tossed exactly.
 
     Args:
         law: to draw from.
 
-    Cost: time and memory depend on the data, steeply: they tell how well the data can be answered.
+    Cost: time and memory depend on the data: they tell how well the data can be answered.
     Use it only where nobody else sees how long it takes. It is never chosen unasked.
 
     Reference: Maddison, Tarlow and Minka (2014) search in the same way, for a largest perturbed
