@@ -63,6 +63,15 @@ def answer_line(run: PrivateMW, queries: LinearQueries, line: Any) -> tuple[Row,
     return row, json.dumps(entry, allow_nan=False)
 
 
+def parse_line(queries: LinearQueries, line: Any) -> LinearQuery:
+    """Returns the query of a line, see ``answer_line``.
+
+    Raises:
+        InputError: if it is none of this domain.
+    """
+    return _parse(queries, line, {})
+
+
 def run_from_log(
     plan: PrivateMWPlan,
     histogram: Histogram,

@@ -24,6 +24,7 @@ from beam_dp.mechanisms.private_mw_plan import GRID, plan_private_mw, textbook_e
 from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
 from beam_dp.mechanisms.sparse_vector import HaltedError
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries.linear import Product
 from beam_dp.queries.reader import LinearQueries
@@ -485,6 +486,15 @@ def test_the_loss_is_known_before_the_number_of_records():
         assert settings.noise.loss.rho + 1 / (2 * plan.count_scale**2) <= plan.loss.rho
         assert settings.noise.guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE
     json.dumps([plan.to_json(), plan.settle(5).to_json()], allow_nan=False)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 50.0, 1000.0])
+def test_the_loss_with_a_noisy_number_of_records_fits_the_guarantee(epsilon):
+    """Else a ledger would refuse a run for the whole of a declared budget."""
+    guarantee = promise(ADD, 1e-9, epsilon)
+    plan = plan_private_mw(domain_of(64), guarantee, "noisy", num_questions=100)
+    assert plan.loss.rho <= zcdp_rho(epsilon, 1e-9)
+    assert plan.count_scale >= 1 / (0.05 * epsilon)
 
 
 # Saved runs.
