@@ -15,8 +15,8 @@ from sparse_vector_laws import transcript_law
 from tiny import domain_of, promise
 
 from beam_dp.domain import Domain
+from beam_dp.mechanisms import online_plan as plan_module
 from beam_dp.mechanisms import private_mw as module
-from beam_dp.mechanisms import private_mw_plan as plan_module
 from beam_dp.mechanisms.private_mw import PrivateMW, SavedRun
 from beam_dp.mechanisms.private_mw_plan import plan_private_mw
 from beam_dp.queries import linear as linear_module

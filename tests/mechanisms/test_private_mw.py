@@ -19,8 +19,9 @@ from tiny import ADD, REPLACE, domain_of, promise
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.dense_weights import DenseWeights
+from beam_dp.mechanisms.online_plan import GRID
 from beam_dp.mechanisms.private_mw import PrivateMW
-from beam_dp.mechanisms.private_mw_plan import GRID, plan_private_mw, textbook_error
+from beam_dp.mechanisms.private_mw_plan import plan_private_mw, textbook_error
 from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
 from beam_dp.mechanisms.sparse_vector import HaltedError
 from beam_dp.noise import NoiseSource
