@@ -168,8 +168,9 @@ def ready(plan: PlanT) -> PlanT:
         or not 1 <= plan.max_updates <= MAX_ABOVE
     ):
         raise InputError("max_updates", plan.max_updates, "must be an integer from 1 to 2^31")
-    if plan.max_error is not None and not 0 < plan.max_error < 1:
-        raise InputError("max_error", plan.max_error, "must be > 0 and < 1, a share of the records")
+    if plan.max_error is not None and not 1e-9 <= plan.max_error < 1:
+        condition = "must be from 1e-9 to below 1, a share of the records"
+        raise InputError("max_error", plan.max_error, condition)
     if plan.calibration == "textbook" and plan.max_updates is not None:
         condition = "must be 'tight' with max_updates"
         raise InputError("calibration", plan.calibration, condition)

@@ -112,22 +112,18 @@ class OnlineMW(ABC, Generic[QueryT]):
 
     Args:
         plan: what is done.
-        num_records: the exact number of records; secret, read if the plan asks for a noisy one.
+        total: N, as ``plan.draw_total`` drew it; public.
         hypothesis: public.
         noise: source of all noise.
-        total: N, of a run that goes on; public.
     """
 
     def __init__(
         self,
         plan: OnlinePlan,
-        num_records: int,
+        total: int,
         hypothesis: Hypothesis[QueryT],
         noise: NoiseSource,
-        total: int | None = None,
     ) -> None:
-        if total is None:
-            total = plan.draw_total(num_records, noise)
         self.settings: Settings = plan.settle(total)
         self._plan = plan
         self._hypothesis = hypothesis
@@ -327,13 +323,11 @@ class PrivateMW(OnlineMW[LinearQuery]):
             condition = "must be given if the plan starts from a release, and only then"
             raise InputError("start", type(start).__name__, condition)
         first = _start_weights(plan, start) if saved is None else saved.log_weights
-        super().__init__(
-            plan,
-            int(histogram.counts.sum()),
-            DenseWeights(first),
-            noise,
-            None if saved is None else saved.total,
-        )
+        if saved is None:
+            total = plan.draw_total(int(histogram.counts.sum()), noise)
+        else:
+            total = saved.total
+        super().__init__(plan, total, DenseWeights(first), noise)
         self.plan = plan
         self._shape = plan.domain.shape
         self._counts = histogram.counts

@@ -16,7 +16,8 @@ from beam_dp.queries.linear import VALUE_BITS
 
 Element = str | bytes | int
 
-_KINDS = (str, bytes, int)
+_KINDS = frozenset((str, bytes, int))
+_ONE = 1 << VALUE_BITS
 
 
 class SparseQuery:
@@ -32,7 +33,7 @@ class SparseQuery:
         InputError: naming the element, if one is no text, bytes or integer, is given twice, or has
             a value that is not from 0 to 1.
 
-    Cost: O(m log m) here, m the number of elements, and O(m) for what it is asked.
+    Cost: O(m), m the number of elements, here and for what it is asked.
 
     Example:
         >>> query = SparseQuery({"alice@example.org": 1.0, "bob@example.org": 0.5, "carol": 0})
@@ -42,26 +43,26 @@ class SparseQuery:
         1.5
     """
 
-    __slots__ = ("_hash", "elements", "is_list", "numerators")
+    __slots__ = ("_hash", "_is_list", "elements", "numerators")
 
     elements: tuple[Element, ...]
     numerators: tuple[int, ...]
-    is_list: bool
+    _is_list: bool
+    _hash: int
 
     def __init__(self, values: Mapping[Element, float] | Iterable[tuple[Element, float]]) -> None:
         by_element = dict(values) if isinstance(values, Mapping) else _by_element(values)
         _check(by_element)
-        scaled = [round(value * (1 << VALUE_BITS)) for value in by_element.values()]
-        kept = {x: each for x, each in zip(by_element, scaled, strict=True) if each}
-        # Text, bytes and integers have no common order.
-        kinds = [sorted(x for x in kept if type(x) is kind) for kind in _KINDS]
-        elements: tuple[Element, ...] = tuple(x for listed in kinds for x in listed)
-        numerators = tuple(kept[x] for x in elements)
+        scaled = {value: round(value * _ONE) for value in set(by_element.values())}
+        if 0 in scaled.values():
+            by_element = {x: value for x, value in by_element.items() if scaled[value]}
         set_once = super().__setattr__
-        set_once("elements", elements)
-        set_once("numerators", numerators)
-        set_once("is_list", all(each == 1 << VALUE_BITS for each in numerators))
-        set_once("_hash", hash((elements, numerators)))
+        set_once("elements", tuple(by_element))
+        set_once("numerators", tuple(map(scaled.__getitem__, by_element.values())))
+        is_list = all(each in (0, _ONE) for each in scaled.values())
+        set_once("_is_list", is_list)
+        # In any order.
+        set_once("_hash", hash(frozenset(by_element if is_list else self._items())))
 
     @classmethod
     def of_list(cls, elements: Iterable[Element]) -> SparseQuery:
@@ -83,8 +84,8 @@ class SparseQuery:
         """
         # In C: these two sums are the time that an answer takes.
         held = map(counts.get, self.elements, repeat(0))
-        if self.is_list:
-            return sum(held) << VALUE_BITS
+        if self._is_list:
+            return sum(held) * _ONE
         return sum(map(mul, self.numerators, held))
 
     def weigh(self, weights: Mapping[Element, float], common: float) -> float:
@@ -95,9 +96,9 @@ class SparseQuery:
             common: the weight of every other one.
         """
         held = map(weights.get, self.elements, repeat(common))
-        if self.is_list:
+        if self._is_list:
             return float(sum(held))
-        return float(sum(map(mul, self.numerators, held))) / (1 << VALUE_BITS)
+        return float(sum(map(mul, self.numerators, held))) / _ONE
 
     def to_json(self) -> dict[str, Any]:
         """Returns the query as JSON values that ``from_json`` reads."""
@@ -134,18 +135,21 @@ class SparseQuery:
         return cls([(_decoded(element), value) for element, value in held])
 
     def _pairs(self) -> list[tuple[Element, float]]:
-        values = [each / (1 << VALUE_BITS) for each in self.numerators]
+        values = [each / _ONE for each in self.numerators]
         return list(zip(self.elements, values, strict=True))
+
+    def _items(self) -> Iterable[tuple[Element, int]]:
+        return zip(self.elements, self.numerators, strict=True)
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, SparseQuery)
-            and self.elements == other.elements
-            and self.numerators == other.numerators
+            and self._hash == other._hash
+            and dict(self._items()) == dict(other._items())
         )
 
     def __hash__(self) -> int:
-        return self._hash  # type: ignore[no-any-return, attr-defined]
+        return self._hash
 
     def __repr__(self) -> str:
         return f"SparseQuery(sparsity={self.sparsity})"
@@ -175,13 +179,17 @@ def _by_element(pairs: Iterable[tuple[Element, float]]) -> dict[Element, float]:
 
 
 def _check(by_element: Mapping[Element, float]) -> None:
-    if not set(map(type, by_element)) <= set(_KINDS):
+    # In C where nothing is wrong.
+    if not set(map(type, by_element)) <= _KINDS:
         for element in by_element:
             _check_element(element)
-    for element, value in by_element.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError("query", value, f"the value of {shown(element)} must be a number")
+    if not set(map(type, by_element.values())) <= {int, float}:
+        for element, value in by_element.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputError("query", value, f"the value of {shown(element)} must be a number")
+    for value in set(by_element.values()):
         if not 0 <= value <= 1:
+            element = next(x for x, held in by_element.items() if held is value)
             raise InputError("query", value, f"the value of {shown(element)} must be from 0 to 1")
 
 
