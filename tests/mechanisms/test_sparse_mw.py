@@ -112,6 +112,8 @@ def test_the_sparse_hypothesis_is_a_dense_one_on_slots(rate):
         weights /= weights.sum()
         assert sparse.mean(query) == pytest.approx(float(values @ weights[chosen]), rel=1e-9)
         assert sparse.common_weight == pytest.approx(weights[-1], rel=1e-9)
+        partly = SparseQuery({chosen[0]: 1, "new": 0.5})
+        assert sparse.mean(partly) == pytest.approx(weights[chosen[0]] + weights[-1] / 2, rel=1e-9)
         assert sparse.weights == pytest.approx(
             {element: weights[element] for element in sparse.weights}, rel=1e-9
         )
