@@ -283,10 +283,9 @@ def _textbook(
     (noise,) = noise_candidates(guarantee, updates, answers=True, calibration="textbook")
     asked = 2 * plan.num_questions
     published = published_accuracy(guarantee, updates, asked, beta, answers=True)
-    threshold = max(2 * published, 2 * alpha * total) + total_bound
-    return _settings(
-        plan, total, total_bound, alpha, alpha / 2, noise, threshold, alpha * total, beta, asked
-    )
+    gap = alpha * (total + total_bound)
+    threshold = max(2 * published, 2 * gap) + total_bound
+    return _settings(plan, total, total_bound, alpha, alpha / 2, noise, threshold, gap, beta, asked)
 
 
 def _tight(
@@ -299,9 +298,9 @@ def _tight(
             if plan.num_records == "noisy" and guarantee.delta > 0 and noise.method != "zcdp":
                 continue  # the loss is stated before the number of records is known
             # An update must know in which direction to go.
-            gap = max(alpha * total, noise.answer_bound(beta, GRID) + 1 / GRID)
+            gap = max(alpha * (total + total_bound), noise.answer_bound(beta, GRID) + 1 / GRID)
             threshold = gap + total_bound + noise.margin(asked, beta, GRID)
-            rate = 4 * min(1.0, gap / total)
+            rate = 4 * min(1.0, gap / (total + total_bound))
             yield _settings(
                 plan, total, total_bound, alpha, rate, noise, threshold, gap, beta, asked
             )
@@ -336,7 +335,7 @@ def _settings(
     asked: int,
 ) -> Settings:
     is_tight = plan.calibration == "tight"
-    drop = 2 * (gap / total) ** 2 if is_tight else alpha**2 / 4
+    drop = 2 * (gap / (total + total_bound)) ** 2 if is_tight else alpha**2 / 4
     is_enough = noise.max_above >= math.floor(plan.divergence_at(alpha) / drop)
     return Settings(
         total=total,

@@ -248,7 +248,8 @@ class OnlineMW(ABC, Generic[QueryT]):
         if self._plan.calibration == "tight":
             # The difference is at least this, if no noise exceeds its bound: go as far.
             surely = abs(measured - settings.total * mean) - settings.update_bound
-            step = max(step, 4 * min(1.0, (surely - settings.total_bound) / settings.total))
+            most = settings.total + settings.total_bound
+            step = max(step, 4 * min(1.0, (surely - settings.total_bound) / most))
         self._hypothesis.update(query, sign * step)
         value = min(max(measured, 0.0), settings.total + settings.total_bound)
         return value, settings.noise.answer_deviation

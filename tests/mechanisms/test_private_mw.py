@@ -488,6 +488,25 @@ def test_the_loss_is_known_before_the_number_of_records():
     json.dumps([plan.to_json(), plan.settle(5).to_json()], allow_nan=False)
 
 
+@pytest.mark.parametrize("calibration", ["tight", "textbook"])
+def test_steps_assume_the_most_records_that_there_may_be(calibration):
+    """An update is of an error that is a share of the true number, which N may be below."""
+    plan = plan_private_mw(
+        domain_of(64),
+        promise(ADD),
+        "noisy",
+        num_questions=100,
+        max_error=0.3,
+        calibration=calibration,
+    )
+    settings = plan.settle(10_000)
+    most = 10_000 + settings.total_bound
+    assert settings.total_bound > 50 and settings.gap >= 0.3 * most
+    least = 4 * min(1.0, settings.gap / most) if calibration == "tight" else 0.15
+    assert settings.learning_rate == pytest.approx(least, rel=1e-12)
+    assert settings.exhausted_bound is not None
+
+
 # Saved runs.
 
 
