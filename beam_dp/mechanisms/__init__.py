@@ -11,6 +11,14 @@ from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
+from beam_dp.mechanisms.workload_answers import (
+    WorkloadAnswers,
+    WorkloadAnswersPlan,
+    draw_workload_answers,
+    gaussian_answers,
+    laplace_answers,
+    plan_workload_answers,
+)
 
 __all__ = [
     "MWEM",
@@ -27,8 +35,14 @@ __all__ = [
     "SparseMW",
     "SparseMWPlan",
     "SparseVectorNoise",
+    "WorkloadAnswers",
+    "WorkloadAnswersPlan",
+    "draw_workload_answers",
+    "gaussian_answers",
+    "laplace_answers",
     "plan_private_mw",
     "plan_sparse_mw",
+    "plan_workload_answers",
     "resume_private_mw",
     "save_private_mw",
     "sparse_vector_noise",

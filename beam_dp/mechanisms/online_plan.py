@@ -68,8 +68,7 @@ class OnlinePlan(ABC):
         """The scale of the noise of the number of records; None where that is public."""
         if self.num_records != "noisy":
             return None
-        share = self.guarantee.epsilon * _COUNT_SHARE * (1 - 1e-12)
-        return self.guarantee.max_records_per_unit / share
+        return self.guarantee.max_records_per_unit / _count_epsilon(self.guarantee)
 
     @abstractmethod
     def divergence_at(self, max_error: float) -> float:
@@ -189,7 +188,7 @@ def ready(plan: PlanT) -> PlanT:
         return dataclasses.replace(plan, loss=settings.noise.loss)
     plan.settle(1)
     if plan.guarantee.delta > 0:
-        loss = Loss.zcdp(zcdp_rho(*_rest(plan)) + (plan.guarantee.epsilon * _COUNT_SHARE) ** 2 / 2)
+        loss = Loss.zcdp(zcdp_rho(*_rest(plan)) + _count_epsilon(plan.guarantee) ** 2 / 2)
         return dataclasses.replace(plan, loss=loss)
     return plan
 
@@ -238,6 +237,20 @@ def whole_updates(numerator: float, alpha: float, whole: Callable[[float], int])
     if not needed <= MAX_ABOVE:
         raise InputError("max_error", alpha, "is so small that it needs more than 2^31 updates")
     return max(1, whole(needed))
+
+
+@functools.lru_cache(maxsize=64)
+def _count_epsilon(guarantee: Guarantee) -> float:
+    """What a noisy number of records costs: at most its share, and at most what the rest leaves.
+
+    A pure loss of a large epsilon is a larger rho than as much of epsilon is with a delta.
+    """
+    epsilon, delta = guarantee.epsilon, guarantee.delta
+    share = epsilon * _COUNT_SHARE
+    if delta > 0:
+        left = zcdp_rho(epsilon, delta) - zcdp_rho(epsilon * (1 - _COUNT_SHARE), delta)
+        share = min(share, math.sqrt(2 * left))
+    return share * (1 - 1e-12)
 
 
 def _rest(plan: OnlinePlan) -> tuple[float, float]:

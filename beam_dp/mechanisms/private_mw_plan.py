@@ -80,7 +80,7 @@ def plan_private_mw(
         domain: the universe, of at most 2^26 cells, without impossible combinations.
         guarantee: what is promised of all answers together.
         num_records: the number of records, or ``"noisy"``, for which a twentieth of epsilon is
-            spent. Accuracy, not privacy, assumes that a given number is right.
+            spent at most. Accuracy, not privacy, assumes that a given number is right.
         num_questions: K; beyond, answers go on and are as private, but no bound is stated.
         failure_probability: of any stated bound being wrong, in (0, 1).
         calibration: ``tight`` or ``textbook``.
