@@ -22,16 +22,21 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
+from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms import PrivateMWPlan, plan_private_mw
-from beam_dp.mechanisms.private_mw_log import parse_line
+from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.lines import QueryLine, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.releases.online_answers import read_answers_card
-from beam_dp.transforms import AnswerQueries, ReadRecords, WriteAnswers
+from beam_dp.transforms import AnswerQueries, AnswerWorkload, ReadRecords, WriteAnswers
 from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
+from beam_dp.transforms.answer_queries import AnswerPlan, mechanism_name
 from beam_dp.transforms.write_answers import answers_card
 
 from . import flags
@@ -52,9 +57,10 @@ PROGRAM = "python -m pipelines.answer_queries"
 QUERIES = Flag("queries", "file of JSON lines, one linear query each", "FILE", True)
 MECHANISM = Flag(
     "mechanism",
-    "private_mw answers each query when it is asked, and learns from its answers",
+    "private_mw answers each query when it is asked, and learns from its answers; laplace and"
+    " gaussian answer all at once, each with noise of its own",
     default=PRIVATE_MW,
-    choices=(PRIVATE_MW,),
+    choices=(PRIVATE_MW, "laplace", "gaussian"),
 )
 NUM_QUESTIONS = Flag(
     "num_questions",
@@ -88,6 +94,7 @@ FLAGS = (
     MAX_UPDATES,
     START_FROM,
 )
+OF_PRIVATE_MW = (NUM_QUESTIONS, MAX_ERROR, MAX_UPDATES, START_FROM)
 _SHOWN_REFUSALS = 5
 
 
@@ -98,8 +105,10 @@ class Job:
     input: str
     input_format: str | None
     lines: tuple[str, ...]
+    asked: tuple[QueryLine, ...]
     refusals: tuple[str, ...]
-    plan: PrivateMWPlan
+    plan: AnswerPlan
+    failure_probability: float
     start: SyntheticDatabase | None
     ledger: Ledger | None
     dataset_id: str
@@ -133,37 +142,34 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         if line.strip()
     ]
     lines = tuple(line for _, line in numbered)
-    calibration: Literal["tight", "textbook"]
-    calibration = "tight" if given["calibration"] == "tight" else "textbook"
-    plan = plan_private_mw(
-        domain,
-        guarantee,
-        read_num_records(given),
-        num_questions=(
-            integer("num_questions", given["num_questions"])
-            if "num_questions" in given
-            else max(1, len(lines))
-        ),
-        failure_probability=number("failure_probability", given["failure_probability"]),
-        calibration=calibration,
-        max_error=number("max_error", given["max_error"]) if "max_error" in given else None,
-        max_updates=(
-            integer("max_updates", given["max_updates"]) if "max_updates" in given else None
-        ),
-        starts_from_release="start_from" in given,
+    queries = LinearQueries(domain)
+    asked = tuple(read_line(queries, line) for line in lines)
+    refusals = tuple(
+        f"line {number}: {line.error}"
+        for (number, _), line in zip(numbered, asked, strict=True)
+        if line.error is not None
     )
-    refusals = _refusals(LinearQueries(domain), numbered)
     if len(refusals) == len(lines):
         reason = f": {refusals[0]}" if refusals else ""
         condition = f"must hold a query that can be answered{reason}"
         raise InputError("queries", given["queries"], condition)
+    known = [line.query for line in asked if line.query is not None]
+    failure_probability = number("failure_probability", given["failure_probability"])
+    plan: AnswerPlan
+    if given["mechanism"] == PRIVATE_MW:
+        plan = _private_mw(given, domain, guarantee, len(lines), failure_probability)
+    else:
+        plan = _workload(given, LinearWorkload(domain, tuple(dict.fromkeys(known))), guarantee)
+        plan.bound(failure_probability)  # refuses one that is out of range
     return Job(
         input=given["input"],
         input_format=given.get("input_format"),
         lines=lines,
+        asked=asked,
         refusals=refusals,
         plan=plan,
-        start=_start(given, plan),
+        failure_probability=failure_probability,
+        start=_start(given, domain),
         ledger=read_ledger(given),
         dataset_id=given.get("dataset_id", ""),
         output=given["output"],
@@ -172,17 +178,48 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     )
 
 
-def _refusals(queries: LinearQueries, numbered: Sequence[tuple[int, str]]) -> tuple[str, ...]:
-    found = []
-    for line_number, line in numbered:
-        try:
-            parse_line(queries, line)
-        except InputError as error:
-            found.append(f"line {line_number}: {' '.join(str(error).split())}")
-    return tuple(found)
+def _private_mw(
+    given: dict[str, str],
+    domain: Domain,
+    guarantee: Guarantee,
+    num_lines: int,
+    failure_probability: float,
+) -> PrivateMWPlan:
+    return plan_private_mw(
+        domain,
+        guarantee,
+        read_num_records(given),
+        num_questions=(
+            integer("num_questions", given["num_questions"])
+            if "num_questions" in given
+            else num_lines
+        ),
+        failure_probability=failure_probability,
+        calibration="tight" if given["calibration"] == "tight" else "textbook",
+        max_error=number("max_error", given["max_error"]) if "max_error" in given else None,
+        max_updates=(
+            integer("max_updates", given["max_updates"]) if "max_updates" in given else None
+        ),
+        starts_from_release="start_from" in given,
+    )
 
 
-def _start(given: dict[str, str], plan: PrivateMWPlan) -> SyntheticDatabase | None:
+def _workload(
+    given: dict[str, str], workload: LinearWorkload, guarantee: Guarantee
+) -> WorkloadAnswersPlan:
+    name = given["mechanism"]
+    for flag in OF_PRIVATE_MW:
+        if flag.name in given:
+            condition = f"must not be given: it is of {PRIVATE_MW}, not of {name}"
+            raise InputError(flag.name, given[flag.name], condition)
+    if given["calibration"] != "tight":
+        raise InputError("calibration", given["calibration"], f"must be 'tight' for {name}")
+    distribution: Literal["discrete_laplace", "discrete_gaussian"]
+    distribution = "discrete_laplace" if name == "laplace" else "discrete_gaussian"
+    return plan_workload_answers(workload, guarantee, read_num_records(given), distribution)
+
+
+def _start(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
     path = given.get("start_from")
     if path is None:
         return None
@@ -190,7 +227,7 @@ def _start(given: dict[str, str], plan: PrivateMWPlan) -> SyntheticDatabase | No
         release = read_release(path)
     except InputError as error:
         raise InputError("start_from", path, error.condition) from None
-    if release.domain != plan.domain:
+    if release.domain != domain:
         raise InputError("start_from", path, "must be a release of the same domain")
     return release
 
@@ -207,12 +244,13 @@ def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None
         InputError: the input or the output is refused.
     """
     records = pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format)
-    (
-        pipeline
-        | "Queries" >> beam.Create([list(job.lines)])  # one list, answered in its order
-        | "Answer" >> AnswerQueries(job.plan, records, job.start, token)
-        | "Write" >> WriteAnswers(job.output, job.plan, token)
-    )
+    if isinstance(job.plan, PrivateMWPlan):
+        lines = pipeline | "Queries" >> beam.Create([list(job.lines)])  # answered in this order
+        answers = lines | "Answer" >> AnswerQueries(job.plan, records, job.start, token)
+    else:
+        answer = AnswerWorkload(job.plan, job.asked, job.failure_probability, token)
+        answers = records | "Answer" >> answer
+    _ = answers | "Write" >> WriteAnswers(job.output, job.plan, token)
 
 
 def public_card(job: Job) -> dict[str, Any]:
@@ -244,22 +282,23 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         print(f"warning: --queries: {refusal}", file=sys.stderr)
     if len(job.refusals) > _SHOWN_REFUSALS:
         print(f"warning: --queries: {len(job.refusals)} lines are refused", file=sys.stderr)
-    if plan.num_records != "noisy" and plan.settle(plan.num_records).is_vacuous:
+    if _is_vacuous(plan):
         print(
             "warning: the bound on errors is no better than the number of records;"
-            " more records, a larger --epsilon or fewer --max_updates help",
+            " more records or a larger --epsilon help",
             file=sys.stderr,
         )
     if job.ledger is not None:
+        parameters = plan.to_json() if isinstance(plan, PrivateMWPlan) else plan.public
         token = job.ledger.spend(
-            job.dataset_id, plan.guarantee, plan.loss, PRIVATE_MW, plan.to_json()
+            job.dataset_id, plan.guarantee, plan.loss, mechanism_name(plan), parameters
         )
         progress.say(f"spent: {token.release_id} in the ledger")
         # The same job once more, whose card will name the ledger's entry.
         pipeline = make_pipeline(job)
         build(job, pipeline, token)
     progress.say(
-        f"{len(job.lines):,} queries over {magnitude(plan.domain.num_cells)} cells;"
+        f"{len(job.lines):,} queries over {magnitude(_domain(plan).num_cells)} cells;"
         f" runner {type(pipeline.runner).__name__}"
     )
     if not run_pipeline(pipeline, progress):
@@ -274,15 +313,35 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
     progress.say("answered")
     if job.ledger is not None and token is not None:
         mark_released(job.ledger, token, answers.draw_id)
+    print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
+    print(_accuracy(job, card))
+    return 0
+
+
+def _domain(plan: AnswerPlan) -> Domain:
+    return plan.domain if isinstance(plan, PrivateMWPlan) else plan.workload.domain
+
+
+def _is_vacuous(plan: AnswerPlan) -> bool:
+    """Whether it is known before that a bound says nothing."""
+    if plan.num_records == "noisy":
+        return False
+    if isinstance(plan, PrivateMWPlan):
+        return plan.settle(plan.num_records).is_vacuous
+    return plan.bound() >= plan.num_records
+
+
+def _accuracy(job: Job, card: dict[str, Any]) -> str:
+    but = f"but with probability {job.failure_probability:g}"
+    if not isinstance(job.plan, PrivateMWPlan):
+        bound = job.plan.bound(job.failure_probability)
+        return f"Every answer is within {bound:,.1f} records, {but}."
     settings = card["settings"]
     vacuous = " (vacuous: not below the number of records)" if settings["is_vacuous"] else ""
-    print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
-    print(
+    return (
         f"Every answer from the hypothesis is within {settings['hypothesis_bound']:,.1f} records,"
-        f" every other one within {settings['update_bound']:,.1f}, but with probability"
-        f" {plan.failure_probability:g}{vacuous}."
+        f" every other one within {settings['update_bound']:,.1f}, {but}{vacuous}."
     )
-    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.private_mw import (
     PrivateAnswer,
     PrivateMW,
@@ -22,11 +21,11 @@ from beam_dp.mechanisms.private_mw import (
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
 from beam_dp.noise import NoiseSource
 from beam_dp.queries.linear import LinearQuery
+from beam_dp.queries.lines import read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries import Histogram
 
 Row = dict[str, Any]
-_SHOWN_LETTERS = 2000
 
 
 def answer_line(run: PrivateMW, queries: LinearQueries, line: Any) -> tuple[Row, str | None]:
@@ -43,16 +42,16 @@ def answer_line(run: PrivateMW, queries: LinearQueries, line: Any) -> tuple[Row,
     Returns:
         A row of ``releases.online_answers``, and an entry of the log if the query is new.
     """
-    row: Row = {"id": None, "query": _text(str(line))}
-    try:
-        query = _parse(queries, line, row)
-    except InputError as error:
+    asked = read_line(queries, line)
+    row: Row = {"id": asked.id, "query": asked.text, "error": asked.error}
+    if asked.query is None:
         nothing = dict.fromkeys(("value", "standard_error", "bound", "route"))
-        row |= nothing | {"error": _text(" ".join(str(error).split()))}
-        return row | _left(run), None
+        left = {"updates_left": run.updates_left, "questions_left": run.questions_left}
+        return {**row, **nothing, **left}, None
+    query = asked.query
     num_answered = run.num_answered
     answer = run.answer(query)
-    row |= {**dataclasses.asdict(answer), "error": None}
+    row |= dataclasses.asdict(answer)
     if run.num_answered == num_answered:
         return row, None
     entry = {
@@ -61,15 +60,6 @@ def answer_line(run: PrivateMW, queries: LinearQueries, line: Any) -> tuple[Row,
         "step": run.step(query),
     }
     return row, json.dumps(entry, allow_nan=False)
-
-
-def parse_line(queries: LinearQueries, line: Any) -> LinearQuery:
-    """Returns the query of a line, see ``answer_line``.
-
-    Raises:
-        InputError: if it is none of this domain.
-    """
-    return _parse(queries, line, {})
 
 
 def run_from_log(
@@ -107,35 +97,3 @@ def run_from_log(
             query.add_to(log_weights, entry["step"])
     saved = SavedRun(total, log_weights, tuple(answers), secret)
     return PrivateMW(plan, histogram, noise, saved=saved)
-
-
-def _parse(queries: LinearQueries, line: Any, row: Row) -> LinearQuery:
-    if isinstance(line, str):
-        try:
-            line = json.loads(line)
-        except (ValueError, RecursionError):
-            raise InputError("query", line, "must be one line of JSON") from None
-    if not isinstance(line, Mapping):
-        raise InputError("query", line, "must be a JSON object")
-    form = {name: value for name, value in line.items() if name != "id"}
-    identity = line.get("id")
-    if identity is not None:
-        if isinstance(identity, bool) or not isinstance(identity, str | int):
-            raise InputError("id", identity, "must be a text or an integer")
-        row["id"] = _text(identity if isinstance(identity, str) else shown(identity))
-    try:
-        row["query"] = _text(json.dumps(form, ensure_ascii=False, default=repr))
-        return queries.from_json(form)
-    except InputError:
-        raise
-    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
-        raise InputError("query", form, "must be a query of this domain") from None
-
-
-def _left(run: PrivateMW) -> Row:
-    return {"updates_left": run.updates_left, "questions_left": run.questions_left}
-
-
-def _text(text: str) -> str:
-    """What Avro can hold: not too long, and no lone surrogate."""
-    return text[:_SHOWN_LETTERS].encode(errors="replace").decode()

@@ -1,6 +1,7 @@
 """The Beam layer: one file a stage, each a few lines around the folders above."""
 
 from beam_dp.transforms.answer_queries import AnswerBatch, AnswerQueries
+from beam_dp.transforms.answer_workload import AnswerWorkload
 from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.encode import EncodeRecords
 from beam_dp.transforms.errors import PrivateStepError, ReadError
@@ -13,6 +14,7 @@ from beam_dp.transforms.write_answers import WriteAnswers
 __all__ = [
     "AnswerBatch",
     "AnswerQueries",
+    "AnswerWorkload",
     "BoundContributions",
     "EncodeRecords",
     "PrivateStepError",

@@ -16,21 +16,19 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.private_mw import PrivateMW
 from beam_dp.mechanisms.private_mw_log import answer_line, run_from_log
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
 from beam_dp.noise import NoiseSource
-from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Histogram, HistogramAccumulator
-from beam_dp.transforms.bound import BoundContributions
-from beam_dp.transforms.encode import EncodeRecords
+from beam_dp.transforms.count import CountCells
 from beam_dp.transforms.errors import withhold_messages
-from beam_dp.transforms.records import refuse_windows
-from beam_dp.transforms.summarise import Summarise
 
 MECHANISM = "private_mw"
 
 Row = dict[str, Any]
+AnswerPlan = PrivateMWPlan | WorkloadAnswersPlan
 
 
 class AnswerBatch(NamedTuple):
@@ -39,13 +37,13 @@ class AnswerBatch(NamedTuple):
     Args:
         run_id: random, of the run.
         number: of the batch in its run, from 0.
-        num_records: N of the run, public or noisy.
+        num_records: N of the run, public or noisy; None where it is private and not needed.
         answers: rows with the fields of ``releases.online_answers.ANSWER_SCHEMA``.
     """
 
     run_id: str
     number: int
-    num_records: int
+    num_records: int | None
     answers: list[Row]
 
 
@@ -109,7 +107,8 @@ class AnswerQueries(beam.PTransform):
 
     def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
         """Counts the records, then answers."""
-        shards = beam.pvalue.AsIter(self.records | "Count" >> _Count(self.plan))
+        count = CountCells(self.plan.domain, self.plan.guarantee)
+        shards = beam.pvalue.AsIter(self.records | "Count" >> count)
         starter = _Starter(self.plan, self.start)
         if queries.is_bounded:
             everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
@@ -133,7 +132,14 @@ class AnswerQueries(beam.PTransform):
         return answered | "Keep the answers" >> beam.Reshuffle()
 
 
-def check_paid(plan: PrivateMWPlan, token: Token | None) -> None:
+def mechanism_name(plan: AnswerPlan) -> str:
+    """Returns what cards and ledgers call the mechanism of a plan."""
+    if isinstance(plan, PrivateMWPlan):
+        return MECHANISM
+    return plan.distribution.removeprefix("discrete_")
+
+
+def check_paid(plan: AnswerPlan, token: Token | None) -> None:
     """Refuses a token that did not pay for this plan.
 
     Raises:
@@ -141,27 +147,13 @@ def check_paid(plan: PrivateMWPlan, token: Token | None) -> None:
     """
     if token is None:
         return
-    if (token.mechanism, token.guarantee, token.loss) != (MECHANISM, plan.guarantee, plan.loss):
+    if (token.mechanism, token.guarantee, token.loss) != (
+        mechanism_name(plan),
+        plan.guarantee,
+        plan.loss,
+    ):
         condition = "must be of this run: its mechanism, guarantee and loss"
         raise InputError("ledger_token", token.release_id, condition)
-
-
-class _Count(beam.PTransform):
-    """Records to the shards of their histogram."""
-
-    def __init__(self, plan: PrivateMWPlan) -> None:
-        super().__init__()
-        self.plan = plan
-
-    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[int, bytes]]:
-        refuse_windows(records)
-        guarantee, domain = self.plan.guarantee, self.plan.domain
-        unit = guarantee.privacy_unit
-        encoded = records | "Encode" >> EncodeRecords(domain, unit, as_cells=True)
-        if unit != RECORD:
-            bound = BoundContributions(domain, guarantee.max_records_per_unit)
-            encoded = encoded | "Bound" >> bound
-        return encoded | "Summarise" >> Summarise(HistogramAccumulator(domain))
 
 
 @dataclasses.dataclass(frozen=True)

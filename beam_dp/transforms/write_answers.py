@@ -7,17 +7,22 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 
-from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.releases import check_output
 from beam_dp.releases.filesystem import local_path
 from beam_dp.releases.online_answers import OnlineAnswers, write_batch
 from beam_dp.releases.store import commit_draw
-from beam_dp.transforms.answer_queries import MECHANISM, AnswerBatch, check_paid
+from beam_dp.transforms.answer_queries import (
+    AnswerBatch,
+    AnswerPlan,
+    check_paid,
+    mechanism_name,
+)
 
 
 class WriteAnswers(beam.PTransform):
-    """Writes the answers of ``AnswerQueries``.
+    """Writes the answers of ``AnswerQueries`` or ``AnswerWorkload``.
 
     Answers to bounded queries become one release, ``answers-*.avro`` and ``card.json``: the first
     run that is complete wins, as in ``WriteRelease``. Answers to a stream become a file for each
@@ -40,7 +45,7 @@ class WriteAnswers(beam.PTransform):
     def __init__(
         self,
         directory: str | os.PathLike[str],
-        plan: PrivateMWPlan,
+        plan: AnswerPlan,
         ledger_token: Token | None = None,
     ) -> None:
         super().__init__()
@@ -61,7 +66,7 @@ class WriteAnswers(beam.PTransform):
 
 
 class _WriteRun(beam.DoFn):
-    def __init__(self, directory: str, plan: PrivateMWPlan, release_id: str | None) -> None:
+    def __init__(self, directory: str, plan: AnswerPlan, release_id: str | None) -> None:
         self.directory = directory
         self.plan = plan
         self.release_id = release_id
@@ -82,14 +87,20 @@ class _WriteBatch(beam.DoFn):
         yield self.directory
 
 
-def answers_card(plan: PrivateMWPlan, num_records: int | None) -> dict[str, object]:
+def answers_card(plan: AnswerPlan, num_records: int | None) -> dict[str, object]:
     """Returns what a card says of a plan, and, given N, of what follows from it; public."""
-    settings = None if num_records is None else plan.settle(num_records).to_json()
-    return {
-        "mechanism": MECHANISM,
+    card: dict[str, object] = {
+        "mechanism": mechanism_name(plan),
         "guarantee": plan.guarantee.to_json(),
+    }
+    if isinstance(plan, WorkloadAnswersPlan):
+        public = None if num_records is None else {"public": num_records}
+        domain = plan.workload.domain.to_json()
+        return {**card, "num_records": public, "domain": domain, "plan": plan.public}
+    return {
+        **card,
         "num_records": {"noisy" if plan.num_records == "noisy" else "public": num_records},
         "domain": plan.domain.to_json(),
         "plan": plan.to_json(),
-        "settings": settings,
+        "settings": None if num_records is None else plan.settle(num_records).to_json(),
     }

@@ -20,6 +20,7 @@ from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.online_answers import read_answers, read_answers_card
+from beam_dp.summaries.shards import write_shard
 from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
 from beam_dp.transforms import answer_queries as module
 
@@ -241,6 +242,63 @@ def test_a_run_is_made_anew_from_its_state_and_goes_on_alike(monkeypatch):
     )
     # Whoever learned that 900 of 1,000 are three years old does not think so of a tenth.
     assert rebuilt[-1].weights.reshape(10, -1)[3].sum() > 0.2
+
+
+class Kept:
+    """A state cell, or a bag, that a test can set back as a runner does."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def read(self) -> Any:
+        return self.value
+
+    def write(self, value: Any) -> None:
+        self.value = value
+
+    def add(self, entry: str) -> None:
+        self.value = [*self.value, entry]
+
+
+def counted() -> list[tuple[int, bytes]]:
+    counts = np.zeros(DOMAIN.num_cells, np.int64)
+    counts[3 * DOMAIN.num_cells // 10] = 900
+    return [(0, write_shard(counts))]
+
+
+def test_an_object_that_is_ahead_of_its_state_goes_by_the_state():
+    """A bundle failed after it had answered: its state is set back, and the object lives on."""
+    step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
+    step.setup()
+    (first,) = step.process(("run", [FIRST]), counted(), head, log)
+    before = head.value, log.value
+    list(step.process(("run", [SECOND]), counted(), head, log))
+    head.value, log.value = before
+    (again,) = step.process(("run", [REPEAT]), counted(), head, log)
+    assert again.number == 1 and again.run_id == first.run_id
+    # SECOND was never asked; FIRST was.
+    assert again.answers == [{**first.answers[0], "id": "again"}]
+    assert again.answers[0]["questions_left"] == 9
+
+
+def test_an_object_that_failed_in_the_middle_goes_by_the_state(monkeypatch):
+    step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
+    step.setup()
+    (first,) = step.process(("run", [FIRST]), counted(), head, log)
+    before = head.value, log.value
+    with monkeypatch.context() as patch:
+        original = module.answer_line
+
+        def fail_after(*arguments):
+            original(*arguments)
+            raise CrashError
+
+        patch.setattr(module, "answer_line", fail_after)
+        with pytest.raises(PrivateStepError):
+            list(step.process(("run", [SECOND]), counted(), head, log))
+    head.value, log.value = before
+    (again,) = step.process(("run", [REPEAT]), counted(), head, log)
+    assert again.answers == [{**first.answers[0], "id": "again"}]
 
 
 def test_exhausted_runs_go_on():

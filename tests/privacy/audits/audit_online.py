@@ -36,6 +36,7 @@ from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
 from beam_dp.transforms import answer_queries as answer_module
+from beam_dp.transforms.count import CountCells
 
 DELTA = 1e-6
 RUNS = 6000
@@ -370,7 +371,7 @@ def whole_pipeline() -> Finding:
         def runs(number: int) -> list[Any]:
             _SEEN.clear()
             with beam.Pipeline(runner=FnApiRunner()) as p:
-                shards = p | "Records" >> beam.Create(records) | answer_module._Count(plan)
+                shards = p | "Records" >> beam.Create(records) | CountCells(plan.domain, PIPELINE)
                 lines = p | "Queries" >> beam.Create(['{"conjunction": {"a0": 0}}'])
                 step = answer_module._AnswerAll(answer_module._Starter(plan, None))
                 _ = (

@@ -89,6 +89,28 @@ def test_nothing_is_read_spent_or_written_to_validate(tmp_path, capfd):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
+    Ledger(str(tmp_path / "ledger.sqlite")).declare(
+        "people", 1000.0, 1e-9, "record", "add_or_remove_one"
+    )
+    named = {"ledger": str(tmp_path / "ledger.sqlite"), "dataset_id": "people"}
+    argv = flags(tmp_path, mechanism=mechanism, direct_runner_bundle_repeat="2", **named)
+    assert main([*argv, "--validate_only"]) == 0
+    assert json.loads(capfd.readouterr().out)["mechanism"] == mechanism
+    assert main(argv) == 0
+    rows = answers(tmp_path / "out")
+    women = people()["sex"].to_pylist().count("Female")
+    assert [row["id"] for row in rows] == ["women", None, None, "7"]
+    assert abs(rows[0]["value"] - women) <= rows[0]["bound"] < 5
+    assert rows[3]["value"] == rows[0]["value"] and rows[0]["route"] == "measured"
+    assert rows[1]["error"] and rows[1]["value"] is rows[1]["standard_error"] is None
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["mechanism"] == mechanism and card["plan"]["num_queries"] == 2
+    assert card["ledger_release"] == "people/1" and card["num_records"] is None
+    assert len(everything_under(tmp_path / "out")) == 2
+
+
 def test_a_run_starts_from_a_release(tmp_path):
     release = str(tmp_path / "release")
     assert release_synthetic_database.main(job_flags(tmp_path, output=release)) == 0
@@ -120,6 +142,10 @@ def test_the_installed_command_is_the_same_program(tmp_path, capfd):
         ({"max_error": "nan"}, r"--max_error: nan is refused; must be"),
         ({"max_updates": "-1"}, r"--max_updates: -1 is refused; must be"),
         ({"max_updates": "3", "calibration": "textbook"}, r"--calibration: 'textbook' is refused"),
+        ({"max_updates": "3", "mechanism": "laplace"}, r"--max_updates: '3' is refused; must not"),
+        ({"calibration": "textbook", "mechanism": "laplace"}, r"--calibration: 'textbook' is"),
+        ({"delta": "0", "mechanism": "gaussian"}, r"--delta: 0.0 is refused; must be > 0"),
+        ({"failure_probability": "2", "mechanism": "laplace"}, r"--failure_probability: 2.0 is"),
         ({"start_from": "nowhere"}, r"--start_from: 'nowhere' is refused"),
         ({"workload": "marginals:2"}, r"--workload: unknown flag"),
         ({"num_question": "3"}, r"the nearest is --num_questions"),
