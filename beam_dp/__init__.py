@@ -26,8 +26,10 @@ if TYPE_CHECKING:
         PrivateMW,
         SmallDatabase,
         SmallDB,
+        SparseMW,
         draw_workload_answers,
         plan_private_mw,
+        plan_sparse_mw,
         plan_workload_answers,
     )
     from beam_dp.planning.job import PlanningJob
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from beam_dp.privacy.ledger import Ledger, LedgerError
     from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.reader import LinearQueries
+    from beam_dp.queries.sparse import SparseQuery
+    from beam_dp.queries.sparse_files import read_sparse_query
     from beam_dp.queries.workload import Workload, marginals, parse_workload
     from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
     from beam_dp.transforms import (
@@ -63,8 +67,10 @@ _MODULES = {
         "PrivateMW",
         "SmallDB",
         "SmallDatabase",
+        "SparseMW",
         "draw_workload_answers",
         "plan_private_mw",
+        "plan_sparse_mw",
         "plan_workload_answers",
     ),
     "beam_dp.planning.job": ("PlanningJob",),
@@ -73,6 +79,8 @@ _MODULES = {
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
     "beam_dp.queries.linear_workload": ("LinearWorkload", "parse_linear_workload"),
     "beam_dp.queries.reader": ("LinearQueries",),
+    "beam_dp.queries.sparse": ("SparseQuery",),
+    "beam_dp.queries.sparse_files": ("read_sparse_query",),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
     "beam_dp.transforms": (
@@ -109,6 +117,8 @@ __all__ = [
     "ReleaseSyntheticDatabase",
     "SmallDB",
     "SmallDatabase",
+    "SparseMW",
+    "SparseQuery",
     "SyntheticDatabase",
     "Workload",
     "WriteAnswers",
@@ -119,10 +129,12 @@ __all__ = [
     "parse_linear_workload",
     "parse_workload",
     "plan_private_mw",
+    "plan_sparse_mw",
     "plan_workload_answers",
     "rank_mechanisms",
     "read_domain",
     "read_release",
+    "read_sparse_query",
     "write_release",
 ]
 

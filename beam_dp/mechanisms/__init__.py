@@ -14,6 +14,9 @@ from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
 from beam_dp.mechanisms.small_database import SmallDatabase, plan_release
 from beam_dp.mechanisms.small_db import SmallDB
+from beam_dp.mechanisms.sparse_mw import SparseMW
+from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
+from beam_dp.mechanisms.sparse_mw_state import resume_sparse_mw, save_sparse_mw
 from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
 from beam_dp.mechanisms.workload_answers import (
@@ -39,6 +42,8 @@ __all__ = [
     "SmallDB",
     "SmallDatabase",
     "Sparse",
+    "SparseMW",
+    "SparseMWPlan",
     "SparseVectorNoise",
     "WorkloadAnswers",
     "WorkloadAnswersPlan",
@@ -50,8 +55,11 @@ __all__ = [
     "permute_and_flip",
     "plan_private_mw",
     "plan_release",
+    "plan_sparse_mw",
     "plan_workload_answers",
     "resume_private_mw",
+    "resume_sparse_mw",
     "save_private_mw",
+    "save_sparse_mw",
     "sparse_vector_noise",
 ]

@@ -6,7 +6,8 @@ import functools
 import math
 
 from beam_dp.domain import Domain
-from beam_dp.mechanisms.private_mw_plan import Settings, plan_private_mw, textbook_error
+from beam_dp.mechanisms.online_plan import Settings
+from beam_dp.mechanisms.private_mw_plan import plan_private_mw, textbook_error
 from beam_dp.mechanisms.small_db import MAX_SIZE
 from beam_dp.mechanisms.small_db_size import small_db_error, small_db_records_needed
 from beam_dp.mechanisms.textbook_mwem import best_num_rounds, published_error

@@ -17,6 +17,7 @@ from audit_choices import selection_audits, small_db_audits
 from audit_end_to_end import end_to_end_audits
 from audit_noise import noise_audits
 from audit_online import online_audits
+from audit_sparse_online import sparse_online_audits
 from audit_views import Finding
 from audit_workloads import workload_audits
 from tiny import UnequalDrawsError
@@ -31,12 +32,14 @@ AUDITS = [
     *selection_audits(),
     *small_db_audits(),
     *online_audits(),
+    *sparse_online_audits(),
 ]
 RELATIONS = {"add_or_remove_one": "add/remove", "replace_one": "replace"}
 
 
 def audit_id(audit: Audit) -> str:
-    delta = ", delta" if audit.guarantee.delta and audit.mechanism.startswith("Private") else ""
+    is_online = audit.mechanism.startswith(("Private", "SparseMW"))
+    delta = ", delta" if audit.guarantee.delta and is_online else ""
     return f"{audit.mechanism}, {RELATIONS[audit.guarantee.neighboring.value]}{delta}"
 
 
