@@ -53,7 +53,7 @@ def marginal_errors(
             errors[names] = {"standard_error": None, "bound": None, "failure_probability": None}
             continue
         table = marginal_of(layout, misfit(names), domain.axes(names))
-        noise_bound = _tail(variance, num_bounded_cells or table.size, laplace_variance)
+        noise_bound = noise_tail(variance, num_bounded_cells or table.size, laplace_variance)
         errors[names] = {
             "standard_error": math.sqrt(variance),
             "bound": float(np.abs(table).max()) + noise_bound,
@@ -62,7 +62,7 @@ def marginal_errors(
     return errors
 
 
-def _tail(variance: float, num_cells: int, laplace_variance: float | None) -> float:
+def noise_tail(variance: float, num_cells: int, laplace_variance: float | None) -> float:
     """Returns what no cell's noise exceeds, except with the failure probability.
 
     A sum of discrete Gaussians is subgaussian. For a discrete Laplace noise of variance v
