@@ -62,7 +62,12 @@ def marginal_errors(
     return errors
 
 
-def noise_tail(variance: float, num_cells: int, laplace_variance: float | None) -> float:
+def noise_tail(
+    variance: float,
+    num_cells: int,
+    laplace_variance: float | None,
+    failure_probability: float = _FAILURE_PROBABILITY,
+) -> float:
     """Returns what no cell's noise exceeds, except with the failure probability.
 
     A sum of discrete Gaussians is subgaussian. For a discrete Laplace noise of variance v
@@ -75,8 +80,9 @@ def noise_tail(variance: float, num_cells: int, laplace_variance: float | None) 
         variance: of the noise of one cell.
         num_cells: that the bound holds for at once.
         laplace_variance: smallest variance of one Laplace noise; None where all are Gaussian.
+        failure_probability: in (0, 1).
     """
-    log_term = math.log(2 * num_cells / _FAILURE_PROBABILITY)
+    log_term = math.log(2 * num_cells / failure_probability)
     deviation = math.sqrt(variance)
     if laplace_variance is None:
         return deviation * math.sqrt(2 * log_term)

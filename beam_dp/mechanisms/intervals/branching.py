@@ -22,8 +22,8 @@ def error_of(strategy: Hierarchy, power: int) -> float:
         power: 1 where the noise scales with the L1 sensitivity, 2 with the L2 sensitivity.
     """
     if power == 1:
-        return float(strategy.l1_sensitivity**2 * strategy.errors().mean())
-    return strategy.l2_sensitivity_squared * strategy.errors().mean()
+        return float(strategy.l1_sensitivity**2 * strategy.errors.mean())
+    return strategy.l2_sensitivity_squared * strategy.errors.mean()
 
 
 @functools.lru_cache(maxsize=64)
@@ -42,7 +42,7 @@ def best_tree(num_leaves: int, power: int) -> Hierarchy:
     """
     best = tree((num_leaves,))
     least = error_of(best, power)
-    for depth in range(2, max(2, num_leaves.bit_length())):
+    for depth in range(2, num_leaves.bit_length()):
         sizes = _sizes(num_leaves, depth, num_leaves ** (1 / depth))
         error = error_of(tree(sizes), power)
         if error > least:

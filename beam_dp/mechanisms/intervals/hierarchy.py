@@ -7,11 +7,12 @@ sum to it. Overlapping windows are a matrix over many roots, each of which has a
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.intervals.hierarchy_errors import HierarchyErrors, root_covariance
+from beam_dp.mechanisms.intervals.hierarchy_errors import HierarchyErrors
 from beam_dp.mechanisms.intervals.strategy import Prefixes, Values, prefixes_of
 
 Integers = NDArray[np.int64]
@@ -90,8 +91,7 @@ class Hierarchy:
             sums = np.add.reduceat(below[level], self.starts(level - 1))
             precision = precisions[level - 1]
         if len(self.top):
-            target = self.top.T @ measured[0] + precision * sums
-            totals = root_covariance(self.top, precision) @ target
+            totals = self.errors.roots @ (self.top.T @ measured[0] + precision * sums)
         else:
             totals = sums
         for level in range(1, len(self.sizes)):
@@ -101,8 +101,9 @@ class Hierarchy:
             totals = below[level] + shares * missing[parents]
         return prefixes_of(totals)
 
+    @functools.cached_property
     def errors(self) -> HierarchyErrors:
-        """Returns the variances of all answers, for noise of variance 1."""
+        """The variances of all answers, for noise of variance 1: computed once."""
         scales, precisions = self.node_variances()
         return HierarchyErrors(self.sizes, scales, precisions, self.top)
 

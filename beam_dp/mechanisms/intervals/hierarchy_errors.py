@@ -26,6 +26,9 @@ class HierarchyErrors:
         precisions: of the sums of each node's children.
         top: the matrix over the roots.
 
+    Attributes:
+        roots: covariances of the sums of the roots, shape (roots, roots).
+
     Cost: O(d) a level for the mean and to prepare; O(1) an interval and level.
     """
 
@@ -40,16 +43,16 @@ class HierarchyErrors:
         self._scales = scales
         self._sums = [1 / each for each in precisions[:-1]]
         if len(top):
-            self._roots = root_covariance(top, precisions[0])
+            self.roots = _root_covariance(top, precisions[0])
         else:
-            self._roots = np.diag(self._sums[0])
+            self.roots = np.diag(self._sums[0])
 
     @functools.cached_property
     def _root_prefixes(self) -> Values:
         """Covariances of the prefixes of roots, shape (roots + 1, roots + 1)."""
-        roots = len(self._roots)
+        roots = len(self.roots)
         result = np.zeros((roots + 1, roots + 1))
-        result[1:, 1:] = self._roots.cumsum(axis=0).cumsum(axis=1)
+        result[1:, 1:] = self.roots.cumsum(axis=0).cumsum(axis=1)
         return result
 
     @functools.cached_property
@@ -95,7 +98,7 @@ class HierarchyErrors:
     @functools.cached_property
     def _variances(self) -> list[Values]:
         """For each level the variances of the nodes' final estimates."""
-        found = [np.diagonal(self._roots).copy()]
+        found = [np.diagonal(self.roots).copy()]
         for level in range(1, len(self._sizes)):
             size = self._sizes[level]
             parents = np.arange(size) * self._sizes[level - 1] // size
@@ -139,7 +142,7 @@ class HierarchyErrors:
             noise += float((factor**2 * own).sum() - (inner**2 / self._sums[level - 1]).sum())
             share, held = inner / self._sums[level - 1], total
         factor = share + num_cells - np.cumsum(held) + 1
-        return float(factor @ self._roots @ factor) + noise
+        return float(factor @ self.roots @ factor) + noise
 
     def variances(self, low: Indices, high: Indices) -> Values:
         """Returns the variance of each interval low..high, both included."""
@@ -176,10 +179,7 @@ class HierarchyErrors:
         between = before[last] - before[first]
         inner = between - start_share * own[first] + end_share * own[last]
         squares = (
-            between
-            - own[first]
-            + (1 - start_share) ** 2 * own[first]
-            + end_share**2 * own[last]
+            between - own[first] + (1 - start_share) ** 2 * own[first] + end_share**2 * own[last]
         )
         parent = self._nodes[level - 1][low]
         sums = self._sums[level - 1][parent]
@@ -204,7 +204,7 @@ class HierarchyErrors:
         return result
 
 
-def root_covariance(top: NDArray[np.int64], precisions: Values) -> Values:
+def _root_covariance(top: NDArray[np.int64], precisions: Values) -> Values:
     """Returns the covariance of least squares from a measured matrix and independent estimates."""
     matrix = top.astype(np.float64)
     information = matrix.T @ matrix

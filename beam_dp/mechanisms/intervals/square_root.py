@@ -60,8 +60,9 @@ class SquareRootStrategy:
         """Returns the answers by A's inverse."""
         return Prefixes(np.append(0.0, _product(self._prefix_series, noisy)))
 
+    @functools.cached_property
     def errors(self) -> SquareRootErrors:
-        """Returns the variances of all answers, for noise of variance 1."""
+        """The variances of all answers, for noise of variance 1: computed once."""
         return SquareRootErrors(self._prefix_series)
 
     @functools.cached_property
@@ -90,7 +91,8 @@ class SquareRootErrors:
 
     def variances(self, low: Indices, high: Indices) -> Values:
         """Returns an upper bound on the variance of each interval low..high, both included."""
-        return self._by_length[high - low]
+        result: Values = self._by_length[high - low]
+        return result
 
     @functools.cached_property
     def _by_length(self) -> Values:
@@ -98,7 +100,8 @@ class SquareRootErrors:
         squares = np.cumsum(self._series**2)
         lags = _correlation(self._series)
         shorter = np.append(squares[-2::-1], 0.0)
-        return squares[-1] + shorter - 2 * np.append(lags[1:num_leaves], 0.0)
+        result: Values = squares[-1] + shorter - 2 * np.append(lags[1:num_leaves], 0.0)
+        return result
 
 
 def _product(first: Values, second: Values) -> Values:

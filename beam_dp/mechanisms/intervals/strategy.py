@@ -65,8 +65,9 @@ class Strategy(Protocol):
         """Returns the answers that noisy measurements give."""
         ...
 
+    @property
     def errors(self) -> ErrorLaw:
-        """Returns the variances of all answers, for noise of variance 1."""
+        """The variances of all answers, for noise of variance 1: computed once."""
         ...
 
 

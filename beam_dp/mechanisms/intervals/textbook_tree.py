@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Self
 
 import numpy as np
@@ -71,8 +72,9 @@ class TextbookTree:
         sizes = padded >> np.arange(self.num_levels)
         return Nodes(np.split(noisy, np.cumsum(sizes)[:-1]))
 
+    @functools.cached_property
     def errors(self) -> TextbookErrors:
-        """Returns the variances of all answers, for noise of variance 1."""
+        """The variances of all answers, for noise of variance 1: computed once."""
         return TextbookErrors(self.num_leaves, self.num_levels)
 
 

@@ -17,10 +17,13 @@ from beam_dp.mechanisms.intervals.hierarchy import Hierarchy, tree
 from beam_dp.mechanisms.intervals.strategy import Values
 
 MAX_BLOCKS = 1024
+# Wider blocks are measured themselves, and not only their cells: it pays from 8 cells on.
+_MAX_UNMEASURED = 8
 # Where blocks have more cells than this, the tree below them has more than one level.
-_MAX_BRANCHING = 12
-_BLOCKS_PER_WINDOW = 12
-_ITERATIONS = 200
+_MAX_BRANCHING = 16
+# Twice as many windows gain less than 2 %, and more of them cost time.
+_BLOCKS_PER_WINDOW = 16
+_ITERATIONS = 150
 _GRID = 2**13
 
 
@@ -43,15 +46,16 @@ def windows(num_leaves: int) -> Hierarchy:
     """
     sizes = _levels(num_leaves)
     blocks = sizes[0]
-    spread, noise = _tree_below(sizes)
+    measures_blocks = len(sizes) == 1 or num_leaves > _MAX_UNMEASURED * blocks
+    spread, noise = _tree_below(sizes, measures_blocks)
     shape = (max(2, blocks // _BLOCKS_PER_WINDOW), blocks)
     weights = _optimise(shape, spread, noise)
     shares = _GRID / (1 + weights.sum(axis=0))
+    depth = len(sizes) - 1 + measures_blocks
+    own = np.maximum(np.rint(shares / depth).astype(np.int64), 1)
     top = np.rint(weights * shares).astype(np.int64)
-    depth = max(len(sizes) - 1, 1)
-    own = np.rint(shares / depth).astype(np.int64)
-    if len(sizes) == 1:
-        return Hierarchy(sizes, (), np.concatenate([np.diag(own), top]))
+    if measures_blocks:
+        top = np.concatenate([np.diag(own), top])
     below = tuple(own[np.arange(size) * blocks // size] for size in sizes[1:])
     return Hierarchy(sizes, below, top)
 
@@ -68,7 +72,7 @@ def _levels(num_leaves: int) -> tuple[int, ...]:
     return tuple(round(blocks * factor ** (level / depth)) for level in range(depth + 1))
 
 
-def _tree_below(sizes: tuple[int, ...]) -> tuple[float, float]:
+def _tree_below(sizes: tuple[int, ...], measures_blocks: bool) -> tuple[float, float]:
     """Returns the variance of a block's own tree, of L1 sensitivity 1 and noise of variance 1.
 
     Returns:
@@ -76,11 +80,11 @@ def _tree_below(sizes: tuple[int, ...]) -> tuple[float, float]:
     """
     if len(sizes) == 1:
         return 1.0, 0.0
-    inside = tuple(max(1, round(size / sizes[0])) for size in sizes[1:])
-    below = tree(inside)
-    scale = float(below.l1_sensitivity**2)
+    below = tree(tuple(max(1, round(size / sizes[0])) for size in sizes[1:]))
+    scale = float((below.l1_sensitivity + measures_blocks) ** 2)
     _, precisions = below.node_variances()
-    return scale / float(precisions[0][0]), scale * below.errors().mean_prefix_noise()
+    spread = scale / (float(precisions[0][0]) + measures_blocks)
+    return spread, scale * below.errors.mean_prefix_noise()
 
 
 @on_one_thread
@@ -92,15 +96,15 @@ def _optimise(shape: tuple[int, int], spread: float, noise: float) -> Values:
         spread: variance of a block's own tree.
         noise: of a prefix within a block.
     """
-    # No two windows start alike, or they would stay alike.
-    golden = (np.arange(1, shape[0] * shape[1] + 1) * 0.6180339887498949) % 1
+    # No two windows start alike, or they would stay alike: multiples of squares are irregular.
+    irregular = (np.arange(1.0, shape[0] * shape[1] + 1) ** 2 * 0.6180339887498949) % 1
     found = minimize(
         _objective,
-        0.2 * golden,
+        0.2 * irregular,
         args=(shape, spread, noise),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0, None)] * golden.size,
+        bounds=[(0, None)] * irregular.size,
         options={"maxiter": _ITERATIONS, "maxfun": 2 * _ITERATIONS},
     )
     weights: Values = found.x.reshape(shape)
@@ -124,19 +128,20 @@ def _objective(
     projected = inner @ scaled
     spans = _spans((scaled * norms).T).T
     places = np.arange(1, blocks + 1)
-    own = places * (blocks + 1.0 - places)
+    counts = places * (blocks + 1.0 - places)
     gain = (projected * norms * spans).sum(axis=0)
-    value = spread * float((own * norms**2 - gain).sum()) / num_intervals
+    value = spread * float((counts * norms**2 - gain).sum()) / num_intervals
     mixed = inner @ (spans * norms)
     by_weights = -2 * spread * np.sqrt(spread) * (mixed - (mixed @ scaled.T) @ projected)
-    by_norms = 2 * spread * (own * norms - (spans * projected).sum(axis=0))
+    by_norms = 2 * spread * (counts * norms - (spans * projected).sum(axis=0))
     gradient = (by_weights + by_norms) / num_intervals + 4 * noise * norms / blocks
     return value + 2 * noise * float((norms**2).mean()), gradient.ravel()
 
 
 def _spans(columns: Values) -> Values:
-    """Returns M times columns, where M[i, j] = min(i, j) (n + 1 - max(i, j)) counts the intervals
-    that hold both.
+    """Returns M times columns, where M[i, j] counts the intervals that hold both i and j.
+
+    That is min(i, j) (n + 1 - max(i, j)) for i, j = 1..n.
     """
     size = len(columns)
     places = np.arange(1.0, size + 1)[:, None]
