@@ -81,7 +81,7 @@ def test_intervals_add_up(name: str):
 
 def test_increasing_prefixes_are_the_nearest_and_quantiles_follow_them():
     plan = plan_intervals(23, GUARANTEE)
-    release = release_intervals(plan, np.zeros(23, np.int64), Seeded(3))
+    release = release_intervals(plan, np.ones(23, np.int64), Seeded(3))
     fitted, free = release.increasing_prefixes(), release.prefixes()
     assert fitted[0] == 0 and (np.diff(fitted) >= 0).all()
     assert not (np.diff(free) >= 0).all()

@@ -115,7 +115,7 @@ def test_opendp_agrees_on_consistency():
     ours = Hierarchy((1, 3, 9, 27), tree((3, 9, 27)).weights, np.ones((1, 1), np.int64)).estimate(
         noisy
     )
-    theirs = opendp.t.make_consistent_b_ary_tree(branching)(list(noisy))
+    theirs = opendp.t.make_consistent_b_ary_tree(branching, TIA="f64", TOA="f64")(list(noisy))
     cells = np.arange(num_leaves)
     np.testing.assert_allclose(ours.answer(cells, cells), theirs, atol=1e-9)
 
