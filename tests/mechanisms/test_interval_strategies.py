@@ -111,11 +111,11 @@ def test_opendp_agrees_on_consistency():
     """Its tree holds the root; with a root of weight 1 above, ours is the same estimate."""
     branching, num_leaves = 3, 27
     generator = np.random.default_rng(5)
-    noisy = generator.normal(size=1 + 3 + 9 + 27)
+    noisy = generator.integers(-50, 50, 1 + 3 + 9 + 27)
     ours = Hierarchy((1, 3, 9, 27), tree((3, 9, 27)).weights, np.ones((1, 1), np.int64)).estimate(
         noisy
     )
-    theirs = opendp.t.make_consistent_b_ary_tree(branching, TIA="f64", TOA="f64")(list(noisy))
+    theirs = opendp.t.make_consistent_b_ary_tree(branching)(noisy.tolist())
     cells = np.arange(num_leaves)
     np.testing.assert_allclose(ours.answer(cells, cells), theirs, atol=1e-9)
 
