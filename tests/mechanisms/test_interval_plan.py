@@ -81,6 +81,16 @@ def test_the_default_has_the_least_predicted_error(num_leaves, delta, neighborin
     assert plan.loss.kind == ("pure" if plan.choice in PURE else "gaussian")
 
 
+def test_strategies_whose_noise_would_not_fit_are_left_out():
+    guarantee = promise(REPLACE, 1e-9, 1e-6, 4)
+    for num_leaves in (1, 2, 50):
+        errors = predicted_errors(num_leaves, guarantee)
+        assert ("sine", "discrete_gaussian") not in errors
+        assert plan_intervals(num_leaves, guarantee).choice in errors
+    with pytest.raises(InputError, match="epsilon"):
+        plan_intervals(50, guarantee, "sine")
+
+
 def test_more_records_and_replacement_cost_what_they_must():
     for choice in PURE + GAUSSIAN:
         if choice[0] == "textbook_tree":  # which measures no root under replace_one
