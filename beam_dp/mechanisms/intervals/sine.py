@@ -1,8 +1,8 @@
 """The Gaussian strategy for intervals that is optimal but for a ten-thousandth.
 
-Where M is the sum of w w' over all intervals w, the best Gaussian strategy A maximises nothing but
-its Gram matrix: it minimises trace(M (A'A)^-1) with no diagonal entry of A'A above 1. Without that
-restriction's local form, for a bound on the mean of the diagonal, the optimum is A'A ~ M^(1/2).
+Where M is the sum of w w' over all intervals w, the error of a Gaussian strategy A is trace(M
+(A'A)^-1) times the largest diagonal entry of A'A. Were it times the mean of these entries, the best
+would be A'A ~ M^(1/2), whose diagonal is smaller near the ends.
 M is (d + 1) times the inverse of the tridiagonal matrix T with 2 on its diagonal and -1 beside it,
 whose eigenvectors are sines. So A = T^(-1/4) E, with a diagonal E that gives all columns the same
 norm, needs no optimisation; its error is within 0.02 % of the optimum found numerically (254.24
