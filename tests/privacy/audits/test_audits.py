@@ -15,6 +15,7 @@ import pytest
 from audit_cases import Audit, mechanism_audits
 from audit_choices import selection_audits, small_db_audits
 from audit_end_to_end import end_to_end_audits
+from audit_intervals import interval_audits
 from audit_noise import noise_audits
 from audit_online import online_audits
 from audit_sparse_online import sparse_online_audits
@@ -28,6 +29,7 @@ AUDITS = [
     *noise_audits(),
     *mechanism_audits(),
     *workload_audits(),
+    *interval_audits(),
     *end_to_end_audits(),
     *selection_audits(),
     *small_db_audits(),
