@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.measurements import Distribution
+from beam_dp.mechanisms.multiset_choice import MAX_SIZE, MultisetChoice
 from beam_dp.mechanisms.multisets_nested import num_products
 from beam_dp.mechanisms.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.small_database import SmallDatabase, SmallDBPlan
-from beam_dp.mechanisms.small_db import MAX_SIZE, SmallDB
+from beam_dp.mechanisms.small_db import SmallDB, SmallDBPlan
 from beam_dp.mechanisms.small_db_size import log_num_multisets, num_multisets
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.planning.bound import Calibration, Theorem, constant
@@ -121,7 +121,7 @@ def small_db_option(job: PlanningJob) -> Option:
         best = best_small_db_size(
             num_cells, len(columns), guarantee.epsilon, beta, job.num_records, records, largest
         )
-        plan = SmallDatabase(size=best, failure_probability=beta).plan(
+        plan = SmallDB(size=best, failure_probability=beta).plan(
             job.domain, job.workload, guarantee, job.given_num_records
         )
         mechanism = _mechanism(job, columns, denominator, best)
@@ -223,8 +223,8 @@ def _matrix(queries: tuple[LinearQuery, ...]) -> tuple[NDArray[np.int64], int]:
 
 def _mechanism(
     job: PlanningJob, columns: NDArray[np.int64], denominator: int, size: int
-) -> SmallDB:
-    return SmallDB(
+) -> MultisetChoice:
+    return MultisetChoice(
         columns,
         job.guarantee.epsilon,
         job.num_records,
@@ -234,7 +234,7 @@ def _mechanism(
     )
 
 
-def _small_db_resources(mechanism: SmallDB, columns: NDArray[np.int64]) -> Resources:
+def _small_db_resources(mechanism: MultisetChoice, columns: NDArray[np.int64]) -> Resources:
     size = mechanism.size
     if mechanism.public["sampler"] == "nested":
         bits = log_num_multisets(columns.shape[1], size) / math.log(2) * (size + 1)

@@ -27,7 +27,7 @@ from beam_dp.mechanisms import (
     laplace_answers,
     plan_private_mw,
 )
-from beam_dp.mechanisms.small_db import SmallDB
+from beam_dp.mechanisms.multiset_choice import MultisetChoice
 from beam_dp.noise import NoiseSource
 from beam_dp.planning.binary_tree import expected_histogram_error, expected_tree_error
 from beam_dp.planning.job import PlanningJob
@@ -156,7 +156,7 @@ def test_the_error_of_a_small_database_is_predicted_for_given_data(concentration
         rng = np.random.default_rng()
         queries = rng.integers(0, 2, (6, 4))[:, [0, 1, 2, 3, 3]]
         queries[0] = [1, 0, 0, 1, 1]
-        mechanism = SmallDB(queries, epsilon=0.1, num_records=200, size=5)
+        mechanism = MultisetChoice(queries, epsilon=0.1, num_records=200, size=5)
         counts = rng.multinomial(200, rng.dirichlet(np.full(5, concentration))).astype(np.int64)
         errors = []
         for _ in range(300):
@@ -236,7 +236,7 @@ def test_time_and_memory_of_a_fit_are_of_the_order_that_is_predicted(num_attribu
 @pytest.mark.parametrize("num_cells, size", [(12, 6), (16, 8)])
 def test_the_time_of_an_enumeration_is_of_the_order_that_is_predicted(num_cells: int, size: int):
     queries = np.random.default_rng().integers(0, 2, (40, num_cells))
-    mechanism = SmallDB(queries, 1.0, 1000, size, sampler="enumeration")
+    mechanism = MultisetChoice(queries, 1.0, 1000, size, sampler="enumeration")
     counts = np.full(num_cells, 1000 // num_cells)
     started = time.process_time()
     mechanism.draw(counts, NoiseSource())
