@@ -192,24 +192,27 @@ def linear_queries(workload: Workload | LinearWorkload) -> tuple[LinearQuery, ..
 
 
 def _answers(job: PlanningJob, name: str, distribution: Distribution) -> Option:
+    program = "answer_queries"
     if isinstance(job.workload, Workload):
-        return Option(name, "tight", None, "answers linear queries; this job asks for marginals")
+        refusal = "answers linear queries; this job asks for marginals"
+        return Option(name, "tight", program, refusal)
     try:
-        plan = plan_workload_answers(
-            job.workload, job.guarantee, job.given_num_records, distribution
-        )
+        # As the program does, which answers a query once, however often it is asked.
+        workload = LinearWorkload(job.domain, linear_queries(job.workload))
+        plan = plan_workload_answers(workload, job.guarantee, job.given_num_records, distribution)
     except InputError as error:
-        return Option(name, "tight", None, str(error))
+        return Option(name, "tight", program, str(error))
     theorem = answers_theorem(plan, job.failure_probability)
     return Option(
         name,
         "tight",
-        None,
+        program,
         expected_error=plan.standard_error,
         bound=theorem.bound(job.num_records),
         records_needed=needed(job, theorem),
         resources=answers_resources(job.domain.num_cells, job.num_queries),
-        note="every answer has noise of its own; a function of arrays, no program yet",
+        parameters=(("mechanism", distribution.removeprefix("discrete_")),),
+        note="every answer has noise of its own",
     )
 
 
