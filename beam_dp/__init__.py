@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
     from beam_dp.transforms import (
         AnswerQueries,
+        AnswerWorkload,
         ReadRecords,
         ReleaseSyntheticDatabase,
         WriteAnswers,
@@ -85,6 +86,7 @@ _MODULES = {
     "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
     "beam_dp.transforms": (
         "AnswerQueries",
+        "AnswerWorkload",
         "ReadRecords",
         "ReleaseSyntheticDatabase",
         "WriteAnswers",
@@ -96,6 +98,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "MWEM",
     "AnswerQueries",
+    "AnswerWorkload",
     "BooleanAttribute",
     "CategoricalAttribute",
     "Domain",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import pathlib
 import re
@@ -109,6 +110,31 @@ def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
     assert card["mechanism"] == mechanism and card["plan"]["num_queries"] == 2
     assert card["ledger_release"] == "people/1" and card["num_records"] is None
     assert len(everything_under(tmp_path / "out")) == 2
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
+def test_answers_are_described_and_asked_nothing_more(tmp_path, capfd, monkeypatch, mechanism):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(flags(tmp_path, mechanism=mechanism)) == 0
+    capfd.readouterr()
+    directory = str(tmp_path / "out")
+    assert cli.main(["describe", directory]) == 0
+    told = capfd.readouterr().out
+    assert mechanism in told and re.search(r"epsilon +1\d* *\n", told)
+    routes = collections.Counter(row["route"] for row in answers(tmp_path / "out"))
+    del routes[None]
+    for route, number in {**routes, "refused": 1}.items():
+        assert re.search(rf"^{route} +{number} *$", told, re.MULTILINE)
+    assert cli.main(["describe", directory, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["mechanism"] == mechanism
+    assert cli.main(["answer", directory, "--marginal", "sex"]) == 2
+    assert capfd.readouterr().err.endswith(
+        "holds answers, and answers nothing more: see beam-dp describe\n"
+    )
+    (path,) = (tmp_path / "out").glob("answers-*.avro")
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert cli.main(["describe", directory]) == 2
+    assert "does not have the checksum of its card" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
