@@ -224,23 +224,32 @@ def _describe(options: argparse.Namespace) -> None:
     from rich.console import Console
 
     from beam_dp.releases import read_release
-    from beam_dp.releases.describe import describe
+    from beam_dp.releases.answers_release import read_answers_release
+    from beam_dp.releases.describe import describe, describe_answers
 
-    release = read_release(options.directory)
+    answers = read_answers_release(options.directory)
+    if answers is None:
+        described = describe(read_release(options.directory))
+    else:
+        described = describe_answers(answers)
     if options.json:
         # All of the release was verified when it was read, so this is its card.
         print((pathlib.Path(options.directory) / "card.json").read_text("utf-8"), end="")
     else:
-        Console().print(describe(release))
+        Console().print(described)
 
 
 def _answer(options: argparse.Namespace) -> None:
     from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.workload import Workload, parse_workload
     from beam_dp.releases import read_release
+    from beam_dp.releases.answers_release import read_answers_release
 
     if options.limit < 1:
         raise _RefusedError(f"--limit: {options.limit} is refused; must be >= 1")
+    if read_answers_release(options.directory) is not None:
+        condition = "holds answers, and answers nothing more: see beam-dp describe"
+        raise InputError("release", options.directory, condition)
     release = read_release(options.directory)
     domain = release.domain
     flag = "--queries" if options.queries is not None else "--marginal"

@@ -29,7 +29,11 @@ from beam_dp.mechanisms import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
-from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.linear_workload import (
+    LinearWorkload,
+    names_workload,
+    parse_linear_workload,
+)
 from beam_dp.queries.lines import QueryLine, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, read_release
@@ -54,7 +58,12 @@ from .flags import Flag, FlagError, integer, number
 from .progress import Progress
 
 PROGRAM = "python -m pipelines.answer_queries"
-QUERIES = Flag("queries", "file of JSON lines, one linear query each", "FILE", True)
+QUERIES = Flag(
+    "queries",
+    "file of JSON lines, one linear query each; or conjunctions:2, intervals:age, ...",
+    "SPEC",
+    True,
+)
 MECHANISM = Flag(
     "mechanism",
     "private_mw answers each query when it is asked, and learns from its answers; laplace and"
@@ -64,7 +73,7 @@ MECHANISM = Flag(
 )
 NUM_QUESTIONS = Flag(
     "num_questions",
-    "different queries that error bounds are stated for; by default the lines of --queries",
+    "different queries that error bounds are stated for; by default all of --queries",
     "K",
 )
 FAILURE_PROBABILITY = Flag(
@@ -138,7 +147,7 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
     numbered = [
         (number, line)
-        for number, line in enumerate(read_text("queries", given["queries"]).split("\n"), start=1)
+        for number, line in enumerate(_read_queries(given["queries"], domain), start=1)
         if line.strip()
     ]
     lines = tuple(line for _, line in numbered)
@@ -176,6 +185,16 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         validate_only="validate_only" in given,
         beam_flags=tuple(beam_flags),
     )
+
+
+def _read_queries(spec: str, domain: Domain) -> list[str]:
+    """The lines of a file, or a line for each query of a named workload."""
+    if not names_workload(spec):
+        return read_text("queries", spec).split("\n")
+    try:
+        return [json.dumps(query) for query in parse_linear_workload(spec, domain).to_json()]
+    except InputError as error:
+        raise InputError("queries", spec, error.condition) from None
 
 
 def _private_mw(

@@ -7,13 +7,13 @@ from beam_dp.mechanisms.choose import (
 )
 from beam_dp.mechanisms.gaussian import Gaussian
 from beam_dp.mechanisms.laplace import Laplace
+from beam_dp.mechanisms.multiset_choice import MultisetChoice
 from beam_dp.mechanisms.mwem import MWEM
 from beam_dp.mechanisms.plan import Mechanism, Plan
 from beam_dp.mechanisms.private_mw import PrivateAnswer, PrivateMW
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
-from beam_dp.mechanisms.small_database import SmallDatabase, plan_release
-from beam_dp.mechanisms.small_db import SmallDB
+from beam_dp.mechanisms.small_db import SmallDB, plan_release
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.sparse_mw_state import resume_sparse_mw, save_sparse_mw
@@ -34,13 +34,13 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "Mechanism",
+    "MultisetChoice",
     "NumericSparse",
     "Plan",
     "PrivateAnswer",
     "PrivateMW",
     "PrivateMWPlan",
     "SmallDB",
-    "SmallDatabase",
     "Sparse",
     "SparseMW",
     "SparseMWPlan",

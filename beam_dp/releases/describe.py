@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.domain import Attribute
 from beam_dp.errors import magnitude
+from beam_dp.releases.answers_release import AnswersRelease
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 if TYPE_CHECKING:
@@ -75,6 +77,31 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     for part in parts:
         spaced += [part, Text()]
     return Group(*spaced[:-1])
+
+
+def describe_answers(release: AnswersRelease) -> RenderableType:
+    """Returns what a release of answers promises, and how its queries were answered.
+
+    Args:
+        release: the answers.
+
+    Returns:
+        Tables of the card, and of the numbers of answers by route.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    routes = collections.Counter(
+        "refused" if row["error"] is not None else row["route"] for row in release.rows
+    )
+    rows = [(str(route), f"{number:,}") for route, number in routes.most_common()]
+    parts: list[RenderableType] = []
+    for title in ("mechanism", "guarantee", "num_records", "settings", "plan", "versions"):
+        held = release.card.get(title)
+        facts = held if isinstance(held, dict) else {title: held}
+        shown = [(str(key), _short(value)) for key, value in facts.items()]
+        parts += [_table((title.replace("_", " "), ""), shown), Text()]
+    return Group(*parts, _table(("route", "answers"), rows))
 
 
 def _small_facts(release: SyntheticDatabase) -> dict[str, str]:

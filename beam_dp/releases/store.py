@@ -262,12 +262,12 @@ def read_release(directory: str | os.PathLike[str]) -> SyntheticDatabase:
     try:
         if not path.is_dir():
             raise ReleaseError(name, "must be a directory that holds a release")
-        card = Card.from_text(_read_file(path / CARD, None).decode())
+        card = Card.from_text(read_file(path / CARD, None).decode())
         check_payload_names(card)
         what = avro.hypothesis_file(card.draw_id)
-        potentials = avro.read_hypothesis(_read_payload(path, what, card), card)
+        potentials = avro.read_hypothesis(read_payload(path, what, card.files), card)
         what = avro.records_file(card.draw_id)
-        codes, counts = avro.read_records(_read_payload(path, what, card), card)
+        codes, counts = avro.read_records(read_payload(path, what, card.files), card)
         what = CARD
         return card.release(codes, counts, potentials)
     except ReleaseError:
@@ -287,15 +287,24 @@ def read_release(directory: str | os.PathLike[str]) -> SyntheticDatabase:
         raise ReleaseError(name, f"{what} is damaged") from None
 
 
-def _read_payload(path: Path, name: str, card: Card) -> bytes:
-    data = _read_file(path / name, card.files[name].num_bytes)
-    if hashlib.sha256(data).hexdigest() != card.files[name].sha256:
+def read_payload(path: Path, name: str, files: Mapping[str, PayloadFile]) -> bytes:
+    """Returns a payload file that is as its card says.
+
+    Raises:
+        DamagedFileError: if it is not.
+    """
+    data = read_file(path / name, files[name].num_bytes)
+    if hashlib.sha256(data).hexdigest() != files[name].sha256:
         raise DamagedFileError("does not have the checksum of its card")
     return data
 
 
-def _read_file(path: Path, num_bytes: int | None) -> bytes:
-    """The bytes of a regular file that is no link, of this size where it is known."""
+def read_file(path: Path, num_bytes: int | None) -> bytes:
+    """Returns the bytes of a regular file that is no link, of this size where it is known.
+
+    Raises:
+        DamagedFileError: if it is none.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)

@@ -11,7 +11,7 @@ import apache_beam as beam
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.small_database import plan_release
+from beam_dp.mechanisms.small_db import plan_release
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
@@ -52,7 +52,7 @@ class ReleaseSyntheticDatabase(beam.PTransform):
 
     Args:
         domain: the universe; records outside it are left out, silently.
-        workload: the marginals that the release must answer; for ``SmallDatabase`` any linear
+        workload: the marginals that the release must answer; for ``SmallDB`` any linear
             queries.
         guarantee: what is promised.
         mechanism: how it is kept.
