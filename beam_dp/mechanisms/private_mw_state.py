@@ -181,7 +181,8 @@ def _log_weights(path: Path, domain: Domain) -> NDArray[np.float64]:
     try:
         with np.load(path / _HYPOTHESIS, allow_pickle=False) as arrays:
             log_weights = np.array(arrays["log_weights"], np.float64)
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+    except (OSError, ValueError, KeyError, EOFError, RuntimeError, BadZipFile):
+        # RuntimeError: a damaged archive may look like one that is encrypted or of a newer kind.
         raise InputError("folder", str(path), "must hold a saved run") from None
     if log_weights.shape != (domain.num_cells,) or np.isnan(log_weights).any():
         raise InputError("folder", str(path), "must hold an undamaged run")
