@@ -184,7 +184,7 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         plan = _workload(given, LinearWorkload(domain, tuple(dict.fromkeys(known))), guarantee)
         plan.bound(failure_probability)  # refuses one that is out of range
     ledger = read_ledger(given)
-    state = new_state(given["state"]) if "state" in given else None
+    state = new_state(given["state"], given["output"]) if "state" in given else None
     resume = Path(given["resume"]) if "resume" in given else None
     return Job(
         input=given["input"],

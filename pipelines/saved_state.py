@@ -23,11 +23,12 @@ from beam_dp.privacy.ledger import Ledger, LedgerError
 from beam_dp.releases.filesystem import local_path
 
 
-def new_state(text: str) -> Path:
+def new_state(text: str, output: str) -> Path:
     """Returns the folder that a run can be saved to; writes nothing.
 
     Raises:
-        InputError: if it exists, is not local, or is in no folder that can be written.
+        InputError: if it exists, is not local, is in no folder that can be written, or has to do
+            with the output, which is public.
     """
     path = local_path(text, "state")
     if os.path.lexists(path):
@@ -35,6 +36,9 @@ def new_state(text: str) -> Path:
     parent = path.absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError("state", text, "must be in a directory that exists and can be written")
+    secret, public = path.resolve(), local_path(output, "output").resolve()
+    if secret.is_relative_to(public) or public.is_relative_to(secret):
+        raise InputError("state", text, "must be apart from --output, which is public")
     return path
 
 
@@ -90,7 +94,7 @@ def private_folder(state: Path | None) -> Iterator[Path | None]:
         yield None
         return
     parent = state.absolute().parent
-    folder = Path(tempfile.mkdtemp(prefix=f".draft-{state.name}-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=f".saving-{state.name}-", dir=parent))
     try:
         yield folder
     finally:

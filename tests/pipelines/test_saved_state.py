@@ -15,6 +15,7 @@ from jobs import everything_under, job_flags, people
 from beam_dp.mechanisms import saved_runs
 from beam_dp.privacy.ledger import Ledger
 from pipelines.answer_queries import main
+from pipelines.saved_state import keep_state
 
 WOMEN = '{"id": "women", "conjunction": {"sex": "Female"}}'
 MIDDLE = '{"id": "middle", "interval": {"attribute": "age", "low": 20, "high": 60}}'
@@ -61,7 +62,7 @@ def test_a_run_goes_on_once_and_pays_once(tmp_path, capfd):
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
     names = ["hypothesis.npz", "secret.json", "transcript.json"]
     assert sorted(path.name for path in state.iterdir()) == names
-    assert [name for name in os.listdir(tmp_path) if "draft" in name] == []
+    assert [name for name in os.listdir(tmp_path) if "saving" in name] == []
     shutil.copytree(state, tmp_path / "copy")
     named = {"resume": str(state), "state": str(tmp_path / "second"), **paid(tmp_path)}
     argv = flags(tmp_path, [MIDDLE, WOMEN], "out", **named)
@@ -100,7 +101,7 @@ def test_a_run_without_a_ledger_goes_on_without_one(tmp_path):
 def test_attempts_that_are_done_again_leave_one_state(tmp_path):
     """That of the answers that were written; each attempt is a draw of its own."""
     saved(tmp_path, direct_runner_bundle_repeat="2")
-    assert [name for name in os.listdir(tmp_path) if "draft" in name] == []
+    assert [name for name in os.listdir(tmp_path) if "saving" in name] == []
     transcript = json.loads((tmp_path / "state" / "transcript.json").read_text())
     assert transcript["answers"][0]["value"] == answers(tmp_path / "first")[0]["value"]
 
@@ -145,6 +146,15 @@ def test_a_job_that_fails_leaves_no_state_behind(tmp_path):
     assert [name for name in os.listdir(tmp_path) if "state" in name] == []
 
 
+def test_a_state_that_cannot_be_moved_to_its_name_is_an_error(tmp_path, capfd):
+    (tmp_path / "private" / "1").mkdir(parents=True)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "theirs").touch()
+    assert not keep_state(tmp_path / "private", "1", tmp_path / "state")
+    assert re.fullmatch("error: --state: the run was not saved: .*\n", capfd.readouterr().err)
+    assert everything_under(tmp_path / "state") != []
+
+
 def test_what_cannot_be_resumed_costs_one_line_and_no_state(tmp_path, capfd):
     ledger = saved(tmp_path)
     ledger.declare("other", 1000.0, 1e-9, "record", "add_or_remove_one")
@@ -164,6 +174,7 @@ def test_what_cannot_be_resumed_costs_one_line_and_no_state(tmp_path, capfd):
         ({"resume": "gs://a/b", "num_questions": None, **known}, r"--resume: .* is refused"),
         ({"state": state}, r"--state: .*/state' is refused; must not exist"),
         ({"state": str(tmp_path / "no" / "state")}, r"--state: .*must be in a directory that"),
+        ({"state": str(tmp_path / "out")}, r"--state: .*must be apart from --output"),
         ({"state": "gs://bucket/state"}, r"--state: .*must be a local directory"),
         ({"state": "new", "mechanism": "laplace", "num_questions": None}, r"--state: 'new' is"),
         (
