@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms import PrivateMWPlan, plan_private_mw
+from beam_dp.mechanisms.saved_runs import Payment
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
@@ -56,6 +57,13 @@ from .common import (
 )
 from .flags import Flag, FlagError, integer, number
 from .progress import Progress
+from .saved_state import (
+    keep_state,
+    new_state,
+    private_folder,
+    read_payment,
+    saved_num_questions,
+)
 
 PROGRAM = "python -m pipelines.answer_queries"
 QUERIES = Flag(
@@ -93,6 +101,14 @@ MAX_UPDATES = Flag(
 START_FROM = Flag(
     "start_from", "directory of a synthetic database of the same domain to start from", "DIR"
 )
+STATE = Flag(
+    "state",
+    "folder to save the run to, so that more queries can be answered later; holds a secret",
+    "DIR",
+)
+RESUME = Flag(
+    "resume", "folder of a saved run to go on from, once; with the same flags of the plan", "DIR"
+)
 FLAGS = (
     QUERIES,
     *(flag for flag in flags.COMMON if flag is not flags.WORKLOAD),
@@ -102,8 +118,10 @@ FLAGS = (
     MAX_ERROR,
     MAX_UPDATES,
     START_FROM,
+    STATE,
+    RESUME,
 )
-OF_PRIVATE_MW = (NUM_QUESTIONS, MAX_ERROR, MAX_UPDATES, START_FROM)
+OF_PRIVATE_MW = (NUM_QUESTIONS, MAX_ERROR, MAX_UPDATES, START_FROM, STATE, RESUME)
 _SHOWN_REFUSALS = 5
 
 
@@ -119,6 +137,10 @@ class Job:
     plan: AnswerPlan
     failure_probability: float
     start: SyntheticDatabase | None
+    state: Path | None
+    resume: Path | None
+    payment: Payment | None
+    ledger_url: str | None = field(repr=False)
     ledger: Ledger | None
     dataset_id: str
     output: str
@@ -170,6 +192,9 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     else:
         plan = _workload(given, LinearWorkload(domain, tuple(dict.fromkeys(known))), guarantee)
         plan.bound(failure_probability)  # refuses one that is out of range
+    ledger = read_ledger(given)
+    state = new_state(given["state"], given["output"]) if "state" in given else None
+    resume = Path(given["resume"]) if "resume" in given else None
     return Job(
         input=given["input"],
         input_format=given.get("input_format"),
@@ -179,7 +204,11 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         plan=plan,
         failure_probability=failure_probability,
         start=_start(given, domain),
-        ledger=read_ledger(given),
+        state=state,
+        resume=resume,
+        payment=read_payment(resume, plan, ledger, given) if resume is not None else None,
+        ledger_url=given.get("ledger"),
+        ledger=ledger,
         dataset_id=given.get("dataset_id", ""),
         output=given["output"],
         validate_only="validate_only" in given,
@@ -211,6 +240,8 @@ def _private_mw(
         num_questions=(
             integer("num_questions", given["num_questions"])
             if "num_questions" in given
+            else saved_num_questions(given["resume"])
+            if "resume" in given
             else num_lines
         ),
         failure_probability=failure_probability,
@@ -251,13 +282,17 @@ def _start(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
     return release
 
 
-def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None:
+def build(
+    job: Job, pipeline: beam.Pipeline, token: Token | None = None, save_in: Path | None = None
+) -> None:
     """Adds the job to a pipeline. Every refusal happens here, before anything runs.
 
     Args:
         job: what to answer.
         pipeline: to which it is added.
         token: of the ledger that paid for it; the card then names the entry.
+        save_in: the private folder for states, if the run is saved; None for a pipeline that is
+            only checked and not run.
 
     Raises:
         InputError: the input or the output is refused.
@@ -265,11 +300,20 @@ def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None
     records = pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format)
     if isinstance(job.plan, PrivateMWPlan):
         lines = pipeline | "Queries" >> beam.Create([list(job.lines)])  # answered in this order
-        answers = lines | "Answer" >> AnswerQueries(job.plan, records, job.start, token)
+        answers = lines | "Answer" >> AnswerQueries(
+            job.plan,
+            records,
+            job.start,
+            token,
+            save_in=None if job.state is None else save_in or job.state,
+            resume=job.resume,
+            ledger=job.ledger_url,
+        )
     else:
         answer = AnswerWorkload(job.plan, job.asked, job.failure_probability, token)
         answers = records | "Answer" >> answer
-    _ = answers | "Write" >> WriteAnswers(job.output, job.plan, token)
+    number = None if job.payment is None else job.payment.state_number
+    _ = answers | "Write" >> WriteAnswers(job.output, job.plan, token, number)
 
 
 def public_card(job: Job) -> dict[str, Any]:
@@ -285,7 +329,13 @@ def public_card(job: Job) -> dict[str, Any]:
         **answers_card(plan, None if plan.num_records == "noisy" else plan.num_records),
         "queries": {"lines": len(job.lines), "refused": list(job.refusals)},
     }
-    if job.ledger is not None:
+    if job.payment is not None:
+        paid = job.payment
+        card["resumes"] = {
+            "ledger_release": paid.token.release_id,
+            "ledger_state": paid.state_number,
+        }
+    elif job.ledger is not None:
         card["ledger"] = ledger_card(job.ledger, job.dataset_id, plan.guarantee, plan.loss)
     return card
 
@@ -307,34 +357,42 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
             " more records or a larger --epsilon help",
             file=sys.stderr,
         )
-    if job.ledger is not None:
+    if job.payment is not None:
+        token = job.payment.token
+        progress.say(f"resumes: state {job.payment.state_number} of {token.release_id}")
+    elif job.ledger is not None:
         parameters = plan.to_json() if isinstance(plan, PrivateMWPlan) else plan.public
         token = job.ledger.spend(
             job.dataset_id, plan.guarantee, plan.loss, mechanism_name(plan), parameters
         )
         progress.say(f"spent: {token.release_id} in the ledger")
-        # The same job once more, whose card will name the ledger's entry.
-        pipeline = make_pipeline(job)
-        build(job, pipeline, token)
     progress.say(
         f"{len(job.lines):,} queries over {magnitude(_domain(plan).num_cells)} cells;"
         f" runner {type(pipeline.runner).__name__}"
     )
-    if not run_pipeline(pipeline, progress):
-        return flags.EXIT_JOB_FAILED
-    try:
-        text = (Path(job.output) / "card.json").read_text("utf-8")
-        answers = read_answers_card(text)
-    except (OSError, InputError):
-        print("error: no answers were written; every worker must see --output", file=sys.stderr)
-        return flags.EXIT_JOB_FAILED
+    with private_folder(job.state) as save_in:
+        # The same job once more, which now knows the ledger's entry and where to save.
+        pipeline = make_pipeline(job)
+        build(job, pipeline, token, save_in)
+        if not run_pipeline(pipeline, progress):
+            return flags.EXIT_JOB_FAILED
+        try:
+            text = (Path(job.output) / "card.json").read_text("utf-8")
+            answers = read_answers_card(text)
+        except (OSError, InputError):
+            print("error: no answers were written; every worker must see --output", file=sys.stderr)
+            return flags.EXIT_JOB_FAILED
+        progress.say("answered")
+        # A run that goes on is one draw with what it said before, which the ledger knows.
+        if job.ledger is not None and token is not None and job.payment is None:
+            mark_released(job.ledger, token, answers.draw_id)
+        is_saved = True
+        if save_in is not None and job.state is not None:
+            is_saved = keep_state(save_in, answers.draw_id, job.state)
     card = json.loads(text)
-    progress.say("answered")
-    if job.ledger is not None and token is not None:
-        mark_released(job.ledger, token, answers.draw_id)
     print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
     print(_accuracy(job, card))
-    return 0
+    return 0 if is_saved else flags.EXIT_JOB_FAILED
 
 
 def _domain(plan: AnswerPlan) -> Domain:

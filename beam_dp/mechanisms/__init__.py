@@ -12,7 +12,13 @@ from beam_dp.mechanisms.mwem import MWEM
 from beam_dp.mechanisms.plan import Mechanism, Plan
 from beam_dp.mechanisms.private_mw import PrivateAnswer, PrivateMW
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
-from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
+from beam_dp.mechanisms.private_mw_state import (
+    Restart,
+    check_private_mw,
+    restart_private_mw,
+    resume_private_mw,
+    save_private_mw,
+)
 from beam_dp.mechanisms.small_db import SmallDB, plan_release
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
@@ -40,6 +46,7 @@ __all__ = [
     "PrivateAnswer",
     "PrivateMW",
     "PrivateMWPlan",
+    "Restart",
     "SmallDB",
     "Sparse",
     "SparseMW",
@@ -47,6 +54,7 @@ __all__ = [
     "SparseVectorNoise",
     "WorkloadAnswers",
     "WorkloadAnswersPlan",
+    "check_private_mw",
     "draw_workload_answers",
     "exponential_mechanism",
     "gaussian_answers",
@@ -57,6 +65,7 @@ __all__ = [
     "plan_release",
     "plan_sparse_mw",
     "plan_workload_answers",
+    "restart_private_mw",
     "resume_private_mw",
     "resume_sparse_mw",
     "save_private_mw",

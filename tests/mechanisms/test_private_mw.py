@@ -658,7 +658,7 @@ def test_what_is_public_says_nothing_of_the_secret(tmp_path):
     text = (tmp_path / "run" / "transcript.json").read_text()
     assert str(threshold) not in text
     secret = tmp_path / "run" / "secret.json"
-    assert json.loads(secret.read_text())["noisy_threshold"] == threshold
+    assert json.loads(secret.read_text())["state"]["noisy_threshold"] == threshold
     assert secret.stat().st_mode & 0o077 == 0
 
 
@@ -667,7 +667,7 @@ def test_what_is_public_says_nothing_of_the_secret(tmp_path):
     [
         ("transcript.json", lambda text: text.replace('"total": 8', '"total": 9'), "undamaged"),
         ("transcript.json", lambda text: text[:-5], "must hold a saved run"),
-        ("secret.json", lambda text: text.replace("noisy", "quiet"), "must be of this mechanism"),
+        ("secret.json", lambda text: text.replace("noisy", "quiet"), "undamaged"),
         ("secret.json", lambda text: "[]", "undamaged"),
         ("secret.json", lambda text: "{", "secret that was not used"),
     ],
