@@ -175,10 +175,13 @@ class SineErrors:
 
     def prefix_covariances(self, place: int) -> Values:
         """Returns the covariances of one prefix with all, shape (d + 1,)."""
-        inside = np.where(np.arange(self._num_leaves) < place, self._inverses, 0.0)
-        waves = scipy.fft.dst(inside, type=1, norm="ortho") * self._precisions
+        waves = scipy.fft.dst(self._cells_before(place), type=1, norm="ortho") * self._precisions
         cells = scipy.fft.dst(waves, type=1, norm="ortho") * self._inverses
         return np.concatenate([[0.0], np.cumsum(cells)])
+
+    def _cells_before(self, place: int) -> Values:
+        """Returns the cells of a prefix, each over its scale."""
+        return np.where(np.arange(self._num_leaves) < place, self._inverses, 0.0)
 
     @functools.cached_property
     def _exact(self) -> Values:
@@ -194,7 +197,12 @@ class SineErrors:
         steps = np.geomspace(1, self._num_leaves / 2, _NUM_NODES // 2)
         near = np.unique(np.append(0, np.rint(steps).astype(np.int64)))
         nodes = np.unique(np.append(near, self._num_leaves - near))
-        covariances = np.array([self.prefix_covariances(int(i))[nodes] for i in nodes])
+        # The waves of every prefix, once: their products are the covariances of all pairs.
+        waves = [
+            scipy.fft.dst(self._cells_before(int(node)), type=1, norm="ortho") for node in nodes
+        ]
+        weighted = np.array(waves) * np.sqrt(self._precisions)
+        covariances = weighted @ weighted.T
         own = np.diagonal(covariances)
         exact = own[:, None] + own - covariances - covariances.T
         rows, columns = np.triu_indices(len(nodes), 1)
