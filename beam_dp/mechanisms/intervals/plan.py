@@ -227,7 +227,11 @@ def choices(guarantee: Guarantee) -> tuple[Choice, ...]:
 
 def planned(num_leaves: int, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
     """Returns the plan of one strategy and noise, whether or not that noise fits 64 bits."""
-    strategy = build(num_leaves, guarantee.neighboring, choice)
+    return calibrated(build(num_leaves, guarantee.neighboring, choice), guarantee, choice)
+
+
+def calibrated(strategy: Strategy, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
+    """Returns the plan that measures a strategy with as much noise as the guarantee needs."""
     num_moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
     num_records = guarantee.max_records_per_unit
     if choice[1] == "discrete_laplace":
