@@ -111,11 +111,7 @@ def end_to_end_audits() -> list[Audit]:
             Audit(
                 "whole pipeline, intervals",
                 guarantee,
-                {
-                    "black box": functools.partial(
-                        black_box, relation, guarantee, released_intervals
-                    )
-                },
+                checks,
                 {name: Mutant(apply, "black box") for name, apply in intervals.items()},
             )
         )
