@@ -41,11 +41,18 @@ if TYPE_CHECKING:
     from beam_dp.queries.sparse import SparseQuery
     from beam_dp.queries.sparse_files import read_sparse_query
     from beam_dp.queries.workload import Workload, marginals, parse_workload
-    from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
+    from beam_dp.releases import (
+        IntervalRelease,
+        ReleaseError,
+        SyntheticDatabase,
+        read_release,
+        write_release,
+    )
     from beam_dp.transforms import (
         AnswerQueries,
         AnswerWorkload,
         ReadRecords,
+        ReleaseIntervals,
         ReleaseSyntheticDatabase,
         WriteAnswers,
         WriteRelease,
@@ -83,11 +90,18 @@ _MODULES = {
     "beam_dp.queries.sparse": ("SparseQuery",),
     "beam_dp.queries.sparse_files": ("read_sparse_query",),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
-    "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
+    "beam_dp.releases": (
+        "IntervalRelease",
+        "ReleaseError",
+        "SyntheticDatabase",
+        "read_release",
+        "write_release",
+    ),
     "beam_dp.transforms": (
         "AnswerQueries",
         "AnswerWorkload",
         "ReadRecords",
+        "ReleaseIntervals",
         "ReleaseSyntheticDatabase",
         "WriteAnswers",
         "WriteRelease",
@@ -106,6 +120,7 @@ __all__ = [
     "Guarantee",
     "InputError",
     "IntegerAttribute",
+    "IntervalRelease",
     "Laplace",
     "Ledger",
     "LedgerError",
@@ -118,6 +133,7 @@ __all__ = [
     "PrivateMW",
     "ReadRecords",
     "ReleaseError",
+    "ReleaseIntervals",
     "ReleaseSyntheticDatabase",
     "SmallDB",
     "SparseMW",

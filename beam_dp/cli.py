@@ -13,8 +13,9 @@ import pathlib
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from beam_dp.cli_tables import print_table
 from beam_dp.errors import InputError, shown
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ EXIT_BAD_INPUT = 2
 # Programs that need Beam live beside the package in a checkout, and inside it once installed.
 PIPELINES = {
     "answer-queries": "answer_queries",
+    "release-intervals": "release_intervals",
     "release-synthetic-database": "release_synthetic_database",
 }
 
@@ -111,7 +113,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     describe = commands.add_parser(
         "describe", help="what was promised, and how wrong the answers can be", allow_abbrev=False
     )
-    answer = commands.add_parser("answer", help="answer marginals", allow_abbrev=False)
+    answer = commands.add_parser("answer", help="answer queries", allow_abbrev=False)
     for command in (describe, answer):
         command.add_argument("directory", metavar="DIR", help="directory that holds a release")
         command.add_argument("--json", action="store_true", help="JSON for machines")
@@ -124,6 +126,19 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         metavar="FILE",
         help='JSON lines: all of them {"marginal": ["a", "b"]}, or any linear queries, such as'
         ' {"interval": {"attribute": "a", "low": 1, "high": 3}}',
+    )
+    what.add_argument(
+        "--interval",
+        action="append",
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="of interval counts: integers, both included, or edges of bins; may be repeated",
+    )
+    what.add_argument(
+        "--quantile",
+        action="append",
+        metavar="SHARE",
+        help="of interval counts: where this share of the records is reached; may be repeated",
     )
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
@@ -223,15 +238,20 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
 def _describe(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from beam_dp.releases import read_release
+    from beam_dp.releases import IntervalRelease, read_release
     from beam_dp.releases.answers_release import read_answers_release
     from beam_dp.releases.describe import describe, describe_answers
+    from beam_dp.releases.describe_intervals import describe_intervals
 
     answers = read_answers_release(options.directory)
-    if answers is None:
-        described = describe(read_release(options.directory))
-    else:
+    if answers is not None:
         described = describe_answers(answers)
+    else:
+        release = read_release(options.directory)
+        if isinstance(release, IntervalRelease):
+            described = describe_intervals(release)
+        else:
+            described = describe(release)
     if options.json:
         # All of the release was verified when it was read, so this is its card.
         print((pathlib.Path(options.directory) / "card.json").read_text("utf-8"), end="")
@@ -240,9 +260,10 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def _answer(options: argparse.Namespace) -> None:
+    from beam_dp.cli_intervals import answer_intervals
     from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.workload import Workload, parse_workload
-    from beam_dp.releases import read_release
+    from beam_dp.releases import IntervalRelease, read_release
     from beam_dp.releases.answers_release import read_answers_release
 
     if options.limit < 1:
@@ -251,6 +272,13 @@ def _answer(options: argparse.Namespace) -> None:
         condition = "holds answers, and answers nothing more: see beam-dp describe"
         raise InputError("release", options.directory, condition)
     release = read_release(options.directory)
+    if isinstance(release, IntervalRelease):
+        answer_intervals(options, release)
+        return
+    for name in ("interval", "quantile"):
+        if getattr(options, name) is not None:
+            condition = "must be asked of interval counts; of synthetic records use --queries"
+            raise _RefusedError(f"--{name}: {condition}")
     domain = release.domain
     flag = "--queries" if options.queries is not None else "--marginal"
     try:
@@ -297,7 +325,7 @@ def _answer(options: argparse.Namespace) -> None:
             )
         if len(rows) < answer.values.size:
             notes.append(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
-        _print_table(
+        print_table(
             " x ".join(answer.attributes),
             (*answer.attributes, "records"),
             rows,
@@ -324,7 +352,7 @@ def _answer_queries(
     asked = [line for line in lines if line.strip()]
     texts = asked if len(asked) == len(answers) else [json.dumps(q) for q in workload.to_json()]
     shown_answers = list(zip(texts, answers, strict=True))[: options.limit]
-    _print_table(
+    print_table(
         "linear queries",
         ("query", "within (records)", "records"),
         [
@@ -383,7 +411,7 @@ def _ledger(options: argparse.Namespace) -> None:
         for report in reports
     ]
     columns = ("dataset", "unit, relation", "delta", "epsilon", "spent", "left")
-    _print_table(f"budgets of {ledger.name}", columns, rows)
+    print_table(f"budgets of {ledger.name}", columns, rows)
     print("left: the epsilon of one more release of pure, Gaussian or zero-concentrated privacy")
     entries = [entry for report in reports for entry in report["entries"]]
     if entries:
@@ -398,9 +426,7 @@ def _ledger(options: argparse.Namespace) -> None:
             )
             for entry in entries
         ]
-        _print_table(
-            "releases", ("release", "mechanism", "time", "state", "delta", "epsilon"), rows
-        )
+        print_table("releases", ("release", "mechanism", "time", "state", "delta", "epsilon"), rows)
 
 
 def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
@@ -443,22 +469,6 @@ def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:
         "remaining_epsilon": {kind: account.largest_epsilon(kind, dataset.delta) for kind in KINDS},
         "entries": [entry.to_json() for entry in ledger.entries(dataset.dataset_id)],
     }
-
-
-def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table whose last column holds numbers."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from beam_dp.releases.describe import plain_text
-
-    table = Table(title=plain_text(title), title_justify="left")
-    for place, name in enumerate(columns, start=1):
-        justify: Literal["left", "right"] = "right" if place == len(columns) else "left"
-        table.add_column(plain_text(name), justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*map(plain_text, row))
-    Console().print(table)
 
 
 if __name__ == "__main__":

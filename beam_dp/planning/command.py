@@ -117,6 +117,10 @@ def command_line(ranking: Ranking, option: Option, texts: Mapping[str, str | Non
         is_other = pathlib.Path(spec).is_file() and isinstance(job.workload, Workload)
         flags["queries"] = "QUERIES" if is_other else spec
         flags["failure_probability"] = f"{job.failure_probability:g}"
+    if option.program == "release_intervals":
+        # All intervals are released, of any number of records.
+        for name in ("workload", "num_records", "mechanism", "calibration"):
+            del flags[name]
     words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
     if guarantee.delta > 1e-5:
         words.append("--allow_large_delta")

@@ -1,19 +1,33 @@
 """What leaves the house: releases, that may be copied and queried at no further privacy cost."""
 
 from beam_dp.releases.card import Card, ReleaseError
+from beam_dp.releases.intervals import IntervalAnswers, IntervalRelease
 from beam_dp.releases.records import distinct_records
-from beam_dp.releases.store import check_output, commit_release, read_release, write_release
+from beam_dp.releases.store import (
+    Release,
+    check_output,
+    commit_release,
+    read_release,
+    release_from_bytes,
+    release_to_bytes,
+    write_release,
+)
 from beam_dp.releases.synthetic_database import MarginalAnswer, QueryAnswer, SyntheticDatabase
 
 __all__ = [
     "Card",
+    "IntervalAnswers",
+    "IntervalRelease",
     "MarginalAnswer",
     "QueryAnswer",
+    "Release",
     "ReleaseError",
     "SyntheticDatabase",
     "check_output",
     "commit_release",
     "distinct_records",
     "read_release",
+    "release_from_bytes",
+    "release_to_bytes",
     "write_release",
 ]

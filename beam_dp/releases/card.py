@@ -155,7 +155,7 @@ class Card:
         """
         if not isinstance(parsed, dict):
             raise InputError("card", type(parsed).__name__, "must be a JSON object")
-        _check_depth_and_texts(parsed)
+        check_depth_and_texts(parsed)
         version = parsed.get("schema_version")
         if version != SCHEMA_VERSION or isinstance(version, bool):
             raise InputError("schema_version", version, f"must be {SCHEMA_VERSION}")
@@ -239,8 +239,11 @@ def parse_card_text(text: str) -> Any:
         raise InputError("card", len(text), "holds a number that is too long") from None
 
 
-def _check_depth_and_texts(parsed: Any) -> None:
+def check_depth_and_texts(parsed: Any) -> None:
     """Refuses what later steps cannot walk through, or write again as UTF-8.
+
+    Raises:
+        InputError: if it is nested too deeply, or holds half a character.
 
     Without recursion: the parser reads deeper than Python functions may call each other.
     """

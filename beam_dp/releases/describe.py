@@ -50,29 +50,29 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
         "draw": release.draw_id,
     }
-    parts: list[RenderableType] = [_table(("release", ""), list(facts.items()))]
+    parts: list[RenderableType] = [plain_table(("release", ""), list(facts.items()))]
     parts.append(
-        _table(("attribute", "type", "codes", "levels"), map(_attribute_row, release.domain))
+        plain_table(("attribute", "type", "codes", "levels"), map(_attribute_row, release.domain))
     )
     if release.domain.impossible:
         combinations = release.domain.to_json()["impossible"]
         impossible = [(_line(each),) for each in combinations[:_SHOWN_NOISE]]
         if len(combinations) > _SHOWN_NOISE:
             impossible.append((f"and {len(combinations) - _SHOWN_NOISE:,} more: see card.json",))
-        parts.append(_table(("impossible",), impossible))
+        parts.append(plain_table(("impossible",), impossible))
     parts.append(_errors(release))
     if release.noise:
         rows = [(_line(entry),) for entry in release.noise[:_SHOWN_NOISE]]
         if len(release.noise) > _SHOWN_NOISE:
             rows.append((f"and {len(release.noise) - _SHOWN_NOISE:,} more: see card.json",))
-        parts.append(_table(("noise",), rows))
+        parts.append(plain_table(("noise",), rows))
     for title, values in (
         ("parameter", release.parameters),
         ("fit", release.fit),
         ("made with", release.versions),
     ):
         if values:
-            parts.append(_table((title, ""), [(k, _short(v)) for k, v in values.items()]))
+            parts.append(plain_table((title, ""), [(k, _short(v)) for k, v in values.items()]))
     spaced: list[RenderableType] = []
     for part in parts:
         spaced += [part, Text()]
@@ -100,8 +100,8 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
         held = release.card.get(title)
         facts = held if isinstance(held, dict) else {title: held}
         shown = [(str(key), _short(value)) for key, value in facts.items()]
-        parts += [_table((title.replace("_", " "), ""), shown), Text()]
-    return Group(*parts, _table(("route", "answers"), rows))
+        parts += [plain_table((title.replace("_", " "), ""), shown), Text()]
+    return Group(*parts, plain_table(("route", "answers"), rows))
 
 
 def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
@@ -134,7 +134,7 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
     for names in ordered[:_SHOWN_MARGINALS]:
         error = release.errors.get(names, {})
         rows.append((", ".join(names), *(_short(error.get(key)) for key in _ERROR_COLUMNS)))
-    parts: list[RenderableType] = [_table(("marginal", *_ERROR_COLUMNS.values()), rows)]
+    parts: list[RenderableType] = [plain_table(("marginal", *_ERROR_COLUMNS.values()), rows)]
     smaller = num_stated - _SHOWN_MARGINALS
     if smaller > 0:
         parts.append(Text(f"and {smaller:,} more, with smaller errors"))
@@ -160,7 +160,8 @@ def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
     return attribute.name, attribute.kind, f"{attribute.size:,}", "  ".join(shown)
 
 
-def _table(header: tuple[str, ...], rows: Any) -> RenderableType:
+def plain_table(header: tuple[str, ...], rows: Any) -> RenderableType:
+    """Returns a table without lines, of texts that a release may have chosen."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")

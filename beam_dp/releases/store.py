@@ -26,12 +26,18 @@ from typing import BinaryIO, Protocol
 from beam_dp.errors import InputError, shown
 from beam_dp.releases import avro
 from beam_dp.releases.avro_container import DamagedFileError
-from beam_dp.releases.card import Card, PayloadFile, ReleaseError
+from beam_dp.releases.card import Card, PayloadFile, ReleaseError, parse_card_text
 from beam_dp.releases.filesystem import DRAFT_PREFIX, Store, local_path, store_for
+from beam_dp.releases.interval_files import KIND as INTERVALS
+from beam_dp.releases.interval_files import IntervalCard, IntervalDraw, intervals_file
+from beam_dp.releases.interval_files import from_bytes as intervals_from_bytes
+from beam_dp.releases.interval_files import to_bytes as intervals_to_bytes
+from beam_dp.releases.intervals import IntervalRelease
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 CARD = "card.json"
 MAX_CARD_BYTES = 2**26
+_SYNTHETIC, _INTERVALS = b"S", b"I"
 
 _FREE = "must be a directory that does not exist yet, or an empty one"
 
@@ -116,7 +122,10 @@ def check_output(directory: str | os.PathLike[str]) -> None:
         raise InputError("output", os.fspath(directory), condition)
 
 
-def write_release(release: SyntheticDatabase, directory: str | os.PathLike[str]) -> None:
+Release = SyntheticDatabase | IntervalRelease
+
+
+def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
     """Writes a release to a directory.
 
     Args:
@@ -130,15 +139,21 @@ def write_release(release: SyntheticDatabase, directory: str | os.PathLike[str])
     Example:
         >>> write_release(release, "out/visits")  # doctest: +SKIP
     """
-    if _committed_card(_SyntheticDraw(release), store_for(directory), directory) is None:
+    if _committed_card(_draw_of(release), store_for(directory), directory) is None:
         check_output(directory)
     if not commit_release(release, directory):
         raise InputError("output", os.fspath(directory), _FREE)
 
 
-def commit_release(release: SyntheticDatabase, directory: str | os.PathLike[str]) -> bool:
+def commit_release(release: Release, directory: str | os.PathLike[str]) -> bool:
     """Writes a release unless another draw was committed first: ``commit_draw``."""
-    return commit_draw(_SyntheticDraw(release), directory)
+    return commit_draw(_draw_of(release), directory)
+
+
+def _draw_of(release: Release) -> Draw:
+    if isinstance(release, IntervalRelease):
+        return IntervalDraw(release)
+    return _SyntheticDraw(release)
 
 
 def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
@@ -224,6 +239,19 @@ def _committed_card(
         raise InputError("output", os.fspath(directory), _FREE) from None
 
 
+def release_to_bytes(release: Release) -> bytes:
+    """Returns a release of any kind as bytes, without pickle."""
+    if isinstance(release, IntervalRelease):
+        return _INTERVALS + intervals_to_bytes(release)
+    return _SYNTHETIC + release.to_bytes()
+
+
+def release_from_bytes(data: bytes) -> Release:
+    """Returns the release that ``release_to_bytes`` wrote."""
+    kind, rest = data[:1], data[1:]
+    return intervals_from_bytes(rest) if kind == _INTERVALS else SyntheticDatabase.from_bytes(rest)
+
+
 def check_payload_names(card: Card) -> None:
     """Refuses a card whose files are not those of its draw.
 
@@ -235,8 +263,8 @@ def check_payload_names(card: Card) -> None:
         raise InputError("files", sorted(card.files), "must be the payload of the card's draw")
 
 
-def read_release(directory: str | os.PathLike[str]) -> SyntheticDatabase:
-    """Reads a release, and verifies all of it.
+def read_release(directory: str | os.PathLike[str]) -> Release:
+    """Reads a release of any kind, and verifies all of it.
 
     A damaged or hostile directory is refused: files must be those that the card names, regular ones
     in this directory, of the sizes and checksums that it states, and hold records of its domain.
@@ -246,7 +274,7 @@ def read_release(directory: str | os.PathLike[str]) -> SyntheticDatabase:
         directory: a local directory that ``write_release`` wrote.
 
     Returns:
-        The release.
+        The release: synthetic records, or interval counts.
 
     Raises:
         ReleaseError: if it holds none, or a damaged one.
@@ -262,7 +290,12 @@ def read_release(directory: str | os.PathLike[str]) -> SyntheticDatabase:
     try:
         if not path.is_dir():
             raise ReleaseError(name, "must be a directory that holds a release")
-        card = Card.from_text(read_file(path / CARD, None).decode())
+        parsed = parse_card_text(read_file(path / CARD, None).decode())
+        if isinstance(parsed, dict) and parsed.get("kind") == INTERVALS:
+            interval_card = IntervalCard.from_json(parsed)
+            what = intervals_file(interval_card.draw_id)
+            return interval_card.release(read_payload(path, what, interval_card.files))
+        card = Card.from_json(parsed)
         check_payload_names(card)
         what = avro.hypothesis_file(card.draw_id)
         potentials = avro.read_hypothesis(read_payload(path, what, card.files), card)

@@ -7,6 +7,7 @@ from beam_dp.transforms.encode import EncodeRecords
 from beam_dp.transforms.errors import PrivateStepError, ReadError
 from beam_dp.transforms.read import ReadRecords
 from beam_dp.transforms.release import ReleaseSyntheticDatabase
+from beam_dp.transforms.release_intervals import ReleaseIntervals
 from beam_dp.transforms.summarise import Summarise
 from beam_dp.transforms.write import WriteRelease
 from beam_dp.transforms.write_answers import WriteAnswers
@@ -20,6 +21,7 @@ __all__ = [
     "PrivateStepError",
     "ReadError",
     "ReadRecords",
+    "ReleaseIntervals",
     "ReleaseSyntheticDatabase",
     "Summarise",
     "WriteAnswers",

@@ -37,7 +37,7 @@ from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases import SyntheticDatabase, release_from_bytes
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
 from beam_dp.transforms import release as release_module
@@ -320,7 +320,7 @@ def draws_of(
             )
     finally:
         release_module._Draw.process = original  # type: ignore[method-assign]
-    return [cells_of(SyntheticDatabase.from_bytes(each)) for each in FOUND]
+    return [cells_of(release_from_bytes(each)) for each in FOUND]
 
 
 def forget_size(patch: Patch) -> None:
