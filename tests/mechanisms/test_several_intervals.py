@@ -50,12 +50,14 @@ def test_shares_for_the_largest_error_make_all_equal(distribution):
     assert math.fsum(shares) <= 1 and math.fsum(shares) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("distribution", ["discrete_laplace", "discrete_gaussian"])
 @pytest.mark.parametrize("minimise", ["mean", "max"])
 @pytest.mark.parametrize(("neighboring", "most"), [(ADD, 1), (REPLACE, 3)])
-def test_losses_add_up_to_the_guarantee(delta: float, minimise, neighboring: str, most: int):
+def test_losses_add_up_to_the_guarantee(distribution, minimise, neighboring: str, most: int):
+    delta = 1e-6
     guarantee = promise(neighboring, delta, 0.9, most)
-    plan = plan_several_intervals(SIZES, guarantee, minimise)
+    plan = plan_several_intervals(SIZES, guarantee, minimise, distribution)
+    assert plan.loss.kind == ("pure" if distribution == "discrete_laplace" else "gaussian")
     losses = [each.loss for each in plan.plans.values()]
     if plan.loss.kind == "pure":
         spent = math.fsum(loss.epsilon for loss in losses)
@@ -137,6 +139,14 @@ def test_each_attribute_is_released_by_its_name():
         ((7, promise()), "num_leaves"),
         (({"a": 5, "b": 0}, promise()), "num_leaves: 0 is refused"),
         (({"a": 5}, promise(), "median"), "minimise: 'median' is refused; must be 'mean' or 'max'"),
+        (
+            ({"a": 5}, promise(), "mean", "discrete_gaussian"),
+            "distribution: 'discrete_gaussian' is refused; must be 'discrete_laplace' for a delta",
+        ),
+        (
+            ({"a": 5}, promise(ADD, 1e-9), "mean", "laplace"),
+            "must be 'discrete_laplace' or 'discrete_gaussian'",
+        ),
         (({"a": 5, "b": 5}, promise(ADD, 0.0, 1e-15)), "epsilon"),
     ],
 )

@@ -57,7 +57,10 @@ class SeveralIntervalsPlan:
 
 
 def plan_several_intervals(
-    num_leaves: Mapping[str, int], guarantee: Guarantee, minimise: Objective = "mean"
+    num_leaves: Mapping[str, int],
+    guarantee: Guarantee,
+    minimise: Objective = "mean",
+    distribution: Distribution | None = None,
 ) -> SeveralIntervalsPlan:
     """Returns how the intervals of several attributes of the same records will be measured.
 
@@ -75,9 +78,10 @@ def plan_several_intervals(
 
     Args:
         num_leaves: the number of cells of each attribute, from 1 to 2^20; at least one attribute.
-        guarantee: of all releases together; with delta 0, pure strategies only.
+        guarantee: of all releases together; with delta 0, Laplace noise only.
         minimise: ``mean``, the mean over attributes of the mean squared error over intervals; or
             ``max``, the largest of them.
+        distribution: of the noise; by default the better.
 
     Returns:
         A plan.
@@ -100,10 +104,15 @@ def plan_several_intervals(
         checked_num_leaves(size)
     if minimise not in _OBJECTIVES:
         raise InputError("minimise", minimise, "must be 'mean' or 'max'")
-    found = []
-    for distribution in get_args(Distribution):
-        if distribution == "discrete_laplace" or guarantee.delta > 0:
-            found.append(_planned(num_leaves, guarantee, minimise, distribution))
+    kinds = [kind for kind in get_args(Distribution) if distribution in (None, kind)]
+    if guarantee.delta == 0:
+        kinds = [kind for kind in kinds if kind == "discrete_laplace"]
+    if not kinds:
+        condition = f"must be 'discrete_laplace' for a delta of {guarantee.delta:g}"
+        if guarantee.delta > 0:
+            condition = "must be 'discrete_laplace' or 'discrete_gaussian'"
+        raise InputError("distribution", distribution, condition)
+    found = [_planned(num_leaves, guarantee, minimise, kind) for kind in kinds]
     scales = [max(plan.scale for plan in each.plans.values()) for each in found]
     check_noise(guarantee, [min(scales)])
     fitting = [each for each, scale in zip(found, scales, strict=True) if scale <= MAX_SCALE]
