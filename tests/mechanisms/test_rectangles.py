@@ -217,6 +217,9 @@ def test_a_release_has_the_same_shape_for_all_data():
     plan = plan_rectangles((6, 4), APPROXIMATE)
     for counts in (np.zeros((6, 4), np.int64), np.full((6, 4), 10**6)):
         release = release_rectangles(plan, counts, NoiseSource())
+        assert release.answer(0, 1, 2, 3).values.shape == ()
+        assert release.answer(*np.zeros((4, 2, 3), np.int64)).bounds.shape == (2, 3)
+        assert isinstance(release.answer(0, 1, 2, 3).values, np.ndarray)
         assert release.shape == (6, 4) and release.histogram().shape == (6, 4)
         assert len(release.draw_id) == 32
 

@@ -88,6 +88,10 @@ class RectangleRelease:
         if not 0 < failure_probability < 1:
             condition = "must be > 0 and < 1"
             raise InputError("failure_probability", failure_probability, condition)
+        shape = low.shape
+        low, high, other_low, other_high = (
+            each.ravel() for each in (low, high, other_low, other_high)
+        )
         unit = noise_variance(self.distribution, self.scale)
         sides = self.errors[0].variances(low, high) * self.errors[1].variances(
             other_low, other_high
@@ -105,7 +109,12 @@ class RectangleRelease:
             - table[high + 1, other_low]
             + table[low, other_low]
         )
-        return IntervalAnswers(values, errors, factor * errors, failure_probability)
+        return IntervalAnswers(
+            values.reshape(shape),
+            errors.reshape(shape),
+            (factor * errors).reshape(shape),
+            failure_probability,
+        )
 
     def histogram(self) -> Values:
         """Returns the unbiased counts of the cells, shape (d1, d2); some may be negative."""
