@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import io
-import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -21,11 +20,11 @@ from beam_dp.intervals.strategy import Strategy, checked_num_leaves
 from beam_dp.intervals.tables import strategy_from_tables, strategy_tables
 from beam_dp.intervals.textbook_tree import TextbookTree
 from beam_dp.mechanisms.intervals.branching import best_tree, weighted_tree
+from beam_dp.mechanisms.intervals.calibration import calibrate
 from beam_dp.mechanisms.intervals.windows import windows
 from beam_dp.mechanisms.measurements import Distribution, noise_variance
 from beam_dp.mechanisms.plan import check_noise
 from beam_dp.noise import MAX_SCALE, NoiseSource
-from beam_dp.privacy.accounting import continuous_deviation, discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.intervals import IntervalRelease
@@ -55,8 +54,6 @@ GAUSSIAN: tuple[Choice, ...] = (
 # error: by 7 % with Laplace noise and by 40 % with Gaussian noise at 2^20 leaves.
 _MANY_LEAVES = 2**17
 _NEVER_BEST_OF_MANY = ("tree", "weighted_tree")
-# On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
-_GRID_DEVIATIONS = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -225,28 +222,27 @@ def choices(guarantee: Guarantee) -> tuple[Choice, ...]:
     return PURE + GAUSSIAN if guarantee.delta > 0 else PURE
 
 
-def planned(num_leaves: int, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
-    """Returns the plan of one strategy and noise, whether or not that noise fits 64 bits."""
-    return calibrated(build(num_leaves, guarantee.neighboring, choice), guarantee, choice)
+def planned(
+    num_leaves: int, guarantee: Guarantee, choice: Choice, share: float = 1.0
+) -> IntervalPlan:
+    """Returns the plan of one strategy and noise, whether or not that noise fits 64 bits.
+
+    Args:
+        num_leaves: the number of cells.
+        guarantee: of this release and of what else shares its budget.
+        choice: names of the strategy and of the noise.
+        share: of the budget, as in ``calibrate``.
+    """
+    strategy = build(num_leaves, guarantee.neighboring, choice)
+    return calibrated(strategy, guarantee, choice, share)
 
 
-def calibrated(strategy: Strategy, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
+def calibrated(
+    strategy: Strategy, guarantee: Guarantee, choice: Choice, share: float = 1.0
+) -> IntervalPlan:
     """Returns the plan that measures a strategy with as much noise as the guarantee needs."""
-    num_moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
-    num_records = guarantee.max_records_per_unit
-    if choice[1] == "discrete_laplace":
-        sensitivity = num_moved * num_records * strategy.l1_sensitivity
-        scale = math.nextafter(sensitivity / guarantee.epsilon, math.inf)
-        loss = Loss.pure(guarantee.epsilon)
-        return IntervalPlan(guarantee, choice, strategy, scale, 1, loss)
-    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
-    norm = num_records * math.sqrt(num_moved * strategy.l2_sensitivity_squared)
-    grid = max(1, math.ceil(_GRID_DEVIATIONS * mu / norm))
-    deviation = grid * norm / mu
-    scale = math.hypot(deviation, 2.0) * (1 + 1e-12)
-    if continuous_deviation(scale) < deviation:
-        raise AssertionError("a discrete Gaussian must be as private as the planned one")
-    return IntervalPlan(guarantee, choice, strategy, scale, grid, Loss.gaussian(mu))
+    noise = calibrate(guarantee, choice[1], strategy, share)
+    return IntervalPlan(guarantee, choice, strategy, noise.scale, noise.grid, noise.loss)
 
 
 def _restored(
