@@ -190,8 +190,8 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     if given["mechanism"] == PRIVATE_MW:
         plan = _private_mw(given, domain, guarantee, len(lines), failure_probability)
     else:
-        plan = _workload(given, LinearWorkload(domain, tuple(dict.fromkeys(known))), guarantee)
-        plan.bound(failure_probability)  # refuses one that is out of range
+        workload = LinearWorkload(domain, tuple(dict.fromkeys(known)))
+        plan = _workload(given, workload, guarantee, failure_probability)
     ledger = read_ledger(given)
     state = new_state(given["state"], given["output"]) if "state" in given else None
     resume = Path(given["resume"]) if "resume" in given else None
@@ -255,7 +255,10 @@ def _private_mw(
 
 
 def _workload(
-    given: dict[str, str], workload: LinearWorkload, guarantee: Guarantee
+    given: dict[str, str],
+    workload: LinearWorkload,
+    guarantee: Guarantee,
+    failure_probability: float,
 ) -> WorkloadAnswersPlan:
     name = given["mechanism"]
     for flag in OF_PRIVATE_MW:
@@ -266,7 +269,10 @@ def _workload(
         raise InputError("calibration", given["calibration"], f"must be 'tight' for {name}")
     distribution: Literal["discrete_laplace", "discrete_gaussian"]
     distribution = "discrete_laplace" if name == "laplace" else "discrete_gaussian"
-    return plan_workload_answers(workload, guarantee, read_num_records(given), distribution)
+    num_records = read_num_records(given)
+    return plan_workload_answers(
+        workload, guarantee, num_records, distribution, failure_probability
+    )
 
 
 def _start(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
@@ -310,7 +316,7 @@ def build(
             ledger=job.ledger_url,
         )
     else:
-        answer = AnswerWorkload(job.plan, job.asked, job.failure_probability, token)
+        answer = AnswerWorkload(job.plan, job.asked, token)
         answers = records | "Answer" >> answer
     number = None if job.payment is None else job.payment.state_number
     _ = answers | "Write" >> WriteAnswers(job.output, job.plan, token, number)
@@ -411,8 +417,7 @@ def _is_vacuous(plan: AnswerPlan) -> bool:
 def _accuracy(job: Job, card: dict[str, Any]) -> str:
     but = f"but with probability {job.failure_probability:g}"
     if not isinstance(job.plan, PrivateMWPlan):
-        bound = job.plan.bound(job.failure_probability)
-        return f"Every answer is within {bound:,.1f} records, {but}."
+        return f"Every answer is within {job.plan.bound():,.1f} records, {but}."
     settings = card["settings"]
     vacuous = " (vacuous: not below the number of records)" if settings["is_vacuous"] else ""
     return (

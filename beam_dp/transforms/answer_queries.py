@@ -167,7 +167,7 @@ def mechanism_name(plan: AnswerPlan) -> str:
     """Returns what cards and ledgers call the mechanism of a plan."""
     if isinstance(plan, PrivateMWPlan):
         return MECHANISM
-    return plan.distribution.removeprefix("discrete_")
+    return plan.mechanism
 
 
 def check_paid(plan: AnswerPlan, token: Token | None) -> None:

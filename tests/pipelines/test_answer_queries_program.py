@@ -96,6 +96,7 @@ def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
         "people", 1000.0, 1e-9, "record", "add_or_remove_one"
     )
     named = {"ledger": str(tmp_path / "ledger.sqlite"), "dataset_id": "people"}
+    named["failure_probability"] = "0.2"
     argv = flags(tmp_path, mechanism=mechanism, direct_runner_bundle_repeat="2", **named)
     assert main([*argv, "--validate_only"]) == 0
     assert json.loads(capfd.readouterr().out)["mechanism"] == mechanism
@@ -107,7 +108,9 @@ def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
     assert rows[3]["value"] == rows[0]["value"] and rows[0]["route"] == "measured"
     assert rows[1]["error"] and rows[1]["value"] is rows[1]["standard_error"] is None
     card = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert card["mechanism"] == mechanism and card["plan"]["num_queries"] == 2
+    assert card["mechanism"] == card["plan"]["mechanism"] == mechanism
+    assert card["plan"]["num_queries"] == 2 and card["plan"]["failure_probability"] == 0.2
+    assert card["plan"]["bound"] == rows[0]["bound"]
     assert card["ledger_release"] == "people/1" and card["num_records"] is None
     assert len(everything_under(tmp_path / "out")) == 2
 
