@@ -38,7 +38,7 @@ from beam_dp.queries.linear_workload import (
 from beam_dp.queries.lines import QueryLine, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, read_release
-from beam_dp.releases.online_answers import read_answers_card
+from beam_dp.releases.online_answers import answers_file, read_answers, read_answers_card
 from beam_dp.transforms import AnswerQueries, AnswerWorkload, ReadRecords, WriteAnswers
 from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
 from beam_dp.transforms.answer_queries import AnswerPlan, mechanism_name
@@ -397,7 +397,8 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
             is_saved = keep_state(save_in, answers.draw_id, job.state)
     card = json.loads(text)
     print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
-    print(_accuracy(job, card))
+    rows = read_answers(Path(job.output) / answers_file(answers.draw_id))
+    print(_accuracy(job, card, rows))
     return 0 if is_saved else flags.EXIT_JOB_FAILED
 
 
@@ -414,16 +415,27 @@ def _is_vacuous(plan: AnswerPlan) -> bool:
     return plan.bound() >= plan.num_records
 
 
-def _accuracy(job: Job, card: dict[str, Any]) -> str:
+def _accuracy(job: Job, card: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """What is promised of the answers that have a bound, and how many have none."""
     but = f"but with probability {job.failure_probability:g}"
     if not isinstance(job.plan, PrivateMWPlan):
         return f"Every answer is within {job.plan.bound():,.1f} records, {but}."
+    num_answers = sum(row["error"] is None for row in rows)
+    num_bounded = sum(row["bound"] is not None for row in rows)
+    num_unbounded = num_answers - num_bounded
+    verb = "answer has" if num_unbounded == 1 else "answers have"
+    without = f"{num_unbounded:,} {verb} no bound."
+    if num_bounded == 0:
+        return without
     settings = card["settings"]
     vacuous = " (vacuous: not below the number of records)" if settings["is_vacuous"] else ""
-    return (
+    bounds = (
         f"Every answer from the hypothesis is within {settings['hypothesis_bound']:,.1f} records,"
         f" every other one within {settings['update_bound']:,.1f}, {but}{vacuous}."
     )
+    if num_unbounded == 0:
+        return bounds
+    return f"Of those that have a bound: {bounds[0].lower()}{bounds[1:]} {without}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

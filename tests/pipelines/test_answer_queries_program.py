@@ -70,6 +70,18 @@ def test_the_card_of_a_hopeless_run_says_that_it_is_vacuous(tmp_path, capfd):
     assert card["settings"]["is_vacuous"] is True
 
 
+def test_the_last_line_promises_nothing_of_answers_without_a_bound(tmp_path, capfd):
+    lines = [json.dumps({"prefix": {"attribute": "age", "high": age}}) for age in (20, 40, 60)]
+    for num_questions in ("3", "1"):
+        output = str(tmp_path / num_questions)
+        assert main(flags(tmp_path, lines, num_questions=num_questions, output=output)) == 0
+        num_unbounded = sum(row["bound"] is None for row in answers(pathlib.Path(output)))
+        last = capfd.readouterr().out.splitlines()[-1]
+        assert num_unbounded == 3 - int(num_questions)
+        assert last.startswith("Of those that have a bound") == (num_unbounded > 0)
+        assert last.endswith("2 answers have no bound.") == (num_unbounded > 0)
+
+
 def test_nothing_is_read_spent_or_written_to_validate(tmp_path, capfd):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
