@@ -13,6 +13,7 @@ from jobs import everything_under, job_flags, people
 
 from beam_dp import cli
 from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases.online_answers import ANSWER_SCHEMA
 from pipelines import release_synthetic_database
 from pipelines.answer_queries import main
 
@@ -123,6 +124,8 @@ def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
     assert card["mechanism"] == card["plan"]["mechanism"] == mechanism
     assert card["plan"]["num_queries"] == 2 and card["plan"]["failure_probability"] == 0.2
     assert card["plan"]["bound"] == rows[0]["bound"]
+    (route,) = (field for field in ANSWER_SCHEMA["fields"] if field["name"] == "route")
+    assert rows[0]["route"] in route["doc"]
     assert card["ledger_release"] == "people/1" and card["num_records"] is None
     assert len(everything_under(tmp_path / "out")) == 2
 
