@@ -35,7 +35,7 @@ from beam_dp.queries.linear_workload import (
     names_workload,
     parse_linear_workload,
 )
-from beam_dp.queries.lines import QueryLine, read_line
+from beam_dp.queries.lines import QueryLine, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.releases.online_answers import answers_file, read_answers, read_answers_card
@@ -68,7 +68,7 @@ from .saved_state import (
 PROGRAM = "python -m pipelines.answer_queries"
 QUERIES = Flag(
     "queries",
-    "file of JSON lines, one linear query each; or conjunctions:2, intervals:age, ...",
+    "file of JSON lines, one linear query or marginal each; or conjunctions:2, intervals:age, ...",
     "SPEC",
     True,
 )
@@ -167,13 +167,14 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     given = {name: text for name, text in texts.items() if text is not None}
     guarantee = read_guarantee(given)
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    queries = LinearQueries(domain)
     numbered = [
-        (number, line)
+        (number, each)
         for number, line in enumerate(_read_queries(given["queries"], domain), start=1)
         if line.strip()
+        for each in _expanded(queries, line, number, given["queries"])
     ]
     lines = tuple(line for _, line in numbered)
-    queries = LinearQueries(domain)
     asked = tuple(read_line(queries, line) for line in lines)
     refusals = tuple(
         f"line {number}: {line.error}"
@@ -224,6 +225,14 @@ def _read_queries(spec: str, domain: Domain) -> list[str]:
         return [json.dumps(query) for query in parse_linear_workload(spec, domain).to_json()]
     except InputError as error:
         raise InputError("queries", spec, error.condition) from None
+
+
+def _expanded(queries: LinearQueries, line: str, number: int, source: str) -> list[str]:
+    """A line for each query that a line of a file stands for."""
+    try:
+        return expand_line(queries, line)
+    except InputError as error:
+        raise InputError("queries", source, f"line {number}: {error.condition}") from None
 
 
 def _private_mw(

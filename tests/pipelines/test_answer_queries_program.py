@@ -168,6 +168,19 @@ def test_a_named_workload_is_answered_query_by_query(tmp_path, mechanism):
         assert abs(row["value"] - sexes.count(level)) <= row["bound"]
 
 
+@pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
+def test_a_marginal_in_a_file_is_a_query_for_each_of_its_cells(tmp_path, capfd, mechanism):
+    lines = ['{"marginal": ["sexx"]}', '{"id": "by sex", "marginal": ["sex"]}', QUERIES[0]]
+    assert main(flags(tmp_path, lines, mechanism=mechanism)) == 0
+    rows = answers(tmp_path / "out")
+    assert "line 1: query: 'sexx' is refused; is no attribute" in capfd.readouterr().err
+    assert rows[0]["error"] and {row["id"] for row in rows[1:-1]} == {"by sex"}
+    cells = [json.loads(row["query"])["codes"] for row in rows[1:-1]]
+    assert cells == [[[axis, [[code, code + 1]]]] for code, ((axis, _),) in enumerate(cells)]
+    assert len(cells) >= 2 and not any(row["error"] for row in rows[1:])
+    assert rows[-1]["value"] in [row["value"] for row in rows[1:-1]]
+
+
 def test_a_run_starts_from_a_release(tmp_path):
     release = str(tmp_path / "release")
     assert release_synthetic_database.main(job_flags(tmp_path, output=release)) == 0
