@@ -35,10 +35,10 @@ from beam_dp.queries.linear_workload import (
     names_workload,
     parse_linear_workload,
 )
-from beam_dp.queries.lines import QueryLine, read_line
+from beam_dp.queries.lines import QueryLine, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, read_release
-from beam_dp.releases.online_answers import read_answers_card
+from beam_dp.releases.online_answers import answers_file, read_answers, read_answers_card
 from beam_dp.transforms import AnswerQueries, AnswerWorkload, ReadRecords, WriteAnswers
 from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
 from beam_dp.transforms.answer_queries import AnswerPlan, mechanism_name
@@ -68,7 +68,7 @@ from .saved_state import (
 PROGRAM = "python -m pipelines.answer_queries"
 QUERIES = Flag(
     "queries",
-    "file of JSON lines, one linear query each; or conjunctions:2, intervals:age, ...",
+    "file of JSON lines, one linear query or marginal each; or conjunctions:2, intervals:age, ...",
     "SPEC",
     True,
 )
@@ -167,13 +167,14 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     given = {name: text for name, text in texts.items() if text is not None}
     guarantee = read_guarantee(given)
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    queries = LinearQueries(domain)
     numbered = [
-        (number, line)
+        (number, each)
         for number, line in enumerate(_read_queries(given["queries"], domain), start=1)
         if line.strip()
+        for each in _expanded(queries, line, number, given["queries"])
     ]
     lines = tuple(line for _, line in numbered)
-    queries = LinearQueries(domain)
     asked = tuple(read_line(queries, line) for line in lines)
     refusals = tuple(
         f"line {number}: {line.error}"
@@ -190,8 +191,8 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     if given["mechanism"] == PRIVATE_MW:
         plan = _private_mw(given, domain, guarantee, len(lines), failure_probability)
     else:
-        plan = _workload(given, LinearWorkload(domain, tuple(dict.fromkeys(known))), guarantee)
-        plan.bound(failure_probability)  # refuses one that is out of range
+        workload = LinearWorkload(domain, tuple(dict.fromkeys(known)))
+        plan = _workload(given, workload, guarantee, failure_probability)
     ledger = read_ledger(given)
     state = new_state(given["state"], given["output"]) if "state" in given else None
     resume = Path(given["resume"]) if "resume" in given else None
@@ -226,6 +227,14 @@ def _read_queries(spec: str, domain: Domain) -> list[str]:
         raise InputError("queries", spec, error.condition) from None
 
 
+def _expanded(queries: LinearQueries, line: str, number: int, source: str) -> list[str]:
+    """A line for each query that a line of a file stands for."""
+    try:
+        return expand_line(queries, line)
+    except InputError as error:
+        raise InputError("queries", source, f"line {number}: {error.condition}") from None
+
+
 def _private_mw(
     given: dict[str, str],
     domain: Domain,
@@ -255,7 +264,10 @@ def _private_mw(
 
 
 def _workload(
-    given: dict[str, str], workload: LinearWorkload, guarantee: Guarantee
+    given: dict[str, str],
+    workload: LinearWorkload,
+    guarantee: Guarantee,
+    failure_probability: float,
 ) -> WorkloadAnswersPlan:
     name = given["mechanism"]
     for flag in OF_PRIVATE_MW:
@@ -266,7 +278,10 @@ def _workload(
         raise InputError("calibration", given["calibration"], f"must be 'tight' for {name}")
     distribution: Literal["discrete_laplace", "discrete_gaussian"]
     distribution = "discrete_laplace" if name == "laplace" else "discrete_gaussian"
-    return plan_workload_answers(workload, guarantee, read_num_records(given), distribution)
+    num_records = read_num_records(given)
+    return plan_workload_answers(
+        workload, guarantee, num_records, distribution, failure_probability
+    )
 
 
 def _start(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
@@ -310,7 +325,7 @@ def build(
             ledger=job.ledger_url,
         )
     else:
-        answer = AnswerWorkload(job.plan, job.asked, job.failure_probability, token)
+        answer = AnswerWorkload(job.plan, job.asked, token)
         answers = records | "Answer" >> answer
     number = None if job.payment is None else job.payment.state_number
     _ = answers | "Write" >> WriteAnswers(job.output, job.plan, token, number)
@@ -391,7 +406,8 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
             is_saved = keep_state(save_in, answers.draw_id, job.state)
     card = json.loads(text)
     print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
-    print(_accuracy(job, card))
+    rows = read_answers(Path(job.output) / answers_file(answers.draw_id))
+    print(_accuracy(job, card, rows))
     return 0 if is_saved else flags.EXIT_JOB_FAILED
 
 
@@ -408,17 +424,27 @@ def _is_vacuous(plan: AnswerPlan) -> bool:
     return plan.bound() >= plan.num_records
 
 
-def _accuracy(job: Job, card: dict[str, Any]) -> str:
+def _accuracy(job: Job, card: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """What is promised of the answers that have a bound, and how many have none."""
     but = f"but with probability {job.failure_probability:g}"
     if not isinstance(job.plan, PrivateMWPlan):
-        bound = job.plan.bound(job.failure_probability)
-        return f"Every answer is within {bound:,.1f} records, {but}."
+        return f"Every answer is within {job.plan.bound():,.1f} records, {but}."
+    num_answers = sum(row["error"] is None for row in rows)
+    num_bounded = sum(row["bound"] is not None for row in rows)
+    num_unbounded = num_answers - num_bounded
+    verb = "answer has" if num_unbounded == 1 else "answers have"
+    without = f"{num_unbounded:,} {verb} no bound."
+    if num_bounded == 0:
+        return without
     settings = card["settings"]
     vacuous = " (vacuous: not below the number of records)" if settings["is_vacuous"] else ""
-    return (
+    bounds = (
         f"Every answer from the hypothesis is within {settings['hypothesis_bound']:,.1f} records,"
         f" every other one within {settings['update_bound']:,.1f}, {but}{vacuous}."
     )
+    if num_unbounded == 0:
+        return bounds
+    return f"Of those that have a bound: {bounds[0].lower()}{bounds[1:]} {without}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

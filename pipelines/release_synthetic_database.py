@@ -263,6 +263,12 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         InputError: if the ledger refuses; then nothing was spent or run.
     """
     token = None
+    if plan.public.get("sampler") == "search":
+        print(
+            "warning: --sampler search: how long it takes depends on the records; use it only where"
+            " nobody else sees the time",
+            file=sys.stderr,
+        )
     if job.ledger is not None:
         parameters = {
             "num_records": job.num_records,

@@ -8,23 +8,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.dense_weights import DenseWeights
 from beam_dp.mechanisms.online_plan import GRID, OnlinePlan, Settings
-from beam_dp.mechanisms.private_mw_plan import START_SHARE, PrivateMWPlan
+from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.saved_runs import Payment, pay
 from beam_dp.mechanisms.sparse_vector import HaltedError, NumericSparse
+from beam_dp.mechanisms.start_weights import Start, start_weights
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.linear import LinearQuery
-from beam_dp.queries.workload import marginals
-from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Histogram
 
 Route = Literal["hypothesis", "update", "exhausted"]
-Start = SyntheticDatabase | ArrayLike
 QueryT = TypeVar("QueryT")
 LearnedT = TypeVar("LearnedT", contravariant=True)
 
@@ -394,28 +392,3 @@ class PrivateMW(OnlineMW[LinearQuery]):
             raise InputError("query", query, "must be a LinearQuery: see LinearQueries")
         if query.shape != self._shape:
             raise InputError("query", query.shape, f"must be of a domain of shape {self._shape}")
-
-
-def start_weights(plan: PrivateMWPlan, start: Start | None) -> NDArray[np.float64]:
-    """Returns the logarithms of the first hypothesis, shape (num_cells,).
-
-    Raises:
-        InputError: if the start is of another domain, or is no distribution.
-    """
-    num_cells = plan.domain.num_cells
-    if start is None:
-        return np.zeros(num_cells)
-    if isinstance(start, SyntheticDatabase):
-        (table,) = start.answer(marginals(plan.domain, attributes=plan.domain.names))
-        start = table.values
-    try:
-        weights = np.asarray(start, np.float64).ravel()
-    except (TypeError, ValueError):
-        raise InputError("start", type(start).__name__, "must be weights, one a cell") from None
-    if weights.shape != (num_cells,):
-        raise InputError("start", weights.shape, f"must be {num_cells} weights, one a cell")
-    total = float(weights.sum())
-    if not (bool((weights >= 0).all()) and 0 < total < np.inf):
-        raise InputError("start", total, "weights must be finite and >= 0, and not all 0")
-    mixed = (1 - START_SHARE) * weights / total + START_SHARE / num_cells
-    return np.asarray(np.log(mixed), np.float64)

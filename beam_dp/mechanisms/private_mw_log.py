@@ -15,10 +15,9 @@ from beam_dp.mechanisms.private_mw import (
     PrivateAnswer,
     PrivateMW,
     SavedRun,
-    Start,
-    start_weights,
 )
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.start_weights import Start, start_weights
 from beam_dp.noise import NoiseSource
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.lines import read_line

@@ -47,6 +47,7 @@ class WorkloadAnswersPlan:
         grid: steps of one record: 1 where the noise is on whole records, else 2^16.
         scale: of the noise, in grid steps.
         loss: what the answers may reveal, for a ledger.
+        failure_probability: of the bound that is stated, in (0, 1).
     """
 
     workload: LinearWorkload
@@ -57,13 +58,19 @@ class WorkloadAnswersPlan:
     grid: int
     scale: float
     loss: Loss
+    failure_probability: float = FAILURE_PROBABILITY
+
+    @property
+    def mechanism(self) -> str:
+        """What cards and ledgers call it: ``laplace`` or ``gaussian``."""
+        return self.distribution.removeprefix("discrete_")
 
     @property
     def standard_error(self) -> float:
         """Standard deviation of every answer, in records."""
         return math.sqrt(noise_variance(self.distribution, self.scale)) / self.grid
 
-    def bound(self, failure_probability: float = FAILURE_PROBABILITY) -> float:
+    def bound(self, failure_probability: float | None = None) -> float:
         """Returns what no answer's error exceeds, all together, but with this probability.
 
         Accuracy: by a union bound over all n answers, in grid steps. Discrete Laplace noise Z of
@@ -72,7 +79,7 @@ class WorkloadAnswersPlan:
         Steinke, 2020, Proposition 25).
 
         Args:
-            failure_probability: in (0, 1).
+            failure_probability: in (0, 1); by default that of the plan.
 
         Returns:
             a distance in records.
@@ -80,6 +87,8 @@ class WorkloadAnswersPlan:
         Raises:
             InputError: if the probability is out of range.
         """
+        if failure_probability is None:
+            failure_probability = self.failure_probability
         check_failure_probability(failure_probability)
         share = failure_probability / len(self.workload)
         if self.distribution == "discrete_laplace":
@@ -91,7 +100,7 @@ class WorkloadAnswersPlan:
     def public(self) -> dict[str, Any]:
         """What a card states, as JSON values."""
         return {
-            "mechanism": "workload_answers",
+            "mechanism": self.mechanism,
             "distribution": self.distribution,
             "scale": self.scale,
             "grid": self.grid,
@@ -102,7 +111,7 @@ class WorkloadAnswersPlan:
             "sensitivity_is_exact": self.sensitivity.is_exact,
             "standard_error": self.standard_error,
             "bound": self.bound(),
-            "failure_probability": FAILURE_PROBABILITY,
+            "failure_probability": self.failure_probability,
             "guarantee": self.guarantee.to_json(),
             "loss": self.loss.to_json(),
         }
@@ -133,6 +142,7 @@ def plan_workload_answers(
     guarantee: Guarantee,
     num_records: NumRecords,
     distribution: Choice = "auto",
+    failure_probability: float = FAILURE_PROBABILITY,
 ) -> WorkloadAnswersPlan:
     """Returns how a workload would be answered, before any record is read.
 
@@ -151,6 +161,7 @@ def plan_workload_answers(
         guarantee: what is promised.
         num_records: the public number of records, or ``"noisy"``; a number under ``replace_one``.
         distribution: of the noise.
+        failure_probability: of the bound that is stated, in (0, 1).
 
     Raises:
         InputError: if a parameter is refused, delta is 0 for Gaussian noise, or the noise would
@@ -172,6 +183,7 @@ def plan_workload_answers(
         condition = "must be 'auto', 'discrete_laplace' or 'discrete_gaussian'"
         raise InputError("distribution", distribution, condition)
     check_num_records(num_records, guarantee)
+    check_failure_probability(failure_probability)
     if distribution == "discrete_gaussian" and guarantee.delta == 0:
         raise InputError("delta", 0.0, "must be > 0 for Gaussian noise")
     sensitivity = workload_sensitivity(
@@ -189,7 +201,9 @@ def plan_workload_answers(
     check_noise(guarantee, [min(scale for _, _, scale, _ in plans)])
     return min(
         (
-            WorkloadAnswersPlan(workload, guarantee, num_records, sensitivity, *each)
+            WorkloadAnswersPlan(
+                workload, guarantee, num_records, sensitivity, *each, failure_probability
+            )
             for each in plans
             if each[2] <= MAX_SCALE
         ),
@@ -223,7 +237,7 @@ def draw_workload_answers(
         values=draw(exact, plan.scale) / plan.grid,
         standard_error=plan.standard_error,
         bound=plan.bound(),
-        failure_probability=FAILURE_PROBABILITY,
+        failure_probability=plan.failure_probability,
         public=plan.public,
     )
 

@@ -113,8 +113,9 @@ def command_line(ranking: Ranking, option: Option, texts: Mapping[str, str | Non
         flags[name] = texts[name] or flags[name]
     if option.program == "answer_queries":
         spec = flags.pop("workload")
-        # A file of marginals is no file of linear queries.
-        is_other = pathlib.Path(spec).is_file() and isinstance(job.workload, Workload)
+        # Marginals have weights for a release only.
+        is_weighted = isinstance(job.workload, Workload) and set(job.workload.weights) != {1.0}
+        is_other = pathlib.Path(spec).is_file() and is_weighted
         flags["queries"] = "QUERIES" if is_other else spec
         flags["failure_probability"] = f"{job.failure_probability:g}"
     if option.program == "release_intervals":

@@ -52,14 +52,10 @@ def gaussian_answers_option(job: PlanningJob) -> Option:
     return _answers(job, "gaussian_answers", "discrete_gaussian")
 
 
-def answers_theorem(plan: WorkloadAnswersPlan, failure_probability: float) -> Theorem:
-    """Returns how wrong noisy answers can be, ``WorkloadAnswersPlan.bound``, as a theorem.
-
-    Raises:
-        InputError: if the failure probability is out of range.
-    """
+def answers_theorem(plan: WorkloadAnswersPlan) -> Theorem:
+    """Returns how wrong noisy answers can be, ``WorkloadAnswersPlan.bound``, as a theorem."""
     name = f"{plan.distribution.replace('_', ' ')} noise: union bound over answers"
-    return Theorem(name, constant(failure_probability), constant(plan.bound(failure_probability)))
+    return Theorem(name, constant(plan.failure_probability), constant(plan.bound()))
 
 
 def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
@@ -199,10 +195,16 @@ def _answers(job: PlanningJob, name: str, distribution: Distribution) -> Option:
     try:
         # As the program does, which answers a query once, however often it is asked.
         workload = LinearWorkload(job.domain, linear_queries(job.workload))
-        plan = plan_workload_answers(workload, job.guarantee, job.given_num_records, distribution)
+        plan = plan_workload_answers(
+            workload,
+            job.guarantee,
+            job.given_num_records,
+            distribution,
+            job.failure_probability,
+        )
     except InputError as error:
         return Option(name, "tight", program, str(error))
-    theorem = answers_theorem(plan, job.failure_probability)
+    theorem = answers_theorem(plan)
     return Option(
         name,
         "tight",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.linear import LinearQuery
+from beam_dp.queries.linear_workload_forms import MAX_QUERIES
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.strict_json import RepeatedKeyError, parse_json
 
@@ -60,6 +62,34 @@ def read_line(queries: LinearQueries, line: Any) -> QueryLine:
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
         refused = f"query: {shown(line)} is refused; must be a query of this domain"
     return QueryLine(identity, text, None, _text(refused))
+
+
+def expand_line(queries: LinearQueries, line: str) -> list[str]:
+    """Returns the lines of the cells of ``{"marginal": [...]}``, and any other line as it is.
+
+    Every cell has the ``id`` of its line, if that has one. A marginal that is refused is left as
+    it is, for ``read_line`` to say why.
+
+    Raises:
+        InputError: if the marginal has more than ``MAX_QUERIES`` cells.
+
+    Example:
+        >>> from beam_dp.domain_json import read_domain
+        >>> queries = LinearQueries(read_domain('{"sex": 2}'))
+        >>> expand_line(queries, '{"id": 1, "marginal": ["sex"]}')[1]
+        '{"id": 1, "codes": [[0, [[1, 2]]]]}'
+    """
+    try:
+        parsed = _parsed(line)
+        if set(parsed) - {"id"} != {"marginal"}:
+            return [line]
+        cells = list(itertools.islice(queries.marginal_cells(parsed["marginal"]), MAX_QUERIES + 1))
+    except InputError:
+        return [line]
+    if len(cells) > MAX_QUERIES:
+        raise InputError("query", line, f"must have at most {MAX_QUERIES:,} cells")
+    identity = {"id": parsed["id"]} if "id" in parsed else {}
+    return [json.dumps({**identity, **cell.to_json()}) for cell in cells]
 
 
 def _parsed(line: Any) -> Mapping[str, Any]:

@@ -149,6 +149,10 @@ class LinearQueries:
             return make(*(held[name] for name in fields))
         if form == "values":
             return self.explicit(held)
+        if form == "marginal":
+            next(self.marginal_cells(held))  # names first what is wrong with it
+            condition = "is many queries, one for each cell; only a file of queries may hold it"
+            raise InputError("query", form, condition)
         if form in ("codes", "parity_codes"):
             return self._from_codes(form, held)
         if form == "numerators":

@@ -23,6 +23,7 @@ from beam_dp.releases.synthetic_database import library_versions
 
 KIND = "answers"
 _NUMBER = ["null", "double"]
+_ROUTES = "hypothesis, update, exhausted or measured; null for a refused query."
 
 ANSWER_SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -34,7 +35,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
         {"name": "value", "type": _NUMBER, "doc": "Null for a refused query."},
         {"name": "standard_error", "type": _NUMBER, "doc": "Of noise; null where there is none."},
         {"name": "bound", "type": _NUMBER, "doc": "Of the error; null where none is proved."},
-        {"name": "route", "type": ["null", "string"], "doc": "hypothesis, update or exhausted."},
+        {"name": "route", "type": ["null", "string"], "doc": _ROUTES},
         {"name": "updates_left", "type": ["null", "long"]},
         {"name": "questions_left", "type": ["null", "long"]},
         {"name": "error", "type": ["null", "string"], "doc": "Why a query was refused, or null."},

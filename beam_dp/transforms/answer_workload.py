@@ -30,7 +30,6 @@ class AnswerWorkload(beam.PTransform):
     Args:
         plan: from ``plan_workload_answers``.
         lines: what was asked; every query is in the plan's workload, refused ones get an error.
-        failure_probability: of any of the stated bounds being wrong.
         ledger_token: from ``Ledger.spend``, for just this.
 
     Raises:
@@ -44,7 +43,6 @@ class AnswerWorkload(beam.PTransform):
         self,
         plan: WorkloadAnswersPlan,
         lines: Sequence[QueryLine],
-        failure_probability: float,
         ledger_token: Token | None = None,
     ) -> None:
         super().__init__()
@@ -55,7 +53,7 @@ class AnswerWorkload(beam.PTransform):
         )
         stated = {
             "standard_error": plan.standard_error,
-            "bound": plan.bound(failure_probability),
+            "bound": plan.bound(),
             "route": "measured",
         }
         places = {query: place for place, query in enumerate(plan.workload)}

@@ -170,3 +170,14 @@ def test_a_bad_failure_probability_is_refused(probability):
     plan = plan_workload_answers(PAIRS, promise(ADD), "noisy")
     with pytest.raises(InputError, match=r"^failure_probability: "):
         plan.bound(probability)
+    with pytest.raises(InputError, match=r"^failure_probability: "):
+        plan_workload_answers(PAIRS, promise(ADD), "noisy", failure_probability=probability)
+
+
+def test_a_plan_states_the_bound_of_its_own_failure_probability():
+    usual = plan_workload_answers(PAIRS, promise(ADD), "noisy")
+    bold = plan_workload_answers(PAIRS, promise(ADD), "noisy", failure_probability=0.5)
+    assert bold.bound() == usual.bound(0.5) < usual.bound() == bold.bound(0.05)
+    assert (bold.public["bound"], bold.public["failure_probability"]) == (bold.bound(), 0.5)
+    released = draw_workload_answers(bold, COUNTS, NoiseSource())
+    assert (released.bound, released.failure_probability) == (bold.bound(), 0.5)

@@ -13,6 +13,7 @@ from jobs import everything_under, job_flags, people
 
 from beam_dp import cli
 from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases.online_answers import ANSWER_SCHEMA
 from pipelines import release_synthetic_database
 from pipelines.answer_queries import main
 
@@ -70,6 +71,18 @@ def test_the_card_of_a_hopeless_run_says_that_it_is_vacuous(tmp_path, capfd):
     assert card["settings"]["is_vacuous"] is True
 
 
+def test_the_last_line_promises_nothing_of_answers_without_a_bound(tmp_path, capfd):
+    lines = [json.dumps({"prefix": {"attribute": "age", "high": age}}) for age in (20, 40, 60)]
+    for num_questions in ("3", "1"):
+        output = str(tmp_path / num_questions)
+        assert main(flags(tmp_path, lines, num_questions=num_questions, output=output)) == 0
+        num_unbounded = sum(row["bound"] is None for row in answers(pathlib.Path(output)))
+        last = capfd.readouterr().out.splitlines()[-1]
+        assert num_unbounded == 3 - int(num_questions)
+        assert last.startswith("Of those that have a bound") == (num_unbounded > 0)
+        assert last.endswith("2 answers have no bound.") == (num_unbounded > 0)
+
+
 def test_nothing_is_read_spent_or_written_to_validate(tmp_path, capfd):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
@@ -96,6 +109,7 @@ def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
         "people", 1000.0, 1e-9, "record", "add_or_remove_one"
     )
     named = {"ledger": str(tmp_path / "ledger.sqlite"), "dataset_id": "people"}
+    named["failure_probability"] = "0.2"
     argv = flags(tmp_path, mechanism=mechanism, direct_runner_bundle_repeat="2", **named)
     assert main([*argv, "--validate_only"]) == 0
     assert json.loads(capfd.readouterr().out)["mechanism"] == mechanism
@@ -107,7 +121,11 @@ def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
     assert rows[3]["value"] == rows[0]["value"] and rows[0]["route"] == "measured"
     assert rows[1]["error"] and rows[1]["value"] is rows[1]["standard_error"] is None
     card = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert card["mechanism"] == mechanism and card["plan"]["num_queries"] == 2
+    assert card["mechanism"] == card["plan"]["mechanism"] == mechanism
+    assert card["plan"]["num_queries"] == 2 and card["plan"]["failure_probability"] == 0.2
+    assert card["plan"]["bound"] == rows[0]["bound"]
+    (route,) = (field for field in ANSWER_SCHEMA["fields"] if field["name"] == "route")
+    assert rows[0]["route"] in route["doc"]
     assert card["ledger_release"] == "people/1" and card["num_records"] is None
     assert len(everything_under(tmp_path / "out")) == 2
 
@@ -148,6 +166,19 @@ def test_a_named_workload_is_answered_query_by_query(tmp_path, mechanism):
     for row, level in zip(rows, levels, strict=True):
         assert row["error"] is None and json.loads(row["query"])
         assert abs(row["value"] - sexes.count(level)) <= row["bound"]
+
+
+@pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
+def test_a_marginal_in_a_file_is_a_query_for_each_of_its_cells(tmp_path, capfd, mechanism):
+    lines = ['{"marginal": ["sexx"]}', '{"id": "by sex", "marginal": ["sex"]}', QUERIES[0]]
+    assert main(flags(tmp_path, lines, mechanism=mechanism)) == 0
+    rows = answers(tmp_path / "out")
+    assert "line 1: query: 'sexx' is refused; is no attribute" in capfd.readouterr().err
+    assert rows[0]["error"] and {row["id"] for row in rows[1:-1]} == {"by sex"}
+    cells = [json.loads(row["query"])["codes"] for row in rows[1:-1]]
+    assert cells == [[[axis, [[code, code + 1]]]] for code, ((axis, _),) in enumerate(cells)]
+    assert len(cells) >= 2 and not any(row["error"] for row in rows[1:])
+    assert rows[-1]["value"] in [row["value"] for row in rows[1:-1]]
 
 
 def test_a_run_starts_from_a_release(tmp_path):

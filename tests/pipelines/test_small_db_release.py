@@ -38,6 +38,17 @@ def test_a_release_answers_prefixes(
     assert "stand for" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("sampler", ["search", "auto"])
+def test_a_search_warns_of_its_time(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], sampler: str
+) -> None:
+    argv = job_flags(tmp_path, **SMALL, size="3", epsilon="1", num_records="500", sampler=sampler)
+    assert main(argv) == 0
+    warned = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert len(warned) == (sampler == "search")
+    assert all("--sampler search" in line and "depends on the records" in line for line in warned)
+
+
 @pytest.mark.parametrize(
     "change, line",
     [

@@ -192,14 +192,19 @@ def test_the_printed_commands_are_accepted_by_the_program(
     assert accepted >= 3
 
 
-@pytest.mark.parametrize("form", ["intervals:a", "marginals:2", "a file"])
+@pytest.mark.parametrize("form", ["intervals:a", "marginals:2", "a file", "tables"])
 @pytest.mark.parametrize("delta", ["1e-9", "0"])
 def test_the_printed_commands_of_answers_are_accepted_by_the_program(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], delta: str, form: str
 ):
     file = tmp_path / "queries.jsonl"
     file.write_text(2 * '{"conjunction": {"b": 2}}\n{"prefix": {"attribute": "a", "high": 3}}\n')
-    spec = str(file) if form == "a file" else form
+    if form == "a file":
+        with file.open("a") as lines:
+            lines.write('{"marginal": ["b", "a"]}\n')
+    elif form == "tables":
+        file.write_text('{"marginal": ["a"]}\n{"marginal": ["b", "a"]}\n')
+    spec = str(file) if form in ("a file", "tables") else form
     argv = flags(tmp_path, workload=spec, delta=delta, input="x.csv", output=str(tmp_path / "out"))
     assert main([*argv, "--json", "--num_records_is_public"]) == 0
     accepted = set()
@@ -216,7 +221,7 @@ def test_the_printed_commands_of_answers_are_accepted_by_the_program(
             assert job.plan.standard_error == option["expected_error"]
         accepted.add(option["mechanism"])
     answers = {"laplace_answers", *(["gaussian_answers"] if delta != "0" else [])}
-    assert accepted == {"private_mw"} | (set() if form == "marginals:2" else answers)
+    assert accepted == {"private_mw"} | (set() if form in ("marginals:2", "tables") else answers)
 
 
 @pytest.mark.parametrize(

@@ -248,8 +248,8 @@ def linear_answers(distribution: str) -> Violated:
     """All intervals of an attribute, each with noise of its own."""
     workload = parse_linear_workload("intervals:a0", domain_of(8, 2))
     guarantee = promise(delta=DELTA)
-    plan = plan_workload_answers(workload, guarantee, 1000, distribution)  # type: ignore[arg-type]
-    bound = answers_theorem(plan, BETA).bound(10**6).max_error
+    plan = plan_workload_answers(workload, guarantee, 1000, distribution, BETA)  # type: ignore[arg-type]
+    bound = answers_theorem(plan).bound(10**6).max_error
     counts = np.random.default_rng().multinomial(1000, np.ones(16) / 16).astype(np.int64)
     exact = workload.counts(counts) / 2**16
 

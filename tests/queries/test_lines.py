@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dp.domain_json import parse_domain
-from beam_dp.queries.lines import read_line
+from beam_dp.domain_json import parse_domain, read_domain
+from beam_dp.errors import InputError
+from beam_dp.queries.lines import expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 
 DOMAIN = parse_domain(
@@ -18,7 +19,17 @@ DOMAIN = parse_domain(
     source="here",
 )
 QUERIES = LinearQueries(DOMAIN)
-FORMS = ("conjunction", "interval", "prefix", "parity", "values", "codes", "numerators", "id")
+FORMS = (
+    "conjunction",
+    "marginal",
+    "interval",
+    "prefix",
+    "parity",
+    "values",
+    "codes",
+    "numerators",
+    "id",
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(FORMS),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(FORMS) | st.text(), inner),
@@ -61,3 +72,10 @@ def test_a_good_line():
     assert found.id == "5" and found.error is None
     assert found.query == QUERIES.conjunction({"sex": "f"})
     assert json.loads(found.text) == {"conjunction": {"sex": "f"}}
+
+
+def test_a_marginal_of_too_many_cells_is_refused_at_once():
+    queries = LinearQueries(read_domain('{"a": 1024, "b": 1024}'))
+    with pytest.raises(InputError, match=r"must have at most 262,144 cells$"):
+        expand_line(queries, '{"marginal": ["a", "b"]}')
+    assert len(expand_line(queries, '{"marginal": ["a"]}')) == 1024
