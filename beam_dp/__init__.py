@@ -19,9 +19,18 @@ if TYPE_CHECKING:
     )
     from beam_dp.domain_json import parse_domain, read_domain
     from beam_dp.errors import InputError
-    from beam_dp.mechanisms import MWEM, Gaussian, Laplace, PrivateMW, plan_private_mw
+    from beam_dp.mechanisms import (
+        MWEM,
+        Gaussian,
+        Laplace,
+        PrivateMW,
+        draw_workload_answers,
+        plan_private_mw,
+        plan_workload_answers,
+    )
     from beam_dp.privacy.guarantee import Guarantee, Neighboring
     from beam_dp.privacy.ledger import Ledger, LedgerError
+    from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.reader import LinearQueries
     from beam_dp.queries.workload import Workload, marginals, parse_workload
     from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
@@ -37,9 +46,18 @@ _MODULES = {
     ),
     "beam_dp.domain_json": ("parse_domain", "read_domain"),
     "beam_dp.errors": ("InputError",),
-    "beam_dp.mechanisms": ("MWEM", "Gaussian", "Laplace", "PrivateMW", "plan_private_mw"),
+    "beam_dp.mechanisms": (
+        "MWEM",
+        "Gaussian",
+        "Laplace",
+        "PrivateMW",
+        "draw_workload_answers",
+        "plan_private_mw",
+        "plan_workload_answers",
+    ),
     "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
+    "beam_dp.queries.linear_workload": ("LinearWorkload", "parse_linear_workload"),
     "beam_dp.queries.reader": ("LinearQueries",),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
@@ -60,6 +78,7 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "LinearQueries",
+    "LinearWorkload",
     "Neighboring",
     "NumericAttribute",
     "PrivateMW",
@@ -69,10 +88,13 @@ __all__ = [
     "SyntheticDatabase",
     "Workload",
     "WriteRelease",
+    "draw_workload_answers",
     "marginals",
     "parse_domain",
+    "parse_linear_workload",
     "parse_workload",
     "plan_private_mw",
+    "plan_workload_answers",
     "read_domain",
     "read_release",
     "write_release",

@@ -9,6 +9,14 @@ from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
 from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
+from beam_dp.mechanisms.workload_answers import (
+    WorkloadAnswers,
+    WorkloadAnswersPlan,
+    draw_workload_answers,
+    gaussian_answers,
+    laplace_answers,
+    plan_workload_answers,
+)
 
 __all__ = [
     "MWEM",
@@ -23,7 +31,13 @@ __all__ = [
     "PrivateMWPlan",
     "Sparse",
     "SparseVectorNoise",
+    "WorkloadAnswers",
+    "WorkloadAnswersPlan",
+    "draw_workload_answers",
+    "gaussian_answers",
+    "laplace_answers",
     "plan_private_mw",
+    "plan_workload_answers",
     "resume_private_mw",
     "save_private_mw",
     "sparse_vector_noise",

@@ -113,8 +113,8 @@ class PrivateMW:
         plan: see ``plan_private_mw``. What it costs, ``plan.loss``, is spent here, at once.
         histogram: the exact counts; secret.
         noise: source of all noise.
-        start: a release to start from, or public weights, one a cell, not all 0; a tenth of
-            the first hypothesis is uniform, so that nothing is impossible to learn.
+        start: a release to start from, or public weights, one a cell, not all 0; a
+            thousandth of the first hypothesis is uniform, so that nothing is impossible to learn.
         saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent.
 
     Raises:

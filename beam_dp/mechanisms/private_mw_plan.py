@@ -30,7 +30,9 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear import VALUE_BITS
 
 GRID = 1 << VALUE_BITS
-START_SHARE = 0.1  # of the uniform distribution, in a hypothesis that starts from a release
+# Of the uniform distribution, in a hypothesis that starts from a release. It worsens the release's
+# answers by as much, while a smaller one adds to the relative entropy only as its logarithm.
+START_SHARE = 0.001
 
 _COUNT_SHARE = 0.05  # of epsilon, for a noisy number of records
 _COUNT_FAILURE = 0.25  # of the failure probability
@@ -305,12 +307,13 @@ def _tight(
 ) -> Iterator[Settings]:
     """One question a round; every choice of alpha, updates and noise that is tried."""
     asked = plan.num_questions
-    for alpha, updates in _choices(plan):
+    for least, updates in _choices(plan):
         for noise in noise_candidates(guarantee, updates, answers=True):
             if plan.num_records == "noisy" and guarantee.delta > 0 and noise.method != "zcdp":
                 continue  # the loss is stated before the number of records is known
             # An update must know in which direction to go.
-            gap = max(alpha * total, noise.answer_bound(beta, GRID) + 1 / GRID)
+            gap = max(least * total, noise.answer_bound(beta, GRID) + 1 / GRID)
+            alpha = least or gap / total
             threshold = gap + total_bound + noise.margin(asked, beta, GRID)
             rate = 4 * min(1.0, gap / total)
             yield _settings(
@@ -319,7 +322,14 @@ def _tight(
 
 
 def _choices(plan: PrivateMWPlan) -> Iterator[tuple[float, int]]:
-    """Pairs of alpha and updates: an update lowers the relative entropy by 2 alpha^2."""
+    """Pairs of alpha and updates: an update lowers the relative entropy by 2 alpha^2.
+
+    An alpha of 0 is the one that the noise of answers implies.
+    """
+    if plan.max_error is None and plan.max_updates is not None:
+        # A larger alpha would need fewer updates, but their number is decided.
+        yield 0.0, plan.max_updates
+        return
     if plan.max_error is not None:
         needed = _needed(plan.divergence / 2, plan.max_error, math.floor)
         yield plan.max_error, plan.max_updates or needed
@@ -329,7 +339,7 @@ def _choices(plan: PrivateMWPlan) -> Iterator[tuple[float, int]]:
         # The least alpha that needs no more than these.
         alpha = math.sqrt(plan.divergence / (2 * (updates + 1))) * (1 + 1e-9)
         if 0 < alpha < 1:
-            yield alpha, plan.max_updates or updates
+            yield alpha, updates
         elif alpha == 0:  # a single cell: there is nothing to learn
             yield 1e-9, 1
             return

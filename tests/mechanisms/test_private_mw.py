@@ -386,6 +386,30 @@ def test_a_start_from_a_release_saves_updates():
 # Behaviour.
 
 
+def test_given_updates_bound_errors_in_records_whatever_their_number():
+    # With the updates decided, only noise decides the bound, and noise does not depend on n.
+    guarantee = promise(REPLACE, 1e-9, 1.0)
+    plans = [
+        plan_private_mw(domain_of(2**16), guarantee, total, num_questions=10**5, max_updates=1000)
+        for total in (10**6, 10**9)
+    ]
+    small, large = (plan.settle(plan.num_records) for plan in plans)
+    assert small.hypothesis_bound == large.hypothesis_bound < 10**5
+    assert small.max_error == pytest.approx(small.gap / 10**6)
+
+
+def test_a_start_is_worsened_by_a_thousandth_only():
+    domain = domain_of(1000)
+    plan = plan_private_mw(
+        domain, promise(REPLACE), 10**6, num_questions=4, starts_from_release=True
+    )
+    counts = np.zeros(1000, np.int64)
+    counts[0] = 10**6
+    run = PrivateMW(plan, Histogram(domain, counts), NoiseSource(), counts)
+    guess = run.explain(cells(domain, 0)).hypothesis_value
+    assert 10**6 * 0.999 <= guess < 10**6
+
+
 def small_run(max_updates=2, noise=None, **named):
     plan = plan_private_mw(
         domain_of(8), promise(REPLACE, 0.0, 5.0), 80_000, num_questions=4, max_updates=max_updates

@@ -16,11 +16,12 @@ from audit_cases import Audit, mechanism_audits
 from audit_end_to_end import end_to_end_audits
 from audit_noise import noise_audits
 from audit_views import Finding
+from audit_workloads import workload_audits
 from tiny import UnequalDrawsError
 
 pytestmark = pytest.mark.audit
 
-AUDITS = [*noise_audits(), *mechanism_audits(), *end_to_end_audits()]
+AUDITS = [*noise_audits(), *mechanism_audits(), *workload_audits(), *end_to_end_audits()]
 RELATIONS = {"add_or_remove_one": "add/remove", "replace_one": "replace"}
 
 
