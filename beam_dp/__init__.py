@@ -34,7 +34,13 @@ if TYPE_CHECKING:
     from beam_dp.queries.reader import LinearQueries
     from beam_dp.queries.workload import Workload, marginals, parse_workload
     from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
-    from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
+    from beam_dp.transforms import (
+        AnswerQueries,
+        ReadRecords,
+        ReleaseSyntheticDatabase,
+        WriteAnswers,
+        WriteRelease,
+    )
 
 _MODULES = {
     "beam_dp.domain": (
@@ -61,12 +67,19 @@ _MODULES = {
     "beam_dp.queries.reader": ("LinearQueries",),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
-    "beam_dp.transforms": ("ReadRecords", "ReleaseSyntheticDatabase", "WriteRelease"),
+    "beam_dp.transforms": (
+        "AnswerQueries",
+        "ReadRecords",
+        "ReleaseSyntheticDatabase",
+        "WriteAnswers",
+        "WriteRelease",
+    ),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "MWEM",
+    "AnswerQueries",
     "BooleanAttribute",
     "CategoricalAttribute",
     "Domain",
@@ -87,6 +100,7 @@ __all__ = [
     "ReleaseSyntheticDatabase",
     "SyntheticDatabase",
     "Workload",
+    "WriteAnswers",
     "WriteRelease",
     "draw_workload_answers",
     "marginals",

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 EXIT_BAD_INPUT = 2
 # Programs that need Beam live beside the package in a checkout, and inside it once installed.
-PIPELINES = {"release-synthetic-database": "release_synthetic_database"}
+PIPELINES = {
+    "answer-queries": "answer_queries",
+    "release-synthetic-database": "release_synthetic_database",
+}
 
 # The flags that go with `ledger --declare`; all but the last must be given.
 DECLARATION = (

@@ -154,7 +154,7 @@ class PrivateMW:
         if saved is None and (start is not None) != plan.starts_from_release:
             condition = "must be given if the plan starts from a release, and only then"
             raise InputError("start", type(start).__name__, condition)
-        first = _start_weights(plan, start) if saved is None else saved.log_weights
+        first = start_weights(plan, start) if saved is None else saved.log_weights
         self.plan = plan
         self._shape = plan.domain.shape
         self._counts = histogram.counts
@@ -167,6 +167,7 @@ class PrivateMW:
         self._hypothesis = DenseWeights(first)
         self._sparse = NumericSparse(self.settings.threshold, self.settings.noise, noise, grid=GRID)
         self._answers: dict[LinearQuery, PrivateAnswer] = {}
+        self._steps: dict[LinearQuery, float] = {}
         self._is_closed = False
         if saved is not None:
             self._sparse.resume(saved.sparse)
@@ -181,6 +182,11 @@ class PrivateMW:
     def questions_left(self) -> int:
         """How many more different queries bounds are stated for; public."""
         return max(0, self.plan.num_questions - len(self._answers))
+
+    @property
+    def num_answered(self) -> int:
+        """How many different queries were answered; public."""
+        return len(self._answers)
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -260,6 +266,14 @@ class PrivateMW:
         self._answers[query] = answer
         return answer
 
+    def step(self, query: LinearQuery) -> float:
+        """Returns by how much this object moved the hypothesis along a query; 0 if not; public."""
+        return self._steps.get(query, 0.0)
+
+    def secret_state(self) -> dict[str, int]:
+        """Returns what another object needs to go on beside what is public; secret."""
+        return self._sparse.secret_state()
+
     def hand_over(self) -> SavedRun:
         """Ends this object and returns what another one goes on from; in part secret."""
         self._is_closed = True
@@ -267,7 +281,7 @@ class PrivateMW:
             total=self.settings.total,
             log_weights=self._hypothesis.log_weights.copy(),
             answers=self.transcript,
-            sparse=self._sparse.secret_state(),
+            sparse=self.secret_state(),
         )
 
     def _ask(self, query: LinearQuery, guess: int) -> tuple[int, int] | None:
@@ -298,6 +312,7 @@ class PrivateMW:
             surely = abs(measured - settings.total * mean) - settings.update_bound
             step = max(step, 4 * min(1.0, (surely - settings.total_bound) / settings.total))
         self._hypothesis.update(query, sign * step)
+        self._steps[query] = sign * step
         value = min(max(measured, 0.0), settings.total + settings.total_bound)
         return value, settings.noise.answer_deviation
 
@@ -308,8 +323,12 @@ class PrivateMW:
             raise InputError("query", query.shape, f"must be of a domain of shape {self._shape}")
 
 
-def _start_weights(plan: PrivateMWPlan, start: Start | None) -> NDArray[np.float64]:
-    """The logarithms of the first hypothesis."""
+def start_weights(plan: PrivateMWPlan, start: Start | None) -> NDArray[np.float64]:
+    """Returns the logarithms of the first hypothesis, shape (num_cells,).
+
+    Raises:
+        InputError: if the start is of another domain, or is no distribution.
+    """
     num_cells = plan.domain.num_cells
     if start is None:
         return np.zeros(num_cells)

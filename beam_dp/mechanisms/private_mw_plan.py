@@ -75,8 +75,7 @@ class PrivateMWPlan:
         """The scale of the noise of the number of records; None where that is public."""
         if self.num_records != "noisy":
             return None
-        share = self.guarantee.epsilon * _COUNT_SHARE * (1 - 1e-12)
-        return self.guarantee.max_records_per_unit / share
+        return self.guarantee.max_records_per_unit / _count_epsilon(self.guarantee)
 
     @property
     def divergence(self) -> float:
@@ -153,7 +152,7 @@ def plan_private_mw(
         domain: the universe, of at most 2^26 cells, without impossible combinations.
         guarantee: what is promised of all answers together.
         num_records: the number of records, or ``"noisy"``, for which a twentieth of epsilon is
-            spent. Accuracy, not privacy, assumes that a given number is right.
+            spent at most. Accuracy, not privacy, assumes that a given number is right.
         num_questions: K; beyond, answers go on and are as private, but no bound is stated.
         failure_probability: of any stated bound being wrong, in (0, 1).
         calibration: ``tight`` or ``textbook``.
@@ -215,7 +214,7 @@ def plan_private_mw(
         return dataclasses.replace(plan, loss=settings.noise.loss)
     plan.settle(1)
     if guarantee.delta > 0:
-        loss = Loss.zcdp(zcdp_rho(*_rest(plan)) + (guarantee.epsilon * _COUNT_SHARE) ** 2 / 2)
+        loss = Loss.zcdp(zcdp_rho(*_rest(plan)) + _count_epsilon(guarantee) ** 2 / 2)
         return dataclasses.replace(plan, loss=loss)
     return plan
 
@@ -253,6 +252,20 @@ def textbook_error(
             (alpha, high) if error * guarantee.max_records_per_unit > alpha else (low, alpha)
         )
     return high
+
+
+@functools.lru_cache(maxsize=64)
+def _count_epsilon(guarantee: Guarantee) -> float:
+    """What a noisy number of records costs: at most its share, and at most what the rest leaves.
+
+    A pure loss of a large epsilon is a larger rho than as much of epsilon is with a delta.
+    """
+    epsilon, delta = guarantee.epsilon, guarantee.delta
+    share = epsilon * _COUNT_SHARE
+    if delta > 0:
+        left = zcdp_rho(epsilon, delta) - zcdp_rho(epsilon * (1 - _COUNT_SHARE), delta)
+        share = min(share, math.sqrt(2 * left))
+    return share * (1 - 1e-12)
 
 
 def _rest(plan: PrivateMWPlan) -> tuple[float, float]:

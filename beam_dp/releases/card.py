@@ -182,7 +182,7 @@ class Card:
             errors=dict(_error_of(entry, domain) for entry in parsed["errors"]),
             fit=parsed["fit"],
             versions=parsed["versions"],
-            files={name: _payload_file(name, entry) for name, entry in parsed["files"].items()},
+            files={name: payload_file(name, entry) for name, entry in parsed["files"].items()},
         )
 
     @classmethod
@@ -192,20 +192,26 @@ class Card:
         Raises:
             InputError: if it holds none.
         """
-        try:
-            parsed = json.loads(
-                text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
-            )
-        except json.JSONDecodeError as error:
-            condition = f"is not JSON at line {error.lineno}, column {error.colno}"
-            raise InputError("card", error.msg, condition) from None
-        except RecursionError:
-            raise InputError("card", len(text), "is nested too deeply") from None
-        except InputError:
-            raise
-        except ValueError:  # an integer of thousands of digits
-            raise InputError("card", len(text), "holds a number that is too long") from None
-        return cls.from_json(parsed)
+        return cls.from_json(parse_card_text(text))
+
+
+def parse_card_text(text: str) -> Any:
+    """Returns the JSON that a ``card.json`` of any kind holds.
+
+    Raises:
+        InputError: if it is no JSON, or JSON that no card may hold.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        condition = f"is not JSON at line {error.lineno}, column {error.colno}"
+        raise InputError("card", error.msg, condition) from None
+    except RecursionError:
+        raise InputError("card", len(text), "is nested too deeply") from None
+    except InputError:
+        raise
+    except ValueError:  # an integer of thousands of digits
+        raise InputError("card", len(text), "holds a number that is too long") from None
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -269,7 +275,12 @@ def _error_of(entry: Any, domain: Domain) -> tuple[Names, dict[str, float | None
     return names, values
 
 
-def _payload_file(name: str, entry: Any) -> PayloadFile:
+def payload_file(name: str, entry: Any) -> PayloadFile:
+    """Returns what a card says of a file.
+
+    Raises:
+        InputError: if it says no checksum and size.
+    """
     fits = (
         isinstance(entry, dict)
         and set(entry) == {"sha256", "bytes"}

@@ -15,18 +15,26 @@ import pytest
 from audit_cases import Audit, mechanism_audits
 from audit_end_to_end import end_to_end_audits
 from audit_noise import noise_audits
+from audit_online import online_audits
 from audit_views import Finding
 from audit_workloads import workload_audits
 from tiny import UnequalDrawsError
 
 pytestmark = pytest.mark.audit
 
-AUDITS = [*noise_audits(), *mechanism_audits(), *workload_audits(), *end_to_end_audits()]
+AUDITS = [
+    *noise_audits(),
+    *mechanism_audits(),
+    *workload_audits(),
+    *end_to_end_audits(),
+    *online_audits(),
+]
 RELATIONS = {"add_or_remove_one": "add/remove", "replace_one": "replace"}
 
 
 def audit_id(audit: Audit) -> str:
-    return f"{audit.mechanism}, {RELATIONS[audit.guarantee.neighboring.value]}"
+    delta = ", delta" if audit.guarantee.delta and audit.mechanism.startswith("Private") else ""
+    return f"{audit.mechanism}, {RELATIONS[audit.guarantee.neighboring.value]}{delta}"
 
 
 BY_ID = {audit_id(each): each for each in AUDITS}
