@@ -24,14 +24,18 @@ if TYPE_CHECKING:
         Gaussian,
         Laplace,
         PrivateMW,
+        SparseMW,
         draw_workload_answers,
         plan_private_mw,
+        plan_sparse_mw,
         plan_workload_answers,
     )
     from beam_dp.privacy.guarantee import Guarantee, Neighboring
     from beam_dp.privacy.ledger import Ledger, LedgerError
     from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.reader import LinearQueries
+    from beam_dp.queries.sparse import SparseQuery
+    from beam_dp.queries.sparse_files import read_sparse_query
     from beam_dp.queries.workload import Workload, marginals, parse_workload
     from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
     from beam_dp.transforms import (
@@ -57,14 +61,18 @@ _MODULES = {
         "Gaussian",
         "Laplace",
         "PrivateMW",
+        "SparseMW",
         "draw_workload_answers",
         "plan_private_mw",
+        "plan_sparse_mw",
         "plan_workload_answers",
     ),
     "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
     "beam_dp.queries.linear_workload": ("LinearWorkload", "parse_linear_workload"),
     "beam_dp.queries.reader": ("LinearQueries",),
+    "beam_dp.queries.sparse": ("SparseQuery",),
+    "beam_dp.queries.sparse_files": ("read_sparse_query",),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
     "beam_dp.transforms": (
@@ -98,6 +106,8 @@ __all__ = [
     "ReadRecords",
     "ReleaseError",
     "ReleaseSyntheticDatabase",
+    "SparseMW",
+    "SparseQuery",
     "SyntheticDatabase",
     "Workload",
     "WriteAnswers",
@@ -108,9 +118,11 @@ __all__ = [
     "parse_linear_workload",
     "parse_workload",
     "plan_private_mw",
+    "plan_sparse_mw",
     "plan_workload_answers",
     "read_domain",
     "read_release",
+    "read_sparse_query",
     "write_release",
 ]
 

@@ -28,7 +28,7 @@ from tiny import ADD, PURE, REPLACE, domain_of, promise
 
 from beam_dp.mechanisms import PrivateMW, plan_private_mw
 from beam_dp.mechanisms import sparse_vector as module
-from beam_dp.mechanisms.private_mw_plan import GRID
+from beam_dp.mechanisms.online_plan import GRID
 from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, noise_candidates
 from beam_dp.noise import NoiseSource

@@ -16,6 +16,7 @@ from audit_cases import Audit, mechanism_audits
 from audit_end_to_end import end_to_end_audits
 from audit_noise import noise_audits
 from audit_online import online_audits
+from audit_sparse_online import sparse_online_audits
 from audit_views import Finding
 from audit_workloads import workload_audits
 from tiny import UnequalDrawsError
@@ -28,12 +29,14 @@ AUDITS = [
     *workload_audits(),
     *end_to_end_audits(),
     *online_audits(),
+    *sparse_online_audits(),
 ]
 RELATIONS = {"add_or_remove_one": "add/remove", "replace_one": "replace"}
 
 
 def audit_id(audit: Audit) -> str:
-    delta = ", delta" if audit.guarantee.delta and audit.mechanism.startswith("Private") else ""
+    is_online = audit.mechanism.startswith(("Private", "SparseMW"))
+    delta = ", delta" if audit.guarantee.delta and is_online else ""
     return f"{audit.mechanism}, {RELATIONS[audit.guarantee.neighboring.value]}{delta}"
 
 
