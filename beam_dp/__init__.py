@@ -19,10 +19,20 @@ if TYPE_CHECKING:
     )
     from beam_dp.domain_json import parse_domain, read_domain
     from beam_dp.errors import InputError
-    from beam_dp.mechanisms import MWEM, Gaussian, Laplace, PrivateMW, plan_private_mw
+    from beam_dp.mechanisms import (
+        MWEM,
+        Gaussian,
+        Laplace,
+        PrivateMW,
+        SparseMW,
+        plan_private_mw,
+        plan_sparse_mw,
+    )
     from beam_dp.privacy.guarantee import Guarantee, Neighboring
     from beam_dp.privacy.ledger import Ledger, LedgerError
     from beam_dp.queries.reader import LinearQueries
+    from beam_dp.queries.sparse import SparseQuery
+    from beam_dp.queries.sparse_files import read_sparse_query
     from beam_dp.queries.workload import Workload, marginals, parse_workload
     from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
     from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
@@ -37,10 +47,20 @@ _MODULES = {
     ),
     "beam_dp.domain_json": ("parse_domain", "read_domain"),
     "beam_dp.errors": ("InputError",),
-    "beam_dp.mechanisms": ("MWEM", "Gaussian", "Laplace", "PrivateMW", "plan_private_mw"),
+    "beam_dp.mechanisms": (
+        "MWEM",
+        "Gaussian",
+        "Laplace",
+        "PrivateMW",
+        "SparseMW",
+        "plan_private_mw",
+        "plan_sparse_mw",
+    ),
     "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
     "beam_dp.queries.reader": ("LinearQueries",),
+    "beam_dp.queries.sparse": ("SparseQuery",),
+    "beam_dp.queries.sparse_files": ("read_sparse_query",),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
     "beam_dp.transforms": ("ReadRecords", "ReleaseSyntheticDatabase", "WriteRelease"),
@@ -66,6 +86,8 @@ __all__ = [
     "ReadRecords",
     "ReleaseError",
     "ReleaseSyntheticDatabase",
+    "SparseMW",
+    "SparseQuery",
     "SyntheticDatabase",
     "Workload",
     "WriteRelease",
@@ -73,8 +95,10 @@ __all__ = [
     "parse_domain",
     "parse_workload",
     "plan_private_mw",
+    "plan_sparse_mw",
     "read_domain",
     "read_release",
+    "read_sparse_query",
     "write_release",
 ]
 

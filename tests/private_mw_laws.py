@@ -15,11 +15,13 @@ from sparse_vector_laws import transcript_law
 from tiny import domain_of, promise
 
 from beam_dp.domain import Domain
+from beam_dp.hypotheses import sparse_weights as sparse_weights_module
+from beam_dp.mechanisms import online_plan as plan_module
 from beam_dp.mechanisms import private_mw as module
-from beam_dp.mechanisms import private_mw_plan as plan_module
 from beam_dp.mechanisms.private_mw import PrivateMW, SavedRun
 from beam_dp.mechanisms.private_mw_plan import plan_private_mw
 from beam_dp.queries import linear as linear_module
+from beam_dp.queries import sparse as sparse_module
 from beam_dp.queries.linear import Product
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries import Histogram
@@ -66,7 +68,9 @@ def whole_records() -> Iterator[None]:
     """A grid of whole records, so that the noise takes few values. Predicates only."""
     plan_module._settle.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear_module, "VALUE_BITS", 0)
+        for each in (linear_module, sparse_weights_module):
+            patch.setattr(each, "VALUE_BITS", 0)
+        patch.setattr(sparse_module, "_ONE", 1)
         for each in (module, plan_module):
             patch.setattr(each, "GRID", 1)
         yield
@@ -95,7 +99,9 @@ def probed(kind, plan, data, transcript, total):
     return run
 
 
-def law_of(plan, kind=PrivateMW):
+def law_of(plan, kind=PrivateMW, probed=probed, interact=interact, **named):
+    """The law of a run, by its data. Args beside: as of ``transcript_law``."""
+
     def ask_with(total):
         def ask(data, transcript):
             try:
@@ -108,9 +114,8 @@ def law_of(plan, kind=PrivateMW):
 
     def given_total(data, total):
         settings = plan.settle(total)
-        law = transcript_law(
-            settings.noise, settings.threshold, data, ask_with(total), low=-1, high=3
-        )
+        reach = {"low": -1, "high": 3, **named}
+        law = transcript_law(settings.noise, settings.threshold, data, ask_with(total), **reach)
         return {(total, *transcript): p for transcript, p in law.items()}
 
     def law(data):

@@ -7,6 +7,8 @@ from beam_dp.mechanisms.plan import Mechanism, Plan
 from beam_dp.mechanisms.private_mw import PrivateAnswer, PrivateMW
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
+from beam_dp.mechanisms.sparse_mw import SparseMW
+from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
 
@@ -22,8 +24,11 @@ __all__ = [
     "PrivateMW",
     "PrivateMWPlan",
     "Sparse",
+    "SparseMW",
+    "SparseMWPlan",
     "SparseVectorNoise",
     "plan_private_mw",
+    "plan_sparse_mw",
     "resume_private_mw",
     "save_private_mw",
     "sparse_vector_noise",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.dense_weights import DenseWeights
-from beam_dp.mechanisms.private_mw_plan import GRID, START_SHARE, PrivateMWPlan, Settings
+from beam_dp.mechanisms.online_plan import GRID, OnlinePlan, Settings
+from beam_dp.mechanisms.private_mw_plan import START_SHARE, PrivateMWPlan
 from beam_dp.mechanisms.sparse_vector import HaltedError, NumericSparse
 from beam_dp.noise import NoiseSource
 from beam_dp.queries.linear import LinearQuery
@@ -21,6 +23,8 @@ from beam_dp.summaries import Histogram
 
 Route = Literal["hypothesis", "update", "exhausted"]
 Start = SyntheticDatabase | ArrayLike
+QueryT = TypeVar("QueryT")
+LearnedT = TypeVar("LearnedT", contravariant=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +92,170 @@ class Explanation:
     questions_left: int
 
 
-class PrivateMW:
+class Hypothesis(Protocol[LearnedT]):
+    """A public distribution that multiplicative weights move."""
+
+    def mean(self, query: LearnedT) -> float:
+        """Returns the mean of a query, in [0, 1]."""
+        ...
+
+    def update(self, query: LearnedT, step: float) -> None:
+        """Multiplies each weight by exp(step q) and normalises."""
+        ...
+
+
+class OnlineMW(ABC, Generic[QueryT]):
+    """Answers queries from a hypothesis that learns from its errors: any queries, any hypothesis.
+
+    Privacy: ``plan.guarantee``, if one record changes ``_exact`` by at most one record. What the
+    plan costs is spent here, at once.
+
+    Args:
+        plan: what is done.
+        total: N, as ``plan.draw_total`` drew it; public.
+        hypothesis: public.
+        noise: source of all noise.
+    """
+
+    def __init__(
+        self,
+        plan: OnlinePlan,
+        total: int,
+        hypothesis: Hypothesis[QueryT],
+        noise: NoiseSource,
+    ) -> None:
+        self.settings: Settings = plan.settle(total)
+        self._plan = plan
+        self._hypothesis = hypothesis
+        self._sparse = NumericSparse(self.settings.threshold, self.settings.noise, noise, grid=GRID)
+        self._answers: dict[QueryT, PrivateAnswer] = {}
+        self._is_closed = False
+
+    @abstractmethod
+    def _exact(self, query: QueryT) -> int:
+        """Returns 2^16 times the sum of a query over the records; secret."""
+
+    @abstractmethod
+    def _check(self, query: Any) -> None:
+        """Raises InputError unless the query is one that can be answered."""
+
+    @property
+    def updates_left(self) -> int:
+        """How many updates are left; public."""
+        return self._sparse.num_left
+
+    @property
+    def questions_left(self) -> int:
+        """How many more different queries bounds are stated for; public."""
+        return max(0, self._plan.num_questions - len(self._answers))
+
+    @property
+    def transcript(self) -> tuple[tuple[QueryT, PrivateAnswer], ...]:
+        """Every different query and its answer, in the order asked; public."""
+        return tuple(self._answers.items())
+
+    def explain(self, query: QueryT) -> Explanation:
+        """Returns what asking could do and cost, without asking: costs nothing.
+
+        Raises:
+            InputError: if the query is none that can be answered.
+        """
+        self._check(query)
+        settings = self.settings
+        bounds: dict[str, float | None] = {
+            "hypothesis": settings.hypothesis_bound if self.questions_left else None,
+            "update": settings.update_bound if self.questions_left else None,
+            "exhausted": settings.exhausted_bound if self.questions_left else None,
+        }
+        known = self._answers.get(query)
+        routes: tuple[Route, ...]
+        if known is not None:
+            routes, bounds = (known.route,), {known.route: known.bound}
+        else:
+            routes = ("exhausted",) if self.updates_left == 0 else ("hypothesis", "update")
+        return Explanation(
+            routes=routes,
+            is_repeat=known is not None,
+            hypothesis_value=settings.total * self._hypothesis.mean(query),
+            bounds={route: bounds[route] for route in routes},
+            max_updates_spent=int("update" in routes and known is None),
+            max_questions_spent=int(known is None and self.questions_left > 0),
+            updates_left=self.updates_left,
+            questions_left=self.questions_left,
+        )
+
+    def answer(self, query: QueryT) -> PrivateAnswer:
+        """Returns an answer; a repeated query gets the one that it got, for nothing.
+
+        Raises:
+            InputError: if the query is none that can be answered.
+            HaltedError: if the run was saved.
+        """
+        self._check(query)
+        if self._is_closed:
+            raise HaltedError("the run was saved: go on from what was saved")
+        known = self._answers.get(query)
+        if known is not None:
+            return dataclasses.replace(
+                known, updates_left=self.updates_left, questions_left=self.questions_left
+            )
+        has_bound = self.questions_left > 0
+        settings = self.settings
+        mean = self._hypothesis.mean(query)
+        value, error, bound, route = settings.total * mean, None, None, "hypothesis"
+        if self.updates_left == 0:
+            route, bound = "exhausted", settings.exhausted_bound
+        else:
+            released = self._ask(query, round(value * GRID))
+            bound = settings.hypothesis_bound
+            if released is not None:
+                route, bound = "update", settings.update_bound
+                value, error = self._learn(query, mean, *released)
+        answer = PrivateAnswer(
+            value,
+            error,
+            bound if has_bound else None,
+            route,  # type: ignore[arg-type]  # one of the three
+            self.updates_left,
+            max(0, self.questions_left - 1),
+        )
+        self._answers[query] = answer
+        return answer
+
+    def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:
+        """Returns None if the guess is good enough, else a noisy sum and the way to go.
+
+        Args:
+            query: the query.
+            guess: the sum by the hypothesis, on the grid.
+        """
+        exact = self._exact(query)
+        if self._plan.calibration == "tight":
+            noisy = self._sparse.ask(abs(exact - guess), exact)
+            return None if noisy is None else (noisy, 1 if noisy >= guess else -1)
+        for sign in (1, -1):
+            # Which question was above the threshold says the direction, not the noisy answer.
+            noisy = self._sparse.ask(sign * (exact - guess))
+            if noisy is not None:
+                return guess + sign * noisy, sign
+        return None
+
+    def _learn(self, query: QueryT, mean: float, noisy: int, sign: int) -> tuple[float, float]:
+        """Updates the hypothesis; returns the answer and its standard error."""
+        settings = self.settings
+        step = settings.learning_rate
+        measured = noisy / GRID
+        if self._plan.calibration == "tight":
+            # The difference is at least this, if no noise exceeds its bound: go as far.
+            surely = abs(measured - settings.total * mean) - settings.update_bound
+            most = settings.total + settings.total_bound
+            step = max(step, 4 * min(1.0, (surely - settings.total_bound) / most))
+        self._hypothesis.update(query, sign * step)
+        value = min(max(measured, 0.0), settings.total + settings.total_bound)
+        return value, settings.noise.answer_deviation
+
+
+class PrivateMW(OnlineMW[LinearQuery]):
     """Answers linear queries, chosen adaptively, from a hypothesis that learns from its errors.
 
     Privacy: ``plan.guarantee``, for all answers together, any number of them, whatever alpha,
@@ -140,6 +307,8 @@ class PrivateMW:
         ('update', True, True)
     """
 
+    _hypothesis: DenseWeights
+
     def __init__(
         self,
         plan: PrivateMWPlan,
@@ -155,110 +324,22 @@ class PrivateMW:
             condition = "must be given if the plan starts from a release, and only then"
             raise InputError("start", type(start).__name__, condition)
         first = _start_weights(plan, start) if saved is None else saved.log_weights
+        if saved is None:
+            total = plan.draw_total(int(histogram.counts.sum()), noise)
+        else:
+            total = saved.total
+        super().__init__(plan, total, DenseWeights(first), noise)
         self.plan = plan
         self._shape = plan.domain.shape
         self._counts = histogram.counts
-        total = plan.num_records if saved is None else saved.total
-        if saved is None and plan.count_scale is not None:
-            exact = np.array([histogram.counts.sum()], np.int64)
-            total = int(noise.laplace(exact, plan.count_scale)[0])
-        assert isinstance(total, int)
-        self.settings: Settings = plan.settle(total)
-        self._hypothesis = DenseWeights(first)
-        self._sparse = NumericSparse(self.settings.threshold, self.settings.noise, noise, grid=GRID)
-        self._answers: dict[LinearQuery, PrivateAnswer] = {}
-        self._is_closed = False
         if saved is not None:
             self._sparse.resume(saved.sparse)
             self._answers = dict(saved.answers)
 
     @property
-    def updates_left(self) -> int:
-        """How many updates are left; public."""
-        return self._sparse.num_left
-
-    @property
-    def questions_left(self) -> int:
-        """How many more different queries bounds are stated for; public."""
-        return max(0, self.plan.num_questions - len(self._answers))
-
-    @property
     def weights(self) -> NDArray[np.float64]:
         """A copy of the hypothesis, shape (num_cells,), sums to 1; public."""
         return self._hypothesis.weights.copy()
-
-    @property
-    def transcript(self) -> tuple[tuple[LinearQuery, PrivateAnswer], ...]:
-        """Every different query and its answer, in the order asked; public."""
-        return tuple(self._answers.items())
-
-    def explain(self, query: LinearQuery) -> Explanation:
-        """Returns what asking could do and cost, without asking: costs nothing.
-
-        Raises:
-            InputError: if the query is of another domain.
-        """
-        self._check(query)
-        settings = self.settings
-        bounds: dict[str, float | None] = {
-            "hypothesis": settings.hypothesis_bound if self.questions_left else None,
-            "update": settings.update_bound if self.questions_left else None,
-            "exhausted": settings.exhausted_bound if self.questions_left else None,
-        }
-        known = self._answers.get(query)
-        routes: tuple[Route, ...]
-        if known is not None:
-            routes, bounds = (known.route,), {known.route: known.bound}
-        else:
-            routes = ("exhausted",) if self.updates_left == 0 else ("hypothesis", "update")
-        return Explanation(
-            routes=routes,
-            is_repeat=known is not None,
-            hypothesis_value=settings.total * self._hypothesis.mean(query),
-            bounds={route: bounds[route] for route in routes},
-            max_updates_spent=int("update" in routes and known is None),
-            max_questions_spent=int(known is None and self.questions_left > 0),
-            updates_left=self.updates_left,
-            questions_left=self.questions_left,
-        )
-
-    def answer(self, query: LinearQuery) -> PrivateAnswer:
-        """Returns an answer; a repeated query gets the one that it got, for nothing.
-
-        Raises:
-            InputError: if the query is of another domain.
-            HaltedError: if the run was saved.
-        """
-        self._check(query)
-        if self._is_closed:
-            raise HaltedError("the run was saved: go on from what was saved")
-        known = self._answers.get(query)
-        if known is not None:
-            return dataclasses.replace(
-                known, updates_left=self.updates_left, questions_left=self.questions_left
-            )
-        has_bound = self.questions_left > 0
-        settings = self.settings
-        mean = self._hypothesis.mean(query)
-        value, error, bound, route = settings.total * mean, None, None, "hypothesis"
-        if self.updates_left == 0:
-            route, bound = "exhausted", settings.exhausted_bound
-        else:
-            released = self._ask(query, round(value * GRID))
-            bound = settings.hypothesis_bound
-            if released is not None:
-                route, bound = "update", settings.update_bound
-                value, error = self._learn(query, mean, *released)
-        answer = PrivateAnswer(
-            value,
-            error,
-            bound if has_bound else None,
-            route,  # type: ignore[arg-type]  # one of the three
-            self.updates_left,
-            max(0, self.questions_left - 1),
-        )
-        self._answers[query] = answer
-        return answer
 
     def hand_over(self) -> SavedRun:
         """Ends this object and returns what another one goes on from; in part secret."""
@@ -270,36 +351,8 @@ class PrivateMW:
             sparse=self._sparse.secret_state(),
         )
 
-    def _ask(self, query: LinearQuery, guess: int) -> tuple[int, int] | None:
-        """Returns None if the guess is good enough, else a noisy sum and the way to go.
-
-        Args:
-            query: the query.
-            guess: the sum by the hypothesis, on the grid.
-        """
-        exact = query.count(self._counts)
-        if self.plan.calibration == "tight":
-            noisy = self._sparse.ask(abs(exact - guess), exact)
-            return None if noisy is None else (noisy, 1 if noisy >= guess else -1)
-        for sign in (1, -1):
-            # Which question was above the threshold says the direction, not the noisy answer.
-            noisy = self._sparse.ask(sign * (exact - guess))
-            if noisy is not None:
-                return guess + sign * noisy, sign
-        return None
-
-    def _learn(self, query: LinearQuery, mean: float, noisy: int, sign: int) -> tuple[float, float]:
-        """Updates the hypothesis; returns the answer and its standard error."""
-        settings = self.settings
-        step = settings.learning_rate
-        measured = noisy / GRID
-        if self.plan.calibration == "tight":
-            # The difference is at least this, if no noise exceeds its bound: go as far.
-            surely = abs(measured - settings.total * mean) - settings.update_bound
-            step = max(step, 4 * min(1.0, (surely - settings.total_bound) / settings.total))
-        self._hypothesis.update(query, sign * step)
-        value = min(max(measured, 0.0), settings.total + settings.total_bound)
-        return value, settings.noise.answer_deviation
+    def _exact(self, query: LinearQuery) -> int:
+        return query.count(self._counts)
 
     def _check(self, query: Any) -> None:
         if not isinstance(query, LinearQuery):

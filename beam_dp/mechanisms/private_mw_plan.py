@@ -1,80 +1,39 @@
-"""What online private multiplicative weights will do, decided from public numbers."""
+"""What online private multiplicative weights over a domain will do, decided from public numbers."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Iterator
-from typing import Any, Literal
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.plan import (
-    MAX_RECORDS,
-    NumRecords,
-    check_array,
-    check_calibration,
-    check_noise,
+from beam_dp.mechanisms.online_plan import (
+    Calibration,
+    OnlinePlan,
+    published_error,
+    ready,
+    whole_updates,
 )
-from beam_dp.mechanisms.sparse_vector_noise import (
-    MAX_ABOVE,
-    SparseVectorNoise,
-    check_accuracy,
-    noise_candidates,
-    published_accuracy,
-)
-from beam_dp.privacy.accounting import zcdp_rho
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.mechanisms.plan import NumRecords, check_array
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.queries.linear import VALUE_BITS
 
-GRID = 1 << VALUE_BITS
 START_SHARE = 0.1  # of the uniform distribution, in a hypothesis that starts from a release
 
-_COUNT_SHARE = 0.05  # of epsilon, for a noisy number of records
-_COUNT_FAILURE = 0.25  # of the failure probability
-_MAX_UPDATES = 2**20
-_GROWTH = 1.2
 
-
-@dataclasses.dataclass(frozen=True)
-class PrivateMWPlan:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivateMWPlan(OnlinePlan):
     """The public parameters of online private multiplicative weights.
 
-    Made by ``plan_private_mw``; ``settle`` adds what depends on the number of records.
+    Made by ``plan_private_mw``. Arguments beside these: as of ``OnlinePlan``.
 
     Args:
         domain: the universe.
-        guarantee: what is promised, of all answers together.
-        num_records: the public number of records, or ``"noisy"``.
-        num_questions: K, different queries that the accuracy is stated for.
-        failure_probability: beta, of any stated bound being wrong.
-        calibration: ``tight`` or ``textbook``.
-        max_error: alpha, as a share of the records; None for the one with the least bound.
-        max_updates: the updates that noise is made for; None for as many as alpha needs.
         starts_from_release: whether the first hypothesis is not the uniform one.
-        loss: what all answers together may reveal, for a ledger.
     """
 
     domain: Domain
-    guarantee: Guarantee
-    num_records: NumRecords
-    num_questions: int
-    failure_probability: float
-    calibration: Literal["tight", "textbook"]
-    max_error: float | None
-    max_updates: int | None
     starts_from_release: bool
-    loss: Loss
-
-    @property
-    def count_scale(self) -> float | None:
-        """The scale of the noise of the number of records; None where that is public."""
-        if self.num_records != "noisy":
-            return None
-        share = self.guarantee.epsilon * _COUNT_SHARE * (1 - 1e-12)
-        return self.guarantee.max_records_per_unit / share
 
     @property
     def divergence(self) -> float:
@@ -82,55 +41,25 @@ class PrivateMWPlan:
         start = -math.log(START_SHARE) if self.starts_from_release else 0.0
         return math.log(self.domain.num_cells) + start
 
-    def settle(self, num_records: int) -> Settings:
-        """Returns the noise and the thresholds for a number of records, public or noisy."""
-        return _settle(self, num_records)
+    def divergence_at(self, max_error: float) -> float:
+        """Returns the divergence, which is the same for every error."""
+        return self.divergence
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the plan as JSON values, without its domain."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del fields["domain"]
-        return {**fields, "guarantee": self.guarantee.to_json(), "loss": self.loss.to_json()}
+    def published_divergence(self, max_error: float) -> float:
+        """Returns the logarithm of the number of cells."""
+        return self.divergence
 
+    def updates_at(self, max_error: float) -> int:
+        """Returns how many updates are enough for an error, at least 1."""
+        if self.calibration == "tight":
+            return whole_updates(self.divergence / 2, max_error, math.floor)
+        return whole_updates(4 * self.divergence, max_error, math.ceil)
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What a run does, given the number of records. All public.
-
-    Args:
-        total: N, what means are multiplied by, in records.
-        total_bound: of the distance of N from the number of records.
-        max_error: alpha, as a share of N.
-        learning_rate: the least step of an update.
-        noise: of the sparse vector.
-        threshold: of the noisy comparison, in units of 2^-16 records.
-        gap: what a query answered by an update was wrong by at least, in records.
-        hypothesis_bound: of the error of an answer from the hypothesis, in records.
-        update_bound: of the error of an answer after an update, in records.
-        exhausted_bound: of the error of an answer when no updates are left; None where the
-            updates may be too few.
-    """
-
-    total: int
-    total_bound: float
-    max_error: float
-    learning_rate: float
-    noise: SparseVectorNoise
-    threshold: int
-    gap: float
-    hypothesis_bound: float
-    update_bound: float
-    exhausted_bound: float | None
-
-    @property
-    def is_vacuous(self) -> bool:
-        """Whether the bound says no more than that an answer is from 0 to N."""
-        return self.hypothesis_bound >= self.total
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the settings as JSON values."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**fields, "noise": self.noise.to_json(), "is_vacuous": self.is_vacuous}
+    def least_error(self, updates: int) -> float:
+        """Returns the least alpha for which so many updates are enough; 0 if any is."""
+        if self.calibration == "tight":
+            return math.sqrt(self.divergence / (2 * (updates + 1))) * (1 + 1e-9)
+        return math.sqrt(4 * self.divergence / updates)
 
 
 def plan_private_mw(
@@ -140,7 +69,7 @@ def plan_private_mw(
     *,
     num_questions: int,
     failure_probability: float = 0.05,
-    calibration: Literal["tight", "textbook"] = "tight",
+    calibration: Calibration = "tight",
     max_error: float | None = None,
     max_updates: int | None = None,
     starts_from_release: bool = False,
@@ -173,28 +102,9 @@ def plan_private_mw(
         (346, 'pure', False)
     """
     check_array(domain)
-    check_calibration(calibration)
-    check_accuracy(1, num_questions, failure_probability)
-    if max_updates is not None and (
-        isinstance(max_updates, bool)
-        or not isinstance(max_updates, int)
-        or not 1 <= max_updates <= MAX_ABOVE
-    ):
-        raise InputError("max_updates", max_updates, "must be an integer from 1 to 2^31")
-    if max_error is not None and not 0 < max_error < 1:
-        raise InputError("max_error", max_error, "must be > 0 and < 1, a share of the records")
-    if calibration == "textbook" and (max_updates is not None or starts_from_release):
-        condition = "must be 'tight' with max_updates or a start from a release"
+    if calibration == "textbook" and starts_from_release:
+        condition = "must be 'tight' with a start from a release"
         raise InputError("calibration", calibration, condition)
-    if num_records == "noisy":
-        if guarantee.neighboring is Neighboring.REPLACE_ONE:
-            condition = "must be a number: it is public under replace_one"
-            raise InputError("num_records", num_records, condition)
-    elif isinstance(num_records, bool) or not isinstance(num_records, int):
-        raise InputError("num_records", num_records, "must be an integer >= 1 or 'noisy'")
-    elif not 1 <= num_records <= MAX_RECORDS:
-        condition = f"must be 'noisy' or from 1 to {MAX_RECORDS:,}"
-        raise InputError("num_records", num_records, condition)
     plan = PrivateMWPlan(
         domain=domain,
         guarantee=guarantee,
@@ -207,15 +117,7 @@ def plan_private_mw(
         starts_from_release=starts_from_release,
         loss=Loss.pure(guarantee.epsilon),
     )
-    # What depends on the number of records is settled once here, so that it is refused now.
-    settings = plan.settle(MAX_RECORDS if num_records == "noisy" else num_records)
-    if num_records != "noisy":
-        return dataclasses.replace(plan, loss=settings.noise.loss)
-    plan.settle(1)
-    if guarantee.delta > 0:
-        loss = Loss.zcdp(zcdp_rho(*_rest(plan)) + (guarantee.epsilon * _COUNT_SHARE) ** 2 / 2)
-        return dataclasses.replace(plan, loss=loss)
-    return plan
+    return ready(plan)
 
 
 def textbook_error(
@@ -236,138 +138,6 @@ def textbook_error(
     log_cells = math.log(num_cells)
     if log_cells == 0:
         return 0.0
-    low, high = 1e-9, 1e9
-    for _ in range(200):
-        alpha = math.sqrt(low * high)
-        log_term = math.log(num_questions) + math.log(
-            32 * log_cells / (alpha**2 * failure_probability)
-        )
-        if guarantee.delta == 0:
-            error = 36 * log_cells * log_term / (guarantee.epsilon * alpha**2 * num_records)
-        else:
-            factor = (2 + 32 * math.sqrt(2)) * math.sqrt(log_cells * math.log(2 / guarantee.delta))
-            error = factor * log_term / (alpha * guarantee.epsilon * num_records)
-        low, high = (
-            (alpha, high) if error * guarantee.max_records_per_unit > alpha else (low, alpha)
-        )
-    return high
-
-
-def _rest(plan: PrivateMWPlan) -> tuple[float, float]:
-    """The epsilon and delta that are left for the sparse vector."""
-    share = _COUNT_SHARE if plan.num_records == "noisy" else 0.0
-    return plan.guarantee.epsilon * (1 - share), plan.guarantee.delta
-
-
-@functools.lru_cache(maxsize=64)
-def _settle(plan: PrivateMWPlan, num_records: int) -> Settings:
-    total = min(max(1, num_records), MAX_RECORDS)
-    guarantee = dataclasses.replace(plan.guarantee, epsilon=_rest(plan)[0], allow_large_delta=True)
-    beta, total_bound = plan.failure_probability, 0.0
-    if plan.count_scale is not None:
-        check_noise(guarantee, [plan.count_scale * GRID])
-        total_bound = float(math.ceil(plan.count_scale * math.log(1 / (beta * _COUNT_FAILURE))))
-        beta *= 1 - _COUNT_FAILURE
-    if plan.calibration == "textbook":
-        settings = _textbook(plan, guarantee, total, total_bound, beta)
-    else:
-        settings = min(
-            _tight(plan, guarantee, total, total_bound, beta),
-            key=lambda each: (each.hypothesis_bound, each.noise.max_above),
-        )
-    noise = settings.noise
-    scales = (noise.threshold_scale, noise.question_scale, noise.answer_scale or 0.0)
-    check_noise(guarantee, [scale * GRID for scale in scales])
-    return settings
-
-
-def _textbook(
-    plan: PrivateMWPlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
-) -> Settings:
-    """Two questions a round, learning rate alpha / 2, threshold max(formula, 2 alpha)."""
-    alpha = plan.max_error or 0.0
-    if plan.max_error is None:
-        least = textbook_error(guarantee, plan.domain.num_cells, total, plan.num_questions, beta)
-        # A larger one only keeps the updates few; beyond 1 nothing is said.
-        alpha = min(1.0, max(least, math.sqrt(4 * plan.divergence / _MAX_UPDATES), 1e-9))
-    updates = _needed(4 * plan.divergence, alpha, math.ceil)
-    (noise,) = noise_candidates(guarantee, updates, answers=True, calibration="textbook")
-    asked = 2 * plan.num_questions
-    published = published_accuracy(guarantee, updates, asked, beta, answers=True)
-    threshold = max(2 * published, 2 * alpha * total) + total_bound
-    return _settings(
-        plan, total, total_bound, alpha, alpha / 2, noise, threshold, alpha * total, beta, asked
-    )
-
-
-def _tight(
-    plan: PrivateMWPlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
-) -> Iterator[Settings]:
-    """One question a round; every choice of alpha, updates and noise that is tried."""
-    asked = plan.num_questions
-    for alpha, updates in _choices(plan):
-        for noise in noise_candidates(guarantee, updates, answers=True):
-            if plan.num_records == "noisy" and guarantee.delta > 0 and noise.method != "zcdp":
-                continue  # the loss is stated before the number of records is known
-            # An update must know in which direction to go.
-            gap = max(alpha * total, noise.answer_bound(beta, GRID) + 1 / GRID)
-            threshold = gap + total_bound + noise.margin(asked, beta, GRID)
-            rate = 4 * min(1.0, gap / total)
-            yield _settings(
-                plan, total, total_bound, alpha, rate, noise, threshold, gap, beta, asked
-            )
-
-
-def _choices(plan: PrivateMWPlan) -> Iterator[tuple[float, int]]:
-    """Pairs of alpha and updates: an update lowers the relative entropy by 2 alpha^2."""
-    if plan.max_error is not None:
-        needed = _needed(plan.divergence / 2, plan.max_error, math.floor)
-        yield plan.max_error, plan.max_updates or needed
-        return
-    updates = 1
-    while updates <= _MAX_UPDATES:
-        # The least alpha that needs no more than these.
-        alpha = math.sqrt(plan.divergence / (2 * (updates + 1))) * (1 + 1e-9)
-        if 0 < alpha < 1:
-            yield alpha, plan.max_updates or updates
-        elif alpha == 0:  # a single cell: there is nothing to learn
-            yield 1e-9, 1
-            return
-        updates = max(updates + 1, round(updates * _GROWTH))
-
-
-def _needed(numerator: float, alpha: float, whole: Any) -> int:
-    needed = numerator / alpha**2
-    if not needed <= MAX_ABOVE:
-        raise InputError("max_error", alpha, "is so small that it needs more than 2^31 updates")
-    return max(1, int(whole(needed)))
-
-
-def _settings(
-    plan: PrivateMWPlan,
-    total: int,
-    total_bound: float,
-    alpha: float,
-    rate: float,
-    noise: SparseVectorNoise,
-    threshold: float,
-    gap: float,
-    beta: float,
-    asked: int,
-) -> Settings:
-    is_tight = plan.calibration == "tight"
-    drop = 2 * (gap / total) ** 2 if is_tight else alpha**2 / 4
-    is_enough = noise.max_above >= math.floor(plan.divergence / drop)
-    return Settings(
-        total=total,
-        total_bound=total_bound,
-        max_error=alpha,
-        learning_rate=rate,
-        noise=noise,
-        threshold=math.ceil(threshold * GRID),
-        gap=gap,
-        # What was asked is rounded to the grid, and so is the threshold.
-        hypothesis_bound=threshold + noise.margin(asked, beta, GRID) + 2 / GRID,
-        update_bound=noise.answer_bound(beta, GRID),
-        exhausted_bound=gap + total_bound + 2 / GRID if is_enough else None,
+    return published_error(
+        guarantee, lambda _: log_cells, num_records, num_questions, failure_probability
     )

@@ -2,6 +2,9 @@
 
 from beam_dp.queries.linear import Explicit, LinearQuery, Parity, Product
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.queries.sparse_files import read_sparse_query
+from beam_dp.queries.sparse_rows import row_conjunction, row_parity
 from beam_dp.queries.workload import Workload, marginals, parse_workload, workload_from_json
 
 __all__ = [
@@ -10,8 +13,12 @@ __all__ = [
     "LinearQuery",
     "Parity",
     "Product",
+    "SparseQuery",
     "Workload",
     "marginals",
     "parse_workload",
+    "read_sparse_query",
+    "row_conjunction",
+    "row_parity",
     "workload_from_json",
 ]

@@ -19,8 +19,9 @@ from tiny import ADD, REPLACE, domain_of, promise
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.dense_weights import DenseWeights
+from beam_dp.mechanisms.online_plan import GRID
 from beam_dp.mechanisms.private_mw import PrivateMW
-from beam_dp.mechanisms.private_mw_plan import GRID, plan_private_mw, textbook_error
+from beam_dp.mechanisms.private_mw_plan import plan_private_mw, textbook_error
 from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
 from beam_dp.mechanisms.sparse_vector import HaltedError
 from beam_dp.noise import NoiseSource
@@ -485,6 +486,25 @@ def test_the_loss_is_known_before_the_number_of_records():
         assert settings.noise.loss.rho + 1 / (2 * plan.count_scale**2) <= plan.loss.rho
         assert settings.noise.guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE
     json.dumps([plan.to_json(), plan.settle(5).to_json()], allow_nan=False)
+
+
+@pytest.mark.parametrize("calibration", ["tight", "textbook"])
+def test_steps_assume_the_most_records_that_there_may_be(calibration):
+    """An update is of an error that is a share of the true number, which N may be below."""
+    plan = plan_private_mw(
+        domain_of(64),
+        promise(ADD),
+        "noisy",
+        num_questions=100,
+        max_error=0.3,
+        calibration=calibration,
+    )
+    settings = plan.settle(10_000)
+    most = 10_000 + settings.total_bound
+    assert settings.total_bound > 50 and settings.gap >= 0.3 * most
+    least = 4 * min(1.0, settings.gap / most) if calibration == "tight" else 0.15
+    assert settings.learning_rate == pytest.approx(least, rel=1e-12)
+    assert settings.exhausted_bound is not None
 
 
 # Saved runs.

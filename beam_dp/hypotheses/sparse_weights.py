@@ -1,0 +1,86 @@
+"""A distribution over any universe, of which only what was learned is stored."""
+
+from __future__ import annotations
+
+import math
+
+from beam_dp.queries.linear import VALUE_BITS
+from beam_dp.queries.sparse import Element, SparseQuery
+
+# The running total is summed anew when it has left these, long before it is imprecise.
+_LEAST, _MOST = 2.0**-20, 2.0**200
+
+
+class SparseWeights:
+    """A public distribution over slots: one for each element that was learned of, and free ones.
+
+    All elements that were never updated have the weight of one free slot, whatever the universe.
+    Updates take slots; the data that no query has asked about are as if in a free one, so that at
+    least one stays free. c updates of at most m elements each need m c + 1 slots; beyond
+    them, slots are added.
+
+    Args:
+        num_slots: s, at least 2.
+
+    Cost: memory by the elements of updates; a mean and an update are O(m), but for sums that are
+        made anew, O(slots taken), after the total has moved by many powers of two.
+    Reference: Blum and Roth (2011), Algorithm 1, with a slot that is never taken.
+
+    Example:
+        >>> hypothesis = SparseWeights(4)
+        >>> query = SparseQuery({"a": 1, "b": 1})
+        >>> hypothesis.update(query, -0.25)
+        >>> round(hypothesis.mean(query), 6), round(hypothesis.common_weight, 6)
+        (0.437823, 0.281088)
+    """
+
+    def __init__(self, num_slots: int) -> None:
+        self.num_slots = num_slots
+        self._logs: dict[Element, float] = {}
+        self._renew()
+
+    @property
+    def weights(self) -> dict[Element, float]:
+        """The weights of all elements that were ever updated; a copy."""
+        return {element: weight / self._total for element, weight in self._scaled.items()}
+
+    @property
+    def common_weight(self) -> float:
+        """The weight of every other element."""
+        return self._common / self._total
+
+    @property
+    def num_free(self) -> int:
+        """The number of slots that no element has taken."""
+        return self.num_slots - len(self._logs)
+
+    def mean(self, query: SparseQuery) -> float:
+        """Returns the mean of a query, in [0, 1]. Cost: O(m)."""
+        return min(1.0, query.weigh(self._scaled, self._common) / self._total)
+
+    def update(self, query: SparseQuery, step: float) -> None:
+        """Multiplies each weight by exp(step q) and normalises: > 0 raises the mean of q."""
+        for element, numerator in zip(query.elements, query.numerators, strict=True):
+            if element not in self._logs and self.num_free == 1:
+                self.num_slots += 1
+                self._total += self._common
+            old = self._scaled.get(element, self._common)
+            moved = self._logs.get(element, 0.0) + step * numerator / (1 << VALUE_BITS)
+            self._logs[element] = moved
+            self._scaled[element] = math.exp(moved - self._offset)
+            self._total += self._scaled[element] - old
+        if not _LEAST < self._total < _MOST:
+            self._renew()
+
+    def _renew(self) -> None:
+        """Scales the weights so that they sum to 1."""
+        largest = max(self._logs.values(), default=0.0)
+        largest = max(largest, 0.0)  # of a free slot
+        total = self.num_free * math.exp(-largest)
+        total += math.fsum(math.exp(each - largest) for each in self._logs.values())
+        self._offset = largest + math.log(total)
+        self._common = math.exp(-self._offset)
+        self._scaled = {
+            element: math.exp(each - self._offset) for element, each in self._logs.items()
+        }
+        self._total = self.num_free * self._common + math.fsum(self._scaled.values())

@@ -1,0 +1,98 @@
+"""Sparse queries in files: JSON, or one key a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from beam_dp.errors import InputError
+from beam_dp.queries.sparse import Element, SparseQuery
+
+_FORM = "must be UTF-8 text: a key a line, or a JSON object with sparse"
+_ONCE = "must be given once: an element is repeated"
+
+
+def read_sparse_query(
+    path: str | Path, *, keys: Literal["text", "integer"] = "text"
+) -> SparseQuery:
+    """Returns the query in a file: membership of a set of keys, or values by key.
+
+    A file whose name ends in ``.json`` holds what ``SparseQuery.from_json`` takes. Any other one
+    holds a key a line, each once; after a tab there may be its value, 1 if there is none.
+
+    Args:
+        path: of the file, UTF-8.
+        keys: whether the keys of lines are text or integers.
+
+    Raises:
+        InputError: naming the file, and the line if one is refused.
+    """
+    if keys not in ("text", "integer"):
+        raise InputError("keys", keys, "must be 'text' or 'integer'")
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError("query", str(path), f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError("query", str(path), _FORM) from None
+    if file.suffix == ".json":
+        return _from_json(str(path), text)
+    return _from_lines(str(path), text, keys)
+
+
+def _from_json(path: str, text: str) -> SparseQuery:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                raise InputError(path, name, _ONCE)
+            found[name] = value
+        return found
+
+    try:
+        parsed = json.loads(text, object_pairs_hook=once)
+    except InputError:
+        raise
+    except (ValueError, RecursionError):
+        raise InputError("query", path, _FORM) from None
+    return SparseQuery.from_json(parsed)
+
+
+def _from_lines(path: str, text: str, keys: str) -> SparseQuery:
+    values: dict[Element, float] = {}
+    # Not splitlines, which also splits at separators that a key may hold.
+    lines = text.removesuffix("\n").split("\n") if text else []
+    for number, line in enumerate(lines, 1):
+        where = f"{path}, line {number}"
+        written, tab, weight = line.rpartition("\t")
+        if not tab:
+            written, weight = weight, "1"
+        key = _key(where, written, keys)
+        if key in values:
+            raise InputError(where, key, _ONCE)
+        values[key] = _value(where, weight)
+    return SparseQuery(values)
+
+
+def _key(where: str, written: str, keys: str) -> Element:
+    if not written:
+        raise InputError(where, written, "must hold a key")
+    if keys == "text":
+        return written
+    try:
+        return int(written)
+    except ValueError:
+        raise InputError(where, written, "must hold an integer key") from None
+
+
+def _value(where: str, written: str) -> float:
+    try:
+        value = float(written)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        condition = "after the tab must be a number from 0 to 1, or no tab at all"
+        raise InputError(where, written, condition)
+    return value

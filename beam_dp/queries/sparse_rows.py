@@ -1,0 +1,82 @@
+"""Sparse queries over rows of bits, such as conjunctions that fix all but a few of them.
+
+A row is text of ``0`` and ``1``, its first character being bit 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+
+from beam_dp.errors import InputError
+from beam_dp.queries.sparse import SparseQuery
+
+MAX_FREE_BITS = 20
+
+
+def row_conjunction(num_bits: int, literals: Mapping[int, int]) -> SparseQuery:
+    """Returns 1 on the rows where all literals hold.
+
+    Args:
+        num_bits: d, of a row.
+        literals: 0 or 1 by bit, for all bits but at most 20, k of them.
+
+    Raises:
+        InputError: naming the argument that is refused.
+
+    Cost: O(d 2^k), the support being 2^k rows.
+
+    Example:
+        >>> row_conjunction(3, {0: 1, 2: 0}).elements
+        ('100', '110')
+    """
+    return SparseQuery.of_list(_rows(num_bits, literals))
+
+
+def row_parity(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) -> SparseQuery:
+    """Returns 1 on the rows where all literals hold and an odd number of some bits is 1.
+
+    Args:
+        num_bits: d, of a row.
+        literals: as of ``row_conjunction``.
+        bits: whose parity is taken.
+
+    Raises:
+        InputError: naming the argument that is refused.
+
+    Cost: as of ``row_conjunction``.
+
+    Example:
+        >>> row_parity(3, {0: 1}, [1, 2]).elements
+        ('101', '110')
+    """
+    taken = list(bits)
+    rows = _rows(num_bits, literals)
+    for bit in taken:
+        _check_bit("bits", bit, num_bits)
+    if len(set(taken)) < len(taken):
+        raise InputError("bits", taken, "must name each bit once")
+    return SparseQuery.of_list(row for row in rows if sum(row[bit] == "1" for bit in taken) % 2)
+
+
+def _rows(num_bits: int, literals: Mapping[int, int]) -> Iterator[str]:
+    """Checks at once, yields later: the rows where all literals hold."""
+    if isinstance(num_bits, bool) or not isinstance(num_bits, int) or num_bits < 1:
+        raise InputError("num_bits", num_bits, "must be an integer >= 1")
+    if not isinstance(literals, Mapping):
+        raise InputError("literals", literals, "must be 0 or 1 by bit")
+    for bit, value in literals.items():
+        _check_bit("literals", bit, num_bits)
+        if isinstance(value, bool) or value not in (0, 1):
+            raise InputError("literals", value, f"bit {bit} must be 0 or 1")
+    num_free = num_bits - len(literals)
+    if num_free > MAX_FREE_BITS:
+        condition = f"must fix all of {num_bits} bits but at most {MAX_FREE_BITS}"
+        raise InputError("literals", f"{len(literals)} bits", condition)
+    choices = [str(literals[bit]) if bit in literals else "01" for bit in range(num_bits)]
+    return map("".join, product(*choices))
+
+
+def _check_bit(name: str, bit: object, num_bits: int) -> None:
+    if isinstance(bit, bool) or not isinstance(bit, int) or not 0 <= bit < num_bits:
+        raise InputError(name, bit, f"a bit must be an integer from 0 to {num_bits - 1}")

@@ -1,0 +1,204 @@
+"""Sparse queries: what they are, what is refused, and that files say the same as Python."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import subprocess
+import sys
+from itertools import product
+
+import pytest
+
+from beam_dp.errors import InputError
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.queries.sparse_files import read_sparse_query
+from beam_dp.queries.sparse_rows import row_conjunction, row_parity
+
+
+def value_at(query: SparseQuery, element) -> float:
+    return query.count({element: 1}) / 2**16
+
+
+def test_values_are_on_the_grid_and_zeros_are_dropped():
+    query = SparseQuery({"a": 0.3, "b": 0, "c": 1, "d": 2**-17, "e": 2**-16})
+    assert query.elements == ("a", "c", "e")
+    assert query.numerators == (round(0.3 * 2**16), 2**16, 1)
+    assert value_at(query, "b") == value_at(query, "d") == value_at(query, "z") == 0
+
+
+def test_types_are_kept_apart():
+    query = SparseQuery({"1": 1.0, b"1": 0.5, 1: 0.25})
+    assert [value_at(query, each) for each in ("1", b"1", 1)] == [1.0, 0.5, 0.25]
+    assert SparseQuery({"1": 1}) != SparseQuery({1: 1})
+    assert SparseQuery.from_json(json.loads(json.dumps(query.to_json()))) == query
+
+
+def test_equal_functions_are_equal_and_hash_alike():
+    one = SparseQuery({"a": 1, "b": 0.5, "c": 0})
+    other = SparseQuery([("b", 0.5), ("a", 1.0)])
+    assert one == other and hash(one) == hash(other) and len({one, other}) == 1
+    assert one != SparseQuery({"a": 1, "b": 0.25}) and one != {"a": 1, "b": 0.5}
+    assert SparseQuery({}).sparsity == 0 == SparseQuery({}).count({"a": 3})
+
+
+def test_sums_are_exact():
+    query = SparseQuery({"a": 1, "b": 2**-16})
+    big = 2**46 + 1
+    assert query.count({"a": big, "b": 3}) == big * 2**16 + 3
+    assert SparseQuery.of_list("ab").count({"a": big, "c": 5}) == big * 2**16
+    assert query.weigh({"a": 0.5}, 0.25) == 0.5 + 0.25 / 2**16
+    assert SparseQuery.of_list("ab").weigh({"a": 0.5}, 0.25) == 0.75
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"a": math.nan}, "the value of 'a' must be from 0 to 1"),
+        ({"a": 1.5}, "the value of 'a' must be from 0 to 1"),
+        ({"a": -1e-9}, "the value of 'a' must be from 0 to 1"),
+        ({"a": math.inf}, "must be from 0 to 1"),
+        ({"a": "1"}, "the value of 'a' must be a number"),
+        ({"a": True}, "the value of 'a' must be a number"),
+        ({1.5: 1}, "text, bytes or an integer"),
+        ({True: 1}, "text, bytes or an integer"),
+        ({("a",): 1}, "text, bytes or an integer"),
+        ([("a", 1), ("a", 1)], "'a' is refused; must be given once"),
+        ([(["a"], 1)], "text, bytes or an integer"),
+        ([("a", 1, 2)], "pairs of an element and its value"),
+        (7, "pairs of an element and its value"),
+    ],
+)
+def test_refusals(values, message):
+    with pytest.raises(InputError, match=message) as caught:
+        SparseQuery(values)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "parsed, message",
+    [
+        ({"sparse": 3}, "values by element"),
+        ({"sparse": {}, "more": 1}, "must be {"),
+        ([], "must be {"),
+        ({"sparse": [["a"]]}, "pairs"),
+        ({"sparse": [[{"hex": "zz"}, 1]]}, "bytes must be"),
+        ({"sparse": [[{"bytes": "00"}, 1]]}, "bytes must be"),
+        ({"sparse": [[{"hex": 3}, 1]]}, "bytes must be"),
+        ({"sparse": [["a", 1], ["a", 1]]}, "must be given once"),
+        ({"sparse": [[None, 1]]}, "text, bytes or an integer"),
+    ],
+)
+def test_refusals_of_json(parsed, message):
+    with pytest.raises(InputError, match=message):
+        SparseQuery.from_json(parsed)
+
+
+def test_queries_do_not_change_and_travel_between_processes():
+    query = SparseQuery({"a": 1, b"b": 0.5, 3: 0.25})
+    with pytest.raises(AttributeError):
+        query.elements = ()
+    # Another process hashes text otherwise.
+    code = (
+        "import pickle, sys; query = pickle.loads(bytes.fromhex(sys.argv[1]));"
+        "from beam_dp.queries.sparse import SparseQuery;"
+        "print(query in {SparseQuery({'a': 1, b'b': 0.5, 3: 0.25}): 0})"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, pickle.dumps(query).hex()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == "True"
+
+
+def test_rows_agree_with_a_scan_of_all_rows():
+    rows = ["".join(bits) for bits in product("01", repeat=5)]
+    literals = {0: 1, 3: 0}
+    query, parity = row_conjunction(5, literals), row_parity(5, literals, [0, 1, 4])
+    for row in rows:
+        holds = row[0] == "1" and row[3] == "0"
+        odd = (int(row[0]) + int(row[1]) + int(row[4])) % 2 == 1
+        assert value_at(query, row) == holds
+        assert value_at(parity, row) == (holds and odd)
+    assert query.sparsity == 8 and parity.sparsity == 4
+    assert row_conjunction(40, dict.fromkeys(range(38), 0)).sparsity == 4
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((0, {}), "num_bits"),
+        ((True, {}), "num_bits"),
+        ((3, [0]), "0 or 1 by bit"),
+        ((3, {3: 1}), "from 0 to 2"),
+        ((3, {"0": 1}), "from 0 to 2"),
+        ((3, {0: 2}), "bit 0 must be 0 or 1"),
+        ((3, {0: True}), "bit 0 must be 0 or 1"),
+        ((40, {0: 1}), "all of 40 bits but at most 20"),
+    ],
+)
+def test_refusals_of_rows(arguments, message):
+    with pytest.raises(InputError, match=message):
+        row_conjunction(*arguments)
+    with pytest.raises(InputError, match=message):
+        row_parity(*arguments, [0])
+
+
+def test_refusals_of_parities():
+    with pytest.raises(InputError, match="bits: 3 is refused"):
+        row_parity(3, {}, [3])
+    with pytest.raises(InputError, match="each bit once"):
+        row_parity(3, {}, [1, 1])
+
+
+def test_files(tmp_path):
+    lines = tmp_path / "keys.tsv"
+    lines.write_text("alice@example.org\nbob@example.org\t0.5\nodd\tkey\t1\n", encoding="utf-8")
+    expected = SparseQuery({"alice@example.org": 1, "bob@example.org": 0.5, "odd\tkey": 1})
+    assert read_sparse_query(lines) == expected
+    lines.write_bytes("\ufeffa\r\nb\u2028c\t0.25\r\n".encode())
+    assert read_sparse_query(str(lines)) == SparseQuery({"a": 1, "b\u2028c": 0.25})
+    lines.write_text("17\n-3\t0\n4\t1e-1", encoding="utf-8")
+    assert read_sparse_query(lines, keys="integer") == SparseQuery({17: 1, 4: 0.1})
+    written = tmp_path / "query.json"
+    written.write_text(json.dumps(expected.to_json()), encoding="utf-8")
+    assert read_sparse_query(written) == expected
+    lines.write_text("")
+    assert read_sparse_query(lines).sparsity == 0
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("keys", b"a\nb\na\n", "line 3: 'a' is refused; must be given once"),
+        ("keys", b"a\n\nb\n", "line 2: '' is refused; must hold a key"),
+        ("keys", b"a\t1.5\n", "line 1: '1.5' is refused; after the tab"),
+        ("keys", b"a\tnan\n", "line 1: 'nan' is refused"),
+        ("keys", b"a\n\tx\n", "line 2: '' is refused"),
+        ("keys", b"a\tb\n", "line 1: 'b' is refused; after the tab"),
+        ("keys", b"\xff", "UTF-8 text"),
+        ("query.json", b'{"sparse": {"a": 1, "a": 1}}', "'a' is refused; must be given once"),
+        ("query.json", b'{"sparse": {"a": NaN}}', "from 0 to 1"),
+        ("query.json", b"{", "UTF-8 text"),
+        ("query.json", b"[" * 10**5, "UTF-8 text"),
+    ],
+)
+def test_refusals_of_files(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_sparse_query(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_refusals_of_files(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        read_sparse_query(tmp_path / "none")
+    with pytest.raises(InputError, match="keys: 'bytes' is refused"):
+        read_sparse_query(tmp_path / "none", keys="bytes")
+    (tmp_path / "keys").write_text("1\nx\n")
+    with pytest.raises(InputError, match="line 2: 'x' is refused; must hold an integer"):
+        read_sparse_query(tmp_path / "keys", keys="integer")

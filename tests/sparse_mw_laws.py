@@ -1,0 +1,48 @@
+"""The exact law of sparse online multiplicative weights on tiny data, from the real code."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from noise_sources import Scripted
+from private_mw_laws import Probe
+from tiny import promise
+
+from beam_dp.mechanisms.sparse_mw import SparseMW
+from beam_dp.mechanisms.sparse_mw_plan import plan_sparse_mw
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.summaries import KeyCounts
+
+KEYS = ("a", "b", "c")  # of records 0, 1 and 2; no query asks about c
+
+
+def records(data) -> KeyCounts:
+    return KeyCounts(dict(Counter(KEYS[each] for each in data)))
+
+
+def member(keys) -> SparseQuery:
+    return SparseQuery.of_list(keys)
+
+
+def interact(run: SparseMW) -> list:
+    """An analyst who chooses the second query by the first answer."""
+    answers = [run.answer(member("a"))]
+    answers.append(run.answer(member("b" if answers[0].value > 1.2 else "ab")))
+    return answers
+
+
+def probed(kind, plan, data, transcript, total) -> SparseMW:
+    source = Scripted(answer=lambda _, shape: np.full(shape, total, np.int64))
+    run = kind(plan, records(data), source)
+    run._sparse = Probe(transcript, run.settings.noise.max_above)
+    return run
+
+
+def tiny_plan(neighboring, delta, calibration, most=1, epsilon=1.0, **named):
+    default = 0.45 if calibration == "tight" else 0.99
+    named = {"num_records": 3, "max_error": default, "num_questions": 2, "max_sparsity": 2, **named}
+    num_records = named.pop("num_records")
+    return plan_sparse_mw(
+        promise(neighboring, delta, epsilon, most), num_records, calibration=calibration, **named
+    )
