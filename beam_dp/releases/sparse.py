@@ -1,0 +1,266 @@
+"""A release that answers every sparse query over a huge universe: a sketch, a histogram, or both.
+
+No element of a sketch can be read off it; the hash key, that is public, says where an element is
+to be looked for. A histogram does name the elements that it holds: their discovery is what its
+delta pays for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.errors import InputError
+from beam_dp.hashing import BlockSigns, DenseSigns, HashKey, universe_elements
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.releases.sketch_estimates import (
+    dense_estimate,
+    estimates_by_element,
+    noise_variance,
+    squared_norm,
+    variance_of_mean,
+    variance_of_median,
+)
+
+Family = Literal["dense", "blocks"]
+Distribution = Literal["discrete_laplace", "discrete_gaussian"]
+Estimator = Literal["mean", "median"]
+
+FAILURE_PROBABILITY = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseAnswer:
+    """The answer of a sparse query.
+
+    Args:
+        value: in weight: records, where every record weighs 1.
+        standard_error: of the value over the noise and the hash; computed from the release alone.
+        bound: what the error exceeds with the failure probability at most.
+        failure_probability: of the bound.
+    """
+
+    value: float
+    standard_error: float
+    bound: float
+    failure_probability: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class NoisySketch:
+    """The noisy sums of a projection.
+
+    Args:
+        family: ``dense`` or ``blocks``.
+        num_blocks: rows that an element is in: the blocks, or, of a dense sketch, all rows.
+        cells: shape (projection_width,), int64.
+        distribution: of the noise of each cell.
+        scale: of that noise, in weight.
+        estimator: how the rows of an element become its estimate: their ``mean``, or their
+            ``median``, which heavy elements that share one of its rows cannot move.
+    """
+
+    family: Family
+    num_blocks: int
+    cells: NDArray[np.int64]
+    distribution: Distribution
+    scale: float
+    estimator: Estimator
+
+    def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
+        """Returns the projection that the cells are sums of."""
+        return signs_of(self.family, key, len(self.cells), self.num_blocks)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class NoisyCounts:
+    """The elements whose noisy counts reached a threshold.
+
+    Args:
+        elements: shape (n,), uint64, ascending.
+        counts: shape (n,), int64, each at least the threshold.
+        scale: of the discrete Laplace noise, in weight.
+        threshold: the least noisy count that is released.
+    """
+
+    elements: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+    scale: float
+    threshold: int
+
+    def look_up(self, support: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Returns the counts of elements, 0 where one is not released, and which are."""
+        if not len(self.elements):
+            return np.zeros(len(support), np.int64), np.zeros(len(support), np.bool_)
+        where = np.minimum(np.searchsorted(self.elements, support), len(self.elements) - 1)
+        found = self.elements[where] == support
+        return np.where(found, self.counts[where], 0), found
+
+
+def signs_of(
+    family: Family, key: HashKey, projection_width: int, num_blocks: int
+) -> DenseSigns | BlockSigns:
+    """Returns the projection of a family.
+
+    Raises:
+        InputError: if the width or the number of blocks is out of range.
+    """
+    if family == "dense":
+        return DenseSigns(key, projection_width)
+    return BlockSigns(key, projection_width, num_blocks)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class SparseRelease:
+    """What a sparse mechanism publishes.
+
+    Args:
+        draw_id: of the noise.
+        mechanism: its name.
+        guarantee: what was promised.
+        hash_key: public; drawn before any record was read.
+        max_sparsity: the most elements that a query may have.
+        max_weight: the most that one record weighs.
+        public: the other public parameters, as JSON values.
+        sketch: noisy sums, or None.
+        histogram: noisy counts of some elements, or None. With a sketch beside it, answers add
+            the sketch of what the histogram leaves out.
+    """
+
+    draw_id: str
+    mechanism: str
+    guarantee: Guarantee
+    hash_key: HashKey
+    max_sparsity: int
+    max_weight: int
+    public: Mapping[str, Any]
+    sketch: NoisySketch | None = None
+    histogram: NoisyCounts | None = None
+
+    def __repr__(self) -> str:
+        return f"SparseRelease(mechanism={self.mechanism!r})"
+
+    def answer_query(self, query: SparseQuery) -> SparseAnswer:
+        """Returns the answer of a query; see ``answer``."""
+        values = np.asarray(query.numerators, np.float64) / 2**16
+        return self.answer(universe_elements(query.elements, self.hash_key), values)
+
+    def answer(self, support: NDArray[np.uint64], values: NDArray[np.float64]) -> SparseAnswer:
+        """Returns the sum of values times weights over all records of some elements.
+
+        Accuracy: the value of a sketch is unbiased over hash and noise (a median because the
+        errors of its rows are symmetric). Its bound is Chebyshev's at the standard error, which
+        estimates what other elements add from the released cells. A histogram alone answers 0
+        for what it does not hold: its standard error is that of its noise, and only the bound
+        covers what is missing.
+
+        Args:
+            support: shape (m,), uint64, each element once; m at most ``max_sparsity``.
+            values: shape (m,), float64, in [0, 1].
+
+        Raises:
+            InputError: if the query is too large, repeats an element, or has values out of range.
+
+        Cost: one evaluation of the hash for each element, of all rows where it is dense.
+        """
+        _check(support, values, self.max_sparsity)
+        weights = np.asarray(values, np.float64)
+        if self.histogram is None:
+            value, variance = self._from_sketch(support, weights)
+            return _answer(value, variance)
+        counts, found = self.histogram.look_up(support)
+        value = float(weights @ counts)
+        noise = noise_variance("discrete_laplace", self.histogram.scale)
+        if self.sketch is None:
+            variance = noise * float((weights[found] ** 2).sum())
+            missed = self.histogram.threshold + _laplace_reach(self.histogram.scale, len(support))
+            bound = _chebyshev(variance) + missed * float(weights[~found].sum())
+            return SparseAnswer(value, math.sqrt(variance), bound, FAILURE_PROBABILITY)
+        # Two estimates of the same: the count, and the count plus what the sketch finds beside it.
+        # The second gets the weight that makes the variance least.
+        spread = self._element_variance
+        share = np.where(found, noise / (noise + spread), 1.0)
+        rest, variance = self._from_sketch(support, weights * share)
+        kept = weights[found] * (1 - share[found])
+        return _answer(value + rest, variance + noise * float((kept**2).sum()))
+
+    @cached_property
+    def _cells(self) -> NDArray[np.int64]:
+        """The cells of the sketch without what the histogram holds: post-processing."""
+        assert self.sketch is not None
+        if self.histogram is None:
+            return self.sketch.cells
+        signs = self.sketch.signs(self.hash_key)
+        return self.sketch.cells - signs.project(self.histogram.elements, self.histogram.counts)
+
+    @cached_property
+    def _squared_norm(self) -> float:
+        assert self.sketch is not None
+        noise = noise_variance(self.sketch.distribution, self.sketch.scale)
+        return squared_norm(self._cells, self.sketch.num_blocks, noise)
+
+    @cached_property
+    def _element_variance(self) -> float:
+        """The variance of the estimate of one light element."""
+        assert self.sketch is not None
+        if self.sketch.estimator == "median":
+            return variance_of_median(self._cells, self.sketch.num_blocks)
+        noise = noise_variance(self.sketch.distribution, self.sketch.scale)
+        return noise / self.sketch.num_blocks + self._squared_norm / len(self._cells)
+
+    def _from_sketch(
+        self, support: NDArray[np.uint64], weights: NDArray[np.float64]
+    ) -> tuple[float, float]:
+        """The value of a query and its variance, from the sketch."""
+        assert self.sketch is not None
+        signs = self.sketch.signs(self.hash_key)
+        norm = float((weights**2).sum())
+        if self.sketch.estimator == "median":
+            assert isinstance(signs, BlockSigns)
+            found = np.median(estimates_by_element(self._cells, signs, support), axis=1)
+            return float(weights @ found), norm * self._element_variance
+        noise = noise_variance(self.sketch.distribution, self.sketch.scale)
+        if isinstance(signs, DenseSigns):
+            value, squares, own = dense_estimate(self._cells, signs, support, weights)
+            noise_of_value = noise * squares
+        else:
+            found = estimates_by_element(self._cells, signs, support).mean(axis=1)
+            value, own = float(weights @ found), float((weights * found) @ (weights * found))
+            noise_of_value = noise * norm / self.sketch.num_blocks
+        hashing = variance_of_mean(norm, self._squared_norm, value, own, len(self._cells))
+        return value, noise_of_value + hashing
+
+
+def _answer(value: float, variance: float) -> SparseAnswer:
+    return SparseAnswer(value, math.sqrt(variance), _chebyshev(variance), FAILURE_PROBABILITY)
+
+
+def _chebyshev(variance: float) -> float:
+    return math.sqrt(variance / FAILURE_PROBABILITY)
+
+
+def _laplace_reach(scale: float, number: int) -> float:
+    """What no one of so many noises passes upwards, but for the failure probability."""
+    return scale * math.log(max(number, 1) / FAILURE_PROBABILITY)
+
+
+def _check(support: NDArray[np.uint64], values: NDArray[np.float64], max_sparsity: int) -> None:
+    if support.dtype != np.uint64 or support.ndim != 1:
+        found = f"{support.dtype} {support.shape}"
+        raise InputError("support", found, "must be uint64 of shape (m,)")
+    if len(support) > max_sparsity:
+        condition = f"must have at most max_sparsity = {max_sparsity} elements"
+        raise InputError("support", len(support), condition)
+    if values.shape != support.shape:
+        raise InputError("values", values.shape, f"must be of shape {support.shape}")
+    if len(np.unique(support)) < len(support):
+        raise InputError("support", len(support), "must name each element once")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise InputError("values", values, "must be from 0 to 1")
