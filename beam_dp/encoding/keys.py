@@ -31,10 +31,11 @@ def key_elements(
 ) -> tuple[NDArray[np.uint64], Mask]:
     """Returns the element of each record, and where there is one.
 
-    A key is text, bytes, a decimal or a whole number of up to 64 bits, also one stored as a float.
+    A key is text, bytes, a decimal or a whole number of up to 64 bits, also one stored as a float
+    or a boolean: Arrow stores ``[False, 0.5]`` as floats.
     As ``text`` or ``bytes`` a number is its digits; as ``integer`` a text is the number whose
     digits it is, so that ``7`` and ``"7"`` are the same key of one release, and ``"007"`` is
-    another. Everything else has no element: null, booleans, fractions, dates, nested values; as
+    another. Everything else has no element: null, fractions, dates, nested values; as
     ``integer`` also what is not from 0 to 2^64 - 1. Nothing is raised or told.
 
     Args:
@@ -130,6 +131,8 @@ def _texts(chunk: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     kind = chunk.type
+    if pa.types.is_boolean(kind):
+        return _texts(chunk.cast(pa.int8()))
     if _is_text(kind):
         # Also what is no UTF-8: it is hashed as it is, and nothing is checked.
         return _binary(chunk)
@@ -151,6 +154,8 @@ def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
     import pyarrow as pa
 
     kind = chunk.type
+    if pa.types.is_boolean(kind):
+        return _whole_numbers(chunk.cast(pa.int8()))
     if pa.types.is_integer(kind):
         numbers = chunk.fill_null(0).to_numpy(zero_copy_only=False)
         if numbers.dtype.kind == "u":
