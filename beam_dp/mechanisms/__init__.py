@@ -1,6 +1,8 @@
 """Mechanisms: the only door from the secret side, a summary, to the public side, a release."""
 
+from beam_dp.mechanisms.count_sketch import CountSketch
 from beam_dp.mechanisms.gaussian import Gaussian
+from beam_dp.mechanisms.hybrid_sketch import HybridSketch
 from beam_dp.mechanisms.laplace import Laplace
 from beam_dp.mechanisms.mwem import MWEM
 from beam_dp.mechanisms.plan import Mechanism, Plan
@@ -10,8 +12,12 @@ from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.sparse_mw_state import resume_sparse_mw, save_sparse_mw
+from beam_dp.mechanisms.sparse_plan import SparseMechanism, SparsePlan
+from beam_dp.mechanisms.sparse_project import SparseProject
+from beam_dp.mechanisms.sparse_release import SparseSummary, release_sparse
 from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
+from beam_dp.mechanisms.stability_histogram import StabilityHistogram
 from beam_dp.mechanisms.workload_answers import (
     WorkloadAnswers,
     WorkloadAnswersPlan,
@@ -24,7 +30,9 @@ from beam_dp.mechanisms.workload_answers import (
 __all__ = [
     "MWEM",
     "AboveThreshold",
+    "CountSketch",
     "Gaussian",
+    "HybridSketch",
     "Laplace",
     "Mechanism",
     "NumericSparse",
@@ -35,7 +43,12 @@ __all__ = [
     "Sparse",
     "SparseMW",
     "SparseMWPlan",
+    "SparseMechanism",
+    "SparsePlan",
+    "SparseProject",
+    "SparseSummary",
     "SparseVectorNoise",
+    "StabilityHistogram",
     "WorkloadAnswers",
     "WorkloadAnswersPlan",
     "draw_workload_answers",
@@ -44,6 +57,7 @@ __all__ = [
     "plan_private_mw",
     "plan_sparse_mw",
     "plan_workload_answers",
+    "release_sparse",
     "resume_private_mw",
     "resume_sparse_mw",
     "save_private_mw",

@@ -20,7 +20,7 @@ from beam_dp.mechanisms.sparse_plan import (
 )
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases.sparse import Distribution
+from beam_dp.releases.sparse import Distribution, Estimator
 
 # The variance needs pairwise independent buckets and four-wise independent signs.
 INDEPENDENCE = 8
@@ -49,18 +49,21 @@ class CountSketch:
     Accuracy: see ``sparse_error.count_sketch_error``.
 
     Args:
-        projection_width: of all rows together; ``num_rows`` times a power of two.
-        num_rows: s, odd for more than one row: each element's estimate is the median of its rows.
+        projection_width: of all rows together; a multiple of ``num_rows``.
+        num_rows: s, odd.
         noise: ``laplace`` or ``gaussian``.
+        estimator: of an element from its rows: ``clipped_mean`` around their median, ``median`` or
+            ``mean``. Of one row they are the same.
         unit_norm: c, in weight, with Gaussian noise; best about max_weight sqrt(k) for k records
             of a unit; None keeps all records.
 
     Reference: Charikar, Chen and Farach-Colton (2002); Pagh and Thorup (2022) for its noise.
     """
 
-    projection_width: int = 3 * 2**18
+    projection_width: int = 2**20 // 3 * 3
     num_rows: int = 3
     noise: Literal["laplace", "gaussian"] = "laplace"
+    estimator: Estimator = "clipped_mean"
     unit_norm: float | None = None
     name: ClassVar[str] = "count_sketch"
 
@@ -69,6 +72,9 @@ class CountSketch:
         check_rows(self.num_rows)
         if self.noise not in ("laplace", "gaussian"):
             raise InputError("noise", self.noise, "must be 'laplace' or 'gaussian'")
+        if self.estimator not in ("mean", "median", "clipped_mean"):
+            condition = "must be 'clipped_mean', 'median' or 'mean'"
+            raise InputError("estimator", self.estimator, condition)
         if self.unit_norm is not None:
             if self.noise != "gaussian":
                 raise InputError("unit_norm", self.unit_norm, "is for noise 'gaussian' only")
@@ -106,7 +112,7 @@ class CountSketch:
             num_blocks=self.num_rows,
             distribution=distribution,
             scale=scale,
-            estimator="mean" if self.num_rows == 1 else "median",
+            estimator="mean" if self.num_rows == 1 else self.estimator,
             max_squared_norm=limit,
         )
         key = hash_key or HashKey.draw(INDEPENDENCE)

@@ -27,7 +27,7 @@ class HybridSketch:
     Accuracy: see ``sparse_error.hybrid_error``.
 
     Args:
-        projection_width: of the sketch, ``num_rows`` times a power of two.
+        projection_width: of the sketch, a multiple of ``num_rows``.
         num_rows: of the sketch, odd.
         histogram_share: of epsilon, in (0, 1).
 

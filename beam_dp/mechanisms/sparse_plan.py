@@ -11,13 +11,16 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from beam_dp.errors import InputError
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
 from beam_dp.noise import MAX_SCALE
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases.sparse import Distribution, Estimator, Family, signs_of
+from beam_dp.releases.sparse import Distribution, Estimator, Family, folded, signs_of
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
 
 MAX_WEIGHT = 2**32
@@ -49,8 +52,12 @@ class SketchNoise:
     max_squared_norm: int | None = None
 
     def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
-        """Returns the projection."""
+        """Returns the projection that is summed up; ``fold`` makes the cells of its sums."""
         return signs_of(self.family, key, self.projection_width, self.num_blocks)
+
+    def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the cells that get noise."""
+        return folded(self.family, sums, self.projection_width, self.num_blocks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +214,7 @@ def sketch_plan(
     Raises:
         InputError: if no projection has this width and these blocks.
     """
-    sketch.signs(hash_key)
+    check_width(sketch.signs(hash_key).projection_width)
     return SparsePlan(
         mechanism=mechanism,
         guarantee=guarantee,

@@ -50,7 +50,7 @@ class SparseProject:
 
     Args:
         projection_width: T; public, so under add-or-remove-one no function of the true number of
-            records. A multiple of 64 for dense signs, ``num_blocks`` times a power of two else.
+            records. A multiple of 64 for dense signs, of ``num_blocks`` else.
         family: ``blocks``, with an equal variance at a small part of the time, or ``dense``, as
             published.
         num_blocks: of ``blocks``.

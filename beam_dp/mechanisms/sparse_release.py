@@ -45,7 +45,7 @@ def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource)
         sketch = NoisySketch(
             family=plan.sketch.family,
             num_blocks=plan.sketch.num_blocks,
-            cells=draw(summary.projection.sums, plan.sketch.scale),
+            cells=draw(plan.sketch.fold(summary.projection.sums), plan.sketch.scale),
             distribution=plan.sketch.distribution,
             scale=plan.sketch.scale,
             estimator=plan.sketch.estimator,

@@ -18,20 +18,23 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey, universe_elements
+from beam_dp.hashing.folding import collisions, fold, num_buckets
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases.sketch_estimates import (
+    clipped_mean,
     dense_estimate,
     estimates_by_element,
     noise_variance,
     squared_norm,
+    variance_of_clipped_mean,
     variance_of_mean,
     variance_of_median,
 )
 
 Family = Literal["dense", "blocks"]
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
-Estimator = Literal["mean", "median"]
+Estimator = Literal["mean", "median", "clipped_mean"]
 
 FAILURE_PROBABILITY = 0.05
 
@@ -63,8 +66,9 @@ class NoisySketch:
         cells: shape (projection_width,), int64.
         distribution: of the noise of each cell.
         scale: of that noise, in weight.
-        estimator: how the rows of an element become its estimate: their ``mean``, or their
-            ``median``, which heavy elements that share one of its rows cannot move.
+        estimator: how the rows of an element become its estimate: their ``mean``; or their
+            ``median``, or ``clipped_mean`` around it, which heavy elements that share one of its
+            rows move little.
     """
 
     family: Family
@@ -75,8 +79,24 @@ class NoisySketch:
     estimator: Estimator
 
     def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
-        """Returns the projection that the cells are sums of."""
+        """Returns the projection that the cells are sums of; of blocks before they are folded."""
         return signs_of(self.family, key, len(self.cells), self.num_blocks)
+
+    def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the cells of the sums of a projection."""
+        return folded(self.family, sums, len(self.cells), self.num_blocks)
+
+    @property
+    def row_width(self) -> int:
+        """Cells of a row."""
+        return len(self.cells) // self.num_blocks
+
+    @property
+    def effective_width(self) -> float:
+        """The cells of a projection with as many collisions whose cells are all alike."""
+        if self.family == "dense":
+            return len(self.cells)
+        return len(self.cells) / collisions(self.row_width)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -107,14 +127,27 @@ class NoisyCounts:
 def signs_of(
     family: Family, key: HashKey, projection_width: int, num_blocks: int
 ) -> DenseSigns | BlockSigns:
-    """Returns the projection of a family.
+    """Returns the projection of a family; of blocks the one that ``fold`` makes cells of.
 
     Raises:
         InputError: if the width or the number of blocks is out of range.
     """
     if family == "dense":
         return DenseSigns(key, projection_width)
-    return BlockSigns(key, projection_width, num_blocks)
+    if num_blocks < 1 or projection_width < num_blocks or projection_width % num_blocks:
+        condition = f"must be a multiple of the number of rows, {num_blocks}"
+        raise InputError("projection_width", projection_width, condition)
+    buckets = num_buckets(projection_width // num_blocks)
+    return BlockSigns(key, num_blocks * buckets, num_blocks)
+
+
+def folded(
+    family: Family, sums: NDArray[np.int64], projection_width: int, num_blocks: int
+) -> NDArray[np.int64]:
+    """Returns the cells of a sketch from the sums of its projection, exactly."""
+    if family == "dense":
+        return sums
+    return fold(sums, num_blocks, projection_width // num_blocks)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -198,7 +231,8 @@ class SparseRelease:
         if self.histogram is None:
             return self.sketch.cells
         signs = self.sketch.signs(self.hash_key)
-        return self.sketch.cells - signs.project(self.histogram.elements, self.histogram.counts)
+        held = signs.project(self.histogram.elements, self.histogram.counts)
+        return self.sketch.cells - self.sketch.fold(held)
 
     @cached_property
     def _squared_norm(self) -> float:
@@ -212,8 +246,10 @@ class SparseRelease:
         assert self.sketch is not None
         if self.sketch.estimator == "median":
             return variance_of_median(self._cells, self.sketch.num_blocks)
+        if self.sketch.estimator == "clipped_mean":
+            return variance_of_clipped_mean(self._cells, self.sketch.num_blocks, self.sketch.scale)
         noise = noise_variance(self.sketch.distribution, self.sketch.scale)
-        return noise / self.sketch.num_blocks + self._squared_norm / len(self._cells)
+        return noise / self.sketch.num_blocks + self._squared_norm / self.sketch.effective_width
 
     def _from_sketch(
         self, support: NDArray[np.uint64], weights: NDArray[np.float64]
@@ -222,19 +258,21 @@ class SparseRelease:
         assert self.sketch is not None
         signs = self.sketch.signs(self.hash_key)
         norm = float((weights**2).sum())
-        if self.sketch.estimator == "median":
-            assert isinstance(signs, BlockSigns)
-            found = np.median(estimates_by_element(self._cells, signs, support), axis=1)
-            return float(weights @ found), norm * self._element_variance
         noise = noise_variance(self.sketch.distribution, self.sketch.scale)
         if isinstance(signs, DenseSigns):
             value, squares, own = dense_estimate(self._cells, signs, support, weights)
             noise_of_value = noise * squares
         else:
-            found = estimates_by_element(self._cells, signs, support).mean(axis=1)
+            rows = estimates_by_element(self._cells, signs, support)
+            if self.sketch.estimator != "mean":
+                clip = self.sketch.scale if self.sketch.estimator == "clipped_mean" else 0.0
+                value = float(weights @ clipped_mean(rows, clip))
+                return value, norm * self._element_variance
+            found = rows.mean(axis=1)
             value, own = float(weights @ found), float((weights * found) @ (weights * found))
             noise_of_value = noise * norm / self.sketch.num_blocks
-        hashing = variance_of_mean(norm, self._squared_norm, value, own, len(self._cells))
+        width = self.sketch.effective_width
+        hashing = variance_of_mean(norm, self._squared_norm, value, own, width)
         return value, noise_of_value + hashing
 
 
