@@ -26,6 +26,7 @@ EXIT_BAD_INPUT = 2
 # Programs that need Beam live beside the package in a checkout, and inside it once installed.
 PIPELINES = {
     "answer-queries": "answer_queries",
+    "release-projection": "release_projection",
     "release-synthetic-database": "release_synthetic_database",
 }
 
@@ -108,7 +109,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     describe = commands.add_parser(
         "describe", help="what was promised, and how wrong the answers can be", allow_abbrev=False
     )
-    answer = commands.add_parser("answer", help="answer marginals", allow_abbrev=False)
+    answer = commands.add_parser("answer", help="answer queries", allow_abbrev=False)
     for command in (describe, answer):
         command.add_argument("directory", metavar="DIR", help="directory that holds a release")
         command.add_argument("--json", action="store_true", help="JSON for machines")
@@ -117,6 +118,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--marginal", action="append", metavar="a,b", help="one marginal; may be repeated"
     )
     what.add_argument("--queries", metavar="FILE", help='JSON lines, {"marginal": ["a", "b"]}')
+    what.add_argument(
+        "--sparse", metavar="FILE", help="one key a line, after a tab its value from 0 to 1, or 1"
+    )
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
     )
@@ -187,12 +191,21 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def _answer(options: argparse.Namespace) -> None:
+    from beam_dp.cli_sparse import answer_sparse
     from beam_dp.queries.workload import Workload, parse_workload
-    from beam_dp.releases import read_release
+    from beam_dp.releases import SparseRelease, read_release
 
     if options.limit < 1:
         raise _RefusedError(f"--limit: {options.limit} is refused; must be >= 1")
     release = read_release(options.directory)
+    if isinstance(release, SparseRelease):
+        if options.sparse is None:
+            raise _RefusedError("--sparse: missing; must be given: this release answers no other")
+        print(answer_sparse(release, options.sparse, as_json=options.json))
+        return
+    if options.sparse is not None:
+        condition = "must be --marginal or --queries: the release is no sparse one"
+        raise _RefusedError(f"--sparse: {shown(options.sparse)} is refused; {condition}")
     domain = release.domain
     flag = "--queries" if options.queries is not None else "--marginal"
     try:

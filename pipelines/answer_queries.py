@@ -227,7 +227,7 @@ def _start(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
         release = read_release(path)
     except InputError as error:
         raise InputError("start_from", path, error.condition) from None
-    if release.domain != domain:
+    if not isinstance(release, SyntheticDatabase) or release.domain != domain:
         raise InputError("start_from", path, "must be a release of the same domain")
     return release
 

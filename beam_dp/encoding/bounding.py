@@ -32,8 +32,13 @@ class Words(Protocol):
     def from_batch(self, batch: Any) -> Columns:
         """Returns a batch as columns of shape (n,)."""
 
-    def to_batch(self, columns: Columns) -> Any:
-        """Returns the records of ``from_batch``, without units."""
+    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> Any:
+        """Returns the records of ``from_batch``, all that are kept of their units, without these.
+
+        Args:
+            columns: of shape (n,).
+            units: shape (2, n), fingerprints.
+        """
 
 
 class RecordWords:
@@ -56,8 +61,8 @@ class RecordWords:
         words = self.domain.words(batch.code_columns(self.domain))
         return [word.astype(dtype) for word, dtype in zip(words, self.dtypes, strict=True)]
 
-    def to_batch(self, columns: Columns) -> EncodedBatch:
-        """Returns the records of ``from_batch``."""
+    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> EncodedBatch:
+        """Returns the records of ``from_batch``, without units."""
         if self.domain.has_index:
             return EncodedBatch(cells=columns[0].astype(np.int64))
         groups = zip(self.domain.groups, columns, strict=True)
@@ -74,8 +79,8 @@ class KeyWords:
         """Returns the elements and the weights of a batch."""
         return [batch.keys, batch.weights]
 
-    def to_batch(self, columns: Columns) -> KeyBatch:
-        """Returns the records of ``from_batch``."""
+    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> KeyBatch:
+        """Returns the records of ``from_batch``, without units."""
         keys, weights = columns
         return KeyBatch(keys.astype(np.uint64), weights.astype(np.int64))
 

@@ -7,19 +7,17 @@ record could change what others count for.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.encoding.units import canonical_bytes
 from beam_dp.hashing import HashKey, universe_elements
+from beam_dp.queries.sparse import KeyType
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-KeyType = Literal["text", "bytes", "integer"]
-KEY_TYPES: tuple[KeyType, ...] = ("text", "bytes", "integer")
 
 Mask = NDArray[np.bool_]
 _DIGITS = re.compile(rb"0|-?[1-9][0-9]{0,19}")

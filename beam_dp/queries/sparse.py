@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import repeat
 from operator import mul
-from typing import Any
+from typing import Any, Literal
 
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.linear import VALUE_BITS
 
 Element = str | bytes | int
+# What all keys of one release are.
+KeyType = Literal["text", "bytes", "integer"]
+KEY_TYPES: tuple[KeyType, ...] = ("text", "bytes", "integer")
 
 _KINDS = frozenset((str, bytes, int))
 _ONE = 1 << VALUE_BITS

@@ -142,7 +142,7 @@ class Card:
         """
         if not isinstance(parsed, dict):
             raise InputError("card", type(parsed).__name__, "must be a JSON object")
-        _check_depth_and_texts(parsed)
+        check_depth_and_texts(parsed)
         version = parsed.get("schema_version")
         if version != SCHEMA_VERSION or isinstance(version, bool):
             raise InputError("schema_version", version, f"must be {SCHEMA_VERSION}")
@@ -221,7 +221,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _check_depth_and_texts(parsed: Any) -> None:
+def check_depth_and_texts(parsed: Any) -> None:
     """Refuses what later steps cannot walk through, or write again as UTF-8.
 
     Without recursion: the parser reads deeper than Python functions may call each other.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dp.domain import Attribute
 from beam_dp.errors import magnitude
+from beam_dp.releases.sparse import SparseRelease
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _SHOWN_NOISE = 10
 _SHOWN_LABELS = 6
 
 
-def describe(release: SyntheticDatabase) -> RenderableType:
+def describe(release: SyntheticDatabase | SparseRelease) -> RenderableType:
     """Returns what a release promises and how wrong it can be, for ``rich`` to print.
 
     Args:
@@ -33,6 +34,8 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    if isinstance(release, SparseRelease):
+        return _describe_sparse(release)
     guarantee = release.guarantee
     unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
     relation = guarantee.neighboring.value.replace("_", " ")
@@ -70,6 +73,58 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     ):
         if values:
             parts.append(_table((title, ""), [(k, _short(v)) for k, v in values.items()]))
+    spaced: list[RenderableType] = []
+    for part in parts:
+        spaced += [part, Text()]
+    return Group(*spaced[:-1])
+
+
+def _describe_sparse(release: SparseRelease) -> RenderableType:
+    """The same of a release for sparse queries."""
+    from rich.console import Group
+    from rich.text import Text
+
+    guarantee = release.guarantee
+    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
+    relation = guarantee.neighboring.value.replace("_", " ")
+    columns = release.public.get("key", {})
+    weight = columns.get("weight")
+    facts = {
+        "mechanism": release.mechanism,
+        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
+        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
+        "keys": f"{columns.get('key', 'not stated')}, {columns.get('key_type', 'of any type')}",
+        "weight": "1 a record" if weight is None else f"{weight}, from 0 to {release.max_weight:,}",
+        "queries": f"at most {release.max_sparsity:,} keys, values from 0 to 1",
+        "hash": f"{release.hash_key.independence}-wise independent, its key is public",
+        "draw": release.draw_id,
+    }
+    parts: list[RenderableType] = [_table(("release", ""), list(facts.items()))]
+    if release.sketch is not None:
+        sketch = release.sketch
+        rows = {
+            "family": sketch.family,
+            "cells": f"{len(sketch.cells):,} in {sketch.num_blocks:,} rows",
+            "noise of a cell": f"{sketch.distribution.replace('_', ' ')}, scale {sketch.scale:.4g}",
+            "estimator": sketch.estimator.replace("_", " "),
+        }
+        parts.append(_table(("sketch", ""), list(rows.items())))
+    if release.histogram is not None:
+        histogram = release.histogram
+        rows = {
+            "keys that are held": f"{len(histogram.elements):,}",
+            "least count": f"{histogram.threshold:,}",
+            "noise of a count": f"discrete laplace, scale {histogram.scale:.4g}",
+        }
+        parts.append(_table(("histogram", ""), list(rows.items())))
+    shown = {
+        name: value
+        for name, value in release.public.items()
+        if name not in ("sketch", "histogram", "key")
+    }
+    if shown:
+        rows = {name: _short(value) for name, value in shown.items()}
+        parts.append(_table(("parameter", ""), list(rows.items())))
     spaced: list[RenderableType] = []
     for part in parts:
         spaced += [part, Text()]

@@ -4,9 +4,11 @@ from beam_dp.transforms.answer_queries import AnswerBatch, AnswerQueries
 from beam_dp.transforms.answer_workload import AnswerWorkload
 from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.encode import EncodeRecords
+from beam_dp.transforms.encode_keys import KeyColumns
 from beam_dp.transforms.errors import PrivateStepError, ReadError
 from beam_dp.transforms.read import ReadRecords
 from beam_dp.transforms.release import ReleaseSyntheticDatabase
+from beam_dp.transforms.release_projection import ReleaseProjection
 from beam_dp.transforms.summarise import Summarise
 from beam_dp.transforms.write import WriteRelease
 from beam_dp.transforms.write_answers import WriteAnswers
@@ -17,9 +19,11 @@ __all__ = [
     "AnswerWorkload",
     "BoundContributions",
     "EncodeRecords",
+    "KeyColumns",
     "PrivateStepError",
     "ReadError",
     "ReadRecords",
+    "ReleaseProjection",
     "ReleaseSyntheticDatabase",
     "Summarise",
     "WriteAnswers",

@@ -118,4 +118,4 @@ class _Select(beam.DoFn):
     def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         units, words = from_bytes(self.words, partition[1])
         kept = select_records(units, words, self.max_records_per_unit)
-        return iter([self.words.to_batch([word[kept] for word in words])])
+        return iter([self.words.to_batch([word[kept] for word in words], units[:, kept])])

@@ -9,17 +9,16 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_dp.encoding.bounding import KeyWords, from_bytes, split_by_unit, to_bytes
+from beam_dp.encoding.bounding import split_by_unit
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.units import mix
 from beam_dp.summaries import ElementCounts
 from beam_dp.transforms.errors import withhold_messages
 
-# Elements of one shard: at most 8 MiB.
+# Elements of one shard: at most 4 MiB.
 _SHARD_ELEMENTS = 2**18
 _BUFFERED_RECORDS = 2**20
 _PARTITIONS = 256
-_WORDS = KeyWords()
 
 
 class CountElements(beam.PTransform):
@@ -43,7 +42,7 @@ class CountElements(beam.PTransform):
 
 def counts_of_shards(shards: Iterable[bytes]) -> ElementCounts:
     """Returns the counts of all shards."""
-    return ElementCounts.of([_read(shards)])
+    return ElementCounts.of(map(_read, shards))
 
 
 class _MergeBundle(beam.DoFn):
@@ -90,7 +89,12 @@ class _MergePartition(beam.DoFn):
 
 
 def _written(counts: ElementCounts) -> Iterator[bytes]:
-    no_units = np.empty((2, 0), np.uint64)
     for start in range(0, len(counts.elements), _SHARD_ELEMENTS):
         part = slice(start, start + _SHARD_ELEMENTS)
-        yield to_bytes(_WORDS, no_units, [counts.elements[part], counts.counts[part]])
+        elements, sums = counts.elements[part], counts.counts[part]
+        yield elements.astype("<u8").tobytes() + sums.astype("<i8").tobytes()
+
+
+def _read(shard: bytes) -> KeyBatch:
+    elements, sums = np.frombuffer(shard, "<u8").reshape(2, -1)
+    return KeyBatch(elements.astype(np.uint64), sums.view("<i8").astype(np.int64))

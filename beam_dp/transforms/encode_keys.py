@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from beam_dp.encoding.columns import column_of
 from beam_dp.encoding.key_batch import KeyBatch
-from beam_dp.encoding.keys import KEY_TYPES, KeyType, clamped_numbers, key_elements
+from beam_dp.encoding.keys import clamped_numbers, key_elements
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.privacy.guarantee import RECORD
+from beam_dp.queries.sparse import KEY_TYPES, KeyType
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.records import RecordBatches
 
@@ -107,9 +108,7 @@ class _Encode(beam.DoFn):
         if self.columns.weight is None:
             weights = np.ones(len(keys), np.int64)
         else:
-            weights, valid = clamped_numbers(
-                column_of(batch, self.columns.weight), self.max_weight
-            )
+            weights, valid = clamped_numbers(column_of(batch, self.columns.weight), self.max_weight)
             keep = keep & valid & (weights > 0)
         if self.privacy_unit == RECORD:
             return KeyBatch(keys[keep], weights[keep])

@@ -167,12 +167,16 @@ class _Draw(beam.DoFn):
         if not isinstance(summary, Marginals):
             summary = summary.marginals(self.plan.summary_tables)
         release = self.mechanism.release(self.plan, summary, self._noise, progress=_log_progress)
-        data = release.to_bytes()
-        pieces = [
-            data[start : start + RELEASE_SHARD_BYTES]
-            for start in range(0, len(data), RELEASE_SHARD_BYTES)
-        ]
-        return iter([(release.draw_id, (i, len(pieces), piece)) for i, piece in enumerate(pieces)])
+        return shards_of_release(release.draw_id, release.to_bytes())
+
+
+def shards_of_release(draw_id: str, data: bytes) -> Iterator[ReleaseShard]:
+    """Returns the shards of a serialised release, for ``WriteRelease``."""
+    pieces = [
+        data[start : start + RELEASE_SHARD_BYTES]
+        for start in range(0, len(data), RELEASE_SHARD_BYTES)
+    ]
+    return iter([(draw_id, (i, len(pieces), piece)) for i, piece in enumerate(pieces)])
 
 
 def _log_progress(step: str, done: int, total: int) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_dp.releases import SyntheticDatabase, check_output, commit_release
+from beam_dp.releases import check_output, commit_release
+from beam_dp.releases.store import release_from_bytes
 from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.release import ReleaseShard
 
@@ -55,5 +56,5 @@ class _Write(beam.DoFn):
         # Anything less is no complete attempt.
         if len(pieces) == num_pieces:
             data = b"".join(pieces[number] for number in range(num_pieces))
-            commit_release(SyntheticDatabase.from_bytes(data), self.directory)
+            commit_release(release_from_bytes(data), self.directory)
             yield self.directory

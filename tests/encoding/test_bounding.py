@@ -117,5 +117,7 @@ def test_records_survive_the_journey_as_bytes(sizes: tuple[int, ...]) -> None:
     ]
     units_back, words_back = from_bytes(words, chunks)
     np.testing.assert_array_equal(units_back, units)
-    for column, back in zip(codes, words.to_batch(words_back).code_columns(domain), strict=True):
+    for column, back in zip(
+        codes, words.to_batch(words_back, units_back).code_columns(domain), strict=True
+    ):
         np.testing.assert_array_equal(back, column)

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dp.encoding.keys import KEY_TYPES, KeyType, clamped_numbers, key_elements
+from beam_dp.encoding.keys import clamped_numbers, key_elements
 from beam_dp.encoding.units import arrow_column
 from beam_dp.hashing import HashKey, universe_elements
+from beam_dp.queries.sparse import KEY_TYPES, KeyType
 
 KEY = HashKey.draw(4)
 VALUES = st.one_of(
