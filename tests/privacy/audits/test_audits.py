@@ -15,12 +15,13 @@ import pytest
 from audit_cases import Audit, mechanism_audits
 from audit_end_to_end import end_to_end_audits
 from audit_noise import noise_audits
+from audit_sketches import sketch_audits
 from audit_views import Finding
 from tiny import UnequalDrawsError
 
 pytestmark = pytest.mark.audit
 
-AUDITS = [*noise_audits(), *mechanism_audits(), *end_to_end_audits()]
+AUDITS = [*noise_audits(), *mechanism_audits(), *end_to_end_audits(), *sketch_audits()]
 RELATIONS = {"add_or_remove_one": "add/remove", "replace_one": "replace"}
 
 
