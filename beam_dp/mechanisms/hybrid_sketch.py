@@ -56,7 +56,9 @@ class HybridSketch:
         """Returns both parts; raises InputError where delta is 0 or a number is out of range."""
         counted = guarantee.epsilon * self.histogram_share
         # Both scales are rounded up by more than this subtraction can be wrong.
-        rest = dataclasses.replace(guarantee, epsilon=guarantee.epsilon - counted)
+        rest = dataclasses.replace(
+            guarantee, epsilon=guarantee.epsilon - counted, allow_large_delta=True
+        )
         plan = CountSketch(self.projection_width, self.num_rows).plan(
             rest, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=hash_key
         )

@@ -16,6 +16,7 @@ from audit_cases import Audit, mechanism_audits
 from audit_end_to_end import end_to_end_audits
 from audit_noise import noise_audits
 from audit_online import online_audits
+from audit_sketches import sketch_audits
 from audit_sparse_online import sparse_online_audits
 from audit_views import Finding
 from audit_workloads import workload_audits
@@ -31,6 +32,7 @@ AUDITS = [
     *online_audits(),
     *sparse_online_audits(),
 ]
+AUDITS = [*noise_audits(), *mechanism_audits(), *end_to_end_audits(), *sketch_audits()]
 RELATIONS = {"add_or_remove_one": "add/remove", "replace_one": "replace"}
 
 
