@@ -24,9 +24,18 @@ import apache_beam as beam
 from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, Plan
+from beam_dp.mechanisms import (
+    MWEM,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    Plan,
+    SmallDatabase,
+    plan_release,
+)
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import read_release
 from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
@@ -42,22 +51,41 @@ from .common import (
     read_text,
     run_pipeline,
 )
-from .flags import Flag, FlagError, integer
+from .flags import Flag, FlagError, integer, number
 from .progress import Progress
 
 PROGRAM = "python -m pipelines.release_synthetic_database"
 MECHANISM = Flag(
     "mechanism",
-    "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all",
+    "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all;"
+    " small_db releases a few records that answer any linear queries",
     default="mwem",
-    choices=("mwem", "laplace", "gaussian"),
+    choices=("mwem", "laplace", "gaussian", "small_db"),
 )
 NUM_ROUNDS = Flag(
     "num_rounds",
     "rounds of mwem: a number, or 'annealed'; by default none, if the workload fits one model",
     "T",
 )
-FLAGS = (*flags.COMMON, MECHANISM, NUM_ROUNDS)
+SIZE = Flag("size", "small_db: how many records are released; or else --max_error_fraction", "M")
+MAX_ERROR_FRACTION = Flag(
+    "max_error_fraction",
+    "small_db: so many records that they can answer up to this share of all records, 0 < A <= 1",
+    "A",
+)
+VC_DIMENSION = Flag(
+    "vc_dimension",
+    "small_db: of the queries, where it is known, may need fewer records",
+    "V",
+)
+SAMPLER = Flag(
+    "sampler",
+    "small_db: how the records are drawn, always exactly; auto decides by public sizes, and search,"
+    " whose time depends on the data, is used by this name only",
+    choices=("auto", "enumeration", "nested", "search"),
+)
+OF_SMALL_DB = (SIZE, MAX_ERROR_FRACTION, VC_DIMENSION, SAMPLER)
+FLAGS = (*flags.COMMON, MECHANISM, NUM_ROUNDS, *OF_SMALL_DB)
 
 
 @dataclass(frozen=True)
@@ -67,7 +95,8 @@ class Job:
     input: str
     input_format: str | None
     domain: Domain
-    workload: Workload
+    workload: Workload | LinearWorkload
+    workload_spec: str
     guarantee: Guarantee
     mechanism: Mechanism
     num_records: int | Literal["noisy"]
@@ -99,7 +128,12 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         input=given["input"],
         input_format=given.get("input_format"),
         domain=domain,
-        workload=parse_workload(given["workload"], domain),
+        workload=(
+            parse_linear_workload(given["workload"], domain)
+            if given["mechanism"] == "small_db"
+            else parse_workload(given["workload"], domain)
+        ),
+        workload_spec=given["workload"],
         guarantee=guarantee,
         mechanism=_mechanism(given),
         num_records=read_num_records(given),
@@ -119,6 +153,12 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
     name = given["mechanism"]
     calibration: Literal["tight", "textbook"]
     calibration = "tight" if given["calibration"] == "tight" else "textbook"
+    if name == "small_db":
+        return _small_db(given, calibration)
+    for flag in OF_SMALL_DB:
+        if flag.name in given:
+            condition = f"must not be given: it is of small_db, not of {name}"
+            raise InputError(flag.name, given[flag.name], condition)
     if name == "mwem":
         return MWEM(
             num_rounds=_num_rounds(given.get("num_rounds")),
@@ -129,6 +169,26 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
             "num_rounds", given["num_rounds"], f"must not be given: {name} has no rounds"
         )
     return Gaussian(calibration) if name == "gaussian" else Laplace(calibration)
+
+
+def _small_db(given: dict[str, str], calibration: Literal["tight", "textbook"]) -> SmallDatabase:
+    if "num_rounds" in given:
+        condition = "must not be given: small_db has no rounds"
+        raise InputError("num_rounds", given["num_rounds"], condition)
+    if "size" not in given and "max_error_fraction" not in given:
+        raise FlagError(
+            "--size: missing; must be given with --mechanism small_db, or --max_error_fraction"
+        )
+    fraction = given.get("max_error_fraction")
+    return SmallDatabase(
+        size=integer("size", given["size"]) if "size" in given else None,
+        max_error_fraction=None if fraction is None else number("max_error_fraction", fraction),
+        vc_dimension=(
+            integer("vc_dimension", given["vc_dimension"]) if "vc_dimension" in given else None
+        ),
+        sampler=given.get("sampler", "auto"),  # type: ignore[arg-type]  # one of its choices
+        calibration=calibration,
+    )
 
 
 def _num_rounds(text: str | None) -> int | Literal["annealed"] | None:
@@ -177,12 +237,19 @@ def public_card(job: Job, plan: Plan) -> dict[str, Any]:
         "guarantee": job.guarantee.to_json(),
         "num_records": job.num_records,
         "domain": job.domain.to_json(),
-        "workload": job.workload.to_json(),
+        "workload": _workload_json(job),
         "parameters": plan.public,
     }
     if job.ledger is not None:
         card["ledger"] = ledger_card(job.ledger, job.dataset_id, job.guarantee, plan.loss)
     return card
+
+
+def _workload_json(job: Job) -> Any:
+    """Returns the workload, in a line where it has very many queries."""
+    if isinstance(job.workload, Workload):
+        return job.workload.to_json()
+    return {"queries": job.workload_spec, "num_queries": len(job.workload)}
 
 
 def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> int:
@@ -199,7 +266,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
     if job.ledger is not None:
         parameters = {
             "num_records": job.num_records,
-            "workload": job.workload.to_json(),
+            "workload": _workload_json(job),
             **plan.public,
         }
         token = job.ledger.spend(
@@ -209,9 +276,10 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         # The same job once more, whose card will name the ledger's entry.
         pipeline = make_pipeline(job)
         build(job, pipeline, token)
+    what = "marginals" if isinstance(job.workload, Workload) else "linear queries"
     progress.say(
         f"release of {len(job.domain.names)} attributes, {magnitude(job.domain.num_cells)} cells,"
-        f" {len(job.workload):,} marginals; runner {type(pipeline.runner).__name__}"
+        f" {len(job.workload):,} {what}; runner {type(pipeline.runner).__name__}"
     )
     if not run_pipeline(pipeline, progress):
         return flags.EXIT_JOB_FAILED
@@ -226,7 +294,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         mark_released(job.ledger, token, release.draw_id)
     print(f"The release is in {job.output}. Look at it:")
     directory = shlex.quote(job.output)
-    names = shlex.quote(",".join(job.workload.marginals[0]))
+    names = shlex.quote(",".join(plan.workload.marginals[0]))
     print(f"  beam-dp describe {directory}")
     print(f"  beam-dp answer {directory} --marginal {names}")
     return 0
@@ -237,7 +305,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = Progress()
     try:
         job = parse_arguments(sys.argv[1:] if argv is None else argv)
-        plan = job.mechanism.plan(job.domain, job.workload, job.guarantee, job.num_records)
+        plan = plan_release(job.mechanism, job.domain, job.workload, job.guarantee, job.num_records)
         pipeline = make_pipeline(job)
         build(job, pipeline)
         if job.validate_only:

@@ -1,5 +1,10 @@
 """Mechanisms: the only door from the secret side, a summary, to the public side, a release."""
 
+from beam_dp.mechanisms.choose import (
+    exponential_mechanism,
+    geometric_noisy_max,
+    permute_and_flip,
+)
 from beam_dp.mechanisms.count_sketch import CountSketch
 from beam_dp.mechanisms.gaussian import Gaussian
 from beam_dp.mechanisms.hybrid_sketch import HybridSketch
@@ -9,6 +14,8 @@ from beam_dp.mechanisms.plan import Mechanism, Plan
 from beam_dp.mechanisms.private_mw import PrivateAnswer, PrivateMW
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
+from beam_dp.mechanisms.small_database import SmallDatabase, plan_release
+from beam_dp.mechanisms.small_db import SmallDB
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.sparse_mw_state import resume_sparse_mw, save_sparse_mw
@@ -40,6 +47,8 @@ __all__ = [
     "PrivateAnswer",
     "PrivateMW",
     "PrivateMWPlan",
+    "SmallDB",
+    "SmallDatabase",
     "Sparse",
     "SparseMW",
     "SparseMWPlan",
@@ -52,9 +61,13 @@ __all__ = [
     "WorkloadAnswers",
     "WorkloadAnswersPlan",
     "draw_workload_answers",
+    "exponential_mechanism",
     "gaussian_answers",
+    "geometric_noisy_max",
     "laplace_answers",
+    "permute_and_flip",
     "plan_private_mw",
+    "plan_release",
     "plan_sparse_mw",
     "plan_workload_answers",
     "release_sparse",

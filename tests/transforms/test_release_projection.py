@@ -1,4 +1,4 @@
-"""Sparse releases through Beam: exact sums, bounded units, one draw, and nothing told of records."""
+"""Sparse releases through Beam: exact sums, bounded units, one draw; nothing tells of records."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ def test_the_norm_of_a_units_sketch_is_bounded() -> None:
     shards = both | EncodeKeys(COLUMNS, 1, made.hash_key, "person") | BoundKeys(made)
     alone = one_unit | EncodeKeys(COLUMNS, 1, made.hash_key, "person") | BoundKeys(made)
     x = universe_elements(["x"], made.hash_key)[0]
-    kept = [np.sort(np.concatenate([b.keys[b.keys != x] for b in each])) for each in (shards, alone)]
+    kept = [
+        np.sort(np.concatenate([b.keys[b.keys != x] for b in each])) for each in (shards, alone)
+    ]
     np.testing.assert_array_equal(*kept)
 
 
@@ -234,4 +236,4 @@ def test_bad_columns_are_refused(make: Any, name: str) -> None:
 
 def test_counts_of_nothing_are_empty() -> None:
     assert isinstance(counts_of_shards([]), ElementCounts)
-    assert [] == list([] | EncodeKeys(COLUMNS, 1, HashKey.draw(4), "record") | CountElements())
+    assert list([] | EncodeKeys(COLUMNS, 1, HashKey.draw(4), "record") | CountElements()) == []
