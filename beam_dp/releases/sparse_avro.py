@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -116,15 +117,25 @@ def read_payload(card: SparseCard, files: Mapping[str, bytes]) -> SparseRelease:
         DamagedFileError: if a file is not what it should be.
         InputError: if a file is not of the card.
     """
-    hash_key = _read_hash_key(files[hash_key_file(card.draw_id)], card.draw_id)
-    cells = counts = None
+    draw_id, cells, counts = card.draw_id, None, None
+    with _naming(hash_key_file(draw_id)) as name:
+        hash_key = _read_hash_key(files[name], draw_id)
     if card.sketch is not None:
-        data = files[projection_file(card.draw_id)]
-        cells = _read_cells(data, card.draw_id, card.sketch["projection_width"])
+        with _naming(projection_file(draw_id)) as name:
+            cells = _read_cells(files[name], draw_id, card.sketch["projection_width"])
     if card.histogram is not None:
-        data = files[histogram_file(card.draw_id)]
-        counts = _read_counts(data, card.draw_id, card.histogram["num_elements"])
+        with _naming(histogram_file(draw_id)) as name:
+            counts = _read_counts(files[name], draw_id, card.histogram["num_elements"])
     return card.release(hash_key, cells, counts)
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[str]:
+    """Names the file in what is said of its damage."""
+    try:
+        yield name
+    except DamagedFileError as error:
+        raise DamagedFileError(f"file {name} {error}") from None
 
 
 def _write(

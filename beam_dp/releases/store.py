@@ -37,6 +37,7 @@ from beam_dp.releases.sparse_card import SparseCard, sparse_release_from_bytes
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 Release = SyntheticDatabase | SparseRelease
+SYNTHETIC = "synthetic_database"
 CARD = "card.json"
 MAX_CARD_BYTES = 2**26
 
@@ -309,6 +310,9 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
                 files[what] = _read_payload(path, what, sparse_card)
             what = "payload"
             return sparse_avro.read_payload(sparse_card, files)
+        if isinstance(parsed, dict) and parsed.get("kind") not in (None, SYNTHETIC):
+            condition = f"must be {SYNTHETIC!r} or {SPARSE!r}"
+            raise InputError("kind", parsed["kind"], condition)
         card = Card.from_json(parsed)
         check_payload_names(card)
         what = avro.hypothesis_file(card.draw_id)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.encoding.key_batch import KeyBatch
+from beam_dp.encoding.key_batch import KeyBatch, merged_keys
 from beam_dp.errors import InputError, magnitude
 from beam_dp.hashing import BlockSigns, DenseSigns
 from beam_dp.summaries.shards import BLOCK_CELLS, num_blocks, read_shards, write_shard
@@ -17,8 +17,8 @@ Signs = DenseSigns | BlockSigns
 
 # A worker holds all sums, 512 MiB.
 MAX_PROJECTION_WIDTH = 2**26
-# The hash is evaluated fastest on thousands of keys at a time.
-_PENDING_KEYS = 2**14
+# The hash is evaluated fastest on thousands of keys at a time, and more keys repeat themselves.
+_PENDING_KEYS = 2**18
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,7 +121,9 @@ class ProjectionAccumulator:
         if state.num_pending:
             if state.sums is None:
                 state.sums = np.zeros(self.signs.projection_width, np.int64)
-            self.signs.add(state.sums, np.concatenate(state.keys), np.concatenate(state.weights))
+            pending = KeyBatch(np.concatenate(state.keys), np.concatenate(state.weights))
+            batch = merged_keys(pending)
+            self.signs.add(state.sums, batch.keys, batch.weights)
         state.keys, state.weights, state.num_pending = [], [], 0
         return state
 

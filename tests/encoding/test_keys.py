@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_dp.encoding.key_batch import KeyBatch, merged_keys
 from beam_dp.encoding.keys import clamped_numbers, key_elements
 from beam_dp.encoding.units import arrow_column
 from beam_dp.hashing import HashKey, universe_elements
@@ -118,3 +119,25 @@ def test_weights_are_clamped() -> None:
     column = pa.array([-(2**63), -1, 0, 5, 2**63 - 1, None])
     assert listed(*clamped_numbers(column, 9)) == [0, 0, 0, 5, 9, None]
     assert listed(*clamped_numbers(pa.array(["5", "x", "-5", "99"]), 9)) == [5, None, 0, 9]
+
+
+@pytest.mark.parametrize("distinct", [1, 40, 90, 10**6])
+@pytest.mark.parametrize("heaviest", [1, 9])
+def test_merging_keeps_the_sum_of_each_key(distinct: int, heaviest: int) -> None:
+    rng = np.random.default_rng(distinct)
+    keys = rng.integers(0, distinct, 100).astype(np.uint64)
+    batch = KeyBatch(keys, rng.integers(1, heaviest + 1, 100))
+    merged = merged_keys(batch)
+    assert sums(merged) == sums(batch)
+    assert len(merged.keys) == (len(set(keys.tolist())) if distinct <= 40 else 100)
+
+
+def test_merging_nothing_is_nothing() -> None:
+    assert len(merged_keys(KeyBatch(np.zeros(0, np.uint64), np.zeros(0, np.int64))).keys) == 0
+
+
+def sums(batch: KeyBatch) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for key, weight in zip(batch.keys.tolist(), batch.weights.tolist(), strict=True):
+        found[key] = found.get(key, 0) + weight
+    return found
