@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
     from beam_dp.transforms import (
         AnswerQueries,
+        KeyColumns,
         ReadRecords,
+        ReleaseProjection,
         ReleaseSyntheticDatabase,
         WriteAnswers,
         WriteRelease,
@@ -85,7 +87,9 @@ _MODULES = {
     "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
     "beam_dp.transforms": (
         "AnswerQueries",
+        "KeyColumns",
         "ReadRecords",
+        "ReleaseProjection",
         "ReleaseSyntheticDatabase",
         "WriteAnswers",
         "WriteRelease",
@@ -103,6 +107,7 @@ __all__ = [
     "Guarantee",
     "InputError",
     "IntegerAttribute",
+    "KeyColumns",
     "Laplace",
     "Ledger",
     "LedgerError",
@@ -114,6 +119,7 @@ __all__ = [
     "PrivateMW",
     "ReadRecords",
     "ReleaseError",
+    "ReleaseProjection",
     "ReleaseSyntheticDatabase",
     "SmallDB",
     "SmallDatabase",

@@ -88,7 +88,7 @@ def _describe_sparse(release: SparseRelease) -> RenderableType:
     guarantee = release.guarantee
     unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
     relation = guarantee.neighboring.value.replace("_", " ")
-    columns = release.public.get("key", {})
+    columns = release.public.get("key") or {}
     weight = columns.get("weight")
     facts = {
         "mechanism": release.mechanism,
