@@ -52,6 +52,7 @@ setup(
         "fuzz": ["atheris>=3; python_version < '3.14'"],
         "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
         "postgresql": ["psycopg[binary]>=3.1"],
+        "report": ["matplotlib>=3.8"],
         "test": [
             "hypothesis",
             "mypy",

@@ -24,18 +24,31 @@ if TYPE_CHECKING:
         Gaussian,
         Laplace,
         PrivateMW,
+        SmallDatabase,
+        SmallDB,
         SparseMW,
+        draw_workload_answers,
         plan_private_mw,
         plan_sparse_mw,
+        plan_workload_answers,
     )
+    from beam_dp.planning.job import PlanningJob
+    from beam_dp.planning.ranking import rank_mechanisms
     from beam_dp.privacy.guarantee import Guarantee, Neighboring
     from beam_dp.privacy.ledger import Ledger, LedgerError
+    from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.reader import LinearQueries
     from beam_dp.queries.sparse import SparseQuery
     from beam_dp.queries.sparse_files import read_sparse_query
     from beam_dp.queries.workload import Workload, marginals, parse_workload
     from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
-    from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
+    from beam_dp.transforms import (
+        AnswerQueries,
+        ReadRecords,
+        ReleaseSyntheticDatabase,
+        WriteAnswers,
+        WriteRelease,
+    )
 
 _MODULES = {
     "beam_dp.domain": (
@@ -52,23 +65,37 @@ _MODULES = {
         "Gaussian",
         "Laplace",
         "PrivateMW",
+        "SmallDB",
+        "SmallDatabase",
         "SparseMW",
+        "draw_workload_answers",
         "plan_private_mw",
         "plan_sparse_mw",
+        "plan_workload_answers",
     ),
+    "beam_dp.planning.job": ("PlanningJob",),
+    "beam_dp.planning.ranking": ("rank_mechanisms",),
     "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
+    "beam_dp.queries.linear_workload": ("LinearWorkload", "parse_linear_workload"),
     "beam_dp.queries.reader": ("LinearQueries",),
     "beam_dp.queries.sparse": ("SparseQuery",),
     "beam_dp.queries.sparse_files": ("read_sparse_query",),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": ("ReleaseError", "SyntheticDatabase", "read_release", "write_release"),
-    "beam_dp.transforms": ("ReadRecords", "ReleaseSyntheticDatabase", "WriteRelease"),
+    "beam_dp.transforms": (
+        "AnswerQueries",
+        "ReadRecords",
+        "ReleaseSyntheticDatabase",
+        "WriteAnswers",
+        "WriteRelease",
+    ),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "MWEM",
+    "AnswerQueries",
     "BooleanAttribute",
     "CategoricalAttribute",
     "Domain",
@@ -80,22 +107,31 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "LinearQueries",
+    "LinearWorkload",
     "Neighboring",
     "NumericAttribute",
+    "PlanningJob",
     "PrivateMW",
     "ReadRecords",
     "ReleaseError",
     "ReleaseSyntheticDatabase",
+    "SmallDB",
+    "SmallDatabase",
     "SparseMW",
     "SparseQuery",
     "SyntheticDatabase",
     "Workload",
+    "WriteAnswers",
     "WriteRelease",
+    "draw_workload_answers",
     "marginals",
     "parse_domain",
+    "parse_linear_workload",
     "parse_workload",
     "plan_private_mw",
     "plan_sparse_mw",
+    "plan_workload_answers",
+    "rank_mechanisms",
     "read_domain",
     "read_release",
     "read_sparse_query",

@@ -1,4 +1,4 @@
-"""The `beam-dp` command: everything that reads a release, with no Beam and no privacy budget."""
+"""The `beam-dp` command: planning and reading releases, with no Beam and no privacy budget."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from beam_dp.errors import InputError, shown
 if TYPE_CHECKING:
     from beam_dp.domain import Domain
     from beam_dp.privacy.ledger import Dataset, Ledger
-    from beam_dp.releases import MarginalAnswer
+    from beam_dp.queries.linear_workload import LinearWorkload
+    from beam_dp.releases import MarginalAnswer, SyntheticDatabase
 
 EXIT_BAD_INPUT = 2
 # Programs that need Beam live beside the package in a checkout, and inside it once installed.
-PIPELINES = {"release-synthetic-database": "release_synthetic_database"}
+PIPELINES = {
+    "answer-queries": "answer_queries",
+    "release-synthetic-database": "release_synthetic_database",
+}
 
 # The flags that go with `ledger --declare`; all but the last must be given.
 DECLARATION = (
@@ -85,7 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] in PIPELINES:
             return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
         options = _parse(arguments)
-        {"describe": _describe, "answer": _answer, "ledger": _ledger}[options.command](options)
+        run = {"plan": _plan, "describe": _describe, "answer": _answer, "ledger": _ledger}
+        run[options.command](options)
     except (_RefusedError, InputError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -102,6 +107,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Parser
     )
+    _add_plan(commands)
     describe = commands.add_parser(
         "describe", help="what was promised, and how wrong the answers can be", allow_abbrev=False
     )
@@ -113,7 +119,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     what.add_argument(
         "--marginal", action="append", metavar="a,b", help="one marginal; may be repeated"
     )
-    what.add_argument("--queries", metavar="FILE", help='JSON lines, {"marginal": ["a", "b"]}')
+    what.add_argument(
+        "--queries",
+        metavar="FILE",
+        help='JSON lines: all of them {"marginal": ["a", "b"]}, or any linear queries, such as'
+        ' {"interval": {"attribute": "a", "low": 1, "high": 3}}',
+    )
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
     )
@@ -151,6 +162,46 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
+def _add_plan(commands: Any) -> None:
+    from beam_dp.planning.flags import FLAGS, SWITCHES
+
+    plan = commands.add_parser(
+        "plan", help="every mechanism for a job, before any data is read", allow_abbrev=False
+    )
+    for flag in FLAGS:
+        plan.add_argument(f"--{flag.name}", metavar=flag.metavar, action=_Once, help=flag.help)
+    for flag in SWITCHES:
+        plan.add_argument(f"--{flag.name}", action="store_true", help=flag.help)
+    plan.add_argument("--json", action="store_true", help="JSON for machines")
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from beam_dp.planning.command import command_line, job_of, ranking_json
+    from beam_dp.planning.flags import FLAGS, SWITCHES
+    from beam_dp.planning.ranking import rank_mechanisms
+    from beam_dp.planning.table import ranking_table
+
+    texts = {flag.name: getattr(options, flag.name) for flag in FLAGS}
+    switches = {flag.name: getattr(options, flag.name) for flag in SWITCHES}
+    try:
+        job = job_of(texts, switches)
+    except InputError as error:
+        if error.name not in texts:
+            raise
+        condition = error.condition.replace("unless allow_", "unless --allow_")
+        told = "missing" if error.value is None else f"{shown(error.value)} is refused"
+        raise _RefusedError(f"--{error.name}: {told}; {condition}") from None
+    ranking = rank_mechanisms(job)
+    if options.json:
+        print(json.dumps(ranking_json(ranking, texts), ensure_ascii=False))
+        return
+    Console().print(ranking_table(ranking))
+    if ranking.best is not None:
+        print(command_line(ranking, ranking.best, texts))
+
+
 def _nearest(name: str, known: Sequence[str]) -> str:
     return difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
 
@@ -184,6 +235,7 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def _answer(options: argparse.Namespace) -> None:
+    from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.workload import Workload, parse_workload
     from beam_dp.releases import read_release
 
@@ -196,13 +248,20 @@ def _answer(options: argparse.Namespace) -> None:
         if options.queries is not None:
             if not pathlib.Path(options.queries).is_file():
                 raise InputError("workload", options.queries, "must be a file that can be read")
-            workload = parse_workload(options.queries, domain)
+            workload: Workload | LinearWorkload
+            if _holds_marginals(options.queries):
+                workload = parse_workload(options.queries, domain)
+            else:
+                workload = parse_linear_workload(options.queries, domain)
         else:
             # A name may hold a comma itself.
             tables = [[text] if text in domain else text.split(",") for text in options.marginal]
             workload = Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
     except InputError as error:
         raise _RefusedError(f"{flag}: {shown(error.value)} is refused; {error.condition}") from None
+    if isinstance(workload, LinearWorkload):
+        _answer_queries(options, release, workload)
+        return
     answers = release.answer(workload)
     if options.json:
         print(json.dumps([_answer_json(answer, domain) for answer in answers], ensure_ascii=False))
@@ -236,6 +295,46 @@ def _answer(options: argparse.Namespace) -> None:
         )
         for note in notes:
             print(note)
+
+
+def _holds_marginals(path: str) -> bool:
+    """Whether a file asks for tables: what is on its first line decides."""
+    with pathlib.Path(path).open("rb") as file:
+        first = next((line for line in file if line.strip()), b"")
+    return b'"marginal"' in first
+
+
+def _answer_queries(
+    options: argparse.Namespace, release: SyntheticDatabase, workload: LinearWorkload
+) -> None:
+    answers = release.answer_queries(workload.queries)
+    if options.json:
+        print(json.dumps([dataclasses.asdict(answer) for answer in answers]))
+        return
+    lines = pathlib.Path(options.queries).read_text("utf-8-sig").split("\n")
+    asked = [line for line in lines if line.strip()]
+    texts = asked if len(asked) == len(answers) else [json.dumps(q) for q in workload.to_json()]
+    shown_answers = list(zip(texts, answers, strict=True))[: options.limit]
+    _print_table(
+        "linear queries",
+        ("query", "within (records)", "records"),
+        [
+            (
+                text,
+                "not stated" if each.bound is None else f"{each.bound:,.1f}",
+                f"{each.value:,.1f}",
+            )
+            for text, each in shown_answers
+        ],
+    )
+    if len(answers) > len(shown_answers):
+        print(f"{len(shown_answers)} of {len(answers):,} queries; --limit shows more")
+    stated = [each for each in answers if each.bound is not None]
+    if stated:
+        print(
+            "all errors that are stated hold together but with probability"
+            f" {stated[0].failure_probability:g}"
+        )
 
 
 def _answer_json(answer: MarginalAnswer, domain: Domain) -> dict[str, Any]:

@@ -20,38 +20,72 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, Plan
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.privacy.ledger import Ledger, LedgerError, Token
+from beam_dp.mechanisms import (
+    MWEM,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    Plan,
+    SmallDatabase,
+    plan_release,
+)
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import read_release
 from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
 
 from . import flags
+from .common import (
+    ledger_card,
+    make_pipeline,
+    mark_released,
+    read_guarantee,
+    read_ledger,
+    read_num_records,
+    read_text,
+    run_pipeline,
+)
 from .flags import Flag, FlagError, integer, number
-from .progress import Progress, failure
+from .progress import Progress
 
 PROGRAM = "python -m pipelines.release_synthetic_database"
 MECHANISM = Flag(
     "mechanism",
-    "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all",
+    "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all;"
+    " small_db releases a few records that answer any linear queries",
     default="mwem",
-    choices=("mwem", "laplace", "gaussian"),
+    choices=("mwem", "laplace", "gaussian", "small_db"),
 )
 NUM_ROUNDS = Flag(
     "num_rounds",
     "rounds of mwem: a number, or 'annealed'; by default none, if the workload fits one model",
     "T",
 )
-# Not DirectRunner: that one looks for another runner to download first.
-LOCAL_RUNNER = "FnApiRunner"
-FLAGS = (*flags.COMMON, MECHANISM, NUM_ROUNDS)
+SIZE = Flag("size", "small_db: how many records are released; or else --max_error_fraction", "M")
+MAX_ERROR_FRACTION = Flag(
+    "max_error_fraction",
+    "small_db: so many records that they can answer up to this share of all records, 0 < A <= 1",
+    "A",
+)
+VC_DIMENSION = Flag(
+    "vc_dimension",
+    "small_db: of the queries, where it is known, may need fewer records",
+    "V",
+)
+SAMPLER = Flag(
+    "sampler",
+    "small_db: how the records are drawn, always exactly; auto decides by public sizes, and search,"
+    " whose time depends on the data, is used by this name only",
+    choices=("auto", "enumeration", "nested", "search"),
+)
+OF_SMALL_DB = (SIZE, MAX_ERROR_FRACTION, VC_DIMENSION, SAMPLER)
+FLAGS = (*flags.COMMON, MECHANISM, NUM_ROUNDS, *OF_SMALL_DB)
 
 
 @dataclass(frozen=True)
@@ -61,7 +95,8 @@ class Job:
     input: str
     input_format: str | None
     domain: Domain
-    workload: Workload
+    workload: Workload | LinearWorkload
+    workload_spec: str
     guarantee: Guarantee
     mechanism: Mechanism
     num_records: int | Literal["noisy"]
@@ -87,28 +122,22 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     """
     texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=_description())
     given = {name: text for name, text in texts.items() if text is not None}
-    guarantee = Guarantee(
-        epsilon=number("epsilon", given["epsilon"]),
-        delta=number("delta", given["delta"]),
-        neighboring=Neighboring(given["neighboring"]),
-        privacy_unit=given["privacy_unit"],
-        max_records_per_unit=_max_records_per_unit(given),
-        allow_large_delta="allow_large_delta" in given,
-    )
-    domain = parse_domain(_read_text("domain", given["domain"]), source=given["domain"])
+    guarantee = read_guarantee(given)
+    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
     return Job(
         input=given["input"],
         input_format=given.get("input_format"),
         domain=domain,
-        workload=parse_workload(given["workload"], domain),
+        workload=(
+            parse_linear_workload(given["workload"], domain)
+            if given["mechanism"] == "small_db"
+            else parse_workload(given["workload"], domain)
+        ),
+        workload_spec=given["workload"],
         guarantee=guarantee,
         mechanism=_mechanism(given),
-        num_records=(
-            "noisy"
-            if given["num_records"] == "noisy"
-            else integer("num_records", given["num_records"], "or 'noisy'")
-        ),
-        ledger=_ledger(given),
+        num_records=read_num_records(given),
+        ledger=read_ledger(given),
         dataset_id=given.get("dataset_id", ""),
         output=given["output"],
         validate_only="validate_only" in given,
@@ -120,22 +149,16 @@ def _description() -> str:
     return (__doc__ or "").partition("\n")[0]
 
 
-def _max_records_per_unit(given: dict[str, str]) -> int:
-    text = given.get("max_records_per_unit")
-    if text is not None:
-        return integer("max_records_per_unit", text)
-    if given["privacy_unit"] == "record":
-        return 1  # A record is one record: nothing is chosen here.
-    raise FlagError(
-        "--max_records_per_unit: missing; must be given with --privacy_unit"
-        f" {given['privacy_unit']}: how many records of one unit are kept"
-    )
-
-
 def _mechanism(given: dict[str, str]) -> Mechanism:
     name = given["mechanism"]
     calibration: Literal["tight", "textbook"]
     calibration = "tight" if given["calibration"] == "tight" else "textbook"
+    if name == "small_db":
+        return _small_db(given, calibration)
+    for flag in OF_SMALL_DB:
+        if flag.name in given:
+            condition = f"must not be given: it is of small_db, not of {name}"
+            raise InputError(flag.name, given[flag.name], condition)
     if name == "mwem":
         return MWEM(
             num_rounds=_num_rounds(given.get("num_rounds")),
@@ -148,55 +171,30 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
     return Gaussian(calibration) if name == "gaussian" else Laplace(calibration)
 
 
+def _small_db(given: dict[str, str], calibration: Literal["tight", "textbook"]) -> SmallDatabase:
+    if "num_rounds" in given:
+        condition = "must not be given: small_db has no rounds"
+        raise InputError("num_rounds", given["num_rounds"], condition)
+    if "size" not in given and "max_error_fraction" not in given:
+        raise FlagError(
+            "--size: missing; must be given with --mechanism small_db, or --max_error_fraction"
+        )
+    fraction = given.get("max_error_fraction")
+    return SmallDatabase(
+        size=integer("size", given["size"]) if "size" in given else None,
+        max_error_fraction=None if fraction is None else number("max_error_fraction", fraction),
+        vc_dimension=(
+            integer("vc_dimension", given["vc_dimension"]) if "vc_dimension" in given else None
+        ),
+        sampler=given.get("sampler", "auto"),  # type: ignore[arg-type]  # one of its choices
+        calibration=calibration,
+    )
+
+
 def _num_rounds(text: str | None) -> int | Literal["annealed"] | None:
     if text is None:
         return None
     return "annealed" if text == "annealed" else integer("num_rounds", text, "or 'annealed'")
-
-
-def _ledger(given: dict[str, str]) -> Ledger | None:
-    for name, other in (("ledger", "dataset_id"), ("dataset_id", "ledger")):
-        if name in given and other not in given:
-            raise FlagError(f"--{other}: missing; must be given with --{name}")
-    return Ledger(given["ledger"]) if "ledger" in given else None
-
-
-def _read_text(name: str, path: str) -> str:
-    try:
-        with FileSystems.open(path) as file:
-            return str(file.read(), "utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(name, path, f"must be UTF-8 text: byte {error.start} is not") from None
-    except Exception as error:
-        # Each of Beam's filesystems raises its own errors; all mean the same to the user.
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not found"
-        raise InputError(name, path, f"must be a file that can be read: {reason}") from None
-
-
-def make_pipeline(job: Job) -> beam.Pipeline:
-    """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
-
-    Raises:
-        FlagError: Beam knows no such runner, or its flags contradict each other.
-    """
-    options = PipelineOptions(list(job.beam_flags))
-    standard = options.view_as(StandardOptions)
-    standard.runner = standard.runner or LOCAL_RUNNER
-    try:
-        return beam.Pipeline(options=options)
-    except ValueError as error:
-        if "Unexpected pipeline runner" in str(error):
-            known = StandardOptions.KNOWN_RUNNER_NAMES
-            near = flags.nearest(standard.runner, known)
-            raise FlagError(
-                f"--runner: {standard.runner!r} is refused; must be a runner that Beam knows;"
-                f" the nearest is {near}"
-            ) from None
-        raise FlagError(str(error)) from None
-    except ImportError as error:
-        raise FlagError(
-            f"--runner: {standard.runner!r} is refused; must be installed: {error}"
-        ) from None
 
 
 def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None:
@@ -239,19 +237,19 @@ def public_card(job: Job, plan: Plan) -> dict[str, Any]:
         "guarantee": job.guarantee.to_json(),
         "num_records": job.num_records,
         "domain": job.domain.to_json(),
-        "workload": job.workload.to_json(),
+        "workload": _workload_json(job),
         "parameters": plan.public,
     }
     if job.ledger is not None:
-        job.ledger.check(job.dataset_id, job.guarantee, plan.loss)
-        account = job.ledger.account(job.dataset_id)
-        card["ledger"] = {
-            "dataset_id": job.dataset_id,
-            "budget": {"epsilon": account.epsilon, "delta": account.delta},
-            "loss": plan.loss.to_json(),
-            "remaining_epsilon": account.largest_epsilon(plan.loss.kind, job.guarantee.delta),
-        }
+        card["ledger"] = ledger_card(job.ledger, job.dataset_id, job.guarantee, plan.loss)
     return card
+
+
+def _workload_json(job: Job) -> Any:
+    """Returns the workload, in a line where it has very many queries."""
+    if isinstance(job.workload, Workload):
+        return job.workload.to_json()
+    return {"queries": job.workload_spec, "num_queries": len(job.workload)}
 
 
 def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> int:
@@ -268,7 +266,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
     if job.ledger is not None:
         parameters = {
             "num_records": job.num_records,
-            "workload": job.workload.to_json(),
+            "workload": _workload_json(job),
             **plan.public,
         }
         token = job.ledger.spend(
@@ -278,16 +276,12 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         # The same job once more, whose card will name the ledger's entry.
         pipeline = make_pipeline(job)
         build(job, pipeline, token)
-    is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
+    what = "marginals" if isinstance(job.workload, Workload) else "linear queries"
     progress.say(
         f"release of {len(job.domain.names)} attributes, {magnitude(job.domain.num_cells)} cells,"
-        f" {len(job.workload):,} marginals; runner {type(pipeline.runner).__name__}"
+        f" {len(job.workload):,} {what}; runner {type(pipeline.runner).__name__}"
     )
-    try:
-        with progress.listening(silence_beam=is_local):
-            pipeline.run().wait_until_finish()
-    except Exception as error:
-        print(f"error: {failure(error)}", file=sys.stderr)
+    if not run_pipeline(pipeline, progress):
         return flags.EXIT_JOB_FAILED
     try:
         # Says why not, where the workers do not share this directory.
@@ -297,21 +291,13 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         return flags.EXIT_JOB_FAILED
     progress.say("released")
     if job.ledger is not None and token is not None:
-        _mark_released(job.ledger, token, release.draw_id)
+        mark_released(job.ledger, token, release.draw_id)
     print(f"The release is in {job.output}. Look at it:")
     directory = shlex.quote(job.output)
-    names = shlex.quote(",".join(job.workload.marginals[0]))
+    names = shlex.quote(",".join(plan.workload.marginals[0]))
     print(f"  beam-dp describe {directory}")
     print(f"  beam-dp answer {directory} --marginal {names}")
     return 0
-
-
-def _mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
-    """Marks a release that is complete; a ledger that has gone by now changes no budget."""
-    try:
-        ledger.mark_released(token, draw_id)
-    except LedgerError as error:
-        print(f"warning: {token.release_id} stays marked as spent: {error}", file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -319,7 +305,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = Progress()
     try:
         job = parse_arguments(sys.argv[1:] if argv is None else argv)
-        plan = job.mechanism.plan(job.domain, job.workload, job.guarantee, job.num_records)
+        plan = plan_release(job.mechanism, job.domain, job.workload, job.guarantee, job.num_records)
         pipeline = make_pipeline(job)
         build(job, pipeline)
         if job.validate_only:

@@ -168,7 +168,7 @@ def test_integers_below_a_bound_are_uniform(bound: int):
     counts = np.bincount([noise.below(bound) for _ in range(DRAWS)], minlength=bound)
     assert counts.size == bound
     assert bound == 1 or not rejects(counts, np.ones(bound))
-    assert bound == 1 or rejects(counts, np.append(np.ones(bound - 1), 1.5))
+    assert bound == 1 or rejects(counts, np.append(np.ones(bound - 1), 2.0))
     assert noise.below(2**200 + 1) <= 2**200
 
 

@@ -51,6 +51,8 @@ def universe_elements(values: Any, key: HashKey, name: str = "element") -> Words
         >>> len(set(universe_elements([5, "5", b"5"], key).tolist()))
         3
     """
+    if isinstance(values, str | bytes):
+        raise InputError(name, values, "must be a list or an array of elements, not one element")
     if _is_arrow(values):
         return _arrow_elements(values, key, name)
     if isinstance(values, np.ndarray):

@@ -99,6 +99,9 @@ class Evaluator:
         return np.ascontiguousarray(chunked[..., ::-1]), np.ascontiguousarray(constants)
 
 
+_BATCH_KEYS = 4096  # numpy's keys at a time
+
+
 def pairs_per_chunk(independence: int, num_polynomials: int) -> int:
     """Returns how many pairs of coefficients meet tabulated powers before a step of Horner's rule.
 
@@ -156,9 +159,6 @@ def _add_to_blocks(
         signed = np.where(negative, -batch, batch)
         for block in range(num_blocks):
             np.add.at(blocks[block], buckets[:, block], signed[:, block])
-
-
-_BATCH_KEYS = 4096
 
 
 def split_values(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +116,9 @@ class HashKey:
         size = 8 * num_words(independence)
         words = np.frombuffer(payload[:size], dtype="<u8").astype(np.uint64)
         return cls(independence, words, payload[size:])
+
+    def __reduce__(self) -> tuple[Callable[[bytes], HashKey], tuple[bytes]]:
+        return HashKey.from_bytes, (self.to_bytes(),)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HashKey) and self.to_bytes() == other.to_bytes()

@@ -108,9 +108,10 @@ class DenseSigns:
 class BlockSigns:
     """A matrix of blocks of rows, whose columns have one entry +1 or -1 in each block.
 
-    The pairs (bucket, sign) at any r distinct points (word, x) are independent and uniform, where
-    one word of 64 bits serves floor(64 / (log2(buckets) + 1)) blocks. Its variance equals that of
-    the dense matrix of the same width, at a small part of the time; tails are worse with one block.
+    One word p_b(x) of 64 bits (see ``polynomials.py``) gives floor(64 / (log2(buckets) + 1)) pairs
+    (bucket, sign), one for each of so many blocks; the pairs of any r distinct (b, x) are
+    independent and uniform. If r >= 4, the variance of an answer is that of the dense matrix of the
+    same width, for any number of blocks, at a small part of the time. Tails are bad with one block.
     Divide answers by the number of blocks.
 
     Sensitivity: a column has L1 norm `num_blocks` and L2 norm its square root, so under

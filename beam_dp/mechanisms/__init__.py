@@ -1,5 +1,10 @@
 """Mechanisms: the only door from the secret side, a summary, to the public side, a release."""
 
+from beam_dp.mechanisms.choose import (
+    exponential_mechanism,
+    geometric_noisy_max,
+    permute_and_flip,
+)
 from beam_dp.mechanisms.count_sketch import CountSketch
 from beam_dp.mechanisms.gaussian import Gaussian
 from beam_dp.mechanisms.hybrid_sketch import HybridSketch
@@ -9,14 +14,25 @@ from beam_dp.mechanisms.plan import Mechanism, Plan
 from beam_dp.mechanisms.private_mw import PrivateAnswer, PrivateMW
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
+from beam_dp.mechanisms.small_database import SmallDatabase, plan_release
+from beam_dp.mechanisms.small_db import SmallDB
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
+from beam_dp.mechanisms.sparse_mw_state import resume_sparse_mw, save_sparse_mw
 from beam_dp.mechanisms.sparse_plan import SparseMechanism, SparsePlan
 from beam_dp.mechanisms.sparse_project import SparseProject
 from beam_dp.mechanisms.sparse_release import SparseSummary, release_sparse
 from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
 from beam_dp.mechanisms.stability_histogram import StabilityHistogram
+from beam_dp.mechanisms.workload_answers import (
+    WorkloadAnswers,
+    WorkloadAnswersPlan,
+    draw_workload_answers,
+    gaussian_answers,
+    laplace_answers,
+    plan_workload_answers,
+)
 
 __all__ = [
     "MWEM",
@@ -31,6 +47,8 @@ __all__ = [
     "PrivateAnswer",
     "PrivateMW",
     "PrivateMWPlan",
+    "SmallDB",
+    "SmallDatabase",
     "Sparse",
     "SparseMW",
     "SparseMWPlan",
@@ -40,10 +58,22 @@ __all__ = [
     "SparseSummary",
     "SparseVectorNoise",
     "StabilityHistogram",
+    "WorkloadAnswers",
+    "WorkloadAnswersPlan",
+    "draw_workload_answers",
+    "exponential_mechanism",
+    "gaussian_answers",
+    "geometric_noisy_max",
+    "laplace_answers",
+    "permute_and_flip",
     "plan_private_mw",
+    "plan_release",
     "plan_sparse_mw",
+    "plan_workload_answers",
     "release_sparse",
     "resume_private_mw",
+    "resume_sparse_mw",
     "save_private_mw",
+    "save_sparse_mw",
     "sparse_vector_noise",
 ]

@@ -53,16 +53,20 @@ def marginal_errors(
             errors[names] = {"standard_error": None, "bound": None, "failure_probability": None}
             continue
         table = marginal_of(layout, misfit(names), domain.axes(names))
-        noise_bound = _tail(variance, num_bounded_cells or table.size, laplace_variance)
+        of_noise = noise_bound(
+            variance, num_bounded_cells or table.size, laplace_variance, _FAILURE_PROBABILITY
+        )
         errors[names] = {
             "standard_error": math.sqrt(variance),
-            "bound": float(np.abs(table).max()) + noise_bound,
+            "bound": float(np.abs(table).max()) + of_noise,
             "failure_probability": _FAILURE_PROBABILITY,
         }
     return errors
 
 
-def _tail(variance: float, num_cells: int, laplace_variance: float | None) -> float:
+def noise_bound(
+    variance: float, num_cells: int, laplace_variance: float | None, failure_probability: float
+) -> float:
     """Returns what no cell's noise exceeds, except with the failure probability.
 
     A sum of discrete Gaussians is subgaussian. For a discrete Laplace noise of variance v
@@ -75,8 +79,9 @@ def _tail(variance: float, num_cells: int, laplace_variance: float | None) -> fl
         variance: of the noise of one cell.
         num_cells: that the bound holds for at once.
         laplace_variance: smallest variance of one Laplace noise; None where all are Gaussian.
+        failure_probability: in (0, 1).
     """
-    log_term = math.log(2 * num_cells / _FAILURE_PROBABILITY)
+    log_term = math.log(2 * num_cells / failure_probability)
     deviation = math.sqrt(variance)
     if laplace_variance is None:
         return deviation * math.sqrt(2 * log_term)

@@ -53,11 +53,7 @@ class Measurement:
     @property
     def variance(self) -> float:
         """Variance of the noise of one cell, in squared records."""
-        if self.distribution == "discrete_gaussian":
-            return (self.scale / self.grid) ** 2
-        # 2a / (1 - a)^2 with a = exp(-1 / scale), in a form that does not underflow. Where noise
-        # is rarer than once in 1e17 cells the variance is overstated, lest its inverse overflow.
-        return 0.5 / math.sinh(min(0.5 / self.scale, 20.0)) ** 2 / self.grid**2
+        return noise_variance(self.distribution, self.scale) / self.grid**2
 
     def draw(self, marginals: Marginals, noise: NoiseSource) -> NDArray[np.float64]:
         """Returns the noisy table, in records: the only step that sees exact counts.
@@ -87,6 +83,15 @@ class Measurement:
             "grid": self.grid,
             "standard_deviation": math.sqrt(self.variance),
         }
+
+
+def noise_variance(distribution: Distribution, scale: float) -> float:
+    """Returns the variance of one noise, in squared grid units."""
+    if distribution == "discrete_gaussian":
+        return scale**2
+    # 2a / (1 - a)^2 with a = exp(-1 / scale), in a form that does not underflow. Where noise
+    # is rarer than once in 1e17 cells the variance is overstated, lest its inverse overflow.
+    return 0.5 / math.sinh(min(0.5 / scale, 20.0)) ** 2
 
 
 def residual_query(table: NDArray[np.int64], grid: int) -> NDArray[np.int64]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import ClassVar
 
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 
 from beam_dp.exponentials import as_exponent, exp_above, exp_bounds
 from beam_dp.mechanisms.multisets import MultisetLaw, draw_cells
+from beam_dp.mechanisms.multisets_tilted import TILT_BITS, Tilt, find_tilts
 from beam_dp.noise import NoiseSource
 
 
@@ -27,6 +30,7 @@ class _Group:
         number: position of ``ends`` in the table of all groups.
         spread: sum of high - low; 0 for a single type.
         halves: none for a single type.
+        sums: for each tilt and each size, of the weights of all multisets of that size.
     """
 
     kinds: NDArray[np.int64]
@@ -35,6 +39,7 @@ class _Group:
     number: int
     spread: float
     halves: tuple[_Group, _Group] | None
+    sums: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -45,14 +50,16 @@ class _State:
         held: groups and how many cells of them, none 0; they share no type.
         volume: how many multisets there are.
         bound: no loss is less.
-        unit: upper bound on the weight of each multiset, an integer.
+        sums: for each tilt, of the products of weights of cells over these multisets.
+        units: for each tilt, upper bound on what multiplies them.
         division: of these multisets into parts, once it is made.
     """
 
     held: tuple[tuple[_Group, int], ...]
     volume: int
     bound: int
-    unit: int
+    sums: tuple[int, ...]
+    units: tuple[int, ...]
     division: _Division | None = None
 
 
@@ -77,21 +84,23 @@ class SearchSampler:
     """Draws exactly from a law by top-down search with bounds and rejection.
 
     Sets of multisets are divided step by step: of so many cells of a group of types, how many are
-    in its first half. A set's weight is at most its size times the weight of its least possible
-    loss. From the set of all, a part is drawn by these upper bounds, then a part of that, until
-    one multiset is left; where the parts of a set have less weight together than the set was
-    thought to have, the difference is the probability to give up and start again. A descent
-    started with the bound T in all then ends in y with probability weight(y) / T, whatever earlier
-    descents were like: so the one that ends draws exactly from the law. Each descent leaves tighter
-    bounds to the next.
+    in its first half. A set's weight is at most the sum, over its multisets, of product weights of
+    cells, times a power of the weight of its least possible loss: of several such bounds
+    (``find_tilts``), one of which has all cells alike, the least is taken. From the set of all, a
+    part is drawn by these bounds, then a part of that, until one multiset is left; where the parts
+    of a set have less weight together than the set was thought to have, the difference is the
+    probability to give up and start again. A descent started with the bound T in all then ends in
+    y with probability weight(y) / T, whatever earlier descents were like: so the one that ends
+    draws exactly from the law. Each descent leaves tighter bounds to the next.
 
     Exact arithmetic: upper bounds are integers, from doubles with a margin far beyond their
-    rounding; the last step, weight(y) over its upper bound, is tossed exactly.
+    rounding, and sums of them over sets are exact, so that parts never outweigh the whole; the
+    last step, weight(y) over its upper bound, is tossed exactly.
 
     Args:
         law: to draw from.
 
-    Cost: time and memory depend on the data, steeply: they tell how well the data can be answered.
+    Cost: time and memory depend on the data: they tell how well the data can be answered.
     Use it only where nobody else sees how long it takes. It is never chosen unasked.
 
     Reference: Maddison, Tarlow and Minka (2014) search in the same way, for a largest perturbed
@@ -104,15 +113,17 @@ class SearchSampler:
         self._law = law
         targets = np.array(law.targets, np.int64)
         self._targets = np.concatenate([targets, -targets])
-        self._units: dict[int, int] = {}
+        self._units: dict[int, tuple[int, ...]] = {}
+        self._tilts = [Tilt(1.0, (1 << TILT_BITS,) * law.num_types)]
         table: list[NDArray[np.int64]] = []
         everything = _group(law, np.arange(law.num_types), table)
         self._ends = np.array(table)
         self._least = 0
         self._bits = 0
         self.num_divisions = 0
-        self._root = _State(((everything, law.size),), law.num_multisets, 0, 1)
-        self._least = self._root.bound = int(self._excess(self._root).max(initial=0))
+        self._root = self._whole(everything, 0)
+        self._least = int(self._excess(self._root).max(initial=0))
+        self._root = self._whole(everything, self._least)
         # A greedy answer says how small the weights are that matter.
         good = self._root
         while (division := self._divide(good)) is not None:
@@ -120,7 +131,8 @@ class SearchSampler:
         reach = as_exponent((good.bound - self._least) / law.scale)
         self._bits = law.num_multisets.bit_length() + 40 + math.ceil(reach * 3 / 2)
         self._units.clear()
-        self._root.unit = self._unit(self._least)
+        self._tilts = find_tilts(law, self._least)
+        self._root = self._whole(everything, self._least)
 
     def draw(self, noise: NoiseSource) -> NDArray[np.int64]:
         """Returns one multiset as its cells in ascending order."""
@@ -135,7 +147,7 @@ class SearchSampler:
         """Returns the one state of types that a descent ends in, or None where it gives up."""
         state = self._root
         path: list[tuple[_Division, int]] = []
-        promised = state.volume * state.unit
+        promised = min(map(operator.mul, state.sums, state.units))
         if state.division is not None:
             promised = sum(state.division.totals)
         while True:
@@ -159,11 +171,11 @@ class SearchSampler:
             state = division.visited[number]
         self._tighten(path, promised)
         exponent = (state.bound - self._least) / self._law.scale
-        unit = state.unit
+        ways = state.volume << TILT_BITS * self._law.size
 
         def share(bits: int) -> tuple[int, int]:
             low, high = exp_bounds(exponent, bits + self._bits)
-            return low // unit, -(-high // unit)
+            return low * ways // promised, -(-high * ways // promised)
 
         return state if noise.coin(share) else None
 
@@ -188,14 +200,18 @@ class SearchSampler:
         ends = self._excess(state) + numbers * (first.ends - second.ends)
         ends += count * (second.ends - group.ends)
         bounds = ends.max(axis=1, initial=state.bound).tolist()
-        rest = state.volume // _multisets(group, count)
-        totals = [
-            rest
-            * _multisets(first, number)
-            * _multisets(second, count - number)
-            * min(self._unit(bound), state.unit)
-            for number, bound in enumerate(bounds)
-        ]
+        rests = [total // sums[count] for total, sums in zip(state.sums, group.sums, strict=True)]
+        totals = []
+        for number, bound in enumerate(bounds):
+            units = map(min, self._unit(bound), state.units)
+            totals.append(
+                min(
+                    rest * one[number] * other[count - number] * unit
+                    for rest, one, other, unit in zip(
+                        rests, first.sums, second.sums, units, strict=True
+                    )
+                )
+            )
         return _Division(position, bounds, totals, {})
 
     def _part(self, state: _State, division: _Division, number: int) -> _State:
@@ -205,13 +221,23 @@ class SearchSampler:
         held = list(state.held)
         del held[division.position]
         volume = state.volume // _multisets(group, count)
+        sums = [total // each[count] for total, each in zip(state.sums, group.sums, strict=True)]
         for half, taken in zip(group.halves, (number, count - number), strict=True):
             volume *= _multisets(half, taken)
+            sums = [total * each[taken] for total, each in zip(sums, half.sums, strict=True)]
             if taken:
                 held.append((half, taken))
         # Never more than the whole's, so that parts never outweigh it.
         bound = division.bounds[number]
-        return _State(tuple(held), volume, bound, min(self._unit(bound), state.unit))
+        units = tuple(map(min, self._unit(bound), state.units))
+        return _State(tuple(held), volume, bound, tuple(sums), units)
+
+    def _whole(self, everything: _Group, bound: int) -> _State:
+        """Returns the state of all multisets, by the tilts as they are."""
+        _sum_weights(everything, self._law, self._tilts)
+        sums = tuple(each[self._law.size] for each in everything.sums)
+        held = ((everything, self._law.size),)
+        return _State(held, self._law.num_multisets, bound, sums, self._unit(bound))
 
     def _excess(self, state: _State) -> NDArray[np.int64]:
         """Returns how far answers are above and below the targets at least, or minus by how much.
@@ -223,16 +249,41 @@ class SearchSampler:
         excess: NDArray[np.int64] = counts @ groups - self._targets
         return excess
 
-    def _unit(self, bound: int) -> int:
+    def _unit(self, bound: int) -> tuple[int, ...]:
         known = self._units.get(bound)
         if known is None:
             exponent = as_exponent((bound - self._least) / self._law.scale)
-            known = self._units[bound] = exp_above(exponent, self._bits)
+            known = self._units[bound] = tuple(
+                exp_above(tilt.rest * exponent, self._bits) for tilt in self._tilts
+            )
         return known
 
 
 def _multisets(group: _Group, size: int) -> int:
     return math.comb(group.cells + size - 1, size)
+
+
+def _sum_weights(group: _Group, law: MultisetLaw, tilts: Sequence[Tilt]) -> None:
+    """Computes the sums of a group and of all inside it, exactly."""
+    if group.halves is None:
+        kind = int(group.kinds[0])
+        group.sums = tuple(
+            tuple(
+                _multisets(group, size) * tilt.weights[kind] ** size for size in range(law.size + 1)
+            )
+            for tilt in tilts
+        )
+        return
+    for half in group.halves:
+        _sum_weights(half, law, tilts)
+    first, second = group.halves
+    group.sums = tuple(
+        tuple(
+            sum(one[taken] * other[size - taken] for taken in range(size + 1))
+            for size in range(law.size + 1)
+        )
+        for one, other in zip(first.sums, second.sums, strict=True)
+    )
 
 
 def _group(law: MultisetLaw, kinds: NDArray[np.int64], table: list[NDArray[np.int64]]) -> _Group:

@@ -68,8 +68,7 @@ class OnlinePlan(ABC):
         """The scale of the noise of the number of records; None where that is public."""
         if self.num_records != "noisy":
             return None
-        share = self.guarantee.epsilon * _COUNT_SHARE * (1 - 1e-12)
-        return self.guarantee.max_records_per_unit / share
+        return self.guarantee.max_records_per_unit / _count_epsilon(self.guarantee)
 
     @abstractmethod
     def divergence_at(self, max_error: float) -> float:
@@ -189,7 +188,7 @@ def ready(plan: PlanT) -> PlanT:
         return dataclasses.replace(plan, loss=settings.noise.loss)
     plan.settle(1)
     if plan.guarantee.delta > 0:
-        loss = Loss.zcdp(zcdp_rho(*_rest(plan)) + (plan.guarantee.epsilon * _COUNT_SHARE) ** 2 / 2)
+        loss = Loss.zcdp(zcdp_rho(*_rest(plan)) + _count_epsilon(plan.guarantee) ** 2 / 2)
         return dataclasses.replace(plan, loss=loss)
     return plan
 
@@ -238,6 +237,20 @@ def whole_updates(numerator: float, alpha: float, whole: Callable[[float], int])
     if not needed <= MAX_ABOVE:
         raise InputError("max_error", alpha, "is so small that it needs more than 2^31 updates")
     return max(1, whole(needed))
+
+
+@functools.lru_cache(maxsize=64)
+def _count_epsilon(guarantee: Guarantee) -> float:
+    """What a noisy number of records costs: at most its share, and at most what the rest leaves.
+
+    A pure loss of a large epsilon is a larger rho than as much of epsilon is with a delta.
+    """
+    epsilon, delta = guarantee.epsilon, guarantee.delta
+    share = epsilon * _COUNT_SHARE
+    if delta > 0:
+        left = zcdp_rho(epsilon, delta) - zcdp_rho(epsilon * (1 - _COUNT_SHARE), delta)
+        share = min(share, math.sqrt(2 * left))
+    return share * (1 - 1e-12)
 
 
 def _rest(plan: OnlinePlan) -> tuple[float, float]:
@@ -293,12 +306,13 @@ def _tight(
 ) -> Iterator[Settings]:
     """One question a round; every choice of alpha, updates and noise that is tried."""
     asked = plan.num_questions
-    for alpha, updates in _choices(plan):
+    for least, updates in _choices(plan):
         for noise in noise_candidates(guarantee, updates, answers=True):
             if plan.num_records == "noisy" and guarantee.delta > 0 and noise.method != "zcdp":
                 continue  # the loss is stated before the number of records is known
             # An update must know in which direction to go.
-            gap = max(alpha * (total + total_bound), noise.answer_bound(beta, GRID) + 1 / GRID)
+            gap = max(least * (total + total_bound), noise.answer_bound(beta, GRID) + 1 / GRID)
+            alpha = least or gap / (total + total_bound)
             threshold = gap + total_bound + noise.margin(asked, beta, GRID)
             rate = 4 * min(1.0, gap / (total + total_bound))
             yield _settings(
@@ -307,7 +321,14 @@ def _tight(
 
 
 def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:
-    """Pairs of alpha and updates: an update lowers the relative entropy by 2 alpha^2."""
+    """Pairs of alpha and updates: an update lowers the relative entropy by 2 alpha^2.
+
+    An alpha of 0 is the one that the noise of answers implies.
+    """
+    if plan.max_error is None and plan.max_updates is not None:
+        # A larger alpha would need fewer updates, but their number is decided.
+        yield 0.0, plan.max_updates
+        return
     if plan.max_error is not None:
         yield plan.max_error, plan.max_updates or plan.updates_at(plan.max_error)
         return
@@ -315,7 +336,7 @@ def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:
     while updates <= _MAX_UPDATES:
         alpha = plan.least_error(updates)
         if 0 < alpha < 1:
-            yield alpha, plan.max_updates or updates
+            yield alpha, updates
         elif alpha == 0:  # a single cell: there is nothing to learn
             yield 1e-9, 1
             return

@@ -191,19 +191,7 @@ def check_request(
     """
     if workload.domain != domain:
         raise InputError("workload", len(workload), "must be of the release's domain")
-    if isinstance(num_records, bool) or not isinstance(num_records, int):
-        if num_records != "noisy":
-            raise InputError("num_records", num_records, "must be an integer >= 1 or 'noisy'")
-        if guarantee.neighboring is Neighboring.REPLACE_ONE:
-            raise InputError(
-                "num_records", num_records, "must be a number: it is public under replace_one"
-            )
-    elif not 1 <= num_records <= MAX_RECORDS:
-        raise InputError(
-            "num_records",
-            num_records,
-            f"must be 'noisy' or from 1 to {MAX_RECORDS:,}",
-        )
+    check_num_records(num_records, guarantee)
     largest = max(domain, key=lambda attribute: attribute.size)
     if largest.size > MAX_COEFFICIENTS:
         raise InputError(
@@ -226,6 +214,27 @@ def check_request(
             "workload",
             f"{num_coefficients:,} cells with all smaller marginals",
             f"must have at most {MAX_COEFFICIENTS:,}: use fewer or smaller marginals",
+        )
+
+
+def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:
+    """Refuses a number of records that is none, or private where the relation makes it public.
+
+    Raises:
+        InputError: naming it.
+    """
+    if isinstance(num_records, bool) or not isinstance(num_records, int):
+        if num_records != "noisy":
+            raise InputError("num_records", num_records, "must be an integer >= 1 or 'noisy'")
+        if guarantee.neighboring is Neighboring.REPLACE_ONE:
+            raise InputError(
+                "num_records", num_records, "must be a number: it is public under replace_one"
+            )
+    elif not 1 <= num_records <= MAX_RECORDS:
+        raise InputError(
+            "num_records",
+            num_records,
+            f"must be 'noisy' or from 1 to {MAX_RECORDS:,}",
         )
 
 

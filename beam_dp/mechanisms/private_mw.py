@@ -129,6 +129,7 @@ class OnlineMW(ABC, Generic[QueryT]):
         self._hypothesis = hypothesis
         self._sparse = NumericSparse(self.settings.threshold, self.settings.noise, noise, grid=GRID)
         self._answers: dict[QueryT, PrivateAnswer] = {}
+        self._steps: dict[QueryT, float] = {}
         self._is_closed = False
 
     @abstractmethod
@@ -148,6 +149,11 @@ class OnlineMW(ABC, Generic[QueryT]):
     def questions_left(self) -> int:
         """How many more different queries bounds are stated for; public."""
         return max(0, self._plan.num_questions - len(self._answers))
+
+    @property
+    def num_answered(self) -> int:
+        """How many different queries were answered; public."""
+        return len(self._answers)
 
     @property
     def transcript(self) -> tuple[tuple[QueryT, PrivateAnswer], ...]:
@@ -222,6 +228,14 @@ class OnlineMW(ABC, Generic[QueryT]):
         self._answers[query] = answer
         return answer
 
+    def step(self, query: QueryT) -> float:
+        """Returns by how much this object moved the hypothesis along a query; 0 if not; public."""
+        return self._steps.get(query, 0.0)
+
+    def secret_state(self) -> dict[str, int]:
+        """Returns what another object needs to go on beside what is public; secret."""
+        return self._sparse.secret_state()
+
     def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:
         """Returns None if the guess is good enough, else a noisy sum and the way to go.
 
@@ -251,6 +265,7 @@ class OnlineMW(ABC, Generic[QueryT]):
             most = settings.total + settings.total_bound
             step = max(step, 4 * min(1.0, (surely - settings.total_bound) / most))
         self._hypothesis.update(query, sign * step)
+        self._steps[query] = sign * step
         value = min(max(measured, 0.0), settings.total + settings.total_bound)
         return value, settings.noise.answer_deviation
 
@@ -280,8 +295,8 @@ class PrivateMW(OnlineMW[LinearQuery]):
         plan: see ``plan_private_mw``. What it costs, ``plan.loss``, is spent here, at once.
         histogram: the exact counts; secret.
         noise: source of all noise.
-        start: a release to start from, or public weights, one a cell, not all 0; a tenth of
-            the first hypothesis is uniform, so that nothing is impossible to learn.
+        start: a release to start from, or public weights, one a cell, not all 0; a
+            thousandth of the first hypothesis is uniform, so that nothing is impossible to learn.
         saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent.
 
     Raises:
@@ -323,7 +338,7 @@ class PrivateMW(OnlineMW[LinearQuery]):
         if saved is None and (start is not None) != plan.starts_from_release:
             condition = "must be given if the plan starts from a release, and only then"
             raise InputError("start", type(start).__name__, condition)
-        first = _start_weights(plan, start) if saved is None else saved.log_weights
+        first = start_weights(plan, start) if saved is None else saved.log_weights
         if saved is None:
             total = plan.draw_total(int(histogram.counts.sum()), noise)
         else:
@@ -348,7 +363,7 @@ class PrivateMW(OnlineMW[LinearQuery]):
             total=self.settings.total,
             log_weights=self._hypothesis.log_weights.copy(),
             answers=self.transcript,
-            sparse=self._sparse.secret_state(),
+            sparse=self.secret_state(),
         )
 
     def _exact(self, query: LinearQuery) -> int:
@@ -361,8 +376,12 @@ class PrivateMW(OnlineMW[LinearQuery]):
             raise InputError("query", query.shape, f"must be of a domain of shape {self._shape}")
 
 
-def _start_weights(plan: PrivateMWPlan, start: Start | None) -> NDArray[np.float64]:
-    """The logarithms of the first hypothesis."""
+def start_weights(plan: PrivateMWPlan, start: Start | None) -> NDArray[np.float64]:
+    """Returns the logarithms of the first hypothesis, shape (num_cells,).
+
+    Raises:
+        InputError: if the start is of another domain, or is no distribution.
+    """
     num_cells = plan.domain.num_cells
     if start is None:
         return np.zeros(num_cells)

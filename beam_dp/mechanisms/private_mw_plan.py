@@ -18,7 +18,9 @@ from beam_dp.mechanisms.plan import NumRecords, check_array
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 
-START_SHARE = 0.1  # of the uniform distribution, in a hypothesis that starts from a release
+# Of the uniform distribution, in a hypothesis that starts from a release. It worsens the release's
+# answers by as much, while a smaller one adds to the relative entropy only as its logarithm.
+START_SHARE = 0.001
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,7 @@ def plan_private_mw(
         domain: the universe, of at most 2^26 cells, without impossible combinations.
         guarantee: what is promised of all answers together.
         num_records: the number of records, or ``"noisy"``, for which a twentieth of epsilon is
-            spent. Accuracy, not privacy, assumes that a given number is right.
+            spent at most. Accuracy, not privacy, assumes that a given number is right.
         num_questions: K; beyond, answers go on and are as private, but no bound is stated.
         failure_probability: of any stated bound being wrong, in (0, 1).
         calibration: ``tight`` or ``textbook``.

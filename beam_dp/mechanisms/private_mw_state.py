@@ -7,9 +7,7 @@ public, and ``secret.json``: the noisy threshold, which must stay where the data
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,13 @@ import numpy as np
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.private_mw import PrivateAnswer, PrivateMW, SavedRun
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.saved_runs import digest, new_folder, take_secret, write_secret
 from beam_dp.noise import NoiseSource
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries import Histogram
 
 VERSION = 1
-_TRANSCRIPT, _HYPOTHESIS, _SECRET = "transcript.json", "hypothesis.npz", "secret.json"
+_PUBLIC = _TRANSCRIPT, _HYPOTHESIS = "transcript.json", "hypothesis.npz"
 
 
 def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
@@ -32,11 +31,7 @@ def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
     Raises:
         InputError: if the folder exists.
     """
-    path = Path(folder)
-    try:
-        path.mkdir(mode=0o700, parents=True)
-    except FileExistsError:
-        raise InputError("folder", str(path), "must not exist") from None
+    path = new_folder(folder)
     saved = run.hand_over()
     transcript = {
         "version": VERSION,
@@ -50,10 +45,7 @@ def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
     }
     (path / _TRANSCRIPT).write_text(json.dumps(transcript, allow_nan=False), encoding="utf-8")
     np.savez(path / _HYPOTHESIS, log_weights=saved.log_weights)
-    secret = {**saved.sparse, "public_sha256": _digest(path)}
-    descriptor = os.open(path / _SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(secret, file)
+    write_secret(path, saved.sparse, _PUBLIC)
 
 
 def resume_private_mw(
@@ -77,14 +69,14 @@ def resume_private_mw(
         parsed = json.loads((path / _TRANSCRIPT).read_text(encoding="utf-8"))
         with np.load(path / _HYPOTHESIS, allow_pickle=False) as arrays:
             log_weights = np.array(arrays["log_weights"], np.float64)
-        digest = _digest(path)
+        found = digest(path, _PUBLIC)
     except (OSError, ValueError, KeyError, RecursionError, EOFError):
         raise InputError("folder", str(path), "must hold a saved run") from None
     expected = json.loads(json.dumps({"version": VERSION, **_plan_json(plan)}))
     if not isinstance(parsed, dict) or any(parsed.get(key) != expected[key] for key in expected):
         raise InputError("plan", str(path), "must be the plan of the saved run")
-    secret = _take_secret(path)
-    if secret.pop("public_sha256", None) != digest or log_weights.shape != histogram.counts.shape:
+    secret = take_secret(path, found)
+    if log_weights.shape != histogram.counts.shape:
         raise InputError("folder", str(path), "must hold an undamaged run")
     queries = LinearQueries(plan.domain)
     answers = []
@@ -97,25 +89,3 @@ def resume_private_mw(
 
 def _plan_json(plan: PrivateMWPlan) -> dict[str, Any]:
     return {"plan": plan.to_json(), "domain": plan.domain.to_json()}
-
-
-def _digest(path: Path) -> str:
-    """Binds the secret to the public part."""
-    found = hashlib.sha256()
-    for name in (_TRANSCRIPT, _HYPOTHESIS):
-        found.update(hashlib.sha256((path / name).read_bytes()).digest())
-    return found.hexdigest()
-
-
-def _take_secret(path: Path) -> dict[str, Any]:
-    """Reads and removes the secret; of several that try, one succeeds."""
-    taken = path / f"{_SECRET}.taken"
-    try:
-        os.rename(path / _SECRET, taken)
-        text = taken.read_text(encoding="utf-8")
-        os.unlink(taken)
-        secret = json.loads(text)
-    except (OSError, ValueError):
-        condition = "must hold a secret that was not used: a saved run is resumed once"
-        raise InputError("folder", str(path), condition) from None
-    return secret if isinstance(secret, dict) else {}

@@ -203,9 +203,10 @@ class SmallDB:
         )
         condition = (
             f"makes {magnitude(multisets)} multisets of {kinds} distinct columns for {queries} "
-            f"distinct queries; enumeration is feasible for a size <= {largest}, and nested, for "
-            f"prefixes or hierarchies, for a size <= {counted}"
+            f"distinct queries; enumeration is feasible for a size <= {largest}"
         )
+        if counted and is_nested(self._types[0]):
+            condition += f", and nested, for prefixes or hierarchies, for a size <= {counted}"
         if feasible["search"] and self.sampler == "auto":
             condition += "; search may be asked for by name"
         raise InputError("size", self.size, condition)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
+import numpy as np
+
 from beam_dp.errors import InputError
 
 Calibration = Literal["tight", "textbook"]
@@ -112,6 +114,60 @@ def small_db_size_for_intervals(max_error_fraction: float) -> int:
     return math.ceil(1 / max_error_fraction)
 
 
+def size_of_workload(
+    num_queries: int,
+    max_error_fraction: float,
+    calibration: Calibration = "tight",
+    *,
+    vc_dimension: int | None = None,
+    num_cells: int | None = None,
+    are_intervals: bool = False,
+) -> tuple[int, str]:
+    """Returns the smallest size that any rule gives for a workload, and the name of the rule.
+
+    Args:
+        num_queries: |Q|, distinct ones.
+        max_error_fraction: a, in (0, 1].
+        calibration: ``textbook`` goes by the number of queries alone.
+        vc_dimension: of 0/1 queries, if it is known.
+        num_cells: U.
+        are_intervals: whether all are intervals of one ordered attribute.
+
+    Raises:
+        InputError: if a parameter is out of range.
+
+    Example:
+        >>> size_of_workload(524800, 0.1), size_of_workload(524800, 0.1, are_intervals=True)
+        ((694, 'queries'), (10, 'intervals'))
+    """
+    sizes = [(small_db_size(num_queries, max_error_fraction, calibration), "queries")]
+    if calibration == "tight":
+        if vc_dimension is not None:
+            by_vc = small_db_size_by_vc(vc_dimension, max_error_fraction, None, num_cells)
+            sizes.append((by_vc, "vc_dimension"))
+        if are_intervals:
+            sizes.append((small_db_size_for_intervals(max_error_fraction), "intervals"))
+    return min(sizes)
+
+
+def small_db_error_fraction(size: int, size_for: Callable[[float], int]) -> float:
+    """Returns the least share a for which a size is enough, up to 1e-9; 1 where none is less.
+
+    Args:
+        size: m >= 1.
+        size_for: the size for a share in (0, 1], which falls as the share grows.
+
+    Example:
+        >>> round(small_db_error_fraction(16, small_db_size_for_intervals), 6)
+        0.0625
+    """
+    low, high = 0.0, 1.0  # high is enough, or the trivial share
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (low, middle) if size_for(middle) <= size else (middle, high)
+    return high
+
+
 def num_multisets(num_cells: int, size: int) -> int:
     """Returns the number of multisets of a size, C(U + m - 1, m).
 
@@ -120,6 +176,19 @@ def num_multisets(num_cells: int, size: int) -> int:
         (220, 3247943160)
     """
     return math.comb(num_cells + size - 1, size)
+
+
+def log_num_multisets(num_cells: int, size: int) -> float:
+    """Returns ln C(U + m - 1, m), to 12 digits, without the integer itself.
+
+    Cost: O(size).
+
+    Example:
+        >>> round(log_num_multisets(16, 20), 9) == round(math.log(3247943160), 9)
+        True
+    """
+    drawn = np.arange(size, dtype=np.float64)
+    return float(np.log((float(num_cells) + drawn) / (drawn + 1)).sum())
 
 
 def small_db_error(
@@ -146,7 +215,7 @@ def small_db_error(
     Reference: Dwork and Roth (2014), Proposition 4.4, with the number of multisets in place of
     the number of sequences.
     """
-    log_terms = math.log(num_multisets(num_cells, size)) - math.log(failure_probability)
+    log_terms = log_num_multisets(num_cells, size) - math.log(failure_probability)
     return max_error_fraction * num_records + 2 / epsilon * log_terms
 
 
@@ -171,9 +240,7 @@ def small_db_records_needed(
         main = 16 * math.log(num_cells) * math.log(num_queries)
         return (main + 4 * log_beta) / (epsilon * max_error_fraction**3)
     size = small_db_size(num_queries, max_error_fraction / 2)
-    return (
-        4 / (epsilon * max_error_fraction) * (math.log(num_multisets(num_cells, size)) + log_beta)
-    )
+    return 4 / (epsilon * max_error_fraction) * (log_num_multisets(num_cells, size) + log_beta)
 
 
 def _least_size(log_union: float, a: float) -> int:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.sparse_weights import SparseWeights
-from beam_dp.mechanisms.private_mw import OnlineMW
+from beam_dp.mechanisms.private_mw import OnlineMW, PrivateAnswer
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise import NoiseSource
 from beam_dp.queries.sparse import Element, SparseQuery
 from beam_dp.summaries import KeyCounts
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedSparseRun:
+    """A run between two objects, see ``sparse_mw_state``.
+
+    Args:
+        total: N, public.
+        answers: the transcript, and by how much each query moved the hypothesis; public.
+        sparse: the state of the sparse vector, whose noisy threshold is secret.
+    """
+
+    total: int
+    answers: tuple[tuple[SparseQuery, PrivateAnswer, float], ...]
+    sparse: Mapping[str, int] = dataclasses.field(repr=False)
 
 
 class SparseMW(OnlineMW[SparseQuery]):
@@ -35,6 +52,7 @@ class SparseMW(OnlineMW[SparseQuery]):
         plan: see ``plan_sparse_mw``. What it costs, ``plan.loss``, is spent here, at once.
         records: the exact counts by key; secret.
         noise: source of all noise.
+        saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent.
 
     Cost: O(m) a query and an update, whatever the universe and the data; memory O(m) for each
     update and each query asked.
@@ -56,12 +74,26 @@ class SparseMW(OnlineMW[SparseQuery]):
 
     _hypothesis: SparseWeights
 
-    def __init__(self, plan: SparseMWPlan, records: KeyCounts, noise: NoiseSource) -> None:
-        total = plan.draw_total(records.num_records, noise)
+    def __init__(
+        self,
+        plan: SparseMWPlan,
+        records: KeyCounts,
+        noise: NoiseSource,
+        *,
+        saved: SavedSparseRun | None = None,
+    ) -> None:
+        total = plan.draw_total(records.num_records, noise) if saved is None else saved.total
         slots = plan.num_slots(plan.settle(total).max_error)
         super().__init__(plan, total, SparseWeights(slots), noise)
         self.plan = plan
         self._counts = records.counts
+        if saved is not None:
+            self._sparse.resume(saved.sparse)
+            for query, answer, step in saved.answers:
+                self._answers[query] = answer
+                if step:
+                    self._steps[query] = step
+                    self._hypothesis.update(query, step)
 
     @property
     def weights(self) -> dict[Element, float]:
@@ -77,6 +109,12 @@ class SparseMW(OnlineMW[SparseQuery]):
     def num_slots(self) -> int:
         """How many weights the hypothesis has, free ones included; public."""
         return self._hypothesis.num_slots
+
+    def hand_over(self) -> SavedSparseRun:
+        """Ends this object and returns what another one goes on from; in part secret."""
+        self._is_closed = True
+        answers = tuple((query, answer, self.step(query)) for query, answer in self.transcript)
+        return SavedSparseRun(self.settings.total, answers, self.secret_state())
 
     def _exact(self, query: SparseQuery) -> int:
         return query.count(self._counts)

@@ -71,7 +71,7 @@ def plan_sparse_mw(
     Args:
         guarantee: what is promised of all answers together.
         num_records: the number of records, or ``"noisy"``, for which a twentieth of epsilon is
-            spent. Accuracy, not privacy, assumes that a given number is right.
+            spent at most. Accuracy, not privacy, assumes that a given number is right.
         max_sparsity: m, from 1 to 2^31; queries with more elements are refused.
         num_questions: K; beyond, answers go on and are as private, but no bound is stated.
         failure_probability: of any stated bound being wrong, in (0, 1).

@@ -222,7 +222,8 @@ def published_accuracy(
     """Returns alpha of Sparse or NumericSparse as published, in records, for real-valued noise.
 
     Accuracy: with at most c questions within alpha of the threshold or above it, and probability
-    1 - beta, all are judged right but for alpha, and answers are within alpha. 8c(ln k +
+    1 - beta, all are judged right but for alpha, and answers are within alpha: these, with delta,
+    only where ln k + ln(4c/beta) is at least sqrt(8) ln(2c/beta), which is not published. 8c(ln k +
     ln(2c/beta))/eps, or sqrt(512 c ln(1/delta)) for 8c; with answers 9c(ln k + ln(4c/beta))/eps,
     or (sqrt(512) + 1) sqrt(c ln(2/delta)) for 9c.
 

@@ -6,6 +6,7 @@ bisection is the end of its last bracket that satisfies the target.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -143,6 +144,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, float(found.fun))
 
 
+# Planning compares hundreds of calibrations that start from the same one.
+@functools.lru_cache(maxsize=256)
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """Returns the largest rho whose zero-concentrated privacy implies (epsilon, delta).
 

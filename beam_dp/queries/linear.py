@@ -229,6 +229,11 @@ class Explicit(LinearQuery):
             raise InputError("query", "values", "must all be from 0 to 1")
         object.__setattr__(self, "_table", table)
 
+    @property
+    def table(self) -> NDArray[np.int32]:
+        """2^16 times its values, shape (num_cells,), read-only."""
+        return self._table
+
     @classmethod
     def of(cls, shape: Shape, values: ArrayLike) -> Explicit:
         """Returns the query with these values, shape (num_cells,) or that of the domain.

@@ -16,6 +16,8 @@ from beam_dp.domain import Domain
 from beam_dp.domain_json import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.linear import LinearQuery
+from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import Workload, workload_from_json
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 
@@ -76,6 +78,9 @@ class Card:
 
     draw_id: str
     record_tables: Sequence[Names]
+    num_represented: int | None
+    queries: Sequence[LinearQuery]
+    query_error: Mapping[str, float | None]
     mechanism: str
     guarantee: Guarantee
     num_records: int
@@ -108,6 +113,12 @@ class Card:
     def to_json(self) -> dict[str, Any]:
         """Returns the card as JSON holds it."""
         number = "public" if self.num_records_is_public else "noisy"
+        small: dict[str, Any] = {}
+        if self.num_represented is not None:
+            small["num_represented"] = self.num_represented
+        if self.queries:
+            small["queries"] = [query.to_json() for query in self.queries]
+            small["query_error"] = dict(self.query_error)
         return {
             "schema_version": SCHEMA_VERSION,
             "kind": "synthetic_database",
@@ -122,6 +133,7 @@ class Card:
             "errors": [{"marginal": list(names), **e} for names, e in self.errors.items()],
             "fit": dict(self.fit),
             "record_tables": [list(names) for names in self.record_tables],
+            **small,
             "versions": dict(self.versions),
             "files": {
                 name: {"sha256": file.sha256, "bytes": file.num_bytes}
@@ -168,9 +180,19 @@ class Card:
         if not all(isinstance(version, str) for version in parsed["versions"].values()):
             raise InputError("versions", len(parsed["versions"]), "must be texts")
         domain = domain_from_json(parsed["domain"], "card")
+        represented = parsed.get("num_represented")
+        if represented is not None and not (_is_count(represented) and represented):
+            raise InputError("num_represented", represented, "must be an integer >= 1")
+        queries = parsed.get("queries", [])
+        if not isinstance(queries, list):
+            raise InputError("queries", type(queries).__name__, "must be a list")
+        make = LinearQueries(domain) if queries else None
         return cls(
             draw_id=parsed["draw_id"],
             record_tables=[tuple(names) for names in record_tables],
+            num_represented=represented,
+            queries=[make.from_json(query) for query in queries] if make else [],
+            query_error=_error_values(parsed.get("query_error", {})),
             mechanism=parsed["mechanism"],
             guarantee=Guarantee.from_json(parsed["guarantee"]),
             num_records=num_records,
@@ -182,7 +204,7 @@ class Card:
             errors=dict(_error_of(entry, domain) for entry in parsed["errors"]),
             fit=parsed["fit"],
             versions=parsed["versions"],
-            files={name: _payload_file(name, entry) for name, entry in parsed["files"].items()},
+            files={name: payload_file(name, entry) for name, entry in parsed["files"].items()},
         )
 
     @classmethod
@@ -192,20 +214,26 @@ class Card:
         Raises:
             InputError: if it holds none.
         """
-        try:
-            parsed = json.loads(
-                text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
-            )
-        except json.JSONDecodeError as error:
-            condition = f"is not JSON at line {error.lineno}, column {error.colno}"
-            raise InputError("card", error.msg, condition) from None
-        except RecursionError:
-            raise InputError("card", len(text), "is nested too deeply") from None
-        except InputError:
-            raise
-        except ValueError:  # an integer of thousands of digits
-            raise InputError("card", len(text), "holds a number that is too long") from None
-        return cls.from_json(parsed)
+        return cls.from_json(parse_card_text(text))
+
+
+def parse_card_text(text: str) -> Any:
+    """Returns the JSON that a ``card.json`` of any kind holds.
+
+    Raises:
+        InputError: if it is no JSON, or JSON that no card may hold.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        condition = f"is not JSON at line {error.lineno}, column {error.colno}"
+        raise InputError("card", error.msg, condition) from None
+    except RecursionError:
+        raise InputError("card", len(text), "is nested too deeply") from None
+    except InputError:
+        raise
+    except ValueError:  # an integer of thousands of digits
+        raise InputError("card", len(text), "holds a number that is too long") from None
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -262,14 +290,25 @@ def _error_of(entry: Any, domain: Domain) -> tuple[Names, dict[str, float | None
         raise InputError("errors", len(names), "must each name a marginal")
     domain.axes(names)
     values = {name: value for name, value in entry.items() if name != "marginal"}
+    return names, _error_values(values)
+
+
+def _error_values(values: Any) -> dict[str, float | None]:
+    if not isinstance(values, dict):
+        raise InputError("query_error", type(values).__name__, "must be a JSON object")
     for name, value in values.items():
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if value is not None and not (is_number and 0 <= value <= sys.float_info.max):
             raise InputError("errors", name, "must be finite numbers >= 0, or null")
-    return names, values
+    return values
 
 
-def _payload_file(name: str, entry: Any) -> PayloadFile:
+def payload_file(name: str, entry: Any) -> PayloadFile:
+    """Returns what a card says of a file.
+
+    Raises:
+        InputError: if it says no checksum and size.
+    """
     fits = (
         isinstance(entry, dict)
         and set(entry) == {"sha256", "bytes"}

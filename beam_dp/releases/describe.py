@@ -43,6 +43,7 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
         "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
         "records": f"{release.num_records:,} ({origin})",
+        **_small_facts(release),
         "cells": f"{cells} in the domain, {len(release.counts):,} released",
         "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
         "draw": release.draw_id,
@@ -74,6 +75,21 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     for part in parts:
         spaced += [part, Text()]
     return Group(*spaced[:-1])
+
+
+def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
+    """What is told only of records that stand for more of them."""
+    facts = {}
+    if release.represented != release.num_records:
+        facts["stand for"] = f"{release.represented:,} records: answers are scaled to them"
+    if release.queries:
+        told = f"{len(release.queries):,} linear queries"
+        bound = release.query_error.get("bound")
+        if bound is not None:
+            beta = release.query_error.get("failure_probability")
+            told += f", all within {bound:,.1f} records but with probability {_short(beta)}"
+        facts["answers"] = told
+    return facts
 
 
 def _errors(release: SyntheticDatabase) -> RenderableType:

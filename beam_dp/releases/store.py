@@ -18,13 +18,15 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 from beam_dp.errors import InputError, shown
 from beam_dp.releases import avro
 from beam_dp.releases.avro_container import DamagedFileError
-from beam_dp.releases.card import Card, ReleaseError
+from beam_dp.releases.card import Card, PayloadFile, ReleaseError
 from beam_dp.releases.filesystem import DRAFT_PREFIX, Store, local_path, store_for
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
@@ -32,6 +34,57 @@ CARD = "card.json"
 MAX_CARD_BYTES = 2**26
 
 _FREE = "must be a directory that does not exist yet, or an empty one"
+
+
+class Committed(Protocol):
+    """What is needed of a card that was read: whose draw it is of, and its payload."""
+
+    @property
+    def draw_id(self) -> str:
+        """The draw that was committed."""
+
+    @property
+    def files(self) -> Mapping[str, PayloadFile]:
+        """The payload, by file name."""
+
+
+class Draw(Protocol):
+    """One draw of noise, complete, and how it is written."""
+
+    @property
+    def draw_id(self) -> str:
+        """Its name."""
+
+    def payload(self) -> Mapping[str, Callable[[BinaryIO], object]]:
+        """Returns what writes each file, by name."""
+
+    def card_text(self, files: Mapping[str, PayloadFile]) -> str:
+        """Returns the card, given what was written."""
+
+    def read_card(self, text: str) -> Committed:
+        """Returns a card of this kind; raises InputError for any other."""
+
+
+class _SyntheticDraw:
+    """A synthetic database as a draw."""
+
+    def __init__(self, release: SyntheticDatabase) -> None:
+        self.release = release
+        self.draw_id = release.draw_id
+
+    def payload(self) -> dict[str, Callable[[BinaryIO], object]]:
+        return {
+            avro.records_file(self.draw_id): partial(avro.write_records, self.release),
+            avro.hypothesis_file(self.draw_id): partial(avro.write_hypothesis, self.release),
+        }
+
+    def card_text(self, files: Mapping[str, PayloadFile]) -> str:
+        return Card.of(self.release, files).to_text()
+
+    def read_card(self, text: str) -> Card:
+        card = Card.from_text(text)
+        check_payload_names(card)
+        return card
 
 
 def check_output(directory: str | os.PathLike[str]) -> None:
@@ -77,17 +130,22 @@ def write_release(release: SyntheticDatabase, directory: str | os.PathLike[str])
     Example:
         >>> write_release(release, "out/visits")  # doctest: +SKIP
     """
-    if _committed_card(store_for(directory), directory) is None:
+    if _committed_card(_SyntheticDraw(release), store_for(directory), directory) is None:
         check_output(directory)
     if not commit_release(release, directory):
         raise InputError("output", os.fspath(directory), _FREE)
 
 
 def commit_release(release: SyntheticDatabase, directory: str | os.PathLike[str]) -> bool:
-    """Writes a release unless another draw was committed first; may be repeated at any time.
+    """Writes a release unless another draw was committed first: ``commit_draw``."""
+    return commit_draw(_SyntheticDraw(release), directory)
+
+
+def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
+    """Writes a draw unless another one was committed first; may be repeated at any time.
 
     Args:
-        release: one draw, complete.
+        draw: complete.
         directory: see ``write_release``.
 
     Returns:
@@ -100,33 +158,29 @@ def commit_release(release: SyntheticDatabase, directory: str | os.PathLike[str]
     """
     store = store_for(directory)
     try:
-        if _committed_card(store, directory) is None:
-            _try_to_commit(release, store)
+        if _committed_card(draw, store, directory) is None:
+            _try_to_commit(draw, store)
     except OSError as error:
         # Whoever won may have removed this draft in the middle of its writing.
-        if _committed_card(store, directory) is None:
+        if _committed_card(draw, store, directory) is None:
             condition = f"must be a directory that can be written: {error.strerror}"
             raise InputError("output", os.fspath(directory), condition) from None
-    committed = _committed_card(store, directory)
+    committed = _committed_card(draw, store, directory)
     if committed is None:
         raise InputError("output", os.fspath(directory), "must be written by nobody else")
     _complete(committed, store, directory)
-    return committed.draw_id == release.draw_id
+    return committed.draw_id == draw.draw_id
 
 
-def _try_to_commit(release: SyntheticDatabase, store: Store) -> None:
+def _try_to_commit(draw: Draw, store: Store) -> None:
     """Steps 1 and 2. The draft goes unless it became the release."""
-    draft = store.open_draft(release.draw_id)
+    draft = store.open_draft(draw.draw_id)
     text = ""
     try:
         files = {
-            name: store.write_draft(draft, name, partial(write, release))
-            for name, write in (
-                (avro.records_file(release.draw_id), avro.write_records),
-                (avro.hypothesis_file(release.draw_id), avro.write_hypothesis),
-            )
+            name: store.write_draft(draft, name, write) for name, write in draw.payload().items()
         }
-        text = Card.of(release, files).to_text()
+        text = draw.card_text(files)
         encoded = text.encode()
         store.write_draft(draft, CARD, lambda file: file.write(encoded))
         store.create_exclusively(draft, CARD)
@@ -137,7 +191,7 @@ def _try_to_commit(release: SyntheticDatabase, store: Store) -> None:
             store.remove_draft(draft)
 
 
-def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> None:
+def _complete(card: Committed, store: Store, directory: str | os.PathLike[str]) -> None:
     """Steps 3 and 4, for whichever draw was committed."""
     for name, promised in card.files.items():
         for draft in store.drafts():
@@ -152,7 +206,9 @@ def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> No
         store.remove_draft(draft)
 
 
-def _committed_card(store: Store, directory: str | os.PathLike[str]) -> Card | None:
+def _committed_card(
+    draw: Draw, store: Store, directory: str | os.PathLike[str]
+) -> Committed | None:
     try:
         text = store.read_card(CARD, MAX_CARD_BYTES)
     except NotADirectoryError:
@@ -163,11 +219,9 @@ def _committed_card(store: Store, directory: str | os.PathLike[str]) -> Card | N
     if text is None:
         return None
     try:
-        card = Card.from_text(text)
-        check_payload_names(card)
+        return draw.read_card(text)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         raise InputError("output", os.fspath(directory), _FREE) from None
-    return card
 
 
 def check_payload_names(card: Card) -> None:

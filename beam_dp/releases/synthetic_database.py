@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import io
 import json
@@ -9,7 +10,7 @@ import math
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain, Value
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.answers import MAX_CELLS, marginal_weights
 from beam_dp.releases.records import checked_codes, code_type
@@ -28,6 +30,7 @@ _ERROR_FIELDS = ("standard_error", "bound", "failure_probability")
 _LIBRARIES = ("beam_dp", "numpy", "scipy", "opendp", "dp-accounting")
 
 
+@functools.cache
 def library_versions() -> dict[str, str]:
     """Returns the versions that a card records: Python, this package, what it computes with."""
     versions = {"python": platform.python_version()}
@@ -58,6 +61,22 @@ class MarginalAnswer:
     failure_probability: float | None = None
 
 
+@dataclass(frozen=True)
+class QueryAnswer:
+    """One linear query, answered from a release.
+
+    Args:
+        value: in records.
+        bound: the errors of all queries that the release was made for together do not exceed it,
+            except with ``failure_probability``; in records. None for a query that is none of them.
+        failure_probability: in (0, 1).
+    """
+
+    value: float
+    bound: float | None = None
+    failure_probability: float | None = None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SyntheticDatabase:
     """A release: everything here is public, and may be copied and queried at no further cost.
@@ -69,6 +88,10 @@ class SyntheticDatabase:
         mechanism: name of the mechanism that made it.
         num_records: number of released records; public, or a noisy count that was paid for.
         num_records_is_public: which of the two it is.
+        num_represented: number of records that the released ones stand for, where those are
+            fewer: answers are scaled to it. By default as many as are released.
+        queries: linear queries that it was made for, where these are not all cells of marginals.
+        query_error: of every answer to these: bound, failure_probability.
         codes: the distinct released records, in ascending lexicographic order: one array of shape
             (m,) an attribute, kept in the smallest unsigned type that holds its codes.
         counts: shape (m,), int64, how many records equal each, >= 1; sums to ``num_records``.
@@ -99,6 +122,9 @@ class SyntheticDatabase:
     potentials: Sequence[tuple[Names, NDArray[np.float64]]]
     draw_id: str
     record_tables: Sequence[Names] = ()
+    num_represented: int | None = None
+    queries: Sequence[LinearQuery] = ()
+    query_error: Mapping[str, float | None] = field(default_factory=dict)
     noise: Sequence[Mapping[str, Any]] = ()
     errors: Mapping[Names, Mapping[str, float | None]] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -119,6 +145,12 @@ class SyntheticDatabase:
         object.__setattr__(self, "record_tables", record_tables)
         errors = {self._ordered(names): _error(entry) for names, entry in self.errors.items()}
         object.__setattr__(self, "errors", errors)
+        for query in self.queries:
+            if query.shape != self.domain.shape:
+                condition = f"must be over a domain of shape {self.domain.shape}"
+                raise InputError("queries", query.shape, condition)
+        object.__setattr__(self, "queries", tuple(self.queries))
+        object.__setattr__(self, "query_error", _error(self.query_error))
         object.__setattr__(self, "noise", plain_json(list(self.noise)))
         for name in ("parameters", "fit", "versions"):
             object.__setattr__(self, name, plain_json(dict(getattr(self, name))))
@@ -152,15 +184,50 @@ class SyntheticDatabase:
             self.domain.impossible,
         )
         tables = {
-            names: table * self.num_records
+            names: table * self.represented
             for names, table in zip(by_hypothesis, weights, strict=True)
         }
+        scale = self.represented / max(self.num_records, 1)
         for names in workload:
             if names not in tables:
-                tables[names] = self.record_marginal(names).astype(np.float64)
+                tables[names] = self.record_marginal(names).astype(np.float64) * scale
         return [
             MarginalAnswer(names, tables[names], **self.errors.get(names, {})) for names in workload
         ]
+
+    def answer_queries(self, queries: Sequence[LinearQuery]) -> list[QueryAnswer]:
+        """Returns answers to linear queries of the release's domain, in records.
+
+        Args:
+            queries: any; those that the release was made for get the bound that it states.
+
+        Raises:
+            InputError: if a query is of another domain, or concerns more than 2^28 cells.
+        """
+        own = frozenset(self.queries)
+        found = []
+        for query in queries:
+            if query.shape != self.domain.shape:
+                condition = f"must be over a domain of shape {self.domain.shape}"
+                raise InputError("queries", query.shape, condition)
+            axes, inner = _restricted(query)
+            value = 1.0
+            if axes:
+                names = tuple(self.domain.names[axis] for axis in axes)
+                (marginal,) = self.answer(Workload(self.domain, (names,)))
+                value = inner.mean(marginal.values.ravel() / self.represented)
+            error = self.query_error if query in own else {}
+            found.append(
+                QueryAnswer(
+                    value * self.represented, error.get("bound"), error.get("failure_probability")
+                )
+            )
+        return found
+
+    @property
+    def represented(self) -> int:
+        """Number of records that the released ones stand for."""
+        return self.num_records if self.num_represented is None else self.num_represented
 
     def is_answered_by_records(self, names: Sequence[str]) -> bool:
         """Returns whether the records, not the hypothesis, answer a marginal."""
@@ -265,6 +332,14 @@ class SyntheticDatabase:
         if list(axes) != sorted(set(axes)):
             raise InputError("attributes", names, "must be distinct and in domain order")
         return tuple(names)
+
+
+def _restricted(query: LinearQuery) -> tuple[tuple[int, ...], LinearQuery]:
+    """Returns the axes that a query concerns, and the query over these alone."""
+    if not isinstance(query, Product | Parity):
+        return tuple(range(len(query.shape))), query
+    shape = tuple(query.shape[axis] for axis in query.axes)
+    return query.axes, replace(query, shape=shape, axes=tuple(range(len(shape))))
 
 
 def plain_json(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """The Beam layer: one file a stage, each a few lines around the folders above."""
 
+from beam_dp.transforms.answer_queries import AnswerBatch, AnswerQueries
+from beam_dp.transforms.answer_workload import AnswerWorkload
 from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.encode import EncodeRecords
 from beam_dp.transforms.errors import PrivateStepError, ReadError
@@ -7,8 +9,12 @@ from beam_dp.transforms.read import ReadRecords
 from beam_dp.transforms.release import ReleaseSyntheticDatabase
 from beam_dp.transforms.summarise import Summarise
 from beam_dp.transforms.write import WriteRelease
+from beam_dp.transforms.write_answers import WriteAnswers
 
 __all__ = [
+    "AnswerBatch",
+    "AnswerQueries",
+    "AnswerWorkload",
     "BoundContributions",
     "EncodeRecords",
     "PrivateStepError",
@@ -16,5 +22,6 @@ __all__ = [
     "ReadRecords",
     "ReleaseSyntheticDatabase",
     "Summarise",
+    "WriteAnswers",
     "WriteRelease",
 ]

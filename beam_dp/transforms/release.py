@@ -11,8 +11,10 @@ import apache_beam as beam
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.small_database import plan_release
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
 from beam_dp.transforms.bound import BoundContributions
@@ -50,7 +52,8 @@ class ReleaseSyntheticDatabase(beam.PTransform):
 
     Args:
         domain: the universe; records outside it are left out, silently.
-        workload: the marginals that the release must answer.
+        workload: the marginals that the release must answer; for ``SmallDatabase`` any linear
+            queries.
         guarantee: what is promised.
         mechanism: how it is kept.
         num_records: the number of records, where it is public; ``"noisy"`` to estimate it from
@@ -72,7 +75,7 @@ class ReleaseSyntheticDatabase(beam.PTransform):
     def __init__(
         self,
         domain: Domain,
-        workload: Workload,
+        workload: Workload | LinearWorkload,
         guarantee: Guarantee,
         mechanism: Mechanism,
         num_records: int | Literal["noisy"] = "noisy",
@@ -82,7 +85,7 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         self.domain = domain
         self.guarantee = guarantee
         self.mechanism = mechanism
-        self.plan = mechanism.plan(domain, workload, guarantee, num_records)
+        self.plan = plan_release(mechanism, domain, workload, guarantee, num_records)
         if ledger_token is not None:
             self.plan = paid_plan(self.plan, mechanism.name, ledger_token)
         self.accumulator = choose_accumulator(domain, self.plan.summary_tables)

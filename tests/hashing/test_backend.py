@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -145,6 +147,28 @@ def test_the_kernel_writes_to_no_read_only_array() -> None:
     output.flags.writeable = False
     with pytest.raises((ValueError, BufferError)):
         kernel.run(*arguments(output=output))
+
+
+@needs_kernel
+def test_other_threads_run_meanwhile() -> None:
+    assert kernel is not None
+    num_keys, num_polynomials = 30_000, 1024
+    call = arguments(
+        coefficients=words(num_polynomials * 48),
+        constants=words(num_polynomials),
+        pairs=24,
+        keys=words(num_keys),
+        weights=np.zeros(num_keys, dtype=np.int64),
+        output=np.zeros(num_polynomials * 64, dtype=np.int64),
+    )
+    thread = threading.Thread(target=kernel.run, args=call)
+    thread.start()
+    turns = 0
+    while thread.is_alive():
+        time.sleep(0.001)
+        turns += 1
+    # The call takes a tenth of a second at least; a thread that is shut out gets one turn or two.
+    assert turns > 5
 
 
 @pytest.fixture

@@ -125,6 +125,12 @@ def test_arrays_of_anything_else_are_refused(values: Any) -> None:
         universe_elements(values, KEY)
 
 
+@pytest.mark.parametrize("value", ["alice", b"alice"])
+def test_one_text_is_not_a_list_of_letters(value: str | bytes) -> None:
+    with pytest.raises(InputError, match=r"^support: .* not one element$"):
+        universe_elements(value, KEY, "support")
+
+
 def test_validity_of_arrays() -> None:
     assert valid_elements(np.array([-1, 0, 1])).tolist() == [False, True, True]
     assert valid_elements(np.array([0, 1], dtype=np.uint8)).tolist() == [True, True]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import hash_oracle
 import numpy as np
 import pytest
@@ -37,6 +39,13 @@ def test_a_key_cannot_be_changed() -> None:
     assert key.words.tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="read-only"):
         key.words[0] = 1
+
+
+def test_a_pickled_key_cannot_be_changed_either() -> None:
+    key = HashKey.draw(3)
+    again = pickle.loads(pickle.dumps(key))
+    assert again == key
+    assert not again.words.flags.writeable
 
 
 @pytest.mark.parametrize("independence", [0, -1, 1025])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +25,9 @@ from beam_dp.mechanisms.private_mw import PrivateMW
 from beam_dp.mechanisms.private_mw_plan import plan_private_mw, textbook_error
 from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
 from beam_dp.mechanisms.sparse_vector import HaltedError
+from beam_dp.mechanisms.sparse_vector_noise import published_accuracy
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries.linear import Product
 from beam_dp.queries.reader import LinearQueries
@@ -109,6 +112,40 @@ def test_fixed_points(num_cells, questions, total, delta, alpha):
     )
     threshold = plan.settle(total).threshold / GRID / total
     assert 2 * alpha * (1 - 1e-5) <= threshold <= 2 * alpha * 1.002
+
+
+@pytest.mark.parametrize(
+    "num_cells, questions, alpha, total, delta, threshold",
+    [
+        (1024, 1000, 0.1, 10**6, 0.0, 0.993664),
+        (1024, 1000, 0.1, 10**6, 1e-9, 0.229268),
+        (1024, 1000, 0.1, 10**8, 0.0, 0.00993664),
+        (16, 100, 0.2, 10**5, 0.0, 0.763835),
+        (16, 100, 0.2, 10**5, 1e-6, 0.458716),
+        (1024, 1000, 0.0379192, 10**8, 0.0, 0.0758384),
+        (1024, 1000, 0.0118001, 10**8, 1e-9, 0.0236002),
+        (16, 100, 0.117769, 10**6, 0.0, 0.235538),
+    ],
+)
+def test_thresholds_before_updates_are_rounded(
+    num_cells, questions, alpha, total, delta, threshold
+):
+    """The printed formula, in which the number of updates is no integer."""
+    updates = 4 * math.log(num_cells) / alpha**2
+    published = published_accuracy(
+        promise(REPLACE, delta), updates, 2 * questions, 0.05, answers=True
+    )
+    assert 2 * published / total == pytest.approx(threshold, rel=1e-4)
+
+
+def test_updates_by_the_papers_step_and_by_ours():
+    for num_cells, alpha, textbook, tight in ((1024, 0.1, 2772, 346), (16, 0.2, 277, 34)):
+        assert math.floor(4 * math.log(num_cells) / alpha**2) == textbook
+        plan = plan_private_mw(
+            domain_of(num_cells), promise(REPLACE), 10**9, num_questions=9, max_error=alpha
+        )
+        assert plan.settle(10**9).noise.max_above == tight
+    assert 4 * math.log(16) / 0.117769**2 == pytest.approx(799.623, rel=1e-5)
 
 
 @pytest.mark.parametrize("rate, low, high", [(0.25, 0.218912, 0.281088), (2, 0.0596015, 0.440399)])
@@ -387,6 +424,30 @@ def test_a_start_from_a_release_saves_updates():
 # Behaviour.
 
 
+def test_given_updates_bound_errors_in_records_whatever_their_number():
+    # With the updates decided, only noise decides the bound, and noise does not depend on n.
+    guarantee = promise(REPLACE, 1e-9, 1.0)
+    plans = [
+        plan_private_mw(domain_of(2**16), guarantee, total, num_questions=10**5, max_updates=1000)
+        for total in (10**6, 10**9)
+    ]
+    small, large = (plan.settle(plan.num_records) for plan in plans)
+    assert small.hypothesis_bound == large.hypothesis_bound < 10**5
+    assert small.max_error == pytest.approx(small.gap / 10**6)
+
+
+def test_a_start_is_worsened_by_a_thousandth_only():
+    domain = domain_of(1000)
+    plan = plan_private_mw(
+        domain, promise(REPLACE), 10**6, num_questions=4, starts_from_release=True
+    )
+    counts = np.zeros(1000, np.int64)
+    counts[0] = 10**6
+    run = PrivateMW(plan, Histogram(domain, counts), NoiseSource(), counts)
+    guess = run.explain(cells(domain, 0)).hypothesis_value
+    assert 10**6 * 0.999 <= guess < 10**6
+
+
 def small_run(max_updates=2, noise=None, **named):
     plan = plan_private_mw(
         domain_of(8), promise(REPLACE, 0.0, 5.0), 80_000, num_questions=4, max_updates=max_updates
@@ -412,6 +473,32 @@ def test_repeats_are_free_and_explained():
     assert run.answer(query) == first
     with pytest.raises((TypeError, ValueError)):
         run.answer(same)  # another query, to the object
+
+
+class Counted(Product):
+    """A query that counts how often it reads a table."""
+
+    READS: ClassVar[list[str]] = []
+
+    def count(self, counts):
+        self.READS.append("counts")
+        return super().count(counts)
+
+    def mean(self, weights):
+        self.READS.append("weights")
+        return super().mean(weights)
+
+    def add_to(self, table, step):
+        self.READS.append("update")
+        super().add_to(table, step)
+
+
+def test_a_query_that_the_hypothesis_answers_reads_each_table_once():
+    run = small_run()
+    Counted.READS.clear()
+    answer = run.answer(Counted(run.plan.domain.shape, (), ()))
+    assert answer.route == "hypothesis"
+    assert sorted(Counted.READS) == ["counts", "weights"]
 
 
 def test_exhausted_runs_leave_the_data_alone():
@@ -505,6 +592,15 @@ def test_steps_assume_the_most_records_that_there_may_be(calibration):
     least = 4 * min(1.0, settings.gap / most) if calibration == "tight" else 0.15
     assert settings.learning_rate == pytest.approx(least, rel=1e-12)
     assert settings.exhausted_bound is not None
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 50.0, 1000.0])
+def test_the_loss_with_a_noisy_number_of_records_fits_the_guarantee(epsilon):
+    """Else a ledger would refuse a run for the whole of a declared budget."""
+    guarantee = promise(ADD, 1e-9, epsilon)
+    plan = plan_private_mw(domain_of(64), guarantee, "noisy", num_questions=100)
+    assert plan.loss.rho <= zcdp_rho(epsilon, 1e-9)
+    assert plan.count_scale >= 1 / (0.05 * epsilon)
 
 
 # Saved runs.

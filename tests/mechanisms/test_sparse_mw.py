@@ -23,6 +23,8 @@ from beam_dp.hypotheses.sparse_weights import SparseWeights
 from beam_dp.mechanisms.online_plan import GRID
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import num_slots, num_updates, plan_sparse_mw
+from beam_dp.mechanisms.sparse_mw_state import resume_sparse_mw, save_sparse_mw
+from beam_dp.mechanisms.sparse_vector import HaltedError
 from beam_dp.noise import NoiseSource
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries import KeyCounts
@@ -567,3 +569,53 @@ def test_the_loss_is_known_before_the_number_of_records():
         settings = plan.settle(total)
         assert settings.noise.loss.rho + 1 / (2 * plan.count_scale**2) <= plan.loss.rho
     json.dumps([plan.to_json(), plan.settle(5).to_json()], allow_nan=False)
+
+
+# Saved runs.
+
+
+def test_a_saved_run_goes_on_as_if_nothing_had_happened(tmp_path):
+    held = KeyCounts({"a": 50_000, b"b": 30_000})
+    whole, saved = (run_of(simple_plan(max_updates=4), held) for _ in range(2))
+    queries = [
+        SparseQuery({"a": 1, b"b": 0.25}),
+        SparseQuery({b"b": 1}),
+        SparseQuery({1: 1}),
+        SparseQuery({"a": 1, 1: 1}),
+        SparseQuery({"a": 0.5}),
+    ]
+    expected = [whole.answer(query) for query in queries]
+    found = [saved.answer(query) for query in queries[:3]]
+    save_sparse_mw(saved, tmp_path / "run")
+    with pytest.raises(HaltedError, match="was saved"):
+        saved.answer(queries[0])
+    resumed = resume_sparse_mw(tmp_path / "run", saved.plan, held, NoNoise())
+    assert resumed.transcript == saved.transcript and resumed.weights == saved.weights
+    assert resumed.secret_state() == saved.secret_state()
+    found += [resumed.answer(query) for query in queries[3:]]
+    assert found == expected and {answer.route for answer in found} == {"update", "hypothesis"}
+    # Only once, but a resumed run can be saved again.
+    with pytest.raises(InputError, match="resumed once"):
+        resume_sparse_mw(tmp_path / "run", saved.plan, held, NoNoise())
+    with pytest.raises(InputError, match="must not exist"):
+        save_sparse_mw(resumed, tmp_path / "run")
+    save_sparse_mw(resumed, tmp_path / "again")
+    again = resume_sparse_mw(tmp_path / "again", saved.plan, held, NoNoise())
+    assert again.weights == whole.weights
+
+
+def test_saved_runs_hold_no_key_of_the_data_and_refuse_what_is_not_theirs(tmp_path):
+    run = run_of(simple_plan(), KeyCounts({"secret@example.org": 80_000}), Seeded(3))
+    run.answer(member("ab"))
+    threshold = run.secret_state()["noisy_threshold"]
+    save_sparse_mw(run, tmp_path / "run")
+    text = (tmp_path / "run" / "transcript.json").read_text()
+    assert "secret" not in text and str(threshold) not in text
+    with pytest.raises(InputError, match="plan of the saved run"):
+        resume_sparse_mw(tmp_path / "run", simple_plan(max_sparsity=4), KeyCounts({}), NoNoise())
+    with pytest.raises(InputError, match="must hold a saved run"):
+        resume_sparse_mw(tmp_path / "none", run.plan, KeyCounts({}), NoNoise())
+    changed = text.replace('"total": 8', '"total": 9')
+    (tmp_path / "run" / "transcript.json").write_text(changed)
+    with pytest.raises(InputError, match="undamaged"):
+        resume_sparse_mw(tmp_path / "run", run.plan, KeyCounts({}), NoNoise())

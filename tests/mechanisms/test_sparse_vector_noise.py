@@ -132,6 +132,14 @@ def test_the_published_approximate_noise_loses_to_the_pure_one_until_166():
     assert scale(166, 1e-9) < scale(166, 0.0)
 
 
+def test_with_answers_the_published_approximate_bound_loses_until_148():
+    def accuracy(max_above: int, delta: float) -> float:
+        return published_accuracy(promise(ADD, delta), max_above, 1000, 0.05, answers=True)
+
+    assert accuracy(147, 1e-9) > accuracy(147, 0.0)
+    assert accuracy(148, 1e-9) < accuracy(148, 0.0)
+
+
 def test_the_margin_covers_whole_grid_units():
     noise = sparse_vector_noise(promise(), 1, answers=False, calibration="textbook")
     exact = 2 * math.log(60) + 4 * math.log(60_000)

@@ -1,0 +1,243 @@
+"""Which strategy for intervals, with how much noise: decided before any record is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.intervals.branching import best_tree, weighted_tree
+from beam_dp.mechanisms.intervals.hierarchy import tree
+from beam_dp.mechanisms.intervals.release import IntervalRelease
+from beam_dp.mechanisms.intervals.sine import SineStrategy
+from beam_dp.mechanisms.intervals.square_root import SquareRootStrategy
+from beam_dp.mechanisms.intervals.strategy import Strategy, checked_num_leaves
+from beam_dp.mechanisms.intervals.textbook_tree import TextbookTree
+from beam_dp.mechanisms.intervals.windows import windows
+from beam_dp.mechanisms.measurements import Distribution, noise_variance
+from beam_dp.mechanisms.plan import check_noise
+from beam_dp.noise import MAX_SCALE, NoiseSource
+from beam_dp.privacy.accounting import continuous_deviation, discrete_gaussian_mu
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.loss import Loss
+
+StrategyName = Literal[
+    "histogram", "textbook_tree", "tree", "weighted_tree", "windows", "square_root", "sine"
+]
+Choice = tuple[StrategyName, Distribution]
+
+PURE: tuple[Choice, ...] = (
+    ("histogram", "discrete_laplace"),
+    ("textbook_tree", "discrete_laplace"),
+    ("tree", "discrete_laplace"),
+    ("weighted_tree", "discrete_laplace"),
+    ("windows", "discrete_laplace"),
+)
+GAUSSIAN: tuple[Choice, ...] = (
+    ("histogram", "discrete_gaussian"),
+    ("textbook_tree", "discrete_gaussian"),
+    ("tree", "discrete_gaussian"),
+    ("weighted_tree", "discrete_gaussian"),
+    ("square_root", "discrete_gaussian"),
+    ("sine", "discrete_gaussian"),
+)
+# On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
+_GRID_DEVIATIONS = 4096
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class IntervalPlan:
+    """The public parameters of one release of all intervals.
+
+    Args:
+        guarantee: what is promised.
+        choice: names of the strategy and of the noise.
+        strategy: what is measured.
+        scale: of the noise of each measurement, in grid units.
+        grid: grid units that make one unit of the strategy, an integer >= 1.
+        loss: what the release may reveal, for a ledger.
+    """
+
+    guarantee: Guarantee
+    choice: Choice
+    strategy: Strategy
+    scale: float
+    grid: int
+    loss: Loss
+
+    @property
+    def num_leaves(self) -> int:
+        """The number of cells."""
+        return self.strategy.num_leaves
+
+    @property
+    def noise_variance(self) -> float:
+        """The variance of the noise of each measurement, in squared units of the strategy."""
+        return noise_variance(self.choice[1], self.scale) / self.grid**2
+
+    @property
+    def mean_squared_error(self) -> float:
+        """The exact mean squared error over all d (d + 1) / 2 intervals, in squared records."""
+        return self.noise_variance * self.strategy.errors.mean()
+
+
+def plan_intervals(
+    num_leaves: int,
+    guarantee: Guarantee,
+    strategy: StrategyName | Literal["best"] = "best",
+    distribution: Distribution | None = None,
+) -> IntervalPlan:
+    """Returns how all intervals of one ordered attribute will be measured.
+
+    Privacy: the release keeps the guarantee. One record changes what is measured by a column of
+    the strategy's integer matrix, a replacement by the difference of two, k records of a unit by
+    at most k times as much, in either norm, since all may lie in one cell. Laplace noise has the
+    scale (L1 norm) / epsilon on every measurement: pure privacy, whatever the delta. Gaussian
+    noise has sigma = (L2 norm) / mu, with mu by ``discrete_gaussian_mu``. Nothing is taken to be
+    known of the number of records.
+
+    Accuracy: every strategy but the textbook tree answers by unbiased least squares. The default
+    is the strategy with the least mean squared error over all intervals, which is computed
+    exactly from public numbers. Under pure privacy that is ``windows`` from some dozens of cells
+    on; with epsilon 1 and a delta of 1e-9 pure noise still has less error up to 2^20 cells.
+
+    Args:
+        num_leaves: the number d of cells, from 1 to 2^20.
+        guarantee: with delta 0, pure strategies only.
+        strategy: by name, or ``best``. ``histogram``: the cells. ``textbook_tree``: the binary
+            tree as published. ``tree``: wide branches, no root. ``weighted_tree``: the same with
+            the best weights of levels. ``windows``: overlapping sums (Laplace only).
+            ``square_root``: for streams (Gaussian only). ``sine``: nearly optimal (Gaussian only).
+        distribution: of the noise, where a strategy is named that has both; by default the better.
+
+    Returns:
+        A plan.
+
+    Raises:
+        InputError: if num_leaves or the names are not as described, if Gaussian noise is asked
+            for without a delta, or if epsilon is so small that noise would not fit 64 bits.
+
+    Cost: 3 s for 1,024 cells or more under the default, half a minute and 3 GiB for 2^20; trees
+    and windows are kept for later plans.
+    """
+    checked_num_leaves(num_leaves)
+    found = [
+        planned(num_leaves, guarantee, choice)
+        for choice in choices(guarantee)
+        if strategy in ("best", choice[0]) and distribution in (None, choice[1])
+    ]
+    if not found:
+        names = " or ".join(repr("/".join(choice)) for choice in choices(guarantee))
+        asked = f"{strategy}/{distribution or 'any'}"
+        condition = f"must be 'best' or, for a delta of {guarantee.delta:g}, {names}"
+        raise InputError("strategy", asked, condition)
+    check_noise(guarantee, [min(plan.scale for plan in found)])
+    return min(filter(_fits, found), key=lambda plan: plan.mean_squared_error)
+
+
+def predicted_errors(num_leaves: int, guarantee: Guarantee) -> Mapping[Choice, float]:
+    """Returns the exact mean squared error over all intervals of each strategy.
+
+    Args:
+        num_leaves: the number of cells.
+        guarantee: what would be promised.
+
+    Returns:
+        In squared records, by the names of strategy and noise, of those whose noise fits 64 bits.
+    """
+    checked_num_leaves(num_leaves)
+    plans = (planned(num_leaves, guarantee, choice) for choice in choices(guarantee))
+    return {plan.choice: plan.mean_squared_error for plan in filter(_fits, plans)}
+
+
+def release_intervals(
+    plan: IntervalPlan, counts: NDArray[np.int64], noise: NoiseSource
+) -> IntervalRelease:
+    """Returns a release that keeps ``plan.guarantee``: the only step that sees counts.
+
+    Args:
+        plan: what is measured, with how much noise.
+        counts: the exact number of records in each cell, shape (d,), int64. Sums are exact modulo
+            2^64: answers are right while d cells hold fewer than 2^35 records together.
+        noise: where the noise comes from; one call.
+
+    Returns:
+        A release of the same shape for all data.
+
+    Raises:
+        InputError: if the counts have another shape or type.
+
+    Cost: 1e-5 s of noise a measurement; for 65,536 cells about a second.
+    """
+    if counts.shape != (plan.num_leaves,) or counts.dtype != np.int64:
+        found = f"{counts.dtype} of shape {counts.shape}"
+        raise InputError("counts", found, f"must be int64 of shape ({plan.num_leaves},)")
+    exact = plan.strategy.measure(counts) * np.int64(plan.grid)
+    draw = noise.laplace if plan.choice[1] == "discrete_laplace" else noise.gaussian
+    noisy = draw(exact, plan.scale) / plan.grid
+    return IntervalRelease(
+        num_leaves=plan.num_leaves,
+        guarantee=plan.guarantee,
+        choice=plan.choice,
+        scale=plan.scale,
+        grid=plan.grid,
+        estimate=plan.strategy.estimate(noisy),
+        errors=plan.strategy.errors,
+        draw_id=noise.draw_id(),
+    )
+
+
+def choices(guarantee: Guarantee) -> tuple[Choice, ...]:
+    """Returns the strategies that can keep a guarantee."""
+    return PURE + GAUSSIAN if guarantee.delta > 0 else PURE
+
+
+def planned(num_leaves: int, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
+    """Returns the plan of one strategy and noise, whether or not that noise fits 64 bits."""
+    strategy = build(num_leaves, guarantee.neighboring, choice)
+    num_moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
+    num_records = guarantee.max_records_per_unit
+    if choice[1] == "discrete_laplace":
+        sensitivity = num_moved * num_records * strategy.l1_sensitivity
+        scale = math.nextafter(sensitivity / guarantee.epsilon, math.inf)
+        loss = Loss.pure(guarantee.epsilon)
+        return IntervalPlan(guarantee, choice, strategy, scale, 1, loss)
+    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+    norm = num_records * math.sqrt(num_moved * strategy.l2_sensitivity_squared)
+    grid = max(1, math.ceil(_GRID_DEVIATIONS * mu / norm))
+    deviation = grid * norm / mu
+    scale = math.hypot(deviation, 2.0) * (1 + 1e-12)
+    if continuous_deviation(scale) < deviation:
+        raise AssertionError("a discrete Gaussian must be as private as the planned one")
+    return IntervalPlan(guarantee, choice, strategy, scale, grid, Loss.gaussian(mu))
+
+
+def _fits(plan: IntervalPlan) -> bool:
+    """Returns whether noise can be drawn: strategies on fine grids need much of it."""
+    return plan.scale <= MAX_SCALE
+
+
+def build(num_leaves: int, neighboring: Neighboring, choice: Choice) -> Strategy:
+    """Returns a strategy by its name."""
+    name, distribution = choice
+    power = 1 if distribution == "discrete_laplace" else 2
+    match name:
+        case "histogram":
+            return tree((num_leaves,))
+        case "textbook_tree":
+            return TextbookTree.build(num_leaves, neighboring)
+        case "tree":
+            return best_tree(num_leaves, power)
+        case "weighted_tree":
+            return weighted_tree(num_leaves, power)
+        case "windows":
+            return windows(num_leaves)
+        case "square_root":
+            return SquareRootStrategy.build(num_leaves)
+        case "sine":
+            return SineStrategy.build(num_leaves)

@@ -1,0 +1,99 @@
+"""A run of ``PrivateMW`` as a log: what it said, from which the same run is made anew.
+
+The log is public and short: a query, its answer, and how far the hypothesis moved. The secret part
+is the state of the sparse vector, a few integers. No dense array is ever kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from beam_dp.mechanisms.private_mw import (
+    PrivateAnswer,
+    PrivateMW,
+    SavedRun,
+    Start,
+    start_weights,
+)
+from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
+from beam_dp.noise import NoiseSource
+from beam_dp.queries.linear import LinearQuery
+from beam_dp.queries.lines import read_line
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.summaries import Histogram
+
+Row = dict[str, Any]
+
+
+def answer_line(run: PrivateMW, queries: LinearQueries, line: Any) -> tuple[Row, str | None]:
+    """Answers one query as users write it; a bad one gets an error for an answer.
+
+    Privacy: what a query says is public, so that its refusal may say it too. A refused query
+    asks nothing of the data.
+
+    Args:
+        run: that answers.
+        queries: of the run's domain.
+        line: a line of JSON, or the object that it holds; ``"id"`` is handed back.
+
+    Returns:
+        A row of ``releases.online_answers``, and an entry of the log if the query is new.
+    """
+    asked = read_line(queries, line)
+    row: Row = {"id": asked.id, "query": asked.text, "error": asked.error}
+    if asked.query is None:
+        nothing = dict.fromkeys(("value", "standard_error", "bound", "route"))
+        left = {"updates_left": run.updates_left, "questions_left": run.questions_left}
+        return {**row, **nothing, **left}, None
+    query = asked.query
+    num_answered = run.num_answered
+    answer = run.answer(query)
+    row |= dataclasses.asdict(answer)
+    if run.num_answered == num_answered:
+        return row, None
+    entry = {
+        "query": query.to_json(),
+        "answer": dataclasses.asdict(answer),
+        "step": run.step(query),
+    }
+    return row, json.dumps(entry, allow_nan=False)
+
+
+def run_from_log(
+    plan: PrivateMWPlan,
+    histogram: Histogram,
+    noise: NoiseSource,
+    start: Start | None,
+    total: int,
+    secret: Mapping[str, int],
+    log: Iterable[str],
+) -> PrivateMW:
+    """Returns the run that wrote a log.
+
+    Privacy: nothing is spent. Two runs that go on from one state would each spend the budget.
+
+    Args:
+        plan: of the run.
+        histogram: the same exact counts.
+        noise: source of all further noise.
+        start: the release that the run started from, if any.
+        total: N, as the run had it.
+        secret: ``PrivateMW.secret_state``.
+        log: all entries, in any order.
+
+    Cost: an addition to the table for each update, as ``LinearQuery.add_to`` says.
+    """
+    queries = LinearQueries(plan.domain)
+    log_weights = start_weights(plan, start)
+    answers: list[tuple[LinearQuery, PrivateAnswer]] = []
+    for text in log:
+        entry = json.loads(text)
+        query = queries.from_json(entry["query"])
+        answers.append((query, PrivateAnswer(**entry["answer"])))
+        if entry["step"]:
+            query.add_to(log_weights, entry["step"])
+    saved = SavedRun(total, log_weights, tuple(answers), secret)
+    return PrivateMW(plan, histogram, noise, saved=saved)

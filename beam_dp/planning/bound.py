@@ -1,0 +1,151 @@
+"""What a utility theorem says: how wrong answers can be, and how rarely they are worse."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.plan import MAX_RECORDS
+
+Calibration = Literal["tight", "textbook"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """A bound on the largest error of all answers at once, for one number of records.
+
+    Args:
+        theorem: what is applied.
+        num_records: N.
+        max_error: in records; no answer is wrong by more, but for the failure probability.
+        failure_probability: of that; 1 or more promises nothing.
+    """
+
+    theorem: str
+    num_records: int
+    max_error: float
+    failure_probability: float
+
+    @property
+    def max_error_fraction(self) -> float:
+        """The bound as a share of the records."""
+        return self.max_error / self.num_records
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether it says no more than that an answer is from 0 to N."""
+        return not (self.max_error < self.num_records and self.failure_probability < 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Theorem:
+    """A utility theorem for one job, as a function of the number of records, and its inverse.
+
+    Args:
+        name: the mechanism, the source, and what was changed.
+        failure_probability: as a function of the number of records.
+        error: the largest error of all answers, in records, as a function of the number of
+            records; its share of the records must fall as they grow.
+
+    Example:
+        >>> from beam_dp.planning.noise_theorems import laplace_theorem
+        >>> theorem = laplace_theorem(100, 100.0, 1.0, 0.05)
+        >>> round(theorem.bound(10_000).max_error, 1), theorem.records_needed(0.1)
+        (761.0, 7610)
+    """
+
+    name: str
+    failure_probability: Callable[[int], float]
+    error: Callable[[int], float]
+
+    def bound(self, num_records: int) -> Bound:
+        """Returns what it says for a number of records.
+
+        Raises:
+            InputError: unless that is an integer >= 1.
+        """
+        if isinstance(num_records, bool) or not isinstance(num_records, int) or num_records < 1:
+            raise InputError("num_records", num_records, "must be an integer >= 1")
+        error, probability = self.error(num_records), self.failure_probability(num_records)
+        return Bound(self.name, num_records, error, probability)
+
+    def records_needed(self, max_error_fraction: float) -> int | None:
+        """Returns the least number of records for which no error exceeds that share of them.
+
+        Args:
+            max_error_fraction: in (0, 1].
+
+        Returns:
+            The number, or None where 2^40 records, the most there may be, are not enough.
+
+        Raises:
+            InputError: if the share is out of range.
+
+        Cost: 41 evaluations of the theorem at most.
+        """
+        checked_fraction(max_error_fraction)
+
+        def is_enough(num_records: int) -> bool:
+            allowed = max_error_fraction * num_records * (1 + 1e-12)
+            return self.error(num_records) <= allowed and self.failure_probability(num_records) < 1
+
+        return least_integer(is_enough, MAX_RECORDS)
+
+
+def least_integer(holds: Callable[[int], bool], largest: int) -> int | None:
+    """Returns the least integer from 1 on for which a monotone condition holds; None if none does.
+
+    Example:
+        >>> least_integer(lambda n: n * n >= 50, 100), least_integer(lambda n: n > 9, 8)
+        (8, None)
+    """
+    if not holds(largest):
+        return None
+    low, high = 0, largest
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def constant(value: float) -> Callable[[int], float]:
+    """Returns a function of the number of records that does not depend on it."""
+    return lambda num_records: value
+
+
+def checked_fraction(max_error_fraction: float) -> float:
+    """Refuses a share of the records outside (0, 1].
+
+    Raises:
+        InputError: naming it.
+    """
+    if not 0 < max_error_fraction <= 1:
+        condition = "must be > 0 and <= 1, a share of the records"
+        raise InputError("max_error_fraction", max_error_fraction, condition)
+    return max_error_fraction
+
+
+def checked_parameters(
+    *, failure_probability: float | None = None, counts: dict[str, int], reals: dict[str, float]
+) -> None:
+    """Refuses public parameters that are out of range.
+
+    Args:
+        failure_probability: in (0, 1).
+        counts: integers >= 1, by name.
+        reals: finite numbers > 0, by name.
+
+    Raises:
+        InputError: naming the first.
+    """
+    if failure_probability is not None and not 0 < failure_probability < 1:
+        raise InputError("failure_probability", failure_probability, "must be > 0 and < 1")
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InputError(name, count, "must be an integer >= 1")
+    for name, real in reals.items():
+        if not 0 < real < math.inf:
+            raise InputError(name, real, "must be finite and > 0")

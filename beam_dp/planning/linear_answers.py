@@ -1,0 +1,257 @@
+"""What the mechanisms that answer linear queries would make of a job."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.errors import InputError, magnitude
+from beam_dp.mechanisms.measurements import Distribution
+from beam_dp.mechanisms.multisets_nested import num_products
+from beam_dp.mechanisms.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.small_database import SmallDatabase, SmallDBPlan
+from beam_dp.mechanisms.small_db import MAX_SIZE, SmallDB
+from beam_dp.mechanisms.small_db_size import log_num_multisets, num_multisets
+from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
+from beam_dp.planning.bound import Calibration, Theorem, constant
+from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.planning.resources import (
+    Resources,
+    answers_resources,
+    enumeration_resources,
+    nested_resources,
+    online_resources,
+)
+from beam_dp.planning.synthesis_theorems import (
+    best_small_db_size,
+    private_mw_theorem,
+    run_error,
+    small_db_theorem,
+)
+from beam_dp.planning.synthetic_databases import needed
+from beam_dp.queries.linear import VALUE_BITS, LinearQuery
+from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.workload import Workload
+
+# Values of queries at cells that are looked at to plan a small database.
+MAX_MATRIX_VALUES = 2**22
+_GRID = 1 << VALUE_BITS
+
+
+def laplace_answers_option(job: PlanningJob) -> Option:
+    """Returns what discrete Laplace noise on every answer would do."""
+    return _answers(job, "laplace_answers", "discrete_laplace")
+
+
+def gaussian_answers_option(job: PlanningJob) -> Option:
+    """Returns what discrete Gaussian noise on every answer would do."""
+    return _answers(job, "gaussian_answers", "discrete_gaussian")
+
+
+def answers_theorem(plan: WorkloadAnswersPlan, failure_probability: float) -> Theorem:
+    """Returns how wrong noisy answers can be, ``WorkloadAnswersPlan.bound``, as a theorem.
+
+    Raises:
+        InputError: if the failure probability is out of range.
+    """
+    name = f"{plan.distribution.replace('_', ' ')} noise: union bound over answers"
+    return Theorem(name, constant(failure_probability), constant(plan.bound(failure_probability)))
+
+
+def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
+    """Returns what online multiplicative weights would do with the workload's queries."""
+    name, program = "private_mw", "answer_queries"
+    num_questions = (
+        job.num_queries if isinstance(job.workload, Workload) else job.workload.num_distinct
+    )
+    try:
+        plan = plan_private_mw(
+            job.domain,
+            job.guarantee,
+            job.given_num_records,
+            num_questions=num_questions,
+            failure_probability=job.failure_probability,
+            calibration=calibration,
+        )
+        settings = plan.settle(job.num_records)
+        theorem = private_mw_theorem(
+            job.domain,
+            num_questions,
+            job.guarantee,
+            job.failure_probability,
+            calibration,
+            num_records_is_public=job.num_records_is_public,
+        )
+    except InputError as error:
+        return Option(name, calibration, program, str(error))
+    # The textbook's run is on integers, and for whole updates: its bound is a little more.
+    planned = Theorem(theorem.name, theorem.failure_probability, constant(run_error(settings)))
+    return Option(
+        name,
+        calibration,
+        program,
+        measured_error=settings.noise.answer_deviation,
+        bound=planned.bound(job.num_records),
+        records_needed=needed(job, theorem),
+        resources=online_resources(job.domain.num_cells, num_questions, settings.noise.max_above),
+        parameters=(("num_questions", str(num_questions)),),
+        note="what is not measured comes from a hypothesis: its error depends on the data",
+    )
+
+
+def small_db_option(job: PlanningJob) -> Option:
+    """Returns what ``SmallDB`` would do, with the best size that can be drawn."""
+    name, program = "small_db", "release_synthetic_database"
+    guarantee, beta = job.guarantee, job.failure_probability
+    num_cells = job.domain.num_cells
+    try:
+        if job.num_queries * num_cells > MAX_MATRIX_VALUES:
+            raise InputError(
+                "workload",
+                f"{job.num_queries:,} queries times {magnitude(num_cells)} cells",
+                f"must be at most {MAX_MATRIX_VALUES:,} for a small database to be planned",
+            )
+        columns, denominator = _matrix(linear_queries(job.workload))
+        largest = _largest_size(job, columns, denominator)
+        records = guarantee.max_records_per_unit
+        best = best_small_db_size(
+            num_cells, len(columns), guarantee.epsilon, beta, job.num_records, records, largest
+        )
+        plan = SmallDatabase(size=best, failure_probability=beta).plan(
+            job.domain, job.workload, guarantee, job.given_num_records
+        )
+        mechanism = _mechanism(job, columns, denominator, best)
+    except InputError as error:
+        return Option(name, "tight", program, str(error))
+    theorem = small_database_theorem(job, plan, len(columns), largest)
+    bound = theorem.bound(job.num_records)
+    if job.num_records_is_public:
+        # A small database of intervals needs fewer records than the theorem knows of.
+        stated = min(bound.max_error, plan.public["bound"])
+        bound = dataclasses.replace(bound, max_error=stated)
+    note = f"{best:,} records, drawn by {plan.public['sampler']}"
+    if best * 1.1 >= largest and largest < MAX_SIZE:
+        note += ", and more cannot be drawn"
+    return Option(
+        name,
+        "tight",
+        program,
+        bound=bound,
+        records_needed=needed(job, theorem),
+        resources=_small_db_resources(mechanism, columns),
+        parameters=(("size", str(best)),),
+        note=note,
+    )
+
+
+def small_database_theorem(
+    job: PlanningJob, plan: SmallDBPlan, num_queries: int, max_size: int
+) -> Theorem:
+    """Returns how wrong a small database can be, of the best size that can be drawn.
+
+    Accuracy: ``small_db_theorem`` for the epsilon of the choice. Where the number of records is
+    private, half of beta is for its noise, which moves the answers by (1 + a) <= 2 times as much.
+
+    Args:
+        job: the job.
+        plan: of some size; its shares of the budget are used.
+        num_queries: |Q|, distinct ones.
+        max_size: the largest size that can be drawn.
+    """
+    guarantee, beta, away = job.guarantee, job.failure_probability, 0
+    if plan.total_scale is not None:
+        beta /= 2
+        away = 2 * math.ceil(plan.total_scale * math.log(1 / beta))
+    choice = small_db_theorem(
+        job.domain.num_cells,
+        num_queries,
+        plan.selection_epsilon,
+        beta,
+        "tight",
+        guarantee.max_records_per_unit,
+        max_size,
+    )
+    return Theorem(
+        choice.name,
+        constant(job.failure_probability),
+        lambda num_records: choice.error(num_records) + away,
+    )
+
+
+def linear_queries(workload: Workload | LinearWorkload) -> tuple[LinearQuery, ...]:
+    """Returns the distinct queries of a workload: of marginals every cell."""
+    if isinstance(workload, LinearWorkload):
+        return tuple(dict.fromkeys(workload.queries))
+    make = LinearQueries(workload.domain)
+    cells = (query for names in workload for query in make.marginal_cells(names))
+    return tuple(dict.fromkeys(cells))
+
+
+def _answers(job: PlanningJob, name: str, distribution: Distribution) -> Option:
+    if isinstance(job.workload, Workload):
+        return Option(name, "tight", None, "answers linear queries; this job asks for marginals")
+    try:
+        plan = plan_workload_answers(
+            job.workload, job.guarantee, job.given_num_records, distribution
+        )
+    except InputError as error:
+        return Option(name, "tight", None, str(error))
+    theorem = answers_theorem(plan, job.failure_probability)
+    return Option(
+        name,
+        "tight",
+        None,
+        expected_error=plan.standard_error,
+        bound=theorem.bound(job.num_records),
+        records_needed=needed(job, theorem),
+        resources=answers_resources(job.domain.num_cells, job.num_queries),
+        note="every answer has noise of its own; a function of arrays, no program yet",
+    )
+
+
+def _matrix(queries: tuple[LinearQuery, ...]) -> tuple[NDArray[np.int64], int]:
+    """The distinct queries at the distinct cells, in integers, and what stands for 1."""
+    rows = np.array([np.rint(query.values() * _GRID) for query in queries]).astype(np.int64)
+    common = math.gcd(int(np.gcd.reduce(rows, axis=None)), _GRID)
+    distinct = np.unique(np.unique(rows // common, axis=0), axis=1)
+    return distinct, _GRID // common
+
+
+def _mechanism(
+    job: PlanningJob, columns: NDArray[np.int64], denominator: int, size: int
+) -> SmallDB:
+    return SmallDB(
+        columns,
+        job.guarantee.epsilon,
+        job.num_records,
+        size,
+        denominator,
+        job.guarantee.max_records_per_unit,
+    )
+
+
+def _small_db_resources(mechanism: SmallDB, columns: NDArray[np.int64]) -> Resources:
+    size = mechanism.size
+    if mechanism.public["sampler"] == "nested":
+        bits = log_num_multisets(columns.shape[1], size) / math.log(2) * (size + 1)
+        return nested_resources(num_products(len(columns), size), bits, columns.size)
+    multisets = float(num_multisets(columns.shape[1], size))
+    return enumeration_resources(multisets, len(columns), columns.size)
+
+
+def _largest_size(job: PlanningJob, columns: NDArray[np.int64], denominator: int) -> int:
+    """The largest size that can be drawn."""
+    _mechanism(job, columns, denominator, 1)
+    low, high = 1, MAX_SIZE + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            _mechanism(job, columns, denominator, middle)
+            low = middle
+        except InputError:
+            high = middle
+    return low

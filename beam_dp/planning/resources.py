@@ -1,0 +1,107 @@
+"""How much memory and time a mechanism takes, roughly, from public sizes.
+
+Rates are ratios of what this package took on one core of a common x86-64 machine to the sizes that
+a mechanism's cost grows with. They are good to an order of magnitude: how often a fit or a search
+iterates depends on the noise and on the data. They are of the mechanism, on one worker; counting
+the records before that takes about as long as reading their files, see
+``benchmarks/results/distributed_pass.md``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+# The interpreter with the libraries that a mechanism needs, without Beam.
+_BASE_BYTES = 110e6
+_BASE_SECONDS = 0.02
+# Of a maximum-entropy fit, a cell of the hypothesis: 6e-6 s where all counts are large, 4e-5 s
+# where most cells are empty. The same cells are held by about 20 arrays of doubles.
+_FIT_SECONDS = 1.5e-5
+_FIT_BYTES = 160
+# Of a cell of a measured table: noise, and its coefficients.
+_MEASURED_SECONDS = 2e-5
+_MEASURED_BYTES = 64
+# Of one multiplicative update, a cell, and of the scores of a round, a query.
+_UPDATE_SECONDS = 9e-7
+_ROUND_SECONDS = 4e-3
+# Of a question to online multiplicative weights: itself, and a cell of the tables it is summed
+# from, of which a query concerns a part.
+_QUESTION_SECONDS = 8e-5
+_QUESTION_CELL_SECONDS = 2e-10
+_HYPOTHESIS_BYTES = 40
+# Of a multiset and a query in an enumeration, of a bit of a product of polynomials, and of a cell
+# of a query matrix.
+_COMPARISON_SECONDS = 8e-9
+_PRODUCT_SECONDS = 3e-9
+_MATRIX_BYTES = 32
+# Of a noisy answer, and of a cell that an explicit query is summed over.
+_ANSWER_SECONDS = 4e-5
+_SUMMED_SECONDS = 5e-10
+
+
+@dataclasses.dataclass(frozen=True)
+class Resources:
+    """What a mechanism takes on one worker, to an order of magnitude.
+
+    Args:
+        memory_bytes: at most at once.
+        seconds: of one core.
+    """
+
+    memory_bytes: float
+    seconds: float
+
+
+def fit_resources(hypothesis_cells: float, measured_cells: float) -> Resources:
+    """Returns what measuring tables and fitting a hypothesis to them takes.
+
+    Args:
+        hypothesis_cells: of the array or the junction tree.
+        measured_cells: of all tables that get noise.
+    """
+    return Resources(
+        _BASE_BYTES + _FIT_BYTES * hypothesis_cells + _MEASURED_BYTES * measured_cells,
+        _BASE_SECONDS + _FIT_SECONDS * hypothesis_cells + _MEASURED_SECONDS * measured_cells,
+    )
+
+
+def rounds_resources(num_cells: float, num_rounds: int) -> Resources:
+    """Returns what the published MWEM takes, one update of every cell a round."""
+    return Resources(
+        _BASE_BYTES + _FIT_BYTES * num_cells,
+        _BASE_SECONDS + num_rounds * (_ROUND_SECONDS + _UPDATE_SECONDS * num_cells),
+    )
+
+
+def online_resources(num_cells: float, num_questions: int, max_updates: int) -> Resources:
+    """Returns what answering questions one at a time takes, were all updates used."""
+    updates = min(max_updates, num_questions)
+    questions = num_questions * (_QUESTION_SECONDS + _QUESTION_CELL_SECONDS * num_cells)
+    return Resources(
+        _BASE_BYTES + _HYPOTHESIS_BYTES * num_cells,
+        _BASE_SECONDS + questions + updates * _UPDATE_SECONDS / 100 * num_cells,
+    )
+
+
+def enumeration_resources(num_multisets: float, num_queries: int, matrix_values: int) -> Resources:
+    """Returns what drawing one of all multisets by enumeration takes."""
+    return Resources(
+        _BASE_BYTES + _MATRIX_BYTES * matrix_values,
+        _BASE_SECONDS + _COMPARISON_SECONDS * num_multisets * (num_queries + 16),
+    )
+
+
+def nested_resources(num_products: int, product_bits: float, matrix_values: int) -> Resources:
+    """Returns what drawing a multiset for nested queries takes, by products of polynomials."""
+    return Resources(
+        _BASE_BYTES + _MATRIX_BYTES * matrix_values + num_products * product_bits / 8,
+        _BASE_SECONDS + _PRODUCT_SECONDS * num_products * product_bits,
+    )
+
+
+def answers_resources(num_cells: float, num_queries: int) -> Resources:
+    """Returns what answering linear queries with noise of their own takes."""
+    return Resources(
+        _BASE_BYTES + 16 * num_cells + 64 * num_queries,
+        _BASE_SECONDS + num_queries * (_ANSWER_SECONDS + _SUMMED_SECONDS * num_cells),
+    )

@@ -1,0 +1,162 @@
+"""What the mechanisms that release synthetic databases would make of a job."""
+
+from __future__ import annotations
+
+import math
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.bounds import noise_bound
+from beam_dp.mechanisms.gaussian import Gaussian
+from beam_dp.mechanisms.laplace import Laplace
+from beam_dp.mechanisms.measurements import (
+    Measurement,
+    cell_variance,
+    num_noisy_cells,
+    support_variances,
+)
+from beam_dp.mechanisms.mwem import MWEM
+from beam_dp.mechanisms.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
+from beam_dp.planning.bound import Calibration, Theorem, constant
+from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.planning.noise_theorems import laplace_theorem
+from beam_dp.planning.resources import Resources, fit_resources, rounds_resources
+from beam_dp.planning.synthesis_theorems import mwem_theorem
+from beam_dp.queries.workload import Workload
+
+PROGRAM = "release_synthetic_database"
+_OF_TABLES = "of the noisy tables before the fit; the card states the fit's part"
+
+
+def mwem_option(job: PlanningJob) -> Option:
+    """Returns what ``MWEM`` would do: measure everything at once, or select."""
+    return _option(job, MWEM())
+
+
+def laplace_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
+    """Returns what ``Laplace`` would do."""
+    return _option(job, Laplace(calibration))
+
+
+def gaussian_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
+    """Returns what ``Gaussian`` would do."""
+    return _option(job, Gaussian(calibration))
+
+
+def published_mwem_option(job: PlanningJob) -> Option:
+    """Returns what the published MWEM would do, with the rounds of the least bound."""
+    return _option(job, MWEM(calibration="textbook"))
+
+
+def tables_theorem(job: PlanningJob, plan: Plan) -> Theorem:
+    """Returns how wrong the unbiased estimates from all measurements of a plan can be.
+
+    Accuracy: with probability 1 - beta no cell of any marginal of the workload is wrong by more.
+    Where every marginal is a table with Laplace noise, as published; else the tail of a weighted
+    sum of noises, ``bounds.noise_bound``.
+
+    Reference: Dwork and Roth (2014), Theorem 3.8; Chernoff's bound.
+    """
+    domain, beta = job.domain, job.failure_probability
+    measured = {each.names for each in plan.measurements}
+    first = plan.measurements[0] if plan.measurements else None
+    if (
+        first is not None
+        and first.distribution == "discrete_laplace"
+        and measured == set(plan.workload)
+    ):
+        theorem = laplace_theorem(plan.workload.num_cells(), first.scale, 1.0, beta)
+        return Theorem(f"{theorem.name}, {_OF_TABLES}", constant(beta), theorem.error)
+    supports = [domain.axes(names) for names in plan.workload.closure()]
+    variances = support_variances(domain, supports, plan.measurements, plan.total_is_public)
+    largest = max(cell_variance(domain, variances, domain.axes(names)) for names in plan.workload)
+    laplace = [each.variance for each in plan.measurements if _is_laplace(each)]
+    error = 0.0
+    if largest > 0:
+        error = noise_bound(
+            largest, plan.workload.num_cells(), min(laplace) if laplace else None, beta
+        )
+    return Theorem(f"union bound over cells, {_OF_TABLES}", constant(beta), constant(error))
+
+
+def _is_laplace(measurement: Measurement) -> bool:
+    return measurement.distribution == "discrete_laplace"
+
+
+def _option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
+    name, calibration = mechanism.name, mechanism.calibration
+    if not isinstance(job.workload, Workload):
+        return Option(name, calibration, PROGRAM, "answers marginals only")
+    try:
+        plan = mechanism.plan(job.domain, job.workload, job.guarantee, job.given_num_records)
+    except InputError as error:
+        return Option(name, calibration, PROGRAM, str(error))
+    strategy = plan.public["strategy"]
+    if strategy == "measure_all":
+        return _measured(job, plan, name, calibration)
+    if strategy == "textbook":
+        return _rounds(job, plan, name)
+    return Option(
+        name,
+        calibration,
+        PROGRAM,
+        resources=_resources(plan, MAX_SELECTED_CELLS),
+        note="selects what it measures, by noisy scores: no error is known before",
+    )
+
+
+def _measured(job: PlanningJob, plan: Plan, name: str, calibration: Calibration) -> Option:
+    theorem = tables_theorem(job, plan)
+    domain = job.domain
+    cells = domain.num_cells
+    if not fits_an_array(domain):
+        cells = tree_cells(domain, [domain.axes(names) for names in plan.workload.maximal()])
+    return Option(
+        name,
+        calibration,
+        PROGRAM,
+        expected_error=plan.public["predicted_cell_error"],
+        bound=theorem.bound(job.num_records),
+        records_needed=needed(job, theorem),
+        resources=_resources(plan, cells),
+        note="errors are of the noisy tables; where many cells are empty the fit lowers them",
+    )
+
+
+def _rounds(job: PlanningJob, plan: Plan, name: str) -> Option:
+    rounds = plan.public["num_rounds"]
+    measured = Measurement(
+        (), "table", plan.public["distribution"], plan.public["measurement_scale"]
+    )
+    bound = required = None
+    note = "no bound is proved of the last hypothesis, which is released"
+    if job.guarantee.delta == 0:
+        theorem = mwem_theorem(
+            job.domain.num_cells,
+            job.num_queries,
+            job.guarantee.epsilon,
+            job.guarantee.max_records_per_unit,
+        )
+        bound, required = theorem.bound(job.num_records), needed(job, theorem)
+        note = "the bound is of the average of all hypotheses; the last one is released"
+    return Option(
+        name,
+        "textbook",
+        PROGRAM,
+        measured_error=math.sqrt(measured.variance),
+        bound=bound,
+        records_needed=required,
+        resources=rounds_resources(job.domain.num_cells, rounds),
+        parameters=(("num_rounds", str(rounds)),),
+        note=note,
+    )
+
+
+def _resources(plan: Plan, hypothesis_cells: int) -> Resources:
+    return fit_resources(hypothesis_cells, num_noisy_cells(plan.domain, plan.measurements))
+
+
+def needed(job: PlanningJob, theorem: Theorem) -> int | None:
+    """Returns the records that ``max_error_fraction`` needs; None if it is not asked."""
+    if job.max_error_fraction is None:
+        return None
+    return theorem.records_needed(job.max_error_fraction)

@@ -1,0 +1,302 @@
+"""Workloads of linear queries: what is asked of one table, all at once."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError, magnitude, shown
+from beam_dp.queries import linear_workload_forms as forms
+from beam_dp.queries.linear import MAX_QUERY_CELLS, VALUE_BITS, Explicit, LinearQuery
+from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.reduction import Number, marginal_tables, sum_of_tables
+
+MAX_QUERIES = forms.MAX_QUERIES
+# Values of explicit queries that are held in memory, of all queries together: 256 MiB.
+MAX_VALUES = 2**26
+
+_FORMS: dict[str, Callable[[Domain, str, str], Iterator[LinearQuery]]] = {
+    "marginals": forms.marginal_queries,
+    "conjunctions": forms.conjunctions,
+    "monotone_conjunctions": forms.monotone_conjunctions,
+    "parities": forms.parities,
+    "intervals": forms.intervals,
+    "prefixes": forms.prefixes,
+}
+_KNOWN_FORMS = (
+    "known are 'marginals:2', 'marginals:age,sex;age', 'conjunctions:2',"
+    " 'monotone_conjunctions:2', 'parities:2', 'intervals:age', 'prefixes:age',"
+    " 'matrix:FILE.npy' and a file of JSON lines"
+)
+
+
+@dataclass(frozen=True)
+class LinearWorkload:
+    """A sequence of linear queries over the cells of one domain. Immutable.
+
+    The order is kept, and so are repetitions: they count in a sensitivity. ``num_distinct`` says
+    how many queries there are without them.
+
+    Args:
+        domain: the universe, of at most 2^26 cells.
+        queries: at least one, at most 2^18; explicit ones with at most 2^26 values together.
+
+    Raises:
+        InputError: if there are too many, none, or some of another domain.
+
+    Example:
+        >>> from beam_dp.domain_json import read_domain
+        >>> workload = parse_linear_workload("prefixes:age", read_domain('{"age": 3, "sex": 2}'))
+        >>> len(workload), workload.counts(np.array([5, 0, 2, 0, 1, 1])).tolist()
+        (3, [327680, 458752, 589824])
+    """
+
+    domain: Domain
+    queries: tuple[LinearQuery, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "queries", tuple(self.queries))
+        if self.domain.num_cells > MAX_QUERY_CELLS:
+            condition = f"must have at most 2^26 = {MAX_QUERY_CELLS:,} cells for linear queries"
+            raise InputError("domain", f"{magnitude(self.domain.num_cells)} cells", condition)
+        if not 1 <= len(self.queries) <= MAX_QUERIES:
+            condition = f"must have from 1 to {MAX_QUERIES:,} queries"
+            raise InputError("workload", len(self.queries), condition)
+        for query in self.queries:
+            if not isinstance(query, LinearQuery) or query.shape != self.domain.shape:
+                condition = f"must be a linear query over a domain of shape {self.domain.shape}"
+                raise InputError("query", query, condition)
+        _check_values(len(self.explicit), self.domain, "queries")
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __iter__(self) -> Iterator[LinearQuery]:
+        return iter(self.queries)
+
+    @cached_property
+    def num_distinct(self) -> int:
+        """Number of queries without repetitions.
+
+        Two that are written in different ways count as two, also where they agree on all cells.
+        """
+        return len(set(self.queries))
+
+    def means(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the mean of every query under a distribution.
+
+        Args:
+            weights: shape (num_cells,), float64, sums to 1.
+
+        Returns:
+            shape (num_queries,), float64, in [0, 1].
+        """
+        found = np.empty(len(self))
+        for batch, tables in self._tables(weights):
+            found[batch.positions] = batch.answers(tables)
+        for position, query in self.explicit:
+            found[position] = query.mean(weights)
+        # Rounding may have left [0, 1] by a little.
+        return np.clip(found, 0.0, 1.0)
+
+    def counts(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns 2^16 times the sum of every query over records, exactly.
+
+        Args:
+            counts: shape (num_cells,), int64, records; they sum to less than 2^47.
+
+        Returns:
+            shape (num_queries,), int64.
+        """
+        found = np.empty(len(self), np.int64)
+        for batch, tables in self._tables(counts):
+            found[batch.positions] = batch.answers(tables) << VALUE_BITS
+        for position, query in self.explicit:
+            found[position] = query.count(counts)
+        return found
+
+    def weighted_sum(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns, at every cell, 2^16 times the sum of all queries times their weights, exactly.
+
+        Args:
+            weights: shape (num_queries,), int64; their absolute values sum to less than 2^44.
+
+        Returns:
+            shape (num_cells,), int64.
+        """
+        total = np.zeros(self.domain.num_cells, np.int64)
+        for part in self._batches:
+            tables: dict[Axes, NDArray[np.int64]] = {}
+            for batch in part:
+                for axes, table in zip(batch.axes, batch.spread(weights), strict=True):
+                    tables[axes] = tables[axes] + table if axes in tables else table
+            shared = sum_of_tables(tables, self._all_axes, self.domain.shape)
+            total.reshape(self.domain.shape)[...] += shared << VALUE_BITS
+        for position, query in self.explicit:
+            total += weights[position] * query.table
+        return total
+
+    @cached_property
+    def _batches(self) -> tuple[tuple[QueryBatch, ...], ...]:
+        return batches_of(self.queries)
+
+    @cached_property
+    def explicit(self) -> tuple[tuple[int, Explicit], ...]:
+        """The explicit queries, each with its position."""
+        return tuple(
+            (position, query)
+            for position, query in enumerate(self.queries)
+            if isinstance(query, Explicit)
+        )
+
+    @property
+    def _all_axes(self) -> Axes:
+        return tuple(range(self.domain.num_attributes))
+
+    def _tables(
+        self, table: NDArray[Number]
+    ) -> Iterator[tuple[QueryBatch, Mapping[Axes, NDArray[Number]]]]:
+        """Yields every batch with the tables that it needs."""
+        full = table.reshape(self.domain.shape)
+        for part in self._batches:
+            wanted = {axes for batch in part for axes in batch.axes}
+            tables = marginal_tables(full, self._all_axes, wanted)
+            for batch in part:
+                yield batch, tables
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Returns the queries as JSON values, one a line of a file of queries."""
+        return [query.to_json() for query in self.queries]
+
+
+def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
+    """Reads a workload of linear queries as a command line or a file gives it.
+
+    ============================  ====================================================
+    ``marginals:2``               every cell of every marginal of two attributes
+    ``marginals:age,sex;age``     every cell of these
+    ``conjunctions:2``            every conjunction of literals of two attributes, each
+                                  "is this level" or "is not this level"
+    ``monotone_conjunctions:2``   "both are at their last level"; attributes of two levels
+    ``parities:2``                "an odd number are at their last level"; likewise
+    ``intervals:age``             every interval of the levels of an attribute
+    ``prefixes:age``              those that begin with its first level
+    ``matrix:FILE.npy``           an array of shape (num_queries, num_cells) with values
+                                  from 0 to 1, rounded to multiples of 2^-16
+    a path                        a file of JSON lines, each as of
+                                  ``LinearQueries.from_json`` or ``{"marginal": [...]}``,
+                                  which gives a query for each cell
+    ============================  ====================================================
+
+    Levels stand in the order of their codes; "other" and null are in no interval.
+
+    Args:
+        spec: one of these.
+        domain: the universe, of at most 2^26 cells.
+
+    Raises:
+        InputError: if it is none of these, does not fit the domain, or is too large: before any
+            query is made.
+
+    Example:
+        >>> from beam_dp.domain_json import read_domain
+        >>> domain = read_domain('{"a": 2, "b": 2, "c": 2}')
+        >>> [len(parse_linear_workload(f"{form}:2", domain))
+        ...  for form in ("marginals", "conjunctions", "monotone_conjunctions", "parities")]
+        [12, 12, 3, 3]
+    """
+    make = LinearQueries(domain)
+    form, colon, rest = spec.partition(":")
+    if colon and form in _FORMS:
+        return LinearWorkload(domain, tuple(_FORMS[form](domain, rest, spec)))
+    if colon and form == "matrix":
+        return LinearWorkload(domain, _read_matrix(rest, spec, domain))
+    try:
+        text = Path(spec).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError("workload", spec, f"is not UTF-8 at byte {error.start}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        condition = f"cannot be read as a file ({reason}); {_KNOWN_FORMS}"
+        raise InputError("workload", spec, condition) from None
+    return LinearWorkload(domain, tuple(_read_lines(text, spec, make)))
+
+
+def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[LinearQuery, ...]:
+    """Reads explicit values; only as much of the file as its public limits allow."""
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or "no array of numbers"
+        raise InputError("workload", spec, f"cannot be read as a .npy file ({reason})") from None
+    shape = getattr(matrix, "shape", None)
+    if shape is None or len(shape) != 2 or shape[1] != domain.num_cells or not shape[0]:
+        condition = f"must be of shape (num_queries, {domain.num_cells}), and is {shape}"
+        raise InputError("workload", spec, condition)
+    forms.check_num_queries(shape[0], spec)
+    _check_values(shape[0], domain, spec)
+    if matrix.dtype.kind not in "biuf":
+        raise InputError("workload", spec, f"must hold real numbers, and holds {matrix.dtype}")
+    make = LinearQueries(domain)
+    queries = []
+    for number, row in enumerate(matrix):
+        try:
+            queries.append(make.explicit(row))
+        except InputError as error:
+            condition = f"row {number}: {shown(error.value)}: {error.condition}"
+            raise InputError("workload", spec, condition) from None
+    return tuple(queries)
+
+
+def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[LinearQuery]:
+    """Reads JSON lines; blank ones are skipped."""
+    domain = make.domain
+    num_queries = num_explicit = 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            parsed = json.loads(line)
+        except json.JSONDecodeError as error:
+            place = f"line {number}, column {error.colno}"
+            raise InputError("workload", source, f"is not JSON at {place}: {error.msg}") from None
+        except (RecursionError, ValueError):
+            raise InputError("workload", source, f"is not JSON at line {number}") from None
+        queries: list[LinearQuery] = []
+        try:
+            if isinstance(parsed, dict) and set(parsed) == {"marginal"}:
+                names = parsed["marginal"] if isinstance(parsed["marginal"], list) else []
+                # What is no list of known names is refused below.
+                known = [name for name in names if isinstance(name, str) and name in domain]
+                cells = math.prod(domain[name].size for name in set(known))
+                forms.check_num_queries(num_queries + cells, source)
+                queries.extend(make.marginal_cells(parsed["marginal"]))
+            else:
+                queries.append(make.from_json(parsed))
+        except InputError as error:
+            condition = f"line {number}: {shown(error.value)}: {error.condition}"
+            raise InputError("workload", source, condition) from None
+        num_queries += len(queries)
+        num_explicit += isinstance(queries[0], Explicit)
+        forms.check_num_queries(num_queries, source)
+        _check_values(num_explicit, domain, source)
+        yield from queries
+
+
+def _check_values(num_explicit: int, domain: Domain, spec: str) -> None:
+    if num_explicit * domain.num_cells > MAX_VALUES:
+        condition = (
+            f"has {num_explicit} queries with a value for each of {domain.num_cells:,} cells;"
+            f" must have at most 2^26 = {MAX_VALUES:,} values together"
+        )
+        raise InputError("workload", spec, condition)

@@ -1,0 +1,153 @@
+"""Whole families of linear queries over one domain, each refused by its size before it is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
+
+from beam_dp.domain import Domain, nearest_known
+from beam_dp.errors import InputError, magnitude, shown
+from beam_dp.queries.linear import LinearQuery, Parity, Product, Range
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.workload import parse_workload
+
+MAX_QUERIES = 2**18
+
+Literal = tuple[Range, ...]
+
+
+def check_num_queries(num_queries: int, spec: str) -> None:
+    """Refuses a workload that has too many queries.
+
+    Raises:
+        InputError: naming the workload.
+    """
+    if num_queries > MAX_QUERIES:
+        condition = f"has {magnitude(num_queries)} queries; must have at most {MAX_QUERIES:,}"
+        raise InputError("workload", spec, condition)
+
+
+def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+    """Yields a query for every cell of marginals, in their order."""
+    tables = parse_workload(f"marginals:{rest}", domain)
+    check_num_queries(tables.num_cells(), spec)
+    make = LinearQueries(domain)
+    return (query for names in tables for query in make.marginal_cells(names))
+
+
+def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+    """Yields every conjunction of literals of exactly K attributes.
+
+    The literals of an attribute of two levels are these; those of a larger one are "is this
+    level" and "is not this level", for each of its levels: 2 s for s levels. An attribute of one
+    level has none.
+    """
+    literals: dict[int, list[Literal]] = {}
+    for axis, size in enumerate(domain.shape):
+        if size >= 2:
+            literals[axis] = [((code, code + 1),) for code in range(size)]
+        if size > 2:
+            literals[axis] += [_all_but(code, size) for code in range(size)]
+    return _of_exactly(domain, literals, rest, spec)
+
+
+def monotone_conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+    """Yields, for every K attributes, "each is at its last level"; all must have two levels."""
+    return _of_exactly(domain, _last_levels(domain, spec), rest, spec)
+
+
+def parities(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+    """Yields, for every K attributes, "an odd number are at their last level", of two each."""
+    literals = _last_levels(domain, spec)
+    ways = _ways(literals, rest, spec)
+    check_num_queries(math.comb(len(literals), ways), spec)
+    return (
+        Parity(domain.shape, axes, tuple(literals[axis][0] for axis in axes))
+        for axes in combinations(literals, ways)
+    )
+
+
+def intervals(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+    """Yields every interval of an attribute's levels, by its first and then its last level.
+
+    Neither "other" nor null lies in an order: they are in no interval.
+    """
+    axis = _axis(domain, rest, spec)
+    size = domain.attributes[axis].num_levels
+    check_num_queries(size * (size + 1) // 2, spec)
+    pairs = combinations(range(size + 1), 2)
+    return (_range_query(domain, axis, start, stop) for start, stop in pairs)
+
+
+def prefixes(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+    """Yields the intervals of an attribute's levels that begin with the first, shortest first."""
+    axis = _axis(domain, rest, spec)
+    size = domain.attributes[axis].num_levels
+    check_num_queries(size, spec)
+    return (_range_query(domain, axis, 0, stop) for stop in range(1, size + 1))
+
+
+def _of_exactly(
+    domain: Domain, literals: dict[int, list[Literal]], rest: str, spec: str
+) -> Iterator[LinearQuery]:
+    """Yields the conjunctions of one literal each of exactly K attributes."""
+    ways = _ways(literals, rest, spec)
+    check_num_queries(_symmetric_sum([len(each) for each in literals.values()], ways), spec)
+    return (
+        Product(domain.shape, axes, ranges)
+        for axes in combinations(literals, ways)
+        for ranges in product(*(literals[axis] for axis in axes))
+    )
+
+
+def _symmetric_sum(sizes: Sequence[int], ways: int) -> int:
+    """The sum, over all choices of so many sizes, of their product."""
+    sums = [1] + [0] * ways
+    for size in sizes:
+        for taken in range(ways, 0, -1):
+            sums[taken] += size * sums[taken - 1]
+    return sums[ways]
+
+
+def _last_levels(domain: Domain, spec: str) -> dict[int, list[Literal]]:
+    """For each attribute the literal that it is at its last level."""
+    for attribute in domain:
+        if attribute.size != 2:
+            condition = (
+                f"needs attributes of two levels, and {shown(attribute.name)} has"
+                f" {attribute.size}: use conjunctions, or a file of queries"
+            )
+            raise InputError("workload", spec, condition)
+    return {axis: [((1, 2),)] for axis in range(domain.num_attributes)}
+
+
+def _ways(literals: dict[int, list[Literal]], rest: str, spec: str) -> int:
+    """The number K of attributes."""
+    most = len(literals)
+    ways = int(rest) if rest.isascii() and rest.isdecimal() and len(rest) < 10 else 0
+    if not 1 <= ways <= most:
+        condition = f"the number of attributes must be an integer in 1..{most}"
+        if not most:
+            condition = "no attribute of the domain has two levels"
+        raise InputError("workload", spec, condition)
+    return ways
+
+
+def _axis(domain: Domain, rest: str, spec: str) -> int:
+    name = rest if rest in domain else rest.strip()
+    if name not in domain:
+        condition = f"{shown(name)} is no attribute; {nearest_known(name, domain.names)}"
+        raise InputError("workload", spec, condition)
+    return domain.axes((name,))[0]
+
+
+def _range_query(domain: Domain, axis: int, start: int, stop: int) -> Product:
+    if stop - start == domain.shape[axis]:
+        return Product(domain.shape, (), ())
+    return Product(domain.shape, (axis,), (((start, stop),),))
+
+
+def _all_but(code: int, size: int) -> Literal:
+    ranges = ((0, code), (code + 1, size))
+    return tuple((start, stop) for start, stop in ranges if start < stop)

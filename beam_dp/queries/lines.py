@@ -1,0 +1,85 @@
+"""Lines of JSON, one linear query each, read one by one: a bad line concerns only itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from beam_dp.errors import InputError, shown
+from beam_dp.queries.linear import LinearQuery
+from beam_dp.queries.reader import LinearQueries
+
+_SHOWN_LETTERS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryLine:
+    """What a line asks; all of it is public.
+
+    Args:
+        id: as the line has it, as text; None without one.
+        text: the query as JSON, shortened where it is very long.
+        query: the query; None where it was refused.
+        error: why it was refused, in one line, or None.
+    """
+
+    id: str | None
+    text: str
+    query: LinearQuery | None
+    error: str | None
+
+
+def read_line(queries: LinearQueries, line: Any) -> QueryLine:
+    """Returns what a line asks; never raises for what it holds.
+
+    Args:
+        queries: of the domain.
+        line: a line of JSON, or the object that it holds: a query as ``LinearQueries.from_json``
+            reads it, with an ``id`` (a text or an integer) if it likes.
+
+    Example:
+        >>> from beam_dp.domain_json import read_domain
+        >>> queries = LinearQueries(read_domain('{"age": 5}'))
+        >>> read_line(queries, '{"id": 1, "conjunction": {"age": 3}}').id
+        '1'
+        >>> read_line(queries, '{"conjunction": {"agee": 3}}').error
+        "query: 'agee' is refused; is no attribute; the nearest known is 'age'"
+    """
+    identity, text = None, _text(str(line))
+    try:
+        parsed = _parsed(line)
+        identity = _identity(parsed.get("id"))
+        form = {name: value for name, value in parsed.items() if name != "id"}
+        text = _text(json.dumps(form, ensure_ascii=False, default=repr))
+        return QueryLine(identity, text, queries.from_json(form), None)
+    except InputError as error:
+        refused = " ".join(str(error).split())
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
+        refused = f"query: {shown(line)} is refused; must be a query of this domain"
+    return QueryLine(identity, text, None, _text(refused))
+
+
+def _parsed(line: Any) -> Mapping[str, Any]:
+    if isinstance(line, str):
+        try:
+            line = json.loads(line)
+        except (ValueError, RecursionError):
+            raise InputError("query", line, "must be one line of JSON") from None
+    if not isinstance(line, Mapping):
+        raise InputError("query", line, "must be a JSON object")
+    return line
+
+
+def _identity(given: Any) -> str | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, str | int):
+        raise InputError("id", given, "must be a text or an integer")
+    return _text(given if isinstance(given, str) else shown(given))
+
+
+def _text(text: str) -> str:
+    """What Avro can hold: not too long, and no lone surrogate."""
+    return text[:_SHOWN_LETTERS].encode(errors="replace").decode()

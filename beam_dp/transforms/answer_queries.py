@@ -1,0 +1,274 @@
+"""Queries to answers: online private multiplicative weights as one step of a pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.coders import FastPrimitivesCoder, StrUtf8Coder
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.private_mw import PrivateMW
+from beam_dp.mechanisms.private_mw_log import answer_line, run_from_log
+from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.ledger_entries import Token
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Histogram, HistogramAccumulator
+from beam_dp.transforms.count import CountCells
+from beam_dp.transforms.errors import withhold_messages
+
+MECHANISM = "private_mw"
+
+Row = dict[str, Any]
+AnswerPlan = PrivateMWPlan | WorkloadAnswersPlan
+
+
+class AnswerBatch(NamedTuple):
+    """Answers that were committed together; public.
+
+    Args:
+        run_id: random, of the run.
+        number: of the batch in its run, from 0.
+        num_records: N of the run, public or noisy; None where it is private and not needed.
+        answers: rows with the fields of ``releases.online_answers.ANSWER_SCHEMA``.
+    """
+
+    run_id: str
+    number: int
+    num_records: int | None
+    answers: list[Row]
+
+
+class AnswerQueries(beam.PTransform):
+    """Answers linear queries about records, one at a time: ``mechanisms.PrivateMW``.
+
+    Privacy: all answers of one job together satisfy ``plan.guarantee``, for records whose unit
+    is ``plan.guarantee.privacy_unit``, and queries that may depend on earlier answers. That is
+    paid when the job is submitted, however many queries come. The counts are computed as in
+    ``ReleaseSyntheticDatabase``, and are as secret as the records.
+
+    Bounded queries are answered by one step, like a release is drawn: everything it says has one
+    random ``run_id``, and ``WriteAnswers`` commits one run. Unbounded ones are answered under one
+    key, as they come. The state of the run commits together with the answers that follow from
+    it, or neither does, as Beam promises of a bundle; so a bundle that is done again starts from
+    the state before it, and what it said the first time is thrown away. A runner that shows
+    outputs of a bundle and then throws its state away breaks the guarantee.
+
+    The state of a stream holds the noisy threshold, which is secret: with it the answers tell
+    more than is promised. Checkpoints and snapshots need the access control of the records, and
+    a job that is started twice from one snapshot spends the budget twice.
+
+    Args:
+        plan: from ``plan_private_mw``.
+        records: Arrow batches (``ReadRecords``), dicts or rows with a schema; bounded.
+        start: the release to start from; given if the plan starts from one, and only then.
+        ledger_token: from ``Ledger.spend``, for just this run.
+
+    Raises:
+        InputError: if the start is missing or of another domain, or the token paid for something
+            else; when applied, if the records are windowed or unbounded, or lack a column.
+
+    Input: queries, each a line of JSON or a dict as ``LinearQueries.from_json`` reads, with an
+    ``id`` if it likes; or a list of them, which are answered in this order. Any windows:
+    there is one run for all of them.
+
+    Output: ``AnswerBatch`` elements in the global window. A query that is refused gets a row
+    with an ``error``, spends nothing, and stops nothing.
+
+    Cost: ``PrivateMW``; in a stream also a few kB of state for each new query, and after a bundle
+    that was done again the replay of all updates.
+    """
+
+    def __init__(
+        self,
+        plan: PrivateMWPlan,
+        records: beam.PCollection[Any],
+        start: SyntheticDatabase | None = None,
+        ledger_token: Token | None = None,
+    ) -> None:
+        super().__init__()
+        if (start is not None) != plan.starts_from_release:
+            condition = "must be given if the plan starts from a release, and only then"
+            raise InputError("start", type(start).__name__, condition)
+        if start is not None and start.domain != plan.domain:
+            raise InputError("start", start.domain.names, "must be a release of this domain")
+        check_paid(plan, ledger_token)
+        self.plan = plan
+        self.records = records
+        self.start = None if start is None else start.to_bytes()
+
+    def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
+        """Counts the records, then answers."""
+        count = CountCells(self.plan.domain, self.plan.guarantee)
+        shards = beam.pvalue.AsIter(self.records | "Count" >> count)
+        starter = _Starter(self.plan, self.start)
+        if queries.is_bounded:
+            everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
+            # From a public element: no queries still make a run, with no answers.
+            answered = (
+                queries.pipeline
+                | "Once" >> beam.Create([None])
+                | "Answer"
+                >> beam.ParDo(
+                    _AnswerAll(starter), beam.pvalue.AsIter(everything), shards
+                ).with_output_types(AnswerBatch)
+            )
+        else:
+            answered = (
+                queries
+                | "To one window" >> beam.WindowInto(GlobalWindows())
+                | "Batch" >> beam.ParDo(_Batch()).with_output_types(tuple[str, list[Any]])
+                | "Answer"
+                >> beam.ParDo(_AnswerStream(starter), shards).with_output_types(AnswerBatch)
+            )
+        return answered | "Keep the answers" >> beam.Reshuffle()
+
+
+def mechanism_name(plan: AnswerPlan) -> str:
+    """Returns what cards and ledgers call the mechanism of a plan."""
+    if isinstance(plan, PrivateMWPlan):
+        return MECHANISM
+    return plan.distribution.removeprefix("discrete_")
+
+
+def check_paid(plan: AnswerPlan, token: Token | None) -> None:
+    """Refuses a token that did not pay for this plan.
+
+    Raises:
+        InputError: if it paid for another guarantee, mechanism or loss.
+    """
+    if token is None:
+        return
+    if (token.mechanism, token.guarantee, token.loss) != (
+        mechanism_name(plan),
+        plan.guarantee,
+        plan.loss,
+    ):
+        condition = "must be of this run: its mechanism, guarantee and loss"
+        raise InputError("ledger_token", token.release_id, condition)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Starter:
+    """What runs are made from; public, and part of the job graph."""
+
+    plan: PrivateMWPlan
+    start: bytes | None
+
+    def release(self) -> SyntheticDatabase | None:
+        return None if self.start is None else SyntheticDatabase.from_bytes(self.start)
+
+    def histogram(self, shards: Iterable[tuple[int, bytes]]) -> Histogram:
+        return HistogramAccumulator(self.plan.domain).from_shards(shards)
+
+    def new_run(self, shards: Iterable[tuple[int, bytes]], noise: NoiseSource) -> PrivateMW:
+        return PrivateMW(self.plan, self.histogram(shards), noise, self.release())
+
+
+class _AnswerAll(beam.DoFn):
+    """Answers all queries of a bounded collection: the only step that draws noise."""
+
+    def __init__(self, starter: _Starter) -> None:
+        self.starter = starter
+
+    def setup(self) -> None:
+        # Never pickled: copies of a generator would draw the same noise.
+        self._noise = NoiseSource()
+        self._queries = LinearQueries(self.starter.plan.domain)
+
+    @withhold_messages
+    def process(
+        self, _: None, lines: Iterable[Any], shards: Iterable[tuple[int, bytes]]
+    ) -> Iterator[AnswerBatch]:
+        run = self.starter.new_run(shards, self._noise)
+        rows = [answer_line(run, self._queries, line)[0] for line in _each(lines)]
+        return iter([AnswerBatch(self._noise.draw_id(), 0, run.settings.total, rows)])
+
+
+class _Batch(beam.DoFn):
+    """Collects the queries of a bundle under the one key: a state transaction for all of them."""
+
+    def start_bundle(self) -> None:
+        self._lines: list[Any] = []
+        self._timestamp: Any = None
+
+    def process(self, line: Any, timestamp: Any = beam.DoFn.TimestampParam) -> None:
+        self._lines += _each([line])
+        self._timestamp = timestamp if self._timestamp is None else max(timestamp, self._timestamp)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._lines:
+            yield WindowedValue((MECHANISM, self._lines), self._timestamp, (GlobalWindow(),))
+
+
+# Version, run, number of the next batch, N, and the secret state of the sparse vector.
+_HEAD = beam.DoFn.StateParam(ReadModifyWriteStateSpec("head", FastPrimitivesCoder()))
+_LOG = beam.DoFn.StateParam(BagStateSpec("log", StrUtf8Coder()))
+
+
+class _AnswerStream(beam.DoFn):
+    """Answers batches under one key; the state of the run commits with their answers.
+
+    The run itself, with its dense tables, is kept on this object and used again only while the
+    state holds the random version that this object wrote last: after a bundle that failed, or on
+    another worker, it is made anew from the state.
+    """
+
+    def __init__(self, starter: _Starter) -> None:
+        self.starter = starter
+
+    def setup(self) -> None:
+        # Never pickled: copies of a generator would draw the same noise.
+        self._noise = NoiseSource()
+        self._queries = LinearQueries(self.starter.plan.domain)
+        self._kept: tuple[str, PrivateMW] | None = None
+
+    @withhold_messages
+    def process(
+        self,
+        batch: tuple[str, list[Any]],
+        shards: Iterable[tuple[int, bytes]],
+        head: Any = _HEAD,
+        log: Any = _LOG,
+    ) -> Iterator[AnswerBatch]:
+        known = head.read()
+        # Not kept while it answers: a failure must not leave a run ahead of its state.
+        kept, self._kept = self._kept, None
+        if known is None:
+            run_id, number = self._noise.draw_id(), 0
+            run = self.starter.new_run(shards, self._noise)
+        else:
+            version, run_id, number, total, secret = known
+            if kept is not None and kept[0] == version:
+                run = kept[1]
+            else:
+                plan, release = self.starter.plan, self.starter.release()
+                histogram = self.starter.histogram(shards)
+                run = run_from_log(plan, histogram, self._noise, release, total, secret, log.read())
+        rows = []
+        for line in batch[1]:
+            row, entry = answer_line(run, self._queries, line)
+            rows.append(row)
+            if entry is not None:
+                log.add(entry)
+        version = self._noise.draw_id()
+        head.write((version, run_id, number + 1, run.settings.total, run.secret_state()))
+        self._kept = version, run
+        return iter([AnswerBatch(run_id, number, run.settings.total, rows)])
+
+
+def _each(lines: Iterable[Any]) -> Iterator[Any]:
+    """The single queries of queries and lists of them."""
+    for line in lines:
+        if isinstance(line, Sequence) and not isinstance(line, str | bytes):
+            yield from line
+        else:
+            yield line

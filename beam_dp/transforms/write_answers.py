@@ -1,0 +1,106 @@
+"""Writes answers: one run as a release, or a stream batch by batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import apache_beam as beam
+
+from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
+from beam_dp.privacy.ledger_entries import Token
+from beam_dp.releases import check_output
+from beam_dp.releases.filesystem import local_path
+from beam_dp.releases.online_answers import OnlineAnswers, write_batch
+from beam_dp.releases.store import commit_draw
+from beam_dp.transforms.answer_queries import (
+    AnswerBatch,
+    AnswerPlan,
+    check_paid,
+    mechanism_name,
+)
+
+
+class WriteAnswers(beam.PTransform):
+    """Writes the answers of ``AnswerQueries`` or ``AnswerWorkload``.
+
+    Answers to bounded queries become one release, ``answers-*.avro`` and ``card.json``: the first
+    run that is complete wins, as in ``WriteRelease``. Answers to a stream become a file for each
+    batch, which appears complete and once: of two attempts at the same batch the first stays.
+    Files of a stream are numbered within their run, with no gap once it has ended.
+
+    Args:
+        directory: a local directory that every worker sees. For bounded queries it does not
+            exist yet or is empty; a stream may find its own files there.
+        plan: of the answers.
+        ledger_token: that paid for them; the card then names its entry.
+
+    Raises:
+        InputError: if the directory can't be written, or the token paid for something else; when
+            applied to bounded answers, if it holds something.
+
+    Output: the directory, for each thing that was written in it.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        plan: AnswerPlan,
+        ledger_token: Token | None = None,
+    ) -> None:
+        super().__init__()
+        local_path(directory, "output")
+        check_paid(plan, ledger_token)
+        self.directory = os.fspath(directory)
+        self.plan = plan
+        self.release_id = None if ledger_token is None else ledger_token.release_id
+
+    def expand(self, batches: beam.PCollection[AnswerBatch]) -> beam.PCollection[str]:
+        """Checks the directory of a release, then writes."""
+        if not batches.is_bounded:
+            write = beam.ParDo(_WriteBatch(self.directory))
+            return batches | "Write batches" >> write.with_output_types(str)
+        check_output(self.directory)
+        write = beam.ParDo(_WriteRun(self.directory, self.plan, self.release_id))
+        return batches | "Write answers" >> write.with_output_types(str)
+
+
+class _WriteRun(beam.DoFn):
+    def __init__(self, directory: str, plan: AnswerPlan, release_id: str | None) -> None:
+        self.directory = directory
+        self.plan = plan
+        self.release_id = release_id
+
+    def process(self, batch: AnswerBatch) -> Iterator[str]:
+        paid = {} if self.release_id is None else {"ledger_release": self.release_id}
+        card = {**answers_card(self.plan, batch.num_records), **paid}
+        commit_draw(OnlineAnswers(batch.run_id, batch.answers, card), self.directory)
+        yield self.directory
+
+
+class _WriteBatch(beam.DoFn):
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def process(self, batch: AnswerBatch) -> Iterator[str]:
+        write_batch(batch.answers, batch.run_id, batch.number, self.directory)
+        yield self.directory
+
+
+def answers_card(plan: AnswerPlan, num_records: int | None) -> dict[str, object]:
+    """Returns what a card says of a plan, and, given N, of what follows from it; public."""
+    card: dict[str, object] = {
+        "mechanism": mechanism_name(plan),
+        "guarantee": plan.guarantee.to_json(),
+    }
+    if isinstance(plan, WorkloadAnswersPlan):
+        public = None if num_records is None else {"public": num_records}
+        domain = plan.workload.domain.to_json()
+        return {**card, "num_records": public, "domain": domain, "plan": plan.public}
+    return {
+        **card,
+        "num_records": {"noisy" if plan.num_records == "noisy" else "public": num_records},
+        "domain": plan.domain.to_json(),
+        "plan": plan.to_json(),
+        "settings": None if num_records is None else plan.settle(num_records).to_json(),
+    }

@@ -1,0 +1,364 @@
+"""Answer linear queries about records one after the other, with differential privacy.
+
+    python -m pipelines.answer_queries \
+        --input 'visits/*.parquet' --domain visits.json --queries queries.jsonl \
+        --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
+        --privacy_unit person_id --max_records_per_unit 1 --num_records noisy --output out/answers
+
+Arguments are parsed, then everything is validated from public parameters, then the pipeline is
+built, as in `release_synthetic_database`. A query that is refused is named before anything is
+spent, and is answered with an error; the others are answered.
+`python -m pipelines.answer_queries --help` lists the flags.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import apache_beam as beam
+
+from beam_dp.domain import Domain
+from beam_dp.domain_json import parse_domain
+from beam_dp.errors import InputError, magnitude
+from beam_dp.mechanisms import PrivateMWPlan, plan_private_mw
+from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.lines import QueryLine, read_line
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.releases import SyntheticDatabase, read_release
+from beam_dp.releases.online_answers import read_answers_card
+from beam_dp.transforms import AnswerQueries, AnswerWorkload, ReadRecords, WriteAnswers
+from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
+from beam_dp.transforms.answer_queries import AnswerPlan, mechanism_name
+from beam_dp.transforms.write_answers import answers_card
+
+from . import flags
+from .common import (
+    ledger_card,
+    make_pipeline,
+    mark_released,
+    read_guarantee,
+    read_ledger,
+    read_num_records,
+    read_text,
+    run_pipeline,
+)
+from .flags import Flag, FlagError, integer, number
+from .progress import Progress
+
+PROGRAM = "python -m pipelines.answer_queries"
+QUERIES = Flag("queries", "file of JSON lines, one linear query each", "FILE", True)
+MECHANISM = Flag(
+    "mechanism",
+    "private_mw answers each query when it is asked, and learns from its answers; laplace and"
+    " gaussian answer all at once, each with noise of its own",
+    default=PRIVATE_MW,
+    choices=(PRIVATE_MW, "laplace", "gaussian"),
+)
+NUM_QUESTIONS = Flag(
+    "num_questions",
+    "different queries that error bounds are stated for; by default the lines of --queries",
+    "K",
+)
+FAILURE_PROBABILITY = Flag(
+    "failure_probability",
+    "of any stated bound being wrong, > 0 and < 1",
+    "B",
+    default="0.05",
+)
+MAX_ERROR = Flag(
+    "max_error",
+    "alpha, a share of the records, > 0 and < 1; by default the one with the least bound",
+    "A",
+)
+MAX_UPDATES = Flag(
+    "max_updates", "how often it may learn; by default as often as --max_error needs", "C"
+)
+START_FROM = Flag(
+    "start_from", "directory of a synthetic database of the same domain to start from", "DIR"
+)
+FLAGS = (
+    QUERIES,
+    *(flag for flag in flags.COMMON if flag is not flags.WORKLOAD),
+    MECHANISM,
+    NUM_QUESTIONS,
+    FAILURE_PROBABILITY,
+    MAX_ERROR,
+    MAX_UPDATES,
+    START_FROM,
+)
+OF_PRIVATE_MW = (NUM_QUESTIONS, MAX_ERROR, MAX_UPDATES, START_FROM)
+_SHOWN_REFUSALS = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that the command line says, as values that have been checked one by one."""
+
+    input: str
+    input_format: str | None
+    lines: tuple[str, ...]
+    asked: tuple[QueryLine, ...]
+    refusals: tuple[str, ...]
+    plan: AnswerPlan
+    failure_probability: float
+    start: SyntheticDatabase | None
+    ledger: Ledger | None
+    dataset_id: str
+    output: str
+    validate_only: bool
+    beam_flags: tuple[str, ...]
+
+
+def parse_arguments(argv: Sequence[str]) -> Job:
+    """Returns the job that a command line describes.
+
+    Args:
+        argv: the command line, without the program's name.
+
+    Returns:
+        The job; each of its fields is valid, and nothing has been read but the files of the
+        domain, the queries and the release to start from.
+
+    Raises:
+        FlagError: a flag is unknown, missing, repeated or outside its choices.
+        InputError: a value is refused.
+    """
+    description = (__doc__ or "").partition("\n")[0]
+    texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=description)
+    given = {name: text for name, text in texts.items() if text is not None}
+    guarantee = read_guarantee(given)
+    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    numbered = [
+        (number, line)
+        for number, line in enumerate(read_text("queries", given["queries"]).split("\n"), start=1)
+        if line.strip()
+    ]
+    lines = tuple(line for _, line in numbered)
+    queries = LinearQueries(domain)
+    asked = tuple(read_line(queries, line) for line in lines)
+    refusals = tuple(
+        f"line {number}: {line.error}"
+        for (number, _), line in zip(numbered, asked, strict=True)
+        if line.error is not None
+    )
+    if len(refusals) == len(lines):
+        reason = f": {refusals[0]}" if refusals else ""
+        condition = f"must hold a query that can be answered{reason}"
+        raise InputError("queries", given["queries"], condition)
+    known = [line.query for line in asked if line.query is not None]
+    failure_probability = number("failure_probability", given["failure_probability"])
+    plan: AnswerPlan
+    if given["mechanism"] == PRIVATE_MW:
+        plan = _private_mw(given, domain, guarantee, len(lines), failure_probability)
+    else:
+        plan = _workload(given, LinearWorkload(domain, tuple(dict.fromkeys(known))), guarantee)
+        plan.bound(failure_probability)  # refuses one that is out of range
+    return Job(
+        input=given["input"],
+        input_format=given.get("input_format"),
+        lines=lines,
+        asked=asked,
+        refusals=refusals,
+        plan=plan,
+        failure_probability=failure_probability,
+        start=_start(given, domain),
+        ledger=read_ledger(given),
+        dataset_id=given.get("dataset_id", ""),
+        output=given["output"],
+        validate_only="validate_only" in given,
+        beam_flags=tuple(beam_flags),
+    )
+
+
+def _private_mw(
+    given: dict[str, str],
+    domain: Domain,
+    guarantee: Guarantee,
+    num_lines: int,
+    failure_probability: float,
+) -> PrivateMWPlan:
+    return plan_private_mw(
+        domain,
+        guarantee,
+        read_num_records(given),
+        num_questions=(
+            integer("num_questions", given["num_questions"])
+            if "num_questions" in given
+            else num_lines
+        ),
+        failure_probability=failure_probability,
+        calibration="tight" if given["calibration"] == "tight" else "textbook",
+        max_error=number("max_error", given["max_error"]) if "max_error" in given else None,
+        max_updates=(
+            integer("max_updates", given["max_updates"]) if "max_updates" in given else None
+        ),
+        starts_from_release="start_from" in given,
+    )
+
+
+def _workload(
+    given: dict[str, str], workload: LinearWorkload, guarantee: Guarantee
+) -> WorkloadAnswersPlan:
+    name = given["mechanism"]
+    for flag in OF_PRIVATE_MW:
+        if flag.name in given:
+            condition = f"must not be given: it is of {PRIVATE_MW}, not of {name}"
+            raise InputError(flag.name, given[flag.name], condition)
+    if given["calibration"] != "tight":
+        raise InputError("calibration", given["calibration"], f"must be 'tight' for {name}")
+    distribution: Literal["discrete_laplace", "discrete_gaussian"]
+    distribution = "discrete_laplace" if name == "laplace" else "discrete_gaussian"
+    return plan_workload_answers(workload, guarantee, read_num_records(given), distribution)
+
+
+def _start(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
+    path = given.get("start_from")
+    if path is None:
+        return None
+    try:
+        release = read_release(path)
+    except InputError as error:
+        raise InputError("start_from", path, error.condition) from None
+    if release.domain != domain:
+        raise InputError("start_from", path, "must be a release of the same domain")
+    return release
+
+
+def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None:
+    """Adds the job to a pipeline. Every refusal happens here, before anything runs.
+
+    Args:
+        job: what to answer.
+        pipeline: to which it is added.
+        token: of the ledger that paid for it; the card then names the entry.
+
+    Raises:
+        InputError: the input or the output is refused.
+    """
+    records = pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format)
+    if isinstance(job.plan, PrivateMWPlan):
+        lines = pipeline | "Queries" >> beam.Create([list(job.lines)])  # answered in this order
+        answers = lines | "Answer" >> AnswerQueries(job.plan, records, job.start, token)
+    else:
+        answer = AnswerWorkload(job.plan, job.asked, job.failure_probability, token)
+        answers = records | "Answer" >> answer
+    _ = answers | "Write" >> WriteAnswers(job.output, job.plan, token)
+
+
+def public_card(job: Job) -> dict[str, Any]:
+    """Returns the part of the card that is known before any record is read.
+
+    With a ledger also what the answers would cost and what is left; nothing is spent.
+
+    Raises:
+        InputError: if the ledger would refuse the run.
+    """
+    plan = job.plan
+    card = {
+        **answers_card(plan, None if plan.num_records == "noisy" else plan.num_records),
+        "queries": {"lines": len(job.lines), "refused": list(job.refusals)},
+    }
+    if job.ledger is not None:
+        card["ledger"] = ledger_card(job.ledger, job.dataset_id, plan.guarantee, plan.loss)
+    return card
+
+
+def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
+    """Pays for the answers, runs the pipeline that gives them, and returns the exit code.
+
+    Raises:
+        InputError: if the ledger refuses; then nothing was spent or run.
+    """
+    plan, token = job.plan, None
+    for refusal in job.refusals[:_SHOWN_REFUSALS]:
+        print(f"warning: --queries: {refusal}", file=sys.stderr)
+    if len(job.refusals) > _SHOWN_REFUSALS:
+        print(f"warning: --queries: {len(job.refusals)} lines are refused", file=sys.stderr)
+    if _is_vacuous(plan):
+        print(
+            "warning: the bound on errors is no better than the number of records;"
+            " more records or a larger --epsilon help",
+            file=sys.stderr,
+        )
+    if job.ledger is not None:
+        parameters = plan.to_json() if isinstance(plan, PrivateMWPlan) else plan.public
+        token = job.ledger.spend(
+            job.dataset_id, plan.guarantee, plan.loss, mechanism_name(plan), parameters
+        )
+        progress.say(f"spent: {token.release_id} in the ledger")
+        # The same job once more, whose card will name the ledger's entry.
+        pipeline = make_pipeline(job)
+        build(job, pipeline, token)
+    progress.say(
+        f"{len(job.lines):,} queries over {magnitude(_domain(plan).num_cells)} cells;"
+        f" runner {type(pipeline.runner).__name__}"
+    )
+    if not run_pipeline(pipeline, progress):
+        return flags.EXIT_JOB_FAILED
+    try:
+        text = (Path(job.output) / "card.json").read_text("utf-8")
+        answers = read_answers_card(text)
+    except (OSError, InputError):
+        print("error: no answers were written; every worker must see --output", file=sys.stderr)
+        return flags.EXIT_JOB_FAILED
+    card = json.loads(text)
+    progress.say("answered")
+    if job.ledger is not None and token is not None:
+        mark_released(job.ledger, token, answers.draw_id)
+    print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
+    print(_accuracy(job, card))
+    return 0
+
+
+def _domain(plan: AnswerPlan) -> Domain:
+    return plan.domain if isinstance(plan, PrivateMWPlan) else plan.workload.domain
+
+
+def _is_vacuous(plan: AnswerPlan) -> bool:
+    """Whether it is known before that a bound says nothing."""
+    if plan.num_records == "noisy":
+        return False
+    if isinstance(plan, PrivateMWPlan):
+        return plan.settle(plan.num_records).is_vacuous
+    return plan.bound() >= plan.num_records
+
+
+def _accuracy(job: Job, card: dict[str, Any]) -> str:
+    but = f"but with probability {job.failure_probability:g}"
+    if not isinstance(job.plan, PrivateMWPlan):
+        bound = job.plan.bound(job.failure_probability)
+        return f"Every answer is within {bound:,.1f} records, {but}."
+    settings = card["settings"]
+    vacuous = " (vacuous: not below the number of records)" if settings["is_vacuous"] else ""
+    return (
+        f"Every answer from the hypothesis is within {settings['hypothesis_bound']:,.1f} records,"
+        f" every other one within {settings['update_bound']:,.1f}, {but}{vacuous}."
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program and returns its exit code: 0, 1 if the job failed, 2 for a bad argument."""
+    progress = Progress()
+    try:
+        job = parse_arguments(sys.argv[1:] if argv is None else argv)
+        pipeline = make_pipeline(job)
+        build(job, pipeline)
+        if job.validate_only:
+            print(json.dumps(public_card(job), indent=2, ensure_ascii=False))
+            return 0
+        return run(job, pipeline, progress)
+    except (FlagError, InputError) as error:
+        print(flags.one_line(error, FLAGS), file=sys.stderr)
+        return flags.EXIT_BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

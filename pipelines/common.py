@@ -1,0 +1,157 @@
+"""What all programs do alike: values of shared flags, Beam's pipeline, the ledger."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Literal, Protocol
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.ledger import Ledger, LedgerError, Token
+from beam_dp.privacy.loss import Loss
+
+from . import flags
+from .flags import FlagError, integer, number
+from .progress import Progress, failure
+
+# Not DirectRunner: that one looks for another runner to download first.
+LOCAL_RUNNER = "FnApiRunner"
+
+
+class BeamJob(Protocol):
+    """A job that has flags for Beam."""
+
+    @property
+    def beam_flags(self) -> tuple[str, ...]:
+        """Beam's own flags."""
+
+
+def read_guarantee(given: dict[str, str]) -> Guarantee:
+    """Returns the guarantee that flags describe.
+
+    Raises:
+        FlagError: the number of records per unit is missing.
+        InputError: a value is refused.
+    """
+    return Guarantee(
+        epsilon=number("epsilon", given["epsilon"]),
+        delta=number("delta", given["delta"]),
+        neighboring=Neighboring(given["neighboring"]),
+        privacy_unit=given["privacy_unit"],
+        max_records_per_unit=_max_records_per_unit(given),
+        allow_large_delta="allow_large_delta" in given,
+    )
+
+
+def _max_records_per_unit(given: dict[str, str]) -> int:
+    text = given.get("max_records_per_unit")
+    if text is not None:
+        return integer("max_records_per_unit", text)
+    if given["privacy_unit"] == "record":
+        return 1  # A record is one record: nothing is chosen here.
+    raise FlagError(
+        "--max_records_per_unit: missing; must be given with --privacy_unit"
+        f" {given['privacy_unit']}: how many records of one unit are kept"
+    )
+
+
+def read_num_records(given: dict[str, str]) -> int | Literal["noisy"]:
+    """Returns the number of records, or that it is noisy."""
+    if given["num_records"] == "noisy":
+        return "noisy"
+    return integer("num_records", given["num_records"], "or 'noisy'")
+
+
+def read_ledger(given: dict[str, str]) -> Ledger | None:
+    """Returns the ledger that flags name, if they do.
+
+    Raises:
+        FlagError: the ledger or the dataset id is missing.
+    """
+    for name, other in (("ledger", "dataset_id"), ("dataset_id", "ledger")):
+        if name in given and other not in given:
+            raise FlagError(f"--{other}: missing; must be given with --{name}")
+    return Ledger(given["ledger"]) if "ledger" in given else None
+
+
+def read_text(name: str, path: str) -> str:
+    """Returns the text of a file on any filesystem that Beam knows.
+
+    Raises:
+        InputError: naming the flag, if it can't be read or is not UTF-8.
+    """
+    try:
+        with FileSystems.open(path) as file:
+            return str(file.read(), "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(name, path, f"must be UTF-8 text: byte {error.start} is not") from None
+    except Exception as error:
+        # Each of Beam's filesystems raises its own errors; all mean the same to the user.
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not found"
+        raise InputError(name, path, f"must be a file that can be read: {reason}") from None
+
+
+def make_pipeline(job: BeamJob) -> beam.Pipeline:
+    """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
+
+    Raises:
+        FlagError: Beam knows no such runner, or its flags contradict each other.
+    """
+    options = PipelineOptions(list(job.beam_flags))
+    standard = options.view_as(StandardOptions)
+    standard.runner = standard.runner or LOCAL_RUNNER
+    try:
+        return beam.Pipeline(options=options)
+    except ValueError as error:
+        if "Unexpected pipeline runner" in str(error):
+            known = StandardOptions.KNOWN_RUNNER_NAMES
+            near = flags.nearest(standard.runner, known)
+            raise FlagError(
+                f"--runner: {standard.runner!r} is refused; must be a runner that Beam knows;"
+                f" the nearest is {near}"
+            ) from None
+        raise FlagError(str(error)) from None
+    except ImportError as error:
+        raise FlagError(
+            f"--runner: {standard.runner!r} is refused; must be installed: {error}"
+        ) from None
+
+
+def run_pipeline(pipeline: beam.Pipeline, progress: Progress) -> bool:
+    """Runs a pipeline to its end; returns whether it succeeded, and says in a line why not."""
+    is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
+    try:
+        with progress.listening(silence_beam=is_local):
+            pipeline.run().wait_until_finish()
+    except Exception as error:
+        print(f"error: {failure(error)}", file=sys.stderr)
+        return False
+    return True
+
+
+def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Loss) -> Any:
+    """Returns what a release would cost and what is left, as JSON values; spends nothing.
+
+    Raises:
+        InputError: if the ledger would refuse the release.
+    """
+    ledger.check(dataset_id, guarantee, loss)
+    account = ledger.account(dataset_id)
+    return {
+        "dataset_id": dataset_id,
+        "budget": {"epsilon": account.epsilon, "delta": account.delta},
+        "loss": loss.to_json(),
+        "remaining_epsilon": account.largest_epsilon(loss.kind, guarantee.delta),
+    }
+
+
+def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
+    """Marks a release that is complete; a ledger that has gone by now changes no budget."""
+    try:
+        ledger.mark_released(token, draw_id)
+    except LedgerError as error:
+        print(f"warning: {token.release_id} stays marked as spent: {error}", file=sys.stderr)

@@ -1,0 +1,147 @@
+"""What a release of intervals answers."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from intervals import all_intervals
+from noise_sources import NoNoise, Seeded
+from tiny import ADD, promise
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
+from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, planned
+from beam_dp.noise import NoiseSource
+
+GUARANTEE = promise(ADD, 1e-9)
+COUNTS = np.random.default_rng(4).integers(0, 40, 23)
+
+
+def plans() -> dict[str, IntervalPlan]:
+    return {"/".join(choice): planned(23, GUARANTEE, choice) for choice in PURE + GAUSSIAN}
+
+
+@pytest.mark.parametrize("name", plans())
+def test_without_noise_answers_are_exact(name: str):
+    release = release_intervals(plans()[name], COUNTS, NoNoise())
+    low, high = all_intervals(23)
+    exact = np.append(0, np.cumsum(COUNTS))
+    np.testing.assert_allclose(release.answer(low, high).values, exact[high + 1] - exact[low])
+    np.testing.assert_allclose(release.prefixes(), exact, atol=1e-9)
+    np.testing.assert_allclose(release.increasing_prefixes(), exact, atol=1e-9)
+    np.testing.assert_allclose(release.histogram(), COUNTS, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", plans())
+def test_standard_errors_and_bounds_are_those_of_many_runs(name: str):
+    """5 standard errors of a variance of 4,000 runs: false alarm below 1e-4 for a seed, fixed."""
+    plan, noise = plans()[name], Seeded(8)
+    low, high = np.array([0, 3, 5, 0, 11]), np.array([22, 3, 20, 9, 22])
+    exact = np.append(0, np.cumsum(COUNTS))
+    answers = [release_intervals(plan, COUNTS, noise).answer(low, high) for _ in range(4000)]
+    errors = np.array([each.values for each in answers]) - (exact[high + 1] - exact[low])
+    measured = errors.std(axis=0)
+    stated = answers[0].standard_errors
+    slack = 5 * np.sqrt(((errors / measured) ** 4).mean(axis=0) - 1) / (2 * np.sqrt(4000))
+    assert (measured < stated * (1 + slack)).all()
+    if not name.startswith("square_root"):
+        assert (measured > stated * (1 - slack)).all()
+    assert (np.abs(errors) > answers[0].bounds).mean() < 0.05
+
+
+def test_bounds_of_all_intervals_are_wider_and_hold_together():
+    plan = planned(23, GUARANTEE, ("windows", "discrete_laplace"))
+    low, high = all_intervals(23)
+    exact = np.append(0, np.cumsum(COUNTS))
+    noise = Seeded(2)
+    failures = 0
+    for _ in range(200):
+        release = release_intervals(plan, COUNTS, noise)
+        together = release.answer(low, high, all_at_once=True)
+        alone = release.answer(low, high)
+        assert (together.bounds > alone.bounds).all()
+        errors = np.abs(together.values - (exact[high + 1] - exact[low]))
+        failures += bool((errors > together.bounds).any())
+    assert failures <= 200 * 0.05
+
+
+@pytest.mark.parametrize("name", plans())
+def test_intervals_add_up(name: str):
+    release = release_intervals(plans()[name], COUNTS, Seeded(1))
+    low, middle, high = np.array([0, 2, 7]), np.array([4, 2, 20]), np.array([22, 9, 21])
+    whole = release.answer(low, high).values
+    parts = release.answer(low, middle).values + release.answer(middle + 1, high).values
+    if name.startswith("textbook"):
+        assert not np.allclose(whole, parts)
+    else:
+        np.testing.assert_allclose(whole, parts, atol=1e-8)
+
+
+def test_increasing_prefixes_are_the_nearest_and_quantiles_follow_them():
+    plan = plan_intervals(23, GUARANTEE)
+    release = release_intervals(plan, np.ones(23, np.int64), Seeded(3))
+    fitted, free = release.increasing_prefixes(), release.prefixes()
+    assert fitted[0] == 0 and (np.diff(fitted) >= 0).all()
+    assert not (np.diff(free) >= 0).all()
+    other = np.maximum.accumulate(np.maximum(free, 0))
+    assert ((fitted - free) ** 2).sum() < ((other - free) ** 2).sum()
+    counts = np.zeros(23, np.int64)
+    counts[[4, 9]] = 3_000, 1_000
+    release = release_intervals(plan, counts, Seeded(3))
+    assert release.quantiles([0.5, 0.9]).tolist() == [4, 9]
+
+
+def test_a_release_has_the_same_shape_for_all_data():
+    plan = plan_intervals(23, GUARANTEE)
+    for counts in (np.zeros(23, np.int64), COUNTS, COUNTS * 10**6):
+        release = release_intervals(plan, counts, NoiseSource())
+        assert release.prefixes().shape == (24,)
+        assert len(release.draw_id) == 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["windows", "sine", "weighted_tree"])
+def test_a_large_release_and_a_million_answers_are_quick(name):
+    plan = plan_intervals(65536, GUARANTEE, name)
+    counts = np.random.default_rng(1).integers(0, 100, 65536)
+    start = time.process_time()
+    release = release_intervals(plan, counts, NoiseSource())
+    assert time.process_time() - start < 5
+    ends = np.sort(np.random.default_rng(2).integers(0, 65536, (2, 10**6)), axis=0)
+    release.answer(0, 65535)  # what is prepared once
+    start = time.process_time()
+    release.answer(ends[0], ends[1])
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        (0.0, 1, "low: 0.0 is refused; must be integers"),
+        (0, 1.5, "high"),
+        (-1, 1, "low: -1 is refused; must be >= 0"),
+        (0, 23, "high: 23 is refused; must be >= low and < 23"),
+        (5, 4, "high"),
+        ([0, 1], 4, "shape"),
+    ],
+)
+def test_bad_intervals_are_refused(low, high, message: str):
+    release = release_intervals(plan_intervals(23, GUARANTEE), COUNTS, NoNoise())
+    with pytest.raises(InputError, match=message):
+        release.answer(low, high)
+
+
+def test_bad_counts_probabilities_and_shares_are_refused():
+    plan = plan_intervals(23, GUARANTEE)
+    for counts in (COUNTS.astype(float), COUNTS[1:]):
+        with pytest.raises(InputError, match="must be int64 of shape"):
+            release_intervals(plan, counts, NoNoise())
+    release = release_intervals(plan, COUNTS, NoNoise())
+    for share in (-0.1, float("nan"), 1.1):
+        with pytest.raises(InputError, match="shares"):
+            release.quantiles(share)
+    for probability in (0.0, 1.0, float("nan")):
+        with pytest.raises(InputError, match="failure_probability"):
+            release.answer(0, 1, failure_probability=probability)

@@ -1,0 +1,274 @@
+"""SmallDB as a mechanism of pipelines: plans, laws of whole releases, bounds, refusals.
+
+Chi-square tests reject a true law with probability 1e-6 each, in the limit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise, Seeded
+from test_small_db import law_by_hand
+from tiny import ADD, REPLACE, domain_of, promise, summary
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import MWEM, SmallDatabase, SmallDB, plan_release
+from beam_dp.mechanisms.small_database import SmallDBPlan, query_matrix
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import SyntheticDatabase, read_release, write_release
+from beam_dp.testing import audit
+
+
+def planned(spec: str, sizes: tuple[int, ...], num_records: int | str = 5, **named) -> SmallDBPlan:
+    domain = domain_of(*sizes)
+    guarantee = named.pop("guarantee", promise(ADD))
+    workload = parse_linear_workload(spec, domain)
+    return SmallDatabase(**named).plan(domain, workload, guarantee, num_records)  # type: ignore[arg-type]
+
+
+def released(plan: SmallDBPlan, counts, noise, **named) -> SyntheticDatabase:
+    mechanism = SmallDatabase(size=plan.size, **named)
+    return mechanism.release(plan, summary(plan, np.array(counts)), noise)
+
+
+def cells_of(release: SyntheticDatabase) -> tuple[int, ...]:
+    cells = release.domain.cell_index(release.codes)
+    return tuple(np.repeat(cells, release.counts).tolist())
+
+
+@pytest.mark.parametrize(
+    "spec, sizes", [("conjunctions:2", (2, 2)), ("prefixes:a0", (4,)), ("parities:1", (2, 2))]
+)
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_whole_releases_follow_the_law_by_hand(spec: str, sizes: tuple[int, ...], relation: str):
+    plan = planned(spec, sizes, size=3, guarantee=promise(relation, epsilon=2.0))
+    _, matrix, denominator = query_matrix(plan.queries)
+    counts = [3, 1, 0, 1]
+    law = law_by_hand(SmallDB(matrix, 2.0, 5, 3, denominator), np.array(counts))
+    noise = Seeded(5)
+    outcomes = [cells_of(released(plan, counts, noise)) for _ in range(1500)]
+    assert audit.audit_sampler(outcomes, law).passes
+    if spec == "conjunctions:2":
+        other = law_by_hand(SmallDB(matrix, 4.0, 5, 3, denominator), np.array(counts))
+        assert not audit.audit_sampler(outcomes, other).passes
+
+
+def test_impossible_cells_are_never_released_and_leave_the_law():
+    domain = domain_of(2, 2).with_impossible([{"a0": [1], "a1": [1]}])
+    workload = parse_linear_workload("conjunctions:1", domain)
+    plan = SmallDatabase(size=3).plan(domain, workload, promise(ADD), 5)
+    assert plan.public["num_multisets"] == "10"
+    _, matrix, _ = query_matrix(workload)
+    assert matrix.shape[1] == 3
+    law = law_by_hand(SmallDB(matrix, 1.0, 5, 3), np.array([3, 1, 1]))
+    noise = Seeded(2)
+    outcomes = [cells_of(released(plan, [3, 1, 1, 0], noise)) for _ in range(1000)]
+    assert audit.audit_sampler(outcomes, law).passes
+
+
+def test_values_on_a_grid_are_integers_of_the_least_denominator():
+    domain = domain_of(3)
+    make = LinearQueries(domain)
+    workload = LinearWorkload(domain, (make.explicit([0, 0.25, 1]), make.explicit([0.5, 0, 0])))
+    _, matrix, denominator = query_matrix(workload)
+    assert (matrix.tolist(), denominator) == ([[0, 1, 4], [2, 0, 0]], 4)
+    fine = LinearWorkload(domain, (make.explicit([0, 2**-16, 1]),))
+    assert query_matrix(fine)[2] == 2**16
+    assert query_matrix(parse_linear_workload("prefixes:a0", domain))[2] == 1
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_a_noisy_number_of_records_and_the_choice_share_the_budget(most: int):
+    guarantee = promise(ADD, epsilon=0.7, most=most)
+    plan = planned("prefixes:a0", (8,), "noisy", size=4, guarantee=guarantee)
+    assert plan.total_scale is not None
+    for_total = most / plan.total_scale
+    assert 0.69 < for_total + plan.selection_epsilon <= 0.7
+    scale = plan.public["selection_scale"]
+    assert scale == pytest.approx(2 * 4 * most / plan.selection_epsilon)
+    assert plan.loss.epsilon == 0.7
+    noise = NoNoise()
+    noise.below = Seeded(1).below  # type: ignore[method-assign]
+    release = released(plan, [5, 0, 0, 1, 1, 0, 0, 2], noise)
+    (draw,) = noise.draws
+    assert draw.kind == "laplace" and draw.scale == plan.total_scale
+    assert draw.exact.tolist() == [9] and release.represented == 9
+
+
+@pytest.mark.parametrize("drawn", [-(2**62), 0, 2**62])
+def test_any_noisy_number_makes_a_release(drawn: int):
+    plan = planned("prefixes:a0", (4,), "noisy", size=3)
+    noise = Seeded(1)
+    noise.laplace = lambda values, scale: np.array([drawn])  # type: ignore[method-assign]
+    release = released(plan, [0, 0, 0, 0], noise)
+    assert release.num_records == 3 and 1 <= release.represented <= 2**40
+
+
+def test_no_error_exceeds_the_bound_more_often_than_stated():
+    """At a failure probability of 0.3, 200 runs: 90 failures would be 4.6 standard errors more."""
+    counts = np.array([30, 2, 9, 0, 1, 5, 3, 10])
+    for num_records in (60, "noisy"):
+        plan = planned(
+            "prefixes:a0", (8,), num_records, max_error_fraction=0.25, failure_probability=0.3
+        )
+        exact = np.cumsum(counts)[:-1]
+        noise, failures = Seeded(3), 0
+        for _ in range(200):
+            release = released(plan, counts, noise, failure_probability=0.3)
+            answers = release.answer_queries(plan.queries.queries[:-1])
+            worst = max(abs(each.value - true) for each, true in zip(answers, exact, strict=True))
+            failures += worst > release.query_error["bound"]
+        assert failures < 90
+
+
+def test_answers_are_scaled_and_survive_the_disk(tmp_path):
+    plan = planned("prefixes:a0", (4, 2), 1000, size=3)
+    release = released(plan, [100, 20, 300, 0, 80, 0, 0, 500], Seeded(4))
+    write_release(release, tmp_path / "out")
+    for each in (
+        release,
+        read_release(tmp_path / "out"),
+        SyntheticDatabase.from_bytes(release.to_bytes()),
+    ):
+        assert (each.num_records, each.represented) == (3, 1000)
+        (answer,) = each.answer(marginals(each.domain, attributes=["a0", "a1"]))
+        table = each.record_marginal(["a0", "a1"])
+        assert answer.values == pytest.approx(table * 1000 / 3)
+        told = each.answer_queries(plan.queries.queries)
+        assert [answer.value for answer in told] == pytest.approx(
+            (table.sum(axis=1).cumsum() * 1000 / 3).tolist()
+        )
+        assert {answer.bound for answer in told} == {plan.public["bound"]}
+        other = LinearQueries(each.domain).conjunction({"a1": 1})
+        (of_other,) = each.answer_queries([other])
+        assert of_other.bound is None
+        assert of_other.value == pytest.approx(table[:, 1].sum() * 1000 / 3)
+        assert each.queries == plan.queries.queries
+
+
+def test_releases_with_a_hypothesis_answer_linear_queries_too():
+    domain = domain_of(3, 2)
+    plan = MWEM().plan(domain, marginals(domain, ways=2), promise(ADD, epsilon=100.0), 60)
+    counts = np.array([10, 5, 0, 20, 15, 10])
+    release = MWEM().release(plan, summary(plan, counts), Seeded(1))
+    make = LinearQueries(domain)
+    queries = [
+        make.prefix("a0", 1),
+        make.parity({"a0": 2, "a1": 1}),
+        make.conjunction({}),
+        make.explicit([0, 0.5, 1, 0, 0, 0.25]),
+    ]
+    exact = [query.count(counts) / 2**16 for query in queries]
+    found = release.answer_queries(queries)
+    assert [each.value for each in found] == pytest.approx(exact, abs=2)
+    assert {each.bound for each in found} == {None}
+
+
+def test_marginals_whose_every_cell_is_a_query_have_its_bound():
+    plan = planned("marginals:1", (3, 2), 50, size=2)
+    release = released(plan, [9, 1, 5, 5, 20, 10], Seeded(4))
+    assert set(release.errors) == {("a0",), ("a1",)}
+    assert release.errors["a0",]["bound"] == plan.public["bound"]
+    crossed = planned("monotone_conjunctions:2", (2, 2, 2), 50, size=2)
+    assert crossed.workload.marginals == (("a0", "a1"), ("a0", "a2"), ("a1", "a2"))
+    assert not released(crossed, [1] * 8, Seeded(4)).errors
+
+
+@pytest.mark.parametrize(
+    "spec, named, size, rule",
+    [
+        ("prefixes:a0", {"max_error_fraction": 0.25}, 4, "intervals"),
+        ("intervals:a0", {"max_error_fraction": 0.5}, 2, "intervals"),
+        ("conjunctions:1", {"max_error_fraction": 0.5}, 5, "queries"),
+        ("conjunctions:1", {"max_error_fraction": 0.5, "calibration": "textbook"}, 6, "queries"),
+        ("conjunctions:1", {"max_error_fraction": 0.5, "vc_dimension": 0}, 2, "vc_dimension"),
+        ("conjunctions:1", {"size": 3}, 3, "explicit"),
+    ],
+)
+def test_sizes_follow_from_the_workload(spec: str, named: dict, size: int, rule: str):
+    plan = planned(spec, (2, 2), 1000, **named)
+    assert (plan.size, plan.public["sized_by"]) == (size, rule)
+
+
+def test_the_error_of_an_explicit_size_is_that_of_its_least_share():
+    plan = planned("prefixes:a0", (8,), 1000, size=8)
+    assert plan.error_fraction == pytest.approx(1 / 8, abs=1e-8)
+    bound = 1000 / 8 + 2 * (math.log(math.comb(15, 8)) + math.log(20))
+    assert plan.public["bound"] == pytest.approx(bound, rel=1e-6)
+    assert not plan.public["bound_is_vacuous"]
+    assert planned("prefixes:a0", (8,), 10, size=8).public["bound_is_vacuous"]
+
+
+def test_public_parameters_decide_everything_but_the_records():
+    plan = planned("prefixes:a0", (4,), "noisy", size=3)
+    cards = []
+    for counts in ([0, 0, 0, 0], [1, 0, 0, 0], [500, 2, 1, 9]):
+        release = released(plan, counts, Seeded(1))
+        cards.append((release.num_records, release.parameters, release.noise, release.queries))
+    assert cards[0] == cards[1] == cards[2]
+
+
+@pytest.mark.parametrize(
+    "change, name",
+    [
+        ({"size": None}, "size"),
+        ({"max_error_fraction": 0.1}, "size"),
+        ({"size": 0}, "size"),
+        ({"size": None, "max_error_fraction": 0.0}, "max_error_fraction"),
+        ({"size": None, "max_error_fraction": math.nan}, "max_error_fraction"),
+        ({"vc_dimension": -1}, "vc_dimension"),
+        ({"calibration": "loose"}, "calibration"),
+        ({"failure_probability": 0.0}, "failure_probability"),
+        ({"sampler": "mcmc"}, "sampler"),
+        ({"num_records": 0}, "num_records"),
+        ({"num_records": "noisy", "sampler": "search"}, "num_records"),
+        ({"num_records": "noisy", "guarantee": promise(REPLACE)}, "num_records"),
+        ({"num_records": "noisy", "guarantee": promise(ADD, epsilon=1e-17)}, "epsilon"),
+    ],
+    ids=str,
+)
+def test_public_parameters_out_of_range_are_refused(change: dict, name: str):
+    with pytest.raises(InputError) as refused:
+        planned(**{"spec": "prefixes:a0", "sizes": (4,), "size": 3, **change})
+    assert refused.value.name == name
+
+
+def test_workloads_that_do_not_fit_are_refused():
+    domain, guarantee = domain_of(4), promise(ADD)
+    queries = parse_linear_workload("prefixes:a0", domain)
+    with pytest.raises(InputError, match="marginals for mwem"):
+        plan_release(MWEM(), domain, queries, guarantee, 5)
+    with pytest.raises(InputError, match="domain"):
+        plan_release(SmallDatabase(size=2), domain_of(5), queries, guarantee, 5)
+    with pytest.raises(InputError, match="fewer and wider bins"):
+        planned("prefixes:a0", (10**4,), size=2)
+    assert isinstance(
+        plan_release(SmallDatabase(size=2), domain, queries, guarantee, 5), SmallDBPlan
+    )
+
+
+def test_marginals_are_taken_as_their_cells():
+    domain = domain_of(2, 2)
+    of_marginals = SmallDatabase(size=2).plan(domain, marginals(domain, ways=1), promise(ADD), 5)
+    of_queries = planned("marginals:1", (2, 2), size=2)
+    assert set(of_marginals.queries) == set(of_queries.queries)
+    assert dataclasses.replace(of_marginals, queries=of_queries.queries) == of_queries
+
+
+def test_the_samplers_release_the_same_law():
+    for sampler, spec in itertools.product(("nested", "enumeration", "search"), ("prefixes:a0",)):
+        plan = planned(spec, (4,), size=2, sampler=sampler)
+        assert plan.public["sampler"] == sampler
+        _, matrix, _ = query_matrix(plan.queries)
+        law = law_by_hand(SmallDB(matrix, 1.0, 5, 2), np.array([3, 1, 0, 1]))
+        noise = Seeded(9)
+        outcomes = [
+            cells_of(released(plan, [3, 1, 0, 1], noise, sampler=sampler)) for _ in range(800)
+        ]
+        assert audit.audit_sampler(outcomes, law).passes

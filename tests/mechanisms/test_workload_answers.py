@@ -1,0 +1,163 @@
+"""Noisy answers to a workload: noise from the sensitivity, honest errors, refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise, Seeded
+from tiny import ADD, REPLACE, domain_of, promise
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.workload_answers import (
+    draw_workload_answers,
+    gaussian_answers,
+    laplace_answers,
+    plan_workload_answers,
+)
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.accounting import continuous_deviation, discrete_gaussian_mu
+from beam_dp.privacy.loss import Loss
+from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
+
+DOMAIN = domain_of(4, 2, 3)
+COUNTS = np.random.default_rng(0).integers(0, 50, DOMAIN.num_cells)
+PAIRS = parse_linear_workload("conjunctions:2", DOMAIN)
+VALUES = np.random.default_rng(1).random((5, DOMAIN.num_cells))
+FRACTIONAL = LinearWorkload(DOMAIN, tuple(LinearQueries(DOMAIN).explicit(row) for row in VALUES))
+
+
+@pytest.mark.parametrize("workload", [PAIRS, FRACTIONAL])
+@pytest.mark.parametrize("kind", ["discrete_laplace", "discrete_gaussian"])
+def test_without_noise_the_answers_are_exact(workload, kind):
+    plan = plan_workload_answers(workload, promise(ADD, 1e-9), "noisy", kind)
+    source = NoNoise()
+    answers = draw_workload_answers(plan, COUNTS, source)
+    expected = [query.count(COUNTS) / 2**16 for query in workload]
+    assert answers.values.tolist() == expected
+    (draw,) = source.draws
+    assert draw.scale == plan.scale and draw.kind == kind.removeprefix("discrete_")
+    assert draw.exact.tolist() == [round(each * plan.grid) for each in expected]
+
+
+@pytest.mark.parametrize(("neighboring", "moved"), [(ADD, 1), (REPLACE, 2)])
+@pytest.mark.parametrize("most", [1, 3])
+def test_noise_is_calibrated_to_the_whole_workload(neighboring, moved, most):
+    marginals = parse_linear_workload("marginals:2", DOMAIN)  # of three: one cell of each
+    guarantee = promise(neighboring, 1e-9, 0.5, most)
+    laplace = plan_workload_answers(marginals, guarantee, 10, "discrete_laplace")
+    assert laplace.grid == 1 and laplace.loss == Loss.pure(0.5)
+    assert laplace.scale == pytest.approx(3 * moved * most / 0.5, rel=1e-12)
+    assert laplace.scale >= 3 * moved * most / 0.5
+    gaussian = plan_workload_answers(marginals, guarantee, 10, "discrete_gaussian")
+    mu = discrete_gaussian_mu(0.5, 1e-9)
+    spent = most * math.sqrt(3 * moved) * 2**16 / continuous_deviation(gaussian.scale)
+    assert mu * (1 - 1e-4) < spent <= mu
+    assert gaussian.loss == Loss.gaussian(mu)
+
+
+@pytest.mark.parametrize(("delta", "size", "chosen"), [
+    (0.0, 50, "discrete_laplace"),
+    (1e-9, 2, "discrete_laplace"),
+    (1e-9, 50, "discrete_gaussian"),
+])  # fmt: skip
+def test_the_lesser_error_is_chosen(delta, size, chosen):
+    workload = parse_linear_workload("prefixes:a0", domain_of(size))
+    plan = plan_workload_answers(workload, promise(ADD, delta), "noisy")
+    assert plan.distribution == chosen
+    others = ["discrete_laplace"] + ["discrete_gaussian"] * (delta > 0)
+    errors = [
+        plan_workload_answers(workload, promise(ADD, delta), "noisy", each).standard_error
+        for each in others
+    ]
+    assert plan.standard_error == min(errors)
+
+
+@pytest.mark.parametrize("kind", ["discrete_laplace", "discrete_gaussian"])
+@pytest.mark.parametrize("epsilon", [0.5, 6.0])
+def test_errors_are_as_stated(kind, epsilon):
+    """4,000 answers of a seeded source, within five standard errors of the stated deviation.
+
+    The bound fails in 5% of runs at most: more than 11 of 40 with probability 4e-7.
+    """
+    workload = LinearWorkload(DOMAIN, PAIRS.queries[:1] * 100)
+    plan = plan_workload_answers(workload, promise(ADD, 1e-9, epsilon), "noisy", kind)
+    exact = workload.counts(COUNTS)[0] / 2**16
+    errors = np.array(
+        [draw_workload_answers(plan, COUNTS, Seeded(seed)).values - exact for seed in range(40)]
+    )
+    # A squared Laplace noise has a standard deviation of sqrt(5) times its mean.
+    assert abs((errors**2).mean() / plan.standard_error**2 - 1) < 5 * math.sqrt(5 / errors.size)
+    failures = (np.abs(errors).max(axis=1) > plan.bound()).sum()
+    assert failures <= 11
+    # Nor does it hold by far: a bound a third smaller fails in most runs.
+    assert (np.abs(errors).max(axis=1) > plan.bound() * 2 / 3).sum() > 11
+
+
+def test_the_bound_is_that_of_the_noise_exactly_for_one_laplace_answer():
+    workload = LinearWorkload(DOMAIN, PAIRS.queries[:1])
+    plan = plan_workload_answers(workload, promise(ADD, 0.0, 0.7), "noisy")
+    ratio = math.exp(-1 / plan.scale)
+    for probability in (0.5, 0.05, 1e-6):
+        least = next(m for m in range(1000) if 2 * ratio ** (m + 1) / (1 + ratio) <= probability)
+        assert plan.bound(probability) == least
+
+
+def test_what_is_stated_is_json_and_public():
+    answers = [
+        make(PAIRS, counts, promise(ADD, 1e-9), "noisy", NoiseSource())
+        for make in (laplace_answers, gaussian_answers)
+        for counts in (COUNTS, np.zeros_like(COUNTS))
+    ]
+    assert answers[0].public == answers[1].public and answers[2].public == answers[3].public
+    assert json.loads(json.dumps(answers[0].public))["distribution"] == "discrete_laplace"
+    assert answers[2].public["distribution"] == "discrete_gaussian"
+    assert all(each.values.shape == (len(PAIRS),) for each in answers)
+    assert answers[0].bound == answers[0].public["bound"] > answers[0].standard_error
+
+
+def test_queries_that_hold_nobody_get_noise_too():
+    nothing = LinearWorkload(DOMAIN, (LinearQueries(DOMAIN).explicit([0.0] * DOMAIN.num_cells),))
+    for kind in ("discrete_laplace", "discrete_gaussian"):
+        assert plan_workload_answers(nothing, promise(ADD, 1e-9), "noisy", kind).scale > 0
+
+
+REFUSED = [
+    ({"guarantee": promise(ADD), "distribution": "discrete_gaussian"}, "delta"),
+    ({"guarantee": promise(REPLACE), "num_records": "noisy"}, "num_records"),
+    ({"num_records": 0}, "num_records"),
+    ({"distribution": "laplace"}, "distribution"),
+    ({"guarantee": promise(ADD, 0.0, 1e-300)}, "epsilon"),
+    ({"guarantee": promise(ADD, 1e-9, 1.0, 10**400)}, "epsilon"),
+]
+
+
+@pytest.mark.parametrize(("given", "name"), REFUSED)
+def test_a_bad_parameter_is_refused(given, name):
+    arguments = {"guarantee": promise(ADD), "num_records": "noisy", **given}
+    with pytest.raises(InputError, match=f"^{name}: "):
+        plan_workload_answers(PAIRS, **arguments)
+
+
+def test_where_laplace_noise_would_not_fit_gaussian_noise_is_taken():
+    many = LinearWorkload(DOMAIN, FRACTIONAL.queries * 2000)
+    guarantee = promise(ADD, 1e-9, 2e-7)
+    with pytest.raises(InputError, match=r"^epsilon: "):
+        plan_workload_answers(many, guarantee, "noisy", "discrete_laplace")
+    assert plan_workload_answers(many, guarantee, "noisy").distribution == "discrete_gaussian"
+
+
+@pytest.mark.parametrize("counts", [COUNTS[:-1], COUNTS.astype(float), COUNTS[:, None]])
+def test_counts_of_another_shape_are_refused(counts):
+    plan = plan_workload_answers(PAIRS, promise(ADD), "noisy")
+    with pytest.raises(InputError, match=r"^counts: "):
+        draw_workload_answers(plan, counts, NoiseSource())
+
+
+@pytest.mark.parametrize("probability", [0.0, 1.0, math.nan])
+def test_a_bad_failure_probability_is_refused(probability):
+    plan = plan_workload_answers(PAIRS, promise(ADD), "noisy")
+    with pytest.raises(InputError, match=r"^failure_probability: "):
+        plan.bound(probability)

@@ -1,0 +1,164 @@
+"""The program that answers queries: its files, its refusals, and what it pays."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+
+import fastavro
+import pytest
+from jobs import everything_under, job_flags, people
+
+from beam_dp import cli
+from beam_dp.privacy.ledger import Ledger
+from pipelines import release_synthetic_database
+from pipelines.answer_queries import main
+
+QUERIES = [
+    '{"id": "women", "conjunction": {"sex": "Female"}}',
+    '{"conjunction": {"sex": "Femal"}}',
+    "",
+    '{"interval": {"attribute": "age", "low": 20, "high": 60}}',
+    '{"id": 7, "conjunction": {"sex": "Female"}}',
+]
+
+
+def flags(folder: pathlib.Path, lines: list[str] | None = None, **overrides: str | None):
+    path = folder / "queries.jsonl"
+    path.write_text("\n".join(QUERIES if lines is None else lines), encoding="utf-8")
+    return job_flags(folder, workload=None, **{"queries": str(path), **overrides})
+
+
+def answers(folder: pathlib.Path) -> list[dict]:
+    """As any program reads Avro."""
+    (path,) = folder.glob("answers-*.avro")
+    with path.open("rb") as file:
+        return [dict(row) for row in fastavro.reader(file)]
+
+
+@pytest.mark.parametrize("repeats", ["0", "2"])
+def test_answers_are_near_the_truth_and_bad_lines_have_errors(tmp_path, capfd, repeats):
+    argv = flags(tmp_path, direct_runner_bundle_repeat=repeats)
+    assert main(argv) == 0
+    rows = answers(tmp_path / "out")
+    table = people()
+    women = table["sex"].to_pylist().count("Female")
+    middle = sum(20 <= age < 60 for age in table["age"].to_pylist())
+    assert [row["id"] for row in rows] == ["women", None, None, "7"]
+    assert rows[1]["error"] and rows[1]["value"] is None
+    for row, truth in ((rows[0], women), (rows[2], middle), (rows[3], women)):
+        assert abs(row["value"] - truth) <= row["bound"] < 100
+    assert rows[3]["value"] == rows[0]["value"]
+    out, err = capfd.readouterr()
+    assert re.search(r"warning: --queries: line 2: .*'Femal'", err)
+    assert "3 answers, 1 refused" in out
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["mechanism"] == "private_mw" and card["num_answers"] == 3
+    assert card["settings"]["is_vacuous"] is False and card["plan"]["num_questions"] == 4
+    assert "ledger_release" not in card
+    assert len(everything_under(tmp_path / "out")) == 2
+    assert main(argv) == 2  # an existing release is never overwritten
+
+
+def test_the_card_of_a_hopeless_run_says_that_it_is_vacuous(tmp_path, capfd):
+    argv = flags(tmp_path, epsilon="0.001", delta="0", num_records="500")
+    assert main(argv) == 0
+    assert "no better than the number of records" in capfd.readouterr().err
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["settings"]["is_vacuous"] is True
+
+
+def test_nothing_is_read_spent_or_written_to_validate(tmp_path, capfd):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
+    named = {"ledger": str(tmp_path / "ledger.sqlite"), "dataset_id": "people"}
+    argv = flags(tmp_path, **named)
+    assert main([*argv, "--validate_only"]) == 0
+    card = json.loads(capfd.readouterr().out)
+    assert card["queries"]["lines"] == 4 and len(card["queries"]["refused"]) == 1
+    assert card["ledger"]["remaining_epsilon"] > 0
+    assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
+    assert main(argv) == 0
+    (entry,) = ledger.entries("people")
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["ledger_release"] == entry.release_id == "people/1"
+    assert entry.draw_id == card["draw_id"] and entry.mechanism == "private_mw"
+    assert main([*flags(tmp_path, **named, output=str(tmp_path / "other"))]) == 2
+    assert "too much" in capfd.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
+    Ledger(str(tmp_path / "ledger.sqlite")).declare(
+        "people", 1000.0, 1e-9, "record", "add_or_remove_one"
+    )
+    named = {"ledger": str(tmp_path / "ledger.sqlite"), "dataset_id": "people"}
+    argv = flags(tmp_path, mechanism=mechanism, direct_runner_bundle_repeat="2", **named)
+    assert main([*argv, "--validate_only"]) == 0
+    assert json.loads(capfd.readouterr().out)["mechanism"] == mechanism
+    assert main(argv) == 0
+    rows = answers(tmp_path / "out")
+    women = people()["sex"].to_pylist().count("Female")
+    assert [row["id"] for row in rows] == ["women", None, None, "7"]
+    assert abs(rows[0]["value"] - women) <= rows[0]["bound"] < 5
+    assert rows[3]["value"] == rows[0]["value"] and rows[0]["route"] == "measured"
+    assert rows[1]["error"] and rows[1]["value"] is rows[1]["standard_error"] is None
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["mechanism"] == mechanism and card["plan"]["num_queries"] == 2
+    assert card["ledger_release"] == "people/1" and card["num_records"] is None
+    assert len(everything_under(tmp_path / "out")) == 2
+
+
+def test_a_run_starts_from_a_release(tmp_path):
+    release = str(tmp_path / "release")
+    assert release_synthetic_database.main(job_flags(tmp_path, output=release)) == 0
+    assert main(flags(tmp_path, start_from=release)) == 0
+    rows = answers(tmp_path / "out")
+    assert rows[0]["error"] is None
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["plan"]["starts_from_release"] is True
+
+
+def test_the_installed_command_is_the_same_program(tmp_path, capfd):
+    assert cli.main(["answer-queries", *flags(tmp_path), "--validate_only"]) == 0
+    assert json.loads(capfd.readouterr().out)["mechanism"] == "private_mw"
+
+
+@pytest.mark.parametrize(
+    ("named", "pattern"),
+    [
+        ({"queries": "missing.jsonl"}, r"--queries: 'missing.jsonl' is refused; must be a file"),
+        ({"queries": None}, r"--queries: missing; must be given"),
+        ({"lines": []}, r"--queries: .* must hold a query that can be answered$"),
+        ({"lines": ["{}", "1"]}, r"--queries: .*: line 1: query: {} is refused"),
+        ({"mechanism": "private_nw"}, r"--mechanism: 'private_nw' is refused"),
+        ({"num_questions": "0"}, r"--num_questions: 0 is refused; must be"),
+        ({"num_questions": "x"}, r"--num_questions: 'x' is refused; must be a whole number"),
+        ({"failure_probability": "1"}, r"--failure_probability: 1.0 is refused; must be"),
+        ({"failure_probability": "nan"}, r"--failure_probability: nan is refused; must be"),
+        ({"max_error": "0"}, r"--max_error: 0.0 is refused; must be"),
+        ({"max_error": "nan"}, r"--max_error: nan is refused; must be"),
+        ({"max_updates": "-1"}, r"--max_updates: -1 is refused; must be"),
+        ({"max_updates": "3", "calibration": "textbook"}, r"--calibration: 'textbook' is refused"),
+        ({"max_updates": "3", "mechanism": "laplace"}, r"--max_updates: '3' is refused; must not"),
+        ({"calibration": "textbook", "mechanism": "laplace"}, r"--calibration: 'textbook' is"),
+        ({"delta": "0", "mechanism": "gaussian"}, r"--delta: 0.0 is refused; must be > 0"),
+        ({"failure_probability": "2", "mechanism": "laplace"}, r"--failure_probability: 2.0 is"),
+        ({"start_from": "nowhere"}, r"--start_from: 'nowhere' is refused"),
+        ({"workload": "marginals:2"}, r"--workload: unknown flag"),
+        ({"num_question": "3"}, r"the nearest is --num_questions"),
+        ({"ledger": "x.sqlite"}, r"--dataset_id: missing"),
+    ],
+)
+def test_bad_input_costs_one_line(tmp_path, capfd, named, pattern):
+    workload = named.pop("workload", None)
+    argv = flags(tmp_path, **named)
+    argv += [f"--workload={workload}"] if workload else []
+    before = everything_under(tmp_path)
+    assert main(argv) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
+    assert re.search(pattern, err.strip()), err
+    assert everything_under(tmp_path) == before

@@ -1,0 +1,77 @@
+"""SmallDB by the command line: whole releases, payment, answers, refusals."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from jobs import job_flags, people, released_records
+
+import beam_dp as dp
+from beam_dp.cli import main as beam_dp_command
+from pipelines.release_synthetic_database import main
+
+SMALL = {"mechanism": "small_db", "workload": "prefixes:age", "delta": "0"}
+
+
+def test_a_release_answers_prefixes(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(job_flags(tmp_path, **SMALL, size="20", num_records="500")) == 0
+    assert len(released_records(tmp_path / "out")) == 20
+    release = dp.read_release(tmp_path / "out")
+    ages = np.minimum(people()["age"].to_numpy(), 99)
+    exact = [(ages < edge).sum() for edge in (20, 40, 60, 100)]
+    answers = release.answer_queries(release.queries)
+    assert [each.value for each in answers] == pytest.approx(exact, abs=500 / 40 + 1)
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"prefix": {"attribute": "age", "high": 40}}\n')
+    capsys.readouterr()
+    assert (
+        beam_dp_command(["answer", str(tmp_path / "out"), "--queries", str(queries), "--json"]) == 0
+    )
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told["value"] == answers[1].value and told["bound"] == answers[1].bound
+    assert beam_dp_command(["describe", str(tmp_path / "out")]) == 0
+    assert "stand for" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "change, line",
+    [
+        ({}, "--size: missing"),
+        ({"size": "ten"}, "--size: 'ten' is refused"),
+        ({"size": "3", "max_error_fraction": "0.1"}, "--size: 3 is refused"),
+        ({"max_error_fraction": "2"}, "--max_error_fraction: 2.0 is refused"),
+        ({"size": "3", "num_rounds": "3"}, "--num_rounds: '3' is refused"),
+        ({"size": "3", "sampler": "serch"}, "the nearest is 'search'"),
+        ({"size": "3", "workload": "prefixes:agee"}, "--workload: "),
+        ({"size": "3", "mechanism": "mwem", "workload": "marginals:1"}, "of small_db, not of mwem"),
+        ({"size": "900", "workload": "conjunctions:2"}, "enumeration is feasible for a size <= "),
+    ],
+    ids=str,
+)
+def test_a_bad_flag_is_one_line(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, str],
+    line: str,
+) -> None:
+    assert main([*job_flags(tmp_path, **{**SMALL, **change})]) == 2
+    error = capsys.readouterr().err
+    assert line in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_release_is_paid_for_as_pure(tmp_path: pathlib.Path) -> None:
+    ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 1500.0, 0.0, "record", "add_or_remove_one")
+    flags = job_flags(
+        tmp_path, **SMALL, size="4", ledger=str(tmp_path / "ledger.sqlite"), dataset_id="people"
+    )
+    assert main(flags) == 0
+    (entry,) = ledger.entries("people")
+    assert entry.mechanism == "small_db" and entry.loss.epsilon == 1000
+    assert main([flag.replace(str(tmp_path / "out"), str(tmp_path / "two")) for flag in flags]) == 2

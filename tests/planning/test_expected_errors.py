@@ -1,0 +1,259 @@
+"""Predicted expected errors are within a factor 1.5 of measured ones, and costs within one of 10.
+
+Data and noise are fresh in every run. A mean square of noise is one of more than 130 independent
+squares, or of 600 draws and more: that its root is off by a factor of 1.5 has a probability below
+1e-9 by Chernoff's bound for a gamma law of as many degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from planning_estimates import table_errors
+from tiny import ADD, REPLACE, domain_of, plan_of, promise, summary, workload_of
+
+from beam_dp.domain import Domain
+from beam_dp.mechanisms import (
+    MWEM,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    NumericSparse,
+    PrivateMW,
+    gaussian_answers,
+    laplace_answers,
+    plan_private_mw,
+)
+from beam_dp.mechanisms.small_db import SmallDB
+from beam_dp.noise import NoiseSource
+from beam_dp.planning.binary_tree import expected_histogram_error, expected_tree_error
+from beam_dp.planning.job import PlanningJob
+from beam_dp.planning.linear_answers import (
+    gaussian_answers_option,
+    laplace_answers_option,
+)
+from beam_dp.planning.ranking import rank_mechanisms
+from beam_dp.planning.resources import enumeration_resources, fit_resources
+from beam_dp.planning.small_db_law import expected_small_db_error
+from beam_dp.planning.synthetic_databases import published_mwem_option
+from beam_dp.queries.linear_workload import parse_linear_workload
+from beam_dp.summaries import Histogram
+
+pytestmark = pytest.mark.slow
+
+DELTA = 1e-9
+FACTOR = 1.5
+MECHANISMS: dict[str, Mechanism] = {
+    "mwem": MWEM(),
+    "laplace": Laplace(),
+    "laplace textbook": Laplace("textbook"),
+    "gaussian": Gaussian(),
+    "gaussian textbook": Gaussian("textbook"),
+}
+SHAPES = {"binary": (2,) * 8, "mixed": (6, 5, 4, 3), "wide": (20, 12, 2)}
+
+
+def data(domain: Domain, num_records: int, concentration: float) -> np.ndarray:
+    """Fresh data: every cell full, or most of them nearly empty."""
+    rng = np.random.default_rng()
+    shares = rng.dirichlet(np.full(domain.num_cells, concentration))
+    return rng.multinomial(num_records, shares).astype(np.int64)
+
+
+def root_mean_square(errors: list[np.ndarray]) -> float:
+    return float(np.sqrt(np.mean([np.mean(np.square(each)) for each in errors])))
+
+
+def check(predicted: float, measured: float) -> None:
+    assert predicted / FACTOR <= measured <= predicted * FACTOR
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_error_of_marginals_is_predicted(name: str, shape: str):
+    """Each marginal weighs the same in the prediction, whatever its number of cells."""
+    domain = domain_of(*SHAPES[shape])
+    workload = workload_of(domain, 2)
+    guarantee = promise(delta=DELTA)
+    mechanism = MECHANISMS[name]
+    total = 400_000
+    plan = plan_of(mechanism, workload, guarantee, total)
+    ends = np.cumsum(
+        [Histogram(domain, np.zeros(domain.num_cells, np.int64)).marginal(n).size for n in workload]
+    )[:-1]
+    squares: dict[str, list[float]] = {"raw": [], "full": [], "empty": []}
+    for kind, concentration in [("full", 10.0), ("empty", 0.05)] * 12:
+        counts = data(domain, total, concentration)
+        raw = np.split(table_errors(plan, counts), ends)
+        squares["raw"].append(float(np.mean([np.mean(each**2) for each in raw])))
+        release = mechanism.release(plan, summary(plan, counts), NoiseSource())
+        held = Histogram(domain, counts)
+        errors = [a.values - held.marginal(a.attributes) for a in release.answer(workload)]
+        squares[kind].append(float(np.mean([np.mean(each**2) for each in errors])))
+    predicted = plan.public["predicted_cell_error"]
+    measured = {kind: float(np.sqrt(np.mean(found))) for kind, found in squares.items()}
+    check(predicted, measured["raw"])
+    # What is released after the fit: as predicted where cells are full, less where many are empty.
+    check(predicted, measured["full"])
+    assert measured["empty"] <= predicted * FACTOR
+
+
+@pytest.mark.parametrize("spec", ["intervals:a0", "conjunctions:2", "prefixes:a1"])
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+def test_the_error_of_linear_answers_is_predicted(spec: str, neighboring: str):
+    workload = parse_linear_workload(spec, domain_of(12, 8))
+    guarantee = promise(neighboring, DELTA)
+    job = PlanningJob(workload, guarantee, 10**6, True)
+    for option, answers in (
+        (laplace_answers_option(job), laplace_answers),
+        (gaussian_answers_option(job), gaussian_answers),
+    ):
+        errors = []
+        while sum(map(len, errors)) < 600:
+            counts = data(workload.domain, 10**6, 1.0)
+            noisy = answers(workload, counts, guarantee, 10**6, NoiseSource())
+            errors.append(noisy.values - workload.counts(counts) / 2**16)
+        assert option.expected_error is not None
+        check(option.expected_error, root_mean_square([np.concatenate(errors)]))
+
+
+@pytest.mark.parametrize("delta", [0.0, DELTA])
+def test_the_error_of_measured_online_answers_is_predicted(delta: float):
+    domain = domain_of(4, 2)
+    total = 10**6
+    plan = plan_private_mw(domain, promise(REPLACE, delta), total, num_questions=8)
+    counts = np.array([total, *[0] * 7])
+    query = parse_linear_workload("marginals:a0", domain).queries[0]
+    errors = []
+    for _ in range(700):
+        answer = PrivateMW(plan, Histogram(domain, counts), NoiseSource()).answer(query)
+        assert answer.route == "update"
+        # Answers are cut at the number of records; noise is symmetric below it.
+        errors.append(answer.value - total)
+    below = [each for each in errors if each < 0]
+    check(plan.settle(total).noise.answer_deviation, root_mean_square([np.array(below)]))
+
+
+def test_the_error_of_what_published_mwem_measures_is_predicted():
+    for delta in (0.0, DELTA):
+        workload = workload_of(domain_of(4, 3), 1)
+        job = PlanningJob(workload, promise(delta=delta), 1000, True)
+        option = published_mwem_option(job)
+        plan = plan_of(MWEM(calibration="textbook"), workload, job.guarantee, 1000)
+        draw = NoiseSource().laplace if delta == 0 else NoiseSource().gaussian
+        noisy = draw(np.zeros(2000, np.int64), plan.public["measurement_scale"])
+        assert option.measured_error is not None
+        check(option.measured_error, root_mean_square([noisy]))
+
+
+@pytest.mark.parametrize("concentration", [10.0, 0.2])
+def test_the_error_of_a_small_database_is_predicted_for_given_data(concentration: float):
+    """Also where cells are alike; 300 draws each from four data sets, of an error with a range."""
+    for _ in range(4):
+        rng = np.random.default_rng()
+        queries = rng.integers(0, 2, (6, 4))[:, [0, 1, 2, 3, 3]]
+        queries[0] = [1, 0, 0, 1, 1]
+        mechanism = SmallDB(queries, epsilon=0.1, num_records=200, size=5)
+        counts = rng.multinomial(200, rng.dirichlet(np.full(5, concentration))).astype(np.int64)
+        errors = []
+        for _ in range(300):
+            drawn = np.bincount(mechanism.draw(counts, NoiseSource()), minlength=5)
+            errors.append(np.abs(queries @ (counts - 40 * drawn)).max())
+        check(expected_small_db_error(mechanism, counts), float(np.mean(errors)))
+
+
+def test_the_error_of_intervals_is_predicted():
+    """All nodes and all cells of 32 leaves, with noise of their own."""
+    leaves, guarantee = 32, promise()
+    noise = NoiseSource()
+    of_tree, of_cells = [], []
+    for _ in range(40):
+        tree = {
+            width: noise.laplace(np.zeros(leaves // width, np.int64), 6.0)
+            for width in (1, 2, 4, 8, 16, 32)
+        }
+        cells = np.cumsum([0, *noise.laplace(np.zeros(leaves, np.int64), 1.0)])
+        for start in range(leaves):
+            for stop in range(start + 1, leaves + 1):
+                of_cells.append(cells[stop] - cells[start])
+                place, error = start, 0
+                while place < stop:
+                    width = 1
+                    while place % (2 * width) == 0 and place + 2 * width <= stop:
+                        width *= 2
+                    error += tree[width][place // width]
+                    place += width
+                of_tree.append(error)
+    check(expected_tree_error(leaves, guarantee), root_mean_square([np.array(of_tree)]))
+    check(expected_histogram_error(leaves, guarantee), root_mean_square([np.array(of_cells)]))
+
+
+def test_a_prediction_that_is_wrong_by_a_factor_of_two_would_be_seen():
+    plan = plan_of(Gaussian(), workload_of(domain_of(6, 5, 4), 2), promise(delta=DELTA), 10_000)
+    counts = data(plan.domain, 10_000, 10.0)
+    measured = root_mean_square([table_errors(plan, counts) for _ in range(40)])
+    for wrong in (2.0, 0.5):
+        with pytest.raises(AssertionError):
+            check(wrong * plan.public["predicted_cell_error"], measured)
+
+
+def test_the_best_by_prediction_is_the_best_when_measured():
+    domain = domain_of(*(2,) * 8)
+    workload = workload_of(domain, 3)
+    ranking = rank_mechanisms(PlanningJob(workload, promise(delta=DELTA), 10**6, True))
+    assert ranking.best is not None
+    measured = {}
+    counts = data(domain, 10**6, 10.0)
+    for name, mechanism in MECHANISMS.items():
+        plan = plan_of(mechanism, workload, promise(delta=DELTA), 10**6)
+        measured[name] = root_mean_square([table_errors(plan, counts) for _ in range(10)])
+    assert measured[ranking.best.mechanism] <= 1.3 * min(measured.values())
+
+
+@pytest.mark.parametrize("num_attributes", [10, 17])
+def test_time_and_memory_of_a_fit_are_of_the_order_that_is_predicted(num_attributes: int):
+    domain = domain_of(*(2,) * num_attributes)
+    plan = plan_of(MWEM(), workload_of(domain, 2), promise(delta=DELTA), 10**6)
+    held = summary(plan, data(domain, 10**6, 1.0))
+    started = time.process_time()
+    MWEM().release(plan, held, NoiseSource())
+    seconds = time.process_time() - started
+    tracemalloc.start()
+    MWEM().release(plan, held, NoiseSource())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    predicted = fit_resources(domain.num_cells, 4 * len(plan.measurements))
+    assert predicted.seconds / 10 <= seconds <= predicted.seconds * 10
+    # The libraries take more than a small array.
+    base = fit_resources(0, 0).memory_bytes
+    assert (predicted.memory_bytes - base) / 10 <= peak + 1e5
+    assert peak <= 10 * (predicted.memory_bytes - base) + base
+
+
+@pytest.mark.parametrize("num_cells, size", [(12, 6), (16, 8)])
+def test_the_time_of_an_enumeration_is_of_the_order_that_is_predicted(num_cells: int, size: int):
+    queries = np.random.default_rng().integers(0, 2, (40, num_cells))
+    mechanism = SmallDB(queries, 1.0, 1000, size, sampler="enumeration")
+    counts = np.full(num_cells, 1000 // num_cells)
+    started = time.process_time()
+    mechanism.draw(counts, NoiseSource())
+    seconds = time.process_time() - started
+    multisets = mechanism.public["num_multisets"]
+    predicted = enumeration_resources(multisets, 40, queries.size).seconds
+    assert predicted / 10 <= seconds <= 10 * predicted
+
+
+def test_sparse_vector_answers_have_the_deviation_that_is_stated():
+    from beam_dp.mechanisms.sparse_vector_noise import sparse_vector_noise
+
+    noise = sparse_vector_noise(promise(delta=DELTA), 700, answers=True)
+    run = NumericSparse(0, noise, NoiseSource())
+    errors = []
+    while not run.has_halted:
+        said = run.ask(10**7)
+        if said is not None:
+            errors.append(said - 10**7)
+    check(noise.answer_deviation, root_mean_square([np.array(errors)]))

@@ -1,0 +1,294 @@
+"""The theorems, against known answers, and inverted both ways."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from tiny import ADD, REPLACE, domain_of, promise
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.small_db_size import small_db_records_needed
+from beam_dp.mechanisms.sparse_vector_noise import published_accuracy, sparse_vector_noise
+from beam_dp.planning.binary_tree import (
+    expected_histogram_error,
+    expected_tree_error,
+    max_interval_nodes,
+    mean_interval_nodes,
+    tree_height,
+    tree_node_deviation,
+    tree_sensitivities,
+    tree_theorem,
+)
+from beam_dp.planning.bound import Theorem, constant
+from beam_dp.planning.noise_theorems import (
+    gaussian_deviation,
+    gaussian_error,
+    gaussian_theorem,
+    laplace_error,
+    laplace_theorem,
+    selection_shortfall,
+    sparse_vector_theorem,
+)
+from beam_dp.planning.sparse_queries import (
+    balanced_projection_width,
+    expected_projection_error,
+    projection_deviation,
+    published_projection,
+    sparse_mw_size,
+    sparse_mw_theorem,
+)
+from beam_dp.planning.synthesis_theorems import (
+    best_small_db_size,
+    mwem_theorem,
+    private_mw_theorem,
+    small_db_theorem,
+)
+from beam_dp.privacy.guarantee import Neighboring
+
+DELTA = 1e-9
+
+
+def close(value: float) -> object:
+    return pytest.approx(value, rel=1e-5)
+
+
+def test_known_answers_of_laplace_gaussian_and_selection():
+    assert laplace_error(100, 100.0, 1.0, 0.05, grid=None) == close(760.090)
+    assert laplace_error(100, 100.0, 1.0, 0.05) == 761
+    assert gaussian_error(100, 10.0, 1.0, DELTA, 0.05) == close(223.814)
+    assert gaussian_deviation(1.0, DELTA) == close(5.49527)
+    assert gaussian_deviation(1.0, DELTA, "textbook") == close(5.77869)
+    assert gaussian_deviation(4.0, DELTA) == close(1.48780)
+    assert selection_shortfall(1000, 1, 1.0, 0.05) == close(19.8070)
+
+
+@pytest.mark.parametrize(
+    "max_above, delta, answers, expected",
+    [
+        (1, 0.0, False, 84.7731),
+        (10, 0.0, False, 1031.94),
+        (100, 0.0, False, 12161.4),
+        (10, DELTA, False, 4201.72),
+        (100, DELTA, False, 15658.8),
+        (10, 0.0, True, 1223.31),
+        (100, 0.0, True, 14305.5),
+        (10, DELTA, True, 4699.86),
+        (100, DELTA, True, 17380.0),
+    ],
+)
+def test_known_answers_of_the_sparse_vector(
+    max_above: int, delta: float, answers: bool, expected: float
+):
+    guarantee = promise(delta=delta)
+    published = published_accuracy(guarantee, max_above, 1000, 0.05, answers=answers)
+    assert published == close(expected)
+    textbook = sparse_vector_noise(guarantee, max_above, answers=answers, calibration="textbook")
+    tight = sparse_vector_noise(guarantee, max_above, answers=answers)
+    theorem = sparse_vector_theorem(textbook, 1000, 0.05)
+    # Answers with delta need more than is published.
+    factor = math.sqrt(8) if answers and delta else 1.0
+    assert theorem.bound(10**6).max_error <= factor * expected * (1 + 1e-5) + 2
+    assert sparse_vector_theorem(tight, 1000, 0.05).error(1) <= theorem.error(1)
+
+
+def test_the_published_accuracy_of_numeric_answers_with_delta_is_too_small():
+    """The noise of ten answers alone exceeds it more often than in one run of twenty."""
+    guarantee = promise(delta=DELTA)
+    noise = sparse_vector_noise(guarantee, 10, answers=True, calibration="textbook")
+    assert noise.answer_scale is not None
+    published = published_accuracy(guarantee, 10, 200, 0.05, answers=True)
+    assert 1 - (1 - math.exp(-published / noise.answer_scale)) ** 10 > 0.13
+    corrected = sparse_vector_theorem(noise, 200, 0.05).bound(10**6).max_error
+    assert 1 - (1 - math.exp(-corrected / noise.answer_scale)) ** 10 < 0.025
+
+
+def test_known_answers_of_small_db():
+    textbook = small_db_theorem(1024, 1024, 1.0, 0.05, "textbook")
+    assert textbook.bound(10**6).max_error_fraction == close(0.0920795)
+    assert textbook.records_needed(0.1) == 780_708
+    assert small_db_theorem(16, 16, 1.0, 0.05, "textbook").records_needed(0.1) == 134_979
+    assert small_db_theorem(8, 8, 1.0, 0.05, "textbook").records_needed(0.5) == 650
+
+
+@pytest.mark.parametrize(
+    "num_cells, num_queries, share", [(1024, 1024, 0.1), (16, 16, 0.1), (8, 8, 0.5)]
+)
+def test_the_best_size_is_at_least_as_good_as_half_and_half(
+    num_cells: int, num_queries: int, share: float
+):
+    halves = small_db_records_needed(num_cells, num_queries, 1.0, share, 0.05)
+    needed = small_db_theorem(num_cells, num_queries, 1.0, 0.05).records_needed(share)
+    # Sizes are compared in steps of a tenth.
+    assert needed is not None and needed <= 1.02 * halves
+    size = best_small_db_size(num_cells, num_queries, 1.0, 0.05, needed)
+    sampled = math.sqrt(math.log(2 * num_queries) / (2 * size))
+    assert 2 * num_queries * math.exp(-2 * size * (sampled * (1 + 1e-12)) ** 2) < 1
+
+
+def test_known_answers_of_published_mwem():
+    bound = mwem_theorem(1024, 1000, 1.0, num_rounds=10).bound(10**6)
+    assert bound.max_error == close(1665799.998) and bound.vacuous
+    assert bound.failure_probability == 0.02
+    # More records make it say something.
+    assert not mwem_theorem(16, 10**6, 1.0).bound(10**9).vacuous
+
+
+@pytest.mark.parametrize(
+    "num_cells, num_queries, delta, num_records, alpha",
+    [
+        (1024, 1000, 0.0, 10**6, 0.167632),
+        (1024, 1000, DELTA, 10**6, 0.106717),
+        (1024, 1000, 0.0, 10**8, 0.0379192),
+        (1024, 1000, DELTA, 10**8, 0.0118001),
+        (16, 100, 0.0, 10**6, 0.117769),
+    ],
+)
+def test_known_answers_of_online_multiplicative_weights(
+    num_cells: int, num_queries: int, delta: float, num_records: int, alpha: float
+):
+    guarantee = promise(REPLACE, delta)
+    theorem = private_mw_theorem(domain_of(num_cells), num_queries, guarantee, 0.05, "textbook")
+    bound = theorem.bound(num_records)
+    assert bound.max_error_fraction == close(3 * alpha)
+    tight = private_mw_theorem(domain_of(num_cells), num_queries, guarantee, 0.05)
+    assert tight.bound(num_records).max_error < bound.max_error
+
+
+@pytest.mark.parametrize(
+    "sparsity, share, textbook, tight",
+    [
+        (1, 0.5, (88, 87), (4, 2)),
+        (4, 0.25, (2230, 557), (165, 40)),
+        (10, 0.1, (47035, 4703), (4171, 416)),
+        (100, 0.1, (570146, 5701), (54601, 545)),
+        (1000, 0.05, (29097882, 29097), (2982001, 2981)),
+    ],
+)
+def test_known_sizes_of_sparse_multiplicative_weights(
+    sparsity: int, share: float, textbook: tuple[int, int], tight: tuple[int, int]
+):
+    for calibration, expected in (("textbook", textbook), ("tight", tight)):
+        size = sparse_mw_size(sparsity, share, calibration)  # type: ignore[arg-type]
+        assert (size.num_slots, size.max_updates) == expected
+
+
+def test_known_answers_of_sparse_project():
+    small = published_projection(10, 4, 16, 0.05)
+    assert small.tau == close(7.8125e-4) and small.independence == 72
+    assert small.printed_width == close(3.16966e8) and small.width == close(7.92415e7)
+    large = published_projection(1000, 100, 1000, 0.05)
+    assert large.printed_width == close(9.25044e15) and large.width == close(4.62522e14)
+    assert large.independence == 134
+    assert published_projection(10**6, 100, 1000, 0.05).printed_width == close(9.24859e27)
+    assert projection_deviation(promise(delta=DELTA)) == close(5.49527)
+    assert projection_deviation(promise(delta=DELTA), "textbook") == close(18.2091)
+    assert projection_deviation(promise(delta=1e-6), "textbook") == close(14.8677)
+    assert projection_deviation(promise(REPLACE, DELTA)) == close(2 * 5.49527)
+    assert balanced_projection_width(1000.0, promise(delta=DELTA)) == 33115
+    wide = expected_projection_error(10**9, 3.0, 1000.0, promise(delta=DELTA))
+    assert wide == pytest.approx(3 * 5.49527, rel=1e-3)
+
+
+def test_known_answers_of_the_binary_tree():
+    assert (tree_height(1), tree_height(8), tree_height(1000)) == (0, 3, 10)
+    add, replace = Neighboring.ADD_OR_REMOVE_ONE, Neighboring.REPLACE_ONE
+    assert tree_sensitivities(8, add)[0] == 4 and tree_sensitivities(8, replace)[0] == 6
+    assert tree_sensitivities(1000, add) == (11, close(3.31662))
+    assert tree_sensitivities(1000, replace) == (20, close(4.47214))
+    assert max_interval_nodes(8) == 4 and max_interval_nodes(1000) == 18
+    assert mean_interval_nodes(1024) == pytest.approx(8.01, abs=0.005)
+    assert tree_node_deviation(1024, promise(delta=DELTA)) == close(18.2257)
+    assert expected_histogram_error(1024, promise()) == close(25.0946)
+    assert expected_tree_error(1024, promise()) == close(44.0224)
+    assert expected_histogram_error(8192, promise()) == close(70.9178)
+    assert expected_tree_error(8192, promise()) == close(65.6581)
+    assert expected_histogram_error(128, promise(delta=DELTA)) == close(36.1743)
+    assert expected_tree_error(128, promise(delta=DELTA)) == close(35.0506)
+    assert expected_histogram_error(1024, promise(delta=DELTA)) == close(101.625)
+    assert expected_tree_error(1024, promise(delta=DELTA)) == close(51.5941)
+    # One leaf under replace-one is the public number of records.
+    assert tree_theorem(1, promise(REPLACE), 0.05).bound(10).max_error == 0
+
+
+@pytest.mark.parametrize("num_leaves", [1, 2, 3, 5, 8, 13, 16])
+def test_the_nodes_of_intervals_are_those_of_a_greedy_cover(num_leaves: int):
+    def cover(start: int, stop: int) -> int:
+        if start == stop:
+            return 0
+        width = 1
+        while start % (2 * width) == 0 and start + 2 * width <= stop:
+            width *= 2
+        return 1 + cover(start + width, stop)
+
+    sizes = [cover(s, t) for s in range(num_leaves) for t in range(s + 1, num_leaves + 1)]
+    assert mean_interval_nodes(num_leaves) == pytest.approx(sum(sizes) / len(sizes))
+    assert max(sizes) <= max_interval_nodes(num_leaves)
+
+
+THEOREMS: dict[str, Theorem] = {
+    "laplace": laplace_theorem(50, 50.0, 1.0, 0.05),
+    "gaussian": gaussian_theorem(50, 7.0, 1.0, DELTA, 0.05),
+    "gaussian textbook": gaussian_theorem(50, 7.0, 1.0, DELTA, 0.05, "textbook"),
+    "small_db": small_db_theorem(64, 30, 1.0, 0.05),
+    "small_db textbook": small_db_theorem(64, 30, 1.0, 0.05, "textbook"),
+    "mwem": mwem_theorem(64, 10**6, 1.0),
+    "private_mw": private_mw_theorem(domain_of(16), 30, promise(delta=DELTA), 0.05),
+    "private_mw textbook": private_mw_theorem(domain_of(16), 30, promise(), 0.05, "textbook"),
+    "sparse_mw": sparse_mw_theorem(2, 30, promise(), 0.05),
+    "sparse_mw textbook": sparse_mw_theorem(2, 30, promise(), 0.05, "textbook"),
+    "tree": tree_theorem(64, promise(ADD), 0.05),
+    "tree gaussian": tree_theorem(64, promise(ADD, DELTA), 0.05),
+}
+
+
+@pytest.mark.parametrize("name", THEOREMS)
+@pytest.mark.parametrize("share", [0.3, 0.05])
+def test_the_records_that_are_needed_are_just_enough(name: str, share: float):
+    theorem = THEOREMS[name]
+    needed = theorem.records_needed(share)
+    assert needed is not None
+    assert theorem.bound(needed).max_error <= share * needed * (1 + 1e-9)
+    assert not theorem.bound(needed).vacuous
+    fewer = theorem.bound(max(1, int(0.99 * needed)))
+    assert needed == 1 or fewer.max_error > share * fewer.num_records * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("name", THEOREMS)
+def test_few_records_make_every_theorem_vacuous(name: str):
+    bound = THEOREMS[name].bound(2)
+    assert bound.vacuous and bound.max_error >= 2
+
+
+def test_more_records_than_there_can_be_are_none():
+    assert Theorem("", constant(0.05), lambda n: float(n)).records_needed(0.5) is None
+    assert Theorem("", constant(1.0), constant(1.0)).records_needed(0.5) is None
+
+
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        (lambda: laplace_error(0, 1.0, 1.0, 0.05), "num_queries"),
+        (lambda: laplace_error(1, math.nan, 1.0, 0.05), "sensitivity"),
+        (lambda: laplace_error(1, 1.0, 0.0, 0.05), "epsilon"),
+        (lambda: laplace_error(1, 1.0, 1.0, 1.0), "failure_probability"),
+        (lambda: gaussian_error(1, 1.0, 1.0, 0.0, 0.05), "delta"),
+        (lambda: gaussian_deviation(math.inf, DELTA), "epsilon"),
+        (lambda: selection_shortfall(0, 1, 1.0, 0.05), "num_candidates"),
+        (lambda: small_db_theorem(0, 3, 1.0, 0.05), "num_cells"),
+        (lambda: small_db_theorem(3, 3, 1.0, math.nan), "failure_probability"),
+        (lambda: mwem_theorem(3, 3, 1.0, num_rounds=0), "num_rounds"),
+        (lambda: private_mw_theorem(domain_of(2), 0, promise(), 0.05), "num_questions"),
+        (lambda: sparse_mw_size(0, 0.1), "sparsity"),
+        (lambda: sparse_mw_size(1, 1.5), "max_error_fraction"),
+        (lambda: published_projection(0, 1, 1, 0.05), "num_records"),
+        (lambda: expected_projection_error(1, math.inf, 1.0, promise(delta=DELTA)), "query_norm"),
+        (lambda: tree_theorem(0, promise(), 0.05), "num_leaves"),
+        (lambda: THEOREMS["laplace"].bound(0), "num_records"),
+        (lambda: THEOREMS["laplace"].records_needed(math.nan), "max_error_fraction"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(call, name: str):
+    with pytest.raises(InputError) as caught:
+        call()
+    assert caught.value.name == name

@@ -1,0 +1,310 @@
+"""No theorem is violated more often than its failure probability allows.
+
+Each test runs a mechanism 1,000 times and counts the runs in which some answer is wrong by more
+than its bound. With real noise, never a fixed seed; a correct theorem fails a test with probability
+1e-9. Where a bound is tight, half of it must be caught: the controls at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from planning_estimates import table_errors
+from scipy.stats import binom
+from tiny import REPLACE, domain_of, plan_of, promise, workload_of
+
+from beam_dp.mechanisms import (
+    Gaussian,
+    Laplace,
+    PrivateMW,
+    draw_workload_answers,
+    plan_private_mw,
+    plan_workload_answers,
+)
+from beam_dp.mechanisms.choose import (
+    exponential_mechanism,
+    geometric_noisy_max,
+    permute_and_flip,
+)
+from beam_dp.mechanisms.small_db import SmallDB
+from beam_dp.mechanisms.small_db_size import small_db_records_needed, small_db_size
+from beam_dp.mechanisms.sparse_vector import HaltedError, NumericSparse, Sparse
+from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
+from beam_dp.noise import NoiseSource
+from beam_dp.planning.binary_tree import max_interval_nodes, tree_height, tree_theorem
+from beam_dp.planning.job import PlanningJob
+from beam_dp.planning.linear_answers import answers_theorem
+from beam_dp.planning.noise_theorems import (
+    gaussian_error,
+    laplace_error,
+    selection_shortfall,
+    sparse_vector_theorem,
+)
+from beam_dp.planning.synthesis_theorems import (
+    best_small_db_size,
+    run_error,
+    small_db_theorem,
+)
+from beam_dp.planning.synthetic_databases import tables_theorem
+from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.queries.linear_workload import parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.summaries import Histogram
+
+RUNS = 1000
+BETA = 0.05
+ALARM = 1e-9
+DELTA = 1e-9
+
+Violated = Callable[[float], bool]
+
+
+def most_failures() -> int:
+    """Failures of a true theorem that are exceeded with probability 1e-9 at most."""
+    return int(binom.isf(ALARM, RUNS, BETA))
+
+
+def failures(violated: Violated, factor: float = 1.0) -> int:
+    """Counts the runs in which a bound, times a factor, is exceeded."""
+    return sum(violated(factor) for _ in range(RUNS))
+
+
+def laplace(factor: float) -> bool:
+    bound = factor * laplace_error(100, 100.0, 1.0, BETA)
+    return bool(np.abs(NoiseSource().laplace(np.zeros(100, np.int64), 100.0)).max() > bound)
+
+
+def gaussian(factor: float) -> bool:
+    sigma = 10 / math.sqrt(2 * zcdp_rho(1.0, DELTA))
+    bound = factor * gaussian_error(100, 10.0, 1.0, DELTA, BETA, "textbook")
+    return bool(np.abs(NoiseSource().gaussian(np.zeros(100, np.int64), sigma)).max() > bound)
+
+
+def selection(choose: Callable[..., int], slack: int = 0) -> Violated:
+    """All candidates but one are just worse than the bound allows."""
+
+    def violated(factor: float) -> bool:
+        bound = factor * (selection_shortfall(200, 1, 0.5, BETA) + slack)
+        scores = np.full(200, -math.floor(bound) - 1, np.int64)
+        scores[17] = 0
+        return choose(scores, 1, 0.5, NoiseSource()) != 17
+
+    return violated
+
+
+def tree(delta: float) -> Violated:
+    """All intervals of 16 leaves, from nodes with noise; what is noised is 0 everywhere."""
+    leaves = 16
+    height = tree_height(leaves)
+    guarantee = promise(delta=delta)
+    bound = tree_theorem(leaves, guarantee, BETA, "textbook").bound(10**6).max_error
+    nodes = [(s, s + 2**level) for level in range(height + 1) for s in range(0, leaves, 2**level)]
+    covers = []
+    for start in range(leaves):
+        for stop in range(start + 1, leaves + 1):
+            row = np.zeros(len(nodes), np.int64)
+            inside = [each for each in nodes if start <= each[0] and each[1] <= stop]
+            for node in inside:
+                row[nodes.index(node)] = not any(
+                    other[0] <= node[0] and node[1] <= other[1] and other != node
+                    for other in inside
+                )
+            assert row.sum() <= max_interval_nodes(leaves)
+            covers.append(row)
+    intervals = np.array(covers)
+
+    def violated(factor: float) -> bool:
+        zeros = np.zeros(len(nodes), np.int64)
+        if delta == 0:
+            noisy = NoiseSource().laplace(zeros, height + 1.0)
+        else:
+            sigma = math.sqrt((height + 1) / (2 * zcdp_rho(1.0, delta)))
+            noisy = NoiseSource().gaussian(zeros, sigma)
+        return bool(np.abs(intervals @ noisy).max() > factor * bound)
+
+    return violated
+
+
+def tables(mechanism: Laplace | Gaussian, delta: float) -> Violated:
+    domain = domain_of(4, 3, 2)
+    workload = workload_of(domain, 2)
+    guarantee = promise(delta=delta)
+    plan = plan_of(mechanism, workload, guarantee, 10_000)
+    job = PlanningJob(workload, guarantee, 10_000, True, BETA)
+    bound = tables_theorem(job, plan).bound(10_000).max_error
+    counts = np.random.default_rng().multinomial(10_000, np.ones(24) / 24).astype(np.int64)
+    return lambda factor: bool(np.abs(table_errors(plan, counts)).max() > factor * bound)
+
+
+def sparse_vector(noise: SparseVectorNoise) -> Violated:
+    """Half of the questions are just far enough below the threshold, and c just above it."""
+    asked, above = 200, noise.max_above
+    bound = sparse_vector_theorem(noise, asked, BETA).bound(10**6).max_error
+    is_high = np.zeros(asked, bool)
+    is_high[np.random.default_rng().choice(asked, above, replace=False)] = True
+
+    def violated(factor: float) -> bool:
+        kind = Sparse if noise.answer_scale is None else NumericSparse
+        run = kind(0, noise, NoiseSource())
+        distance = math.floor(factor * bound) + 1
+        for high in is_high:
+            question = distance if high else -distance
+            try:
+                said = run.ask(question)
+            except HaltedError:
+                return bool(high)
+            if kind is Sparse:
+                if said != high:
+                    return True
+            elif (said is not None) != high or (high and abs(said - question) > factor * bound):
+                return True
+        return False
+
+    return violated
+
+
+def small_db_tight() -> Violated:
+    rng = np.random.default_rng()
+    queries = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 1]], np.int64)
+    total = 3000
+    size = best_small_db_size(3, len(queries), 1.0, BETA, total, max_size=60)
+    theorem = small_db_theorem(3, len(queries), 1.0, BETA, max_size=60)
+    bound = theorem.bound(total).max_error
+    counts = rng.multinomial(total, rng.dirichlet(np.ones(3))).astype(np.int64)
+    return _small_db(queries, counts, size, bound)
+
+
+def small_db_published() -> Violated:
+    """Dwork and Roth's Theorem 4.5, with as many records as it asks for."""
+    rng = np.random.default_rng()
+    queries = np.array([[1, 0], [0, 1], [1, 1]], np.int64)
+    total = math.ceil(small_db_records_needed(2, 3, 1.0, 0.5, BETA, "textbook"))
+    size = small_db_size(3, 0.25, "textbook")
+    counts = rng.multinomial(total, rng.dirichlet(np.ones(2))).astype(np.int64)
+    return _small_db(queries, counts, size, 0.5 * total)
+
+
+def _small_db(queries: np.ndarray, counts: np.ndarray, size: int, bound: float) -> Violated:
+    total = int(counts.sum())
+    mechanism = SmallDB(queries, 1.0, total, size)
+
+    def violated(factor: float) -> bool:
+        drawn = np.bincount(mechanism.draw(counts, NoiseSource()), minlength=len(counts))
+        errors = queries @ (counts - drawn * total / size)
+        return bool(np.abs(errors).max() > factor * bound)
+
+    return violated
+
+
+def private_mw(delta: float, calibration: str) -> Violated:
+    """Every answer is within the bound that it came with, and that within the theorem's."""
+    rng = np.random.default_rng()
+    domain = domain_of(4, 2)
+    total = 20_000
+    plan = plan_private_mw(
+        domain,
+        promise(REPLACE, delta),
+        total,
+        num_questions=14,
+        failure_probability=BETA,
+        calibration=calibration,  # type: ignore[arg-type]
+    )
+    largest = run_error(plan.settle(total))
+    make = LinearQueries(domain)
+    queries = [*make.marginal_cells(["a0", "a1"]), *make.marginal_cells(["a0"])]
+    queries += make.marginal_cells(["a1"])
+    # Most records in one cell: the uniform hypothesis is far off, and must learn.
+    counts = rng.multinomial(total, [0.86, *[0.02] * 7]).astype(np.int64)
+    histogram = Histogram(domain, counts)
+    exact = {query: query.count(counts) / 2**16 for query in queries}
+
+    def violated(factor: float) -> bool:
+        run = PrivateMW(plan, histogram, NoiseSource())
+        for query in queries:
+            answer = run.answer(query)
+            assert answer.bound is not None and answer.bound <= largest
+            if abs(answer.value - exact[query]) > factor * answer.bound:
+                return True
+        return False
+
+    return violated
+
+
+def svt(answers: bool, max_above: int, delta: float, calibration: str) -> Violated:
+    return sparse_vector(
+        sparse_vector_noise(
+            promise(delta=delta),
+            max_above,
+            answers=answers,
+            calibration=calibration,  # type: ignore[arg-type]
+        )
+    )
+
+
+def linear_answers(distribution: str) -> Violated:
+    """All intervals of an attribute, each with noise of its own."""
+    workload = parse_linear_workload("intervals:a0", domain_of(8, 2))
+    guarantee = promise(delta=DELTA)
+    plan = plan_workload_answers(workload, guarantee, 1000, distribution)  # type: ignore[arg-type]
+    bound = answers_theorem(plan, BETA).bound(10**6).max_error
+    counts = np.random.default_rng().multinomial(1000, np.ones(16) / 16).astype(np.int64)
+    exact = workload.counts(counts) / 2**16
+
+    def violated(factor: float) -> bool:
+        noisy = draw_workload_answers(plan, counts, NoiseSource()).values
+        return bool(np.abs(noisy - exact).max() > factor * bound)
+
+    return violated
+
+
+QUICK: dict[str, Callable[[], Violated]] = {
+    "laplace": lambda: laplace,
+    "gaussian": lambda: gaussian,
+    "exponential mechanism": lambda: selection(exponential_mechanism),
+    "tree, laplace": lambda: tree(0.0),
+    "tree, gaussian": lambda: tree(DELTA),
+}
+SLOW: dict[str, Callable[[], Violated]] = {
+    "laplace answers": lambda: linear_answers("discrete_laplace"),
+    "gaussian answers": lambda: linear_answers("discrete_gaussian"),
+    "permute and flip": lambda: selection(permute_and_flip),
+    "geometric noisy maximum": lambda: selection(geometric_noisy_max, 1),
+    "tables, laplace textbook": lambda: tables(Laplace("textbook"), 0.0),
+    "tables, laplace": lambda: tables(Laplace(), 0.0),
+    "tables, gaussian textbook": lambda: tables(Gaussian("textbook"), DELTA),
+    "tables, gaussian": lambda: tables(Gaussian(), DELTA),
+    "above threshold": lambda: svt(False, 1, 0.0, "tight"),
+    "above threshold, textbook": lambda: svt(False, 1, 0.0, "textbook"),
+    "sparse": lambda: svt(False, 10, DELTA, "tight"),
+    "sparse, textbook": lambda: svt(False, 10, 0.0, "textbook"),
+    "numeric sparse": lambda: svt(True, 10, DELTA, "tight"),
+    "numeric sparse, textbook": lambda: svt(True, 10, DELTA, "textbook"),
+    "small_db": small_db_tight,
+    "small_db, published": small_db_published,
+    "private_mw": lambda: private_mw(DELTA, "tight"),
+    "private_mw, pure": lambda: private_mw(0.0, "tight"),
+    "private_mw, textbook": lambda: private_mw(0.0, "textbook"),
+}
+# Half of these bounds is exceeded in more runs than the theorem allows.
+TIGHT = ("laplace", "gaussian", "exponential mechanism")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_a_bound_is_exceeded_no_more_often_than_it_may(name: str):
+    assert failures(QUICK[name]()) <= most_failures()
+
+
+@pytest.mark.audit
+@pytest.mark.parametrize("name", SLOW)
+def test_a_bound_of_a_longer_run_is_exceeded_no_more_often_than_it_may(name: str):
+    assert failures(SLOW[name]()) <= most_failures()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TIGHT)
+def test_half_of_a_tight_bound_is_caught(name: str):
+    assert failures(QUICK[name](), 0.5) > most_failures()

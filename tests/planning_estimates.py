@@ -1,0 +1,35 @@
+"""What a plan's measurements say, with real noise and without a fit."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.hypotheses.basis import marginal_of
+from beam_dp.mechanisms.measurements import combine
+from beam_dp.mechanisms.plan import Plan
+from beam_dp.mechanisms.synthesis import plan_basis
+from beam_dp.noise import NoiseSource
+from beam_dp.summaries import Histogram
+
+
+def table_errors(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Draws all measurements once; returns the error of every cell of the workload's marginals.
+
+    Of the unbiased estimates from all measurements together, and a total that is public.
+    """
+    domain = plan.domain
+    histogram = Histogram(domain, counts)
+    exact = histogram.marginals(plan.summary_tables)
+    noise = NoiseSource()
+    basis = plan_basis(plan)
+    tables = [each.draw(exact, noise) for each in plan.measurements]
+    found = combine(domain, basis, plan.measurements, tables).values
+    if plan.total_is_public:
+        # The first coefficient of an orthonormal basis is the mean of a uniform table.
+        found[basis.slices[()]] = basis.analyse(counts.astype(np.float64))[basis.slices[()]]
+    errors = [
+        (marginal_of(basis, found, domain.axes(names)) - histogram.marginal(names)).ravel()
+        for names in plan.workload
+    ]
+    return np.concatenate(errors)

@@ -1,0 +1,370 @@
+"""Audits of what chooses among candidates: the selections, and SmallDB with each of its samplers.
+
+The law is enumerated from what the mechanism computes, on all neighbours of tiny data; the sampler,
+with the production noise, is compared with a law that is written down here independently; whole
+runs are audited as a black box. SmallDB is audited through Beam as well: one pipeline counts the
+records of a data set, and its drawing step draws many releases from that count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from itertools import combinations_with_replacement, islice
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from audit_cases import Audit, Mutant, Patch
+from audit_views import Finding, from_black_box
+from tiny import ADD, REPLACE, domain_of, promise, with_unit
+
+from beam_dp.exponentials import exp_above, exp_bounds
+from beam_dp.mechanisms import (
+    SmallDatabase,
+    choose,
+    multisets_enumerated,
+    multisets_nested,
+    multisets_searched,
+    small_db,
+)
+from beam_dp.mechanisms.small_database import SmallDBPlan, query_matrix
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.testing import audit
+from beam_dp.transforms import ReleaseSyntheticDatabase
+from beam_dp.transforms import release as release_module
+
+RUNS = 3000
+# Scores of three codes: one record moves them both ways. The zero row is a record that is absent.
+SIGNED = np.array([[1, -1, 0], [-1, 1, 0], [-1, -1, 1]])
+SCORES = np.array([4, 3, 3, 0])
+LAWS: dict[str, Callable[..., audit.Law]] = {
+    "exponential_mechanism": audit.exponential_mechanism,
+    "permute_and_flip": audit.permute_and_flip,
+    "geometric_noisy_max": audit.geometric_noisy_max,
+}
+
+
+def selection_audits() -> list[Audit]:
+    found = []
+    for name in LAWS:
+        for relation in (ADD, REPLACE):
+            mutants = {"factor 1/2 forgotten": Mutant(halve_selection_scale, "law")}
+            mutants |= {
+                bug: Mutant(apply, "sampler") for bug, apply in SELECTION_BUGS[name].items()
+            }
+            checks: dict[str, Callable[[], Finding]] = {
+                "law": functools.partial(selection_law, name, relation),
+                "sampler": functools.partial(selection_sampler, name),
+            }
+            found.append(Audit(name.replace("_", " "), promise(relation), checks, mutants))
+    return found
+
+
+def selection_law(name: str, relation: str) -> Finding:
+    rows = np.vstack([SIGNED, np.zeros(3, int)])
+    moved = np.abs(SIGNED).max() if relation == ADD else np.abs(rows[:, None] - rows).max()
+    scale = choose.selection_scale(int(moved), 1.0)
+
+    def law(data: tuple[int, ...]) -> audit.Law:
+        return LAWS[name](SIGNED[list(data)].sum(axis=0).astype(int).tolist(), scale)
+
+    found = audit.audit_law(law, (0, 1, 2), promise(relation))
+    return Finding(found.is_private and found.epsilon > 0.5)
+
+
+def selection_sampler(name: str) -> Finding:
+    pick, noise = getattr(choose, name), NoiseSource()
+    drawn = [pick(SCORES, 1, 1.0, noise) for _ in range(RUNS)]
+    return Finding(audit.audit_sampler(drawn, LAWS[name](SCORES.tolist(), 2.0)).passes)
+
+
+def halve_selection_scale(patch: Patch) -> None:
+    original = choose.selection_scale
+    for module in (choose, small_db):
+        patch.setattr(module, "selection_scale", lambda *given: original(*given) / 2)
+
+
+def halve_noise_of(method: str) -> Callable[[Patch], None]:
+    def mutate(patch: Patch) -> None:
+        original = getattr(NoiseSource, method)
+        patch.setattr(
+            NoiseSource, method, lambda self, given, scale: original(self, given, scale / 2)
+        )
+
+    return mutate
+
+
+def fixed_order(patch: Patch) -> None:
+    patch.setattr(NoiseSource, "below", lambda self, bound: 0)
+
+
+def sharper_coins(patch: Patch) -> None:
+    patch.setattr(choose, "exp_bounds", lambda exponent, bits: exp_bounds(2 * exponent, bits))
+
+
+SELECTION_BUGS: dict[str, dict[str, Callable[[Patch], None]]] = {
+    "exponential_mechanism": {"noise scale halved in the sampler": halve_noise_of("select")},
+    "permute_and_flip": {"coins too sharp": sharper_coins, "visits in a fixed order": fixed_order},
+    "geometric_noisy_max": {
+        "noise scale halved in the sampler": halve_noise_of("geometric"),
+    },
+}
+
+# Two cells have the same answers to every query, so that multisets and sequences differ.
+TABLES = {
+    "nested": [[1, 0, 0, 0], [1, 1, 1, 0]],
+    "enumeration": [[1, 0, 0, 0], [0, 1, 1, 1], [1, 1, 1, 0]],
+    "search": [[1, 0, 0, 0], [0, 1, 1, 1], [1, 1, 1, 0]],
+}
+SIZE, NUM_RECORDS = 3, 5
+EPSILON = 3.0
+BASE = (3, 1, 0, 1)
+PAIRS = {ADD: ((0,), ()), REPLACE: ((0,), (3,))}
+
+
+def small_db_audits() -> list[Audit]:
+    found = []
+    for sampler, relation in ((s, r) for s in TABLES for r in (ADD, REPLACE)):
+        guarantee = promise(relation, epsilon=EPSILON)
+        checks: dict[str, Callable[[], Finding]] = {
+            "law": functools.partial(small_db_law, sampler, guarantee),
+            "sampler": functools.partial(small_db_sampler, sampler),
+            "black box": functools.partial(small_db_black_box, sampler, guarantee),
+        }
+        mutants = {
+            "factor 1/2 forgotten": Mutant(halve_selection_scale, "law"),
+            "size of the database forgotten": Mutant(forget_size, "law"),
+            "scores divided by the exact number of records": Mutant(use_exact_number, "law"),
+            "scores rounded as short floats": Mutant(round_scores, "law"),
+            "sequences for multisets": Mutant(draw_sequences, "sampler"),
+            "coins always heads": Mutant(SMALL_DB_BUGS[sampler], "sampler"),
+            "choice three times too sharp": Mutant(sharpen, "black box"),
+        }
+        found.append(Audit(f"small_db, {sampler}", guarantee, checks, mutants))
+    for relation in (ADD, REPLACE):
+        guarantee = promise(relation, epsilon=EPSILON)
+        found.append(
+            Audit(
+                "small_db, whole pipeline",
+                guarantee,
+                {"black box": functools.partial(pipeline_black_box, guarantee)},
+                {"choice three times too sharp": Mutant(sharpen, "black box")},
+            )
+        )
+    return found
+
+
+def plan_of(sampler: str, guarantee: Guarantee) -> SmallDBPlan:
+    domain = domain_of(4)
+    make = LinearQueries(domain)
+    workload = LinearWorkload(domain, tuple(make.explicit(row) for row in TABLES[sampler]))
+    mechanism = SmallDatabase(size=SIZE, sampler=sampler)  # type: ignore[arg-type]
+    return mechanism.plan(domain, workload, guarantee, NUM_RECORDS)
+
+
+def law_of(losses: dict[tuple[int, ...], int], scale: float) -> audit.Law:
+    least = min(losses.values())
+    weights = {cells: math.exp((least - loss) / scale) for cells, loss in losses.items()}
+    total = sum(weights.values())
+    return {cells: weight / total for cells, weight in weights.items()}
+
+
+def stated_law(table: Any, counts: Any, scale: float = 2 * SIZE / EPSILON) -> audit.Law:
+    """From the definition, in a few lines of its own."""
+    queries, counts = np.array(table), np.asarray(counts)
+    return law_of(
+        {
+            cells: int(
+                np.abs(
+                    SIZE * (queries @ counts) - NUM_RECORDS * queries[:, list(cells)].sum(axis=1)
+                ).max()
+            )
+            for cells in combinations_with_replacement(range(len(counts)), SIZE)
+        },
+        scale,
+    )
+
+
+def small_db_law(sampler: str, guarantee: Guarantee) -> Finding:
+    """The law that follows from what the mechanism hands to its sampler."""
+    plan = plan_of(sampler, guarantee)
+    cells, matrix, denominator = query_matrix(plan.queries)
+    mechanism = small_db.SmallDB(matrix, EPSILON, NUM_RECORDS, SIZE, denominator, sampler=sampler)  # type: ignore[arg-type]
+
+    def law(data: tuple[int, ...]) -> audit.Law:
+        handed = mechanism.law(np.bincount(data, minlength=len(cells)))
+        kinds = {int(c): kind for kind, each in enumerate(handed.members) for c in each}
+        losses = {}
+        for chosen in combinations_with_replacement(cells.tolist(), SIZE):
+            answers = handed.answers[:, [kinds[c] for c in chosen]].sum(axis=1)
+            losses[chosen] = max(
+                abs(target - int(answer))
+                for target, answer in zip(handed.targets, answers, strict=True)
+            )
+        return law_of(losses, float(handed.scale))
+
+    found = audit.audit_law(law, range(4), guarantee, num_others=5)
+    return Finding(found.is_private and found.epsilon > 0.4 * EPSILON)
+
+
+def small_db_sampler(sampler: str) -> Finding:
+    plan = plan_of(sampler, promise(ADD, epsilon=EPSILON))
+    outcomes = list(islice(released(plan, sampler, BASE, NoiseSource()), RUNS))
+    return Finding(audit.audit_sampler(outcomes, stated_law(TABLES[sampler], BASE)).passes)
+
+
+def released(
+    plan: SmallDBPlan, sampler: str, counts: Any, noise: NoiseSource
+) -> Iterator[tuple[int, ...]]:
+    """Draws of one sampler, whose preparation takes longer than a draw."""
+    _, matrix, denominator = query_matrix(plan.queries)
+    epsilon = plan.selection_epsilon
+    mechanism = small_db.SmallDB(matrix, epsilon, NUM_RECORDS, SIZE, denominator, sampler=sampler)  # type: ignore[arg-type]
+    drawing = small_db._SAMPLERS[sampler](mechanism.law(np.array(counts)))
+    while True:
+        yield tuple(drawing.draw(noise).tolist())
+
+
+def cells_of(release: SyntheticDatabase) -> tuple[int, ...]:
+    cells = release.domain.cell_index(release.codes)
+    return tuple(np.repeat(cells, release.counts).tolist())
+
+
+def small_db_black_box(sampler: str, guarantee: Guarantee) -> Finding:
+    plan = plan_of(sampler, guarantee)
+    sides = [with_unit(np.array(BASE), unit) for unit in PAIRS[guarantee.neighboring.value]]
+    runs = [released(plan, sampler, counts, NoiseSource()) for counts in sides]
+    return black_box(runs, [stated_law(TABLES[sampler], counts) for counts in sides], 1500)
+
+
+def black_box(sides: list[Iterator[Any]], laws: list[audit.Law], runs: int) -> Finding:
+    first, second = laws
+    return from_black_box(
+        audit.audit_black_box(
+            *(lambda number, side=side: list(islice(side, number)) for side in sides),
+            EPSILON,
+            runs=runs,
+            laws=(first, second),
+            score=lambda cells: round(math.log(first[cells] / second[cells]), 6),
+        )
+    )
+
+
+NUM_DRAWS = 1500
+FOUND: list[bytes] = []  # of this process, in which FnApiRunner runs everything
+
+
+def _collect(shard: tuple[str, tuple[int, int, bytes]]) -> None:
+    FOUND.append(shard[1][2])
+
+
+def pipeline_black_box(guarantee: Guarantee) -> Finding:
+    """Records, some of them outside the domain, through the whole transform, on two neighbours."""
+    domain = domain_of(4)
+    workload = parse_linear_workload("prefixes:a0", domain)
+    table = np.tri(4, dtype=int)
+    sides, laws = [], []
+    for unit in PAIRS[guarantee.neighboring.value]:
+        counts = with_unit(np.array(BASE), unit)
+        codes = [*np.repeat(range(4), counts).tolist(), 7, -1]
+        sides.append(iter(draws_of(domain, workload, guarantee, codes)))
+        laws.append(stated_law(table, counts))
+    return black_box(sides, laws, NUM_DRAWS // 2)
+
+
+def draws_of(
+    domain: Any, workload: LinearWorkload, guarantee: Guarantee, codes: list[int]
+) -> list[tuple[int, ...]]:
+    FOUND.clear()
+    transform = ReleaseSyntheticDatabase(
+        domain, workload, guarantee, SmallDatabase(size=SIZE), NUM_RECORDS
+    )
+    original = release_module._Draw.process
+
+    def many(self: Any, element: Any, shards: Any) -> Iterator[Any]:
+        held = list(shards)
+        for _ in range(NUM_DRAWS):
+            yield from original(self, element, held)
+
+    release_module._Draw.process = many  # type: ignore[method-assign]
+    try:
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            _ = (
+                pipeline
+                | beam.Create([{"a0": code} for code in codes])
+                | transform
+                | "Collect" >> beam.Map(_collect)
+            )
+    finally:
+        release_module._Draw.process = original  # type: ignore[method-assign]
+    return [cells_of(SyntheticDatabase.from_bytes(each)) for each in FOUND]
+
+
+def forget_size(patch: Patch) -> None:
+    original = small_db.selection_scale
+    patch.setattr(small_db, "selection_scale", lambda *given: original(*given) / SIZE)
+
+
+def sharpen(patch: Patch) -> None:
+    original = small_db.selection_scale
+    patch.setattr(small_db, "selection_scale", lambda *given: original(*given) / 3)
+
+
+def use_exact_number(patch: Patch) -> None:
+    original = small_db.SmallDB.law
+
+    def mutant(self: Any, counts: Any) -> Any:
+        law = original(self, counts)
+        # As if one record moved the score by 1 / N, where it moves it by 1 / n.
+        share = Fraction(max(int(counts.sum()), 1), self.num_records)
+        return dataclasses.replace(law, scale=law.scale * share)
+
+    patch.setattr(small_db.SmallDB, "law", mutant)
+
+
+def round_scores(patch: Patch) -> None:
+    original = small_db.SmallDB.law
+
+    def mutant(self: Any, counts: Any) -> Any:
+        law = original(self, counts)
+        return dataclasses.replace(law, targets=tuple(each // 8 * 8 for each in law.targets))
+
+    patch.setattr(small_db.SmallDB, "law", mutant)
+
+
+def draw_sequences(patch: Patch) -> None:
+    def mutant(cells: Any, size: int, noise: NoiseSource) -> list[int]:
+        return [int(cells[noise.below(len(cells))]) for _ in range(size)]
+
+    for module in (multisets_enumerated, multisets_nested, multisets_searched):
+        patch.setattr(module, "draw_cells", mutant)
+
+
+def keep_from_loose_bounds(module: Any, name: str, loose: Any) -> Callable[[Patch], None]:
+    """Upper bounds are too large, and what they allow too much is not taken back."""
+
+    def mutate(patch: Patch) -> None:
+        patch.setattr(module, name, loose)
+        patch.setattr(NoiseSource, "coin", lambda self, bounds: True)
+
+    return mutate
+
+
+SMALL_DB_BUGS = {
+    "enumeration": keep_from_loose_bounds(multisets_enumerated, "_BITS", 1),
+    "nested": keep_from_loose_bounds(
+        multisets_nested, "exp_above", lambda x, bits: exp_above(x / 2, bits)
+    ),
+    "search": keep_from_loose_bounds(
+        multisets_searched, "exp_above", lambda x, bits: exp_above(x / 2, bits)
+    ),
+}

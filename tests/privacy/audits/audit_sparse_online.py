@@ -1,0 +1,142 @@
+"""The registry's sparse online multiplicative weights, under both relations and calibrations.
+
+The law is exact, from the real code (``sparse_mw_laws``); the black box runs whole objects with the
+production noise. The sparse vector beneath has audits of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from audit_cases import Audit, Mutant
+from audit_online import Batched, replaced
+from audit_views import Finding, from_black_box
+from private_mw_laws import law_of, whole_records
+from sparse_mw_laws import interact, member, probed, records, tiny_plan
+from tiny import ADD, REPLACE, promise
+
+from beam_dp.hypotheses.sparse_weights import SparseWeights
+from beam_dp.mechanisms import SparseMW
+from beam_dp.mechanisms.online_plan import GRID
+from beam_dp.testing import audit
+
+DELTA = 1e-6
+RUNS = 1500
+# Neighbours on which a sum, and the number of keys, differ.
+PAIRS = {ADD: ((0, 0, 1), (0, 0)), REPLACE: ((0, 0, 0), (0, 0, 1))}
+CASES: dict[str, list[tuple[str, float, str, dict[str, Any]]]] = {
+    "SparseMW tight": [
+        (REPLACE, 0.0, "tight", {}),
+        (ADD, 0.0, "tight", {"max_updates": 1}),
+        (ADD, DELTA, "tight", {"max_updates": 1}),
+    ],
+    "SparseMW textbook": [
+        (ADD, 0.0, "textbook", {}),
+        (REPLACE, DELTA, "textbook", {}),
+    ],
+}
+
+
+def law(*case: Any) -> Finding:
+    """The exact law of an analyst who chooses the second query by the first answer."""
+    with whole_records():
+        plan = tiny_plan(*case[:3], **case[3])
+        told = law_of(plan, SparseMW, probed=probed, interact=interact)
+        found = audit.audit_law(told, range(3), plan.guarantee, num_others=2)
+    return Finding(found.is_private)
+
+
+def post_processing(relation: str) -> Finding:
+    """All else is the same for any data, given what the sparse vector said."""
+    plan = tiny_plan(relation, 0.0, "tight", max_updates=2)
+
+    def seen(data: tuple[int, ...], said: tuple[Any, ...]) -> Any:
+        run = probed(SparseMW, plan, data, said, 3)
+        queries = [member(keys) for keys in ("a", "b", "ab", "bz")]
+        answers = [(run.answer(query), run.explain(query)) for query in queries]
+        return answers, run.weights, run.common_weight, run.num_slots
+
+    transcripts = [(False,) * 4, (False, 40000, False, False), (200000, False, False, False)]
+    datasets = [(), (0,), (0, 1, 2), (1, 1, 1), (0, 0, 0, 0, 2)]
+    return Finding(
+        all(seen(data, said) == seen((), said) for said in transcripts for data in datasets)
+    )
+
+
+def black_box(relation: str, calibration: str) -> Finding:
+    """Whole runs, seen from outside."""
+    noise = Batched()
+    with whole_records():
+        plan = tiny_plan(relation, 0.0, calibration)
+
+        def side(data: tuple[int, ...]) -> Any:
+            def outcome() -> Any:
+                run = SparseMW(plan, records(data), noise)
+                answers = [run.answer(member(keys)) for keys in ("a", "b")]
+                return tuple((each.route, min(max(round(each.value), -1), 3)) for each in answers)
+
+            return lambda runs: [outcome() for _ in range(runs)]
+
+        sides = [side(data) for data in PAIRS[relation]]
+        found = audit.audit_black_box(*sides, plan.guarantee.epsilon, runs=RUNS)
+    # Two questions spend little of what the noise is made for: it may see next to nothing.
+    return dataclasses.replace(from_black_box(found), passes=not found.is_refuted)
+
+
+_START, _LEARN, _ANSWER = SparseMW.__init__, SparseMW._learn, SparseMW.answer
+
+
+def _slots_for_the_data(self: Any, plan: Any, held: Any, noise: Any) -> None:
+    _START(self, plan, held, noise)
+    self._hypothesis = SparseWeights(2 + len(held.counts))
+
+
+def _slots_from_the_data(self: Any, query: Any, mean: float, noisy: int, sign: int) -> Any:
+    held = [key for key in query.elements if key in self._counts]
+    return _LEARN(self, member(held), mean, noisy, sign)
+
+
+def _direction_from_the_data(self: Any, query: Any, mean: float, noisy: int, sign: int) -> Any:
+    is_more = self._exact(query) / GRID > mean * self.settings.total
+    return _LEARN(self, query, mean, noisy, 1 if is_more else -1)
+
+
+def _tell_the_sum(self: Any, query: Any) -> Any:
+    answer = _ANSWER(self, query)
+    exact = float(query.count(self._counts))
+    return answer if answer.route == "update" else dataclasses.replace(answer, value=exact)
+
+
+def _many_times_the_sum(self: Any, query: Any) -> int:
+    return 64 * int(query.count(self._counts))
+
+
+def sparse_online_audits() -> list[Audit]:
+    found = []
+    for name, cases in CASES.items():
+        for case in cases:
+            relation, delta, calibration, _ = case
+            checks = {
+                "law": functools.partial(law, *case),
+                "post-processing": functools.partial(post_processing, relation),
+            }
+            bugs = {
+                "slots for the keys of the data": ("__init__", _slots_for_the_data),
+                "slots only for keys of the data": ("_learn", _slots_from_the_data),
+                "direction from the data": ("_learn", _direction_from_the_data),
+                "sum told without noise": ("answer", _tell_the_sum),
+            }
+            mutants = {
+                bug: Mutant(replaced(SparseMW, method, by), "post-processing")
+                for bug, (method, by) in bugs.items()
+            }
+            if not delta:
+                scaled = replaced(SparseMW, "_exact", _many_times_the_sum)
+                mutants["a question of many times the sensitivity"] = Mutant(scaled, "law")
+                checks["black box"] = functools.partial(black_box, relation, calibration)
+                told = replaced(SparseMW, "answer", _tell_the_sum)
+                mutants["sum told without noise, seen from outside"] = Mutant(told, "black box")
+            found.append(Audit(name, promise(relation, delta), checks, mutants))  # type: ignore
+    return found

@@ -1,0 +1,279 @@
+"""Workloads of linear queries: against each query by itself, in all forms; bad ones."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_dp.domain import BooleanAttribute, CategoricalAttribute, Domain, IntegerAttribute
+from beam_dp.errors import InputError
+from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
+from beam_dp.queries import linear_workload as linear_workload_module
+from beam_dp.queries import linear_workload_forms as forms
+from beam_dp.queries.linear import Explicit, Parity, Product
+
+MIXED = Domain(
+    (
+        BooleanAttribute("member"),
+        IntegerAttribute("age", 0, 3, other=True, nullable=True),
+        CategoricalAttribute("degree", ("HS", "BA", "MA")),
+        IntegerAttribute("only", 5, 5),
+    )
+)
+BINARY = Domain(tuple(BooleanAttribute(name) for name in "abcde"))
+
+
+def domain_of(shape) -> Domain:
+    return Domain(tuple(IntegerAttribute(f"a{i}", 0, size - 1) for i, size in enumerate(shape)))
+
+
+@st.composite
+def queries_over(draw, shape):
+    kind = draw(st.sampled_from(["product", "product", "parity", "explicit"]))
+    if kind == "explicit":
+        values = draw(st.lists(st.integers(0, 2**16), min_size=1, max_size=4))
+        numerators = np.resize(np.array(values, "<i4"), int(np.prod(shape)))
+        return Explicit(shape, numerators.tobytes())
+    least = 1 if kind == "parity" else 0
+    axes = draw(st.sets(st.integers(0, len(shape) - 1), min_size=least))
+    ranges = []
+    for axis in sorted(axes):
+        codes = st.sets(st.integers(0, shape[axis]), min_size=2).map(sorted)
+        ends = draw(codes)
+        ends = ends[: len(ends) // 2 * 2]
+        ranges.append(tuple(zip(ends[::2], ends[1::2], strict=True)))
+    made = Product if kind == "product" else Parity
+    return made(shape, tuple(sorted(axes)), tuple(ranges))
+
+
+@st.composite
+def workloads(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
+    queries = draw(st.lists(queries_over(shape), min_size=1, max_size=12))
+    return LinearWorkload(domain_of(shape), tuple(queries))
+
+
+def check_against_each(workload: LinearWorkload, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    counts = generator.integers(0, 2**40, workload.domain.num_cells)
+    weights = counts / counts.sum()
+    assert workload.counts(counts).tolist() == [each.count(counts) for each in workload]
+    means = [each.mean(weights) for each in workload]
+    np.testing.assert_allclose(workload.means(weights), means, rtol=0, atol=1e-13)
+    factors = generator.integers(-9, 10, len(workload))
+    matrix = np.array([np.rint(each.values() * 2**16).astype(np.int64) for each in workload])
+    assert workload.weighted_sum(factors).tolist() == (factors @ matrix).tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(workloads(), st.integers(0, 100))
+def test_all_queries_at_once_are_each_by_itself(workload, seed):
+    check_against_each(workload, seed)
+
+
+@pytest.mark.parametrize("limit", [1, 2**12])
+def test_parts_and_halves_change_nothing(limit, monkeypatch):
+    for name in ("_BATCH_CELLS", "_PART_CELLS", "_STEP_CELLS"):
+        monkeypatch.setattr(f"beam_dp.queries.query_batches.{name}", limit)
+    generator = np.random.default_rng(1)
+    shape = (9, 8, 2)
+    queries = []
+    for _ in range(300):
+        ends = [sorted(generator.choice(size + 1, 2, replace=False).tolist()) for size in shape]
+        axes = tuple(sorted(generator.choice(3, generator.integers(1, 4), replace=False).tolist()))
+        make = Product if generator.random() < 0.7 else Parity
+        queries.append(make(shape, axes, tuple((tuple(ends[axis]),) for axis in axes)))
+    workload = LinearWorkload(domain_of(shape), tuple(queries))
+    check_against_each(workload, 2)
+    if limit == 1:
+        assert len(workload._batches) > 1
+
+
+FORMS = [
+    (MIXED, "marginals:2"),
+    (MIXED, "marginals:age,member;degree"),
+    (MIXED, "conjunctions:2"),
+    (BINARY, "conjunctions:3"),
+    (BINARY, "monotone_conjunctions:2"),
+    (BINARY, "parities:3"),
+    (MIXED, "intervals:age"),
+    (MIXED, "prefixes:degree"),
+]
+
+
+@pytest.mark.parametrize(("domain", "spec"), FORMS)
+def test_every_form_is_each_of_its_queries(domain, spec):
+    check_against_each(parse_linear_workload(spec, domain), 3)
+
+
+def test_marginals_are_their_cells_in_order():
+    counts = np.random.default_rng(5).integers(0, 99, MIXED.num_cells)
+    found = parse_linear_workload("marginals:member,degree;age", MIXED).counts(counts) >> 16
+    table = counts.reshape(MIXED.shape)
+    expected = [*table.sum(axis=(1, 3)).ravel(), *table.sum(axis=(0, 2, 3))]
+    assert found.tolist() == [int(each) for each in expected]
+
+
+def test_conjunctions_are_all_choices_of_literals():
+    written = []
+    levels = {
+        "member": [False, True],
+        "age": [0, 1, 2, 3, "other", None],
+        "degree": ["HS", "BA", "MA"],
+    }
+    literals = {
+        name: [*values, *({"not": each} for each in values if name != "member")]
+        for name, values in levels.items()
+    }
+    for one, other in combinations(literals, 2):
+        written += [
+            {"conjunction": {one: first, other: second}}
+            for first in literals[one]
+            for second in literals[other]
+        ]
+    make = LinearQueries(MIXED)
+    expected = {make.from_json(each) for each in written}
+    workload = parse_linear_workload("conjunctions:2", MIXED)
+    assert set(workload) == expected and len(workload) == len(expected)
+
+
+def test_parities_and_monotone_conjunctions_are_of_last_levels():
+    codes = np.array(BINARY.codes(np.arange(BINARY.num_cells)))
+    monotone = parse_linear_workload("monotone_conjunctions:2", BINARY)
+    parity = parse_linear_workload("parities:2", BINARY)
+    for pair, one, other in zip(combinations(range(5), 2), monotone, parity, strict=True):
+        chosen = codes[list(pair)]
+        assert (one.values() == chosen.prod(axis=0)).all()
+        assert (other.values() == chosen.sum(axis=0) % 2).all()
+
+
+def test_intervals_are_of_ordered_levels_only():
+    workload = parse_linear_workload("intervals:age", MIXED)
+    assert len(workload) == 10
+    ages = MIXED.codes(np.arange(MIXED.num_cells))[1]
+    assert not any(query.values()[ages >= 4].any() for query in workload)
+    prefixes = parse_linear_workload("prefixes:age", MIXED)
+    assert [int(each.values().sum()) for each in prefixes] == [6, 12, 18, 24]
+
+
+def test_a_file_of_lines_is_read(tmp_path):
+    lines = [
+        {"marginal": ["degree"]},
+        {"conjunction": {"age": 2}},
+        {"interval": {"attribute": "age", "low": 1, "high": 2}},
+        {"prefix": {"attribute": "degree", "high": "BA"}},
+        {"parity": {"member": True, "age": None}},
+        {"values": [0.5] * MIXED.num_cells},
+    ]
+    path = tmp_path / "queries.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    workload = parse_linear_workload(str(path), MIXED)
+    assert len(workload) == 8
+    check_against_each(workload, 4)
+    path.write_text("\n".join(map(json.dumps, workload.to_json())))
+    assert parse_linear_workload(str(path), MIXED) == workload
+
+
+def test_a_matrix_is_read(tmp_path):
+    matrix = np.random.default_rng(6).random((3, BINARY.num_cells))
+    np.save(tmp_path / "q.npy", matrix)
+    workload = parse_linear_workload(f"matrix:{tmp_path / 'q.npy'}", BINARY)
+    weights = np.full(BINARY.num_cells, 1 / BINARY.num_cells)
+    np.testing.assert_allclose(workload.means(weights), matrix @ weights, atol=2**-17)
+
+
+def test_repetitions_are_kept_and_counted():
+    one = LinearQueries(BINARY).conjunction({"a": True})
+    workload = LinearWorkload(BINARY, (one, one))
+    assert len(workload) == 2 and workload.num_distinct == 1
+    assert workload.weighted_sum(np.ones(2, np.int64)).max() == 2 * 2**16
+
+
+REFUSED = [
+    ("conjunctions:0", "must be an integer in 1..3"),
+    ("conjunctions:4", "must be an integer in 1..3"),
+    ("conjunctions:x", "must be an integer in 1..3"),
+    ("parities:1", "'age' has 6"),
+    ("monotone_conjunctions:1", "'age' has 6"),
+    ("intervals:agee", "'agee' is no attribute"),
+    ("marginals:5", "must be an integer in 1..4"),
+    ("unknown:1", "known are"),
+    ("matrix:absent.npy", "cannot be read as a .npy file"),
+]
+
+
+@pytest.mark.parametrize(("spec", "condition"), REFUSED)
+def test_a_bad_form_is_refused(spec, condition):
+    with pytest.raises(InputError, match=r"workload|ways") as refused:
+        parse_linear_workload(spec, MIXED)
+    assert condition in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+LINES = [
+    ('{"marginal": "age"}', "must be a list"),
+    ('{"marginal": [["age"]]}', "is no attribute"),
+    ('{"conjunction": {"agee": 1}}', "line 1"),
+    ('{"values": [2]}', "line 1"),
+    ("[1]", "line 1"),
+    ("{", "is not JSON"),
+    ("[" * 100_000, "is not JSON"),
+    ("", "must have from 1"),
+]
+
+
+@pytest.mark.parametrize(("line", "condition"), LINES)
+def test_a_bad_line_is_refused(line, condition, tmp_path):
+    path = tmp_path / "queries.jsonl"
+    path.write_text(line)
+    with pytest.raises(InputError) as refused:
+        parse_linear_workload(str(path), MIXED)
+    assert condition in str(refused.value)
+
+
+MATRICES = [
+    (np.zeros((2, 3)), "must be of shape"),
+    (np.zeros((0, 32)), "must be of shape"),
+    (np.full((2, 32), 1.5), "row 0: 1.5"),
+    (np.full((2, 32), np.nan), "row 0: nan"),
+    (np.zeros((2, 32), complex), "must hold real numbers"),
+    (np.array([{"a": 1}], object), "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("matrix", "condition"), MATRICES)
+def test_a_bad_matrix_is_refused(matrix, condition, tmp_path):
+    np.save(tmp_path / "q.npy", matrix, allow_pickle=True)
+    with pytest.raises(InputError) as refused:
+        parse_linear_workload(f"matrix:{tmp_path / 'q.npy'}", BINARY)
+    assert condition in str(refused.value)
+
+
+def test_sizes_are_refused_before_a_query_is_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(forms, "MAX_QUERIES", 11)
+    specs = ["marginals:2", "conjunctions:1", "conjunctions:2", "intervals:age"]
+    path = tmp_path / "queries.jsonl"
+    path.write_text('{"marginal": ["member", "age"]}')
+    monkeypatch.setattr(forms, "Product", None)
+    for spec in [*specs[:3], str(path)]:
+        with pytest.raises(InputError, match="must have at most 11"):
+            parse_linear_workload(spec, MIXED)
+    with pytest.raises(InputError, match="must have at most 11"):
+        parse_linear_workload("parities:2", Domain(tuple(BooleanAttribute(x) for x in "abcdef")))
+    np.save(tmp_path / "q.npy", np.zeros((4, BINARY.num_cells)))
+    monkeypatch.setattr(linear_workload_module, "MAX_VALUES", 3 * BINARY.num_cells)
+    with pytest.raises(InputError, match="values together"):
+        parse_linear_workload(f"matrix:{tmp_path / 'q.npy'}", BINARY)
+
+
+def test_queries_of_another_domain_are_refused():
+    query = LinearQueries(BINARY).conjunction({"a": True})
+    with pytest.raises(InputError, match="over a domain of shape"):
+        LinearWorkload(MIXED, (query,))
+    with pytest.raises(InputError, match="from 1 to"):
+        LinearWorkload(MIXED, ())

@@ -1,0 +1,63 @@
+"""Lines of JSON: what is wrong with one is said in one line, and nothing is raised."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_dp.domain_json import parse_domain
+from beam_dp.queries.lines import read_line
+from beam_dp.queries.reader import LinearQueries
+
+DOMAIN = parse_domain(
+    '{"attributes": [{"name": "age", "type": "numeric", "edges": [0, 20, 40]},'
+    ' {"name": "sex", "type": "categorical", "values": ["f", "m"]}]}',
+    source="here",
+)
+QUERIES = LinearQueries(DOMAIN)
+FORMS = ("conjunction", "interval", "prefix", "parity", "values", "codes", "numerators", "id")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(FORMS),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(FORMS) | st.text(), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(FORMS), JSON) | JSON)
+def test_whatever_a_line_holds_it_is_a_query_or_an_error(held):
+    for line in (held, json.dumps(held)):
+        found = read_line(QUERIES, line)
+        assert (found.query is None) != (found.error is None)
+        for text in (found.id, found.text, found.error):
+            assert text is None or len(text.encode()) <= 8000
+        assert found.error is None or "\n" not in found.error
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("", "must be one line of JSON"),
+        ("[" * 100_000, "must be one line of JSON"),
+        ('{"id": true, "parity": {}}', "id: True is refused"),
+        ('{"values": [0, 0, 2, 0]}', "every value must be from 0 to 1"),
+        ('{"values": [NaN, 0, 0, 0]}', "every value must be from 0 to 1"),
+        ('{"conjunction": {"sx": "f"}}', "'sx' is refused; is no attribute"),
+        ('{"conjunction": {"sex": "x"}}', "'x' is refused"),
+        ('{"conjunction": {}, "parity": {}}', "must be an object with one of"),
+        ('{"id": "\\ud800", "prefix": {}}', "prefix must have attribute, high"),
+    ],
+)
+def test_bad_lines(line, error):
+    found = read_line(QUERIES, line)
+    assert found.query is None and error in found.error
+
+
+def test_a_good_line():
+    found = read_line(QUERIES, '{"id": 5, "conjunction": {"sex": "f"}}')
+    assert found.id == "5" and found.error is None
+    assert found.query == QUERIES.conjunction({"sex": "f"})
+    assert json.loads(found.text) == {"conjunction": {"sex": "f"}}

@@ -1,0 +1,83 @@
+"""The benchmarks of errors by queries and of online answers run, on little data."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def codes(number: int, share: float) -> list[np.ndarray]:
+    """Yes/no columns in which so large a share is yes."""
+    drawn = np.random.default_rng(0).random((16, number)) < share
+    return list(drawn.astype(np.int64))
+
+
+def test_conjunctions_agree_with_their_queries_one_by_one():
+    from conjunction_sets import ConjunctionSet
+
+    asked = ConjunctionSet.draw(4, 3, 2, 60, seed=5)
+    table = np.random.default_rng(1).integers(100, size=81).astype(np.float64)
+    rows = [asked.query(index).values() for index in asked.indices.tolist()]
+    assert len({row.tobytes() for row in rows}) == 60
+    assert asked.sums(table).tolist() == [row @ table for row in rows]
+    assert asked.asked_of_cells().tolist() == sum(rows).tolist()
+    assert all(asked.axes[0] <= axes for axes in asked.axes)
+
+
+def test_every_mechanism_of_the_error_benchmark_is_measured_and_drawn(tmp_path):
+    import error_by_queries
+    import error_pictures
+
+    # Far from uniform, and many: SmallDB's search takes long where all cells answer alike.
+    table = codes(20_000, 0.15)
+    found = list(error_by_queries.rows(table, {"conjunctions": 10, "subsets": 10}, runs=1))
+    names = {(row["panel"], row["mechanism"]) for row in found}
+    assert names == {
+        (panel, mechanism)
+        for panel, made in error_by_queries.PANELS.items()
+        for mechanism in made.mechanisms
+    }
+    # With 10 queries no noise is as large as the data.
+    largest = {(row["panel"], row["mechanism"]): row["largest"][0] for row in found}
+    assert 0 < max(largest.values()) < 1
+    assert "| Laplace, pure |" in error_pictures.markdown(json.loads(json.dumps(found)))
+    pytest.importorskip("matplotlib", reason="comes with the extra named report")
+    for name in ("one.svg", "two.svg"):
+        error_pictures.draw(found, tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_online_contenders_are_compared():
+    import online_comparison
+
+    settings = [(2000, (0.2, 0.001))]
+    found = list(online_comparison.rows(codes(2000, 0.5), settings, runs=1, length=50))
+    assert [row["stream"] for row in found] == 2 * list(online_comparison.STREAMS)
+    easy, hard = found[0], found[-1]
+    # Uniform data: the first hypothesis is right.
+    assert easy["private_mw"]["answered"] == [50, 0] and easy["warm"]["within"] == [1, 0]
+    assert hard["private_mw"] is None and hard["warm"] is None
+    assert "| 2,000 | 0.2 | random | 50 | 50 | 50 | 50 (" in online_comparison.markdown(found)
+
+
+def test_fresh_noise_answers_as_many_as_the_target_allows():
+    import online_comparison
+
+    # One answer has the deviation 5.49527 at epsilon 1 and delta 1e-9.
+    quantile = 5.49527 * norm.isf(0.05 / 2)
+    assert online_comparison.fresh_capacity(quantile * 0.999) == 0
+    assert online_comparison.fresh_capacity(quantile * 1.001) == 1
+    assert online_comparison.fresh_capacity(1000.0) == pytest.approx(1827, rel=0.1)

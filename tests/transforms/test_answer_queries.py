@@ -1,0 +1,391 @@
+"""Queries to answers on Beam: every question is answered once, whatever the runner does again."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.testing.test_stream import TestStream as Events
+from apache_beam.transforms.window import FixedWindows
+from fakes import COLLECTED, DOMAIN, collect, pipeline
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import plan_private_mw
+from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.online_answers import read_answers, read_answers_card
+from beam_dp.summaries.shards import write_shard
+from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
+from beam_dp.transforms import answer_queries as module
+
+RECORDS = [{"age": 3, "sex": "f", "smokes": True}] * 900 + [
+    {"age": 7, "sex": "m", "smokes": None}
+] * 100
+FIRST = '{"id": "a", "conjunction": {"age": 3}}'
+REPEAT = '{"id": "again", "conjunction": {"age": 3}}'
+SECOND = {"id": 2, "interval": {"attribute": "age", "low": 5, "high": 9}}
+BAD = '{"id": "bad", "conjunction": {"aeg": 3}}'
+NOT_IN_DOMAIN = '{"conjunction": {"age": 12}}'
+NAN = '{"values": [NaN' + ", 0" * (DOMAIN.num_cells - 1) + "]}"
+REFUSED = [BAD, NOT_IN_DOMAIN, NAN, "{", "7", '{"id": [1], "prefix": 2}', {"parity": {}}]
+RUNS: list[str] = []  # draw ids, in this process
+
+
+def plan(**named: Any) -> PrivateMWPlan:
+    """An epsilon with which the uniform start is seen to be wrong."""
+    promise = Guarantee(20.0, 0, "add_or_remove_one", "record", 1)
+    named = {"num_records": 1000, "num_questions": 10, "max_updates": 3, **named}
+    return plan_private_mw(DOMAIN, promise, named.pop("num_records"), **named)
+
+
+class Unbounded(beam.PTransform):
+    """Says that a collection has no end, so that answers come from state."""
+
+    def expand(self, elements):
+        passed = elements | beam.Map(lambda element: element)
+        passed.is_bounded = False
+        return passed
+
+
+class Watched(NoiseSource):
+    def draw_id(self) -> str:
+        RUNS.append(super().draw_id())
+        return RUNS[-1]
+
+
+@pytest.fixture(autouse=True)
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    RUNS.clear()
+    monkeypatch.setattr(module, "NoiseSource", Watched)
+
+
+def answer(queries, *, repeats=0, is_stream=False, records=RECORDS, **named) -> list[AnswerBatch]:
+    with pipeline(repeats) as p:
+        asked = p | "Queries" >> beam.Create(queries, reshuffle=False)
+        asked = asked | Unbounded() if is_stream else asked
+        held = p | "Records" >> beam.Create(records)
+        _ = asked | AnswerQueries(plan(**named), held) | collect("answers")
+    return COLLECTED["answers"]
+
+
+def rows_of(batches: list[AnswerBatch]) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in batch.answers]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_queries_are_answered_in_order_and_bad_ones_cost_nothing(is_stream):
+    (batch,) = answer([[FIRST, *REFUSED, REPEAT, SECOND]], is_stream=is_stream)
+    rows = batch.answers
+    assert [row["id"] for row in rows] == ["a", "bad", *[None] * 6, "again", "2"]
+    assert rows[0]["route"] == "update" and abs(rows[0]["value"] - 900) <= rows[0]["bound"]
+    assert rows[0]["updates_left"] == 2 and rows[0]["questions_left"] == 9
+    for row in rows[1:8]:
+        assert row["error"] and "\n" not in row["error"] and row["value"] is None
+        assert row["route"] is None and row["updates_left"] == 2 and row["questions_left"] == 9
+    assert "'aeg' is refused" in rows[1]["error"] and "'age'" in rows[1]["error"]
+    assert rows[8] == {**rows[0], "id": "again"}
+    assert rows[9]["questions_left"] == 8 and rows[9]["error"] is None
+    assert batch.num_records == 1000 and batch.number == 0
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_records_are_encoded_bounded_and_counted(is_stream, monkeypatch):
+    """Not a histogram of the test's own: what the run is given is what the records say."""
+    held = []
+    original = module.PrivateMW
+
+    def spy(plan, histogram, noise, *rest, **named):
+        held.append(histogram.counts.copy())
+        return original(plan, histogram, noise, *rest, **named)
+
+    monkeypatch.setattr(module, "PrivateMW", spy)
+    outside = [{"age": 99, "sex": "f", "smokes": True}] * 5
+    answer([FIRST], records=RECORDS + outside, is_stream=is_stream)
+    table = held[0].reshape(DOMAIN.shape)
+    assert table.sum() == 1000 and table[3, 0].max() == 900 and table[7, 1].max() == 100
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_no_records_are_answered_alike(is_stream):
+    (batch,) = answer([FIRST], records=[], is_stream=is_stream)
+    assert batch.answers[0]["error"] is None
+
+
+def test_no_queries_are_an_empty_release():
+    (batch,) = answer([])
+    assert batch.answers == []
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_noisy_number_of_records_is_drawn_once(is_stream):
+    batches = answer([FIRST, SECOND], is_stream=is_stream, num_records="noisy")
+    assert len({batch.num_records for batch in batches}) == 1
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_bundle_that_is_done_again_answers_once(is_stream):
+    """FnApiRunner does each bundle three times and keeps the state and the output of one."""
+    batches = answer(
+        [[FIRST], [SECOND, REPEAT]], repeats=2, is_stream=is_stream, num_records="noisy"
+    )
+    assert len({batch.run_id for batch in batches}) == 1
+    assert len({batch.num_records for batch in batches}) == 1
+    batches = set_of(batches)  # who collects is done three times, too
+    assert [batch.number for batch in batches] == list(range(len(batches)))
+    assert len(set(RUNS)) > len(batches)  # it was done again
+    by_id = {row["id"]: row for row in rows_of(batches)}
+    assert by_id["a"]["value"] == by_id["again"]["value"]
+    assert by_id["a"]["updates_left"] == 2 and by_id["2"]["questions_left"] == 8
+
+
+class CrashError(Exception):
+    """What the first attempt dies of."""
+
+
+class FailsOnce(beam.DoFn):
+    """Takes what it is given to the outside world, and fails after the first time."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def process(self, batch):
+        SEEN.append(batch)
+        if len(SEEN) == self.after:
+            raise CrashError
+        yield batch
+
+
+SEEN: list[AnswerBatch] = []
+
+
+def stream(p: beam.Pipeline, panes: list[list[Any]]) -> Any:
+    events = Events()
+    for number, pane in enumerate(panes):
+        events = events.advance_watermark_to(10 * number).add_elements(pane)
+    return p | events.advance_watermark_to_infinity()
+
+
+def streaming_pipeline() -> beam.Pipeline:
+    """On the one local runner that knows TestStream, and retries a bundle that failed."""
+    return beam.Pipeline(BundleBasedDirectRunner())
+
+
+PANES = [[FIRST], [BAD, SECOND], [REPEAT, '{"conjunction": {"sex": "f"}}'], [NAN], [FIRST]]
+
+
+def check_stream(batches: list[AnswerBatch]) -> None:
+    batches = sorted(set_of(batches), key=lambda batch: batch.number)
+    assert len({batch.run_id for batch in batches}) == 1
+    assert [batch.number for batch in batches] == list(range(len(batches)))
+    assert len(batches) >= len(PANES) - 1
+    rows = rows_of(batches)
+    assert sorted(str(row["id"]) for row in rows) == ["2", "None", "None", "a", "a", "again", "bad"]
+    firsts = [row["value"] for row in rows if row["id"] in ("a", "again")]
+    assert len(firsts) == 3 and len(set(firsts)) == 1
+    assert [row["id"] for row in rows if row["error"]] == ["bad", None]
+    assert rows[-1]["questions_left"] == 7  # three different queries
+
+
+def set_of(batches: list[AnswerBatch]) -> list[AnswerBatch]:
+    """One of each that was seen several times, which must then be equal."""
+    found: dict[tuple[str, int], AnswerBatch] = {}
+    for batch in batches:
+        assert found.setdefault((batch.run_id, batch.number), batch) == batch
+    return list(found.values())
+
+
+def test_a_stream_of_several_panes_is_one_run():
+    with streaming_pipeline() as p:
+        held = p | "Records" >> beam.Create(RECORDS)
+        asked = stream(p, PANES) | beam.WindowInto(FixedWindows(10))
+        _ = asked | AnswerQueries(plan(num_records="noisy"), held) | collect("stream")
+    check_stream(COLLECTED["stream"])
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_reader_that_fails_once_sees_the_same_answers(after):
+    SEEN.clear()
+    with streaming_pipeline() as p:
+        held = p | "Records" >> beam.Create(RECORDS)
+        answers = stream(p, PANES) | AnswerQueries(plan(num_records="noisy"), held)
+        _ = answers | beam.ParDo(FailsOnce(after)) | collect("stream")
+    assert len(SEEN) > len(COLLECTED["stream"])
+    check_stream(SEEN)
+    check_stream(COLLECTED["stream"])
+
+
+def test_a_run_is_made_anew_from_its_state_and_goes_on_alike(monkeypatch):
+    """Without what the object keeps, every batch starts from the state."""
+    rebuilt = []
+    original = module.run_from_log
+
+    def spy(*arguments):
+        rebuilt.append(original(*arguments))
+        return rebuilt[-1]
+
+    monkeypatch.setattr(module, "run_from_log", spy)
+    with streaming_pipeline() as p:
+        held = p | "Records" >> beam.Create(RECORDS)
+        _ = stream(p, PANES) | AnswerQueries(plan(), held) | collect("stream")
+    check_stream(COLLECTED["stream"])
+    assert rebuilt and rebuilt[-1].updates_left <= 2
+    spent = rebuilt[-1].plan.max_updates - rebuilt[-1].updates_left
+    assert spent == sum(
+        row["route"] == "update"
+        for row in {row["query"]: row for row in rows_of(COLLECTED["stream"])}.values()
+    )
+    # Whoever learned that 900 of 1,000 are three years old does not think so of a tenth.
+    assert rebuilt[-1].weights.reshape(10, -1)[3].sum() > 0.2
+
+
+class Kept:
+    """A state cell, or a bag, that a test can set back as a runner does."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def read(self) -> Any:
+        return self.value
+
+    def write(self, value: Any) -> None:
+        self.value = value
+
+    def add(self, entry: str) -> None:
+        self.value = [*self.value, entry]
+
+
+def counted() -> list[tuple[int, bytes]]:
+    counts = np.zeros(DOMAIN.num_cells, np.int64)
+    counts[3 * DOMAIN.num_cells // 10] = 900
+    return [(0, write_shard(counts))]
+
+
+def test_an_object_that_is_ahead_of_its_state_goes_by_the_state():
+    """A bundle failed after it had answered: its state is set back, and the object lives on."""
+    step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
+    step.setup()
+    (first,) = step.process(("run", [FIRST]), counted(), head, log)
+    before = head.value, log.value
+    list(step.process(("run", [SECOND]), counted(), head, log))
+    head.value, log.value = before
+    (again,) = step.process(("run", [REPEAT]), counted(), head, log)
+    assert again.number == 1 and again.run_id == first.run_id
+    # SECOND was never asked; FIRST was.
+    assert again.answers == [{**first.answers[0], "id": "again"}]
+    assert again.answers[0]["questions_left"] == 9
+
+
+def test_an_object_that_failed_in_the_middle_goes_by_the_state(monkeypatch):
+    step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
+    step.setup()
+    (first,) = step.process(("run", [FIRST]), counted(), head, log)
+    before = head.value, log.value
+    with monkeypatch.context() as patch:
+        original = module.answer_line
+
+        def fail_after(*arguments):
+            original(*arguments)
+            raise CrashError
+
+        patch.setattr(module, "answer_line", fail_after)
+        with pytest.raises(PrivateStepError):
+            list(step.process(("run", [SECOND]), counted(), head, log))
+    head.value, log.value = before
+    (again,) = step.process(("run", [REPEAT]), counted(), head, log)
+    assert again.answers == [{**first.answers[0], "id": "again"}]
+
+
+def test_exhausted_runs_go_on():
+    queries = [json.dumps({"conjunction": {"age": age}}) for age in range(10)]
+    (batch,) = answer([queries], max_updates=1)
+    routes = [row["route"] for row in batch.answers]
+    assert "exhausted" in routes and routes.count("update") == 1
+    last = routes.index("update")
+    assert set(routes[last + 1 :]) == {"exhausted"}
+    assert batch.answers[-1]["updates_left"] == 0 and batch.answers[-1]["value"] is not None
+
+
+def test_an_error_in_the_step_tells_nothing(monkeypatch):
+    def fail(*arguments, **named):
+        raise ValueError("secret 900")
+
+    monkeypatch.setattr(module, "answer_line", fail)
+    with pytest.raises(PrivateStepError) as caught:
+        answer([FIRST])
+    assert "900" not in str(caught.value)
+
+
+def test_the_job_graph_holds_no_noise_and_no_state():
+    p = pipeline()
+    asked = p | beam.Create([FIRST]) | Unbounded()
+    held = p | "Records" >> beam.Create([{"age": 3}])
+    _ = asked | AnswerQueries(plan(), held)
+    text = str(p.to_runner_api())
+    assert "noisy_threshold" not in text
+    step = module._AnswerStream(module._Starter(plan(), None))
+    assert not hasattr(step, "_noise") and not hasattr(step, "_kept")
+
+
+def test_what_is_refused_at_construction():
+    p = pipeline()
+    held = p | beam.Create(RECORDS)
+    with pytest.raises(InputError, match="start: 'NoneType' is refused"):
+        AnswerQueries(plan(starts_from_release=True), held)
+    with pytest.raises(InputError, match="unbounded collection"):
+        _ = p | "Q" >> beam.Create([FIRST]) | AnswerQueries(plan(), held | Unbounded())
+
+
+def write(folder: pathlib.Path, **named: Any) -> list[dict[str, Any]]:
+    with pipeline(named.pop("repeats", 0)) as p:
+        asked = p | "Queries" >> beam.Create([[FIRST, BAD, SECOND]])
+        held = p | "Records" >> beam.Create(RECORDS)
+        _ = asked | AnswerQueries(plan(**named), held) | WriteAnswers(folder, plan(**named))
+    (path,) = folder.glob("answers-*.avro")
+    return read_answers(path)
+
+
+@pytest.mark.parametrize("repeats", [0, 2])
+def test_answers_are_written_as_one_release(tmp_path, repeats):
+    folder = tmp_path / "out"
+    rows = write(folder, repeats=repeats, num_records="noisy")
+    assert [row["id"] for row in rows] == ["a", "bad", "2"]
+    text = (folder / "card.json").read_text()
+    card = json.loads(text)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        ["card.json", *read_answers_card(text).files]
+    )
+    assert card["mechanism"] == "private_mw" and card["num_refused"] == 1
+    assert card["settings"]["total"] == card["num_records"]["noisy"]
+    assert not card["settings"]["is_vacuous"]
+    with pytest.raises(InputError, match="must be a directory that does not exist yet"):
+        write(folder)
+
+
+def test_a_stream_is_written_batch_by_batch(tmp_path):
+    with streaming_pipeline() as p:
+        held = p | "Records" >> beam.Create(RECORDS)
+        answers = stream(p, PANES) | AnswerQueries(plan(), held)
+        _ = answers | WriteAnswers(tmp_path, plan())
+        _ = answers | collect("stream")
+    files = sorted(tmp_path.iterdir())
+    assert [row for path in files for row in read_answers(path)] == rows_of(
+        sorted(COLLECTED["stream"], key=lambda batch: batch.number)
+    )
+    assert np.unique([path.name[:40] for path in files]).size == 1
+
+
+def test_of_two_attempts_at_a_batch_the_first_stays(tmp_path):
+    from beam_dp.releases.online_answers import write_batch
+
+    (batch,) = answer([FIRST])
+    other = [{**batch.answers[0], "value": 1.0}]
+    assert write_batch(batch.answers, batch.run_id, 0, tmp_path)
+    assert not write_batch(other, batch.run_id, 0, tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert read_answers(path) == batch.answers
