@@ -192,7 +192,9 @@ class SparseRelease:
 
         Accuracy: the value of a sketch is unbiased over hash and noise (a median because the
         errors of its rows are symmetric). Its bound is Chebyshev's at the standard error, which
-        estimates what other elements add from the released cells. A histogram alone answers 0
+        estimates what other elements add from the released cells; with medians and clipped means
+        it leaves out that two elements of the query that share cells err alike, which matters
+        where the query holds a good part of all there is. A histogram alone answers 0
         for what it does not hold: its standard error is that of its noise, and only the bound
         covers what is missing.
 
@@ -227,14 +229,18 @@ class SparseRelease:
         return _answer(value + rest, variance + noise * float((kept**2).sum()))
 
     @cached_property
+    def _signs(self) -> DenseSigns | BlockSigns:
+        assert self.sketch is not None
+        return self.sketch.signs(self.hash_key)
+
+    @cached_property
     def _cells(self) -> NDArray[np.float64]:
         """The sketch of what the histogram leaves out, in weight: post-processing."""
         assert self.sketch is not None
         cells = self.sketch.cells / self.sketch.grid
         if self.histogram is None:
             return cells
-        signs = self.sketch.signs(self.hash_key)
-        held = signs.project(self.histogram.elements, self.histogram.counts)
+        held = self._signs.project(self.histogram.elements, self.histogram.counts)
         return np.asarray(cells - self.sketch.fold(held))
 
     @cached_property
@@ -259,7 +265,7 @@ class SparseRelease:
     ) -> tuple[float, float]:
         """The value of a query and its variance, from the sketch."""
         assert self.sketch is not None
-        signs = self.sketch.signs(self.hash_key)
+        signs = self._signs
         norm = float((weights**2).sum())
         noise = noise_variance(self.sketch.distribution, self.sketch.scale)
         if isinstance(signs, DenseSigns):
