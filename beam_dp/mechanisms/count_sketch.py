@@ -14,7 +14,7 @@ from beam_dp.mechanisms.sparse_plan import (
     check_sparse_request,
     check_width,
     checked_scale,
-    gaussian_scale,
+    gaussian_noise,
     sketch_plan,
     unit_weight,
 )
@@ -92,7 +92,7 @@ class CountSketch:
         """Returns the noise; raises InputError where a number is out of range."""
         check_sparse_request(guarantee, max_sparsity, max_weight)
         distribution: Distribution
-        limit = None
+        limit, grid = None, 1
         if self.noise == "laplace":
             distribution = "discrete_laplace"
             sensitivity = self.num_rows * unit_weight(guarantee, max_weight)
@@ -105,7 +105,7 @@ class CountSketch:
                 limit = math.floor(self.unit_norm**2 * self.num_rows)
                 moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
                 norm = min(norm, moved * math.sqrt(limit))
-            scale, loss = gaussian_scale(guarantee, norm)
+            scale, grid, loss = gaussian_noise(guarantee, norm)
         sketch = SketchNoise(
             family="blocks",
             projection_width=self.projection_width,
@@ -114,6 +114,7 @@ class CountSketch:
             scale=scale,
             estimator="mean" if self.num_rows == 1 else self.estimator,
             max_squared_norm=limit,
+            grid=grid,
         )
         key = hash_key or HashKey.draw(INDEPENDENCE)
         return sketch_plan(

@@ -51,10 +51,24 @@ def sparse_error(plan: SparsePlan, profile: KeyProfile, sparsity: int) -> float:
     groups = profile.groups
     if plan.histogram is None:
         assert plan.sketch is not None
-        return math.sqrt(sparsity * element_variance(plan.sketch, groups))
+        alone = element_variance(plan.sketch, groups)
+        noise = element_variance(plan.sketch, (np.zeros(1), np.zeros(1)))
+        return math.sqrt(sparsity * (noise + _pairs(groups, sparsity) * (alone - noise)))
     if plan.sketch is None:
         return _histogram_error(plan.histogram, groups, sparsity)
     return _hybrid_error(plan.sketch, plan.histogram, groups, sparsity)
+
+
+def _pairs(groups: Groups, sparsity: int) -> float:
+    """Returns how much more hashing adds to a query than to its elements alone.
+
+    Two elements of one query that share a cell err alike: (m |x|^2 + <q, x>^2 - 2 sum q^2 x^2) / T
+    against m |x|^2 / T. It is 1 for queries of a small part of all keys.
+    """
+    counts, keys = groups
+    number = float(keys.sum())
+    mean, square = float(keys @ counts) / number, float(keys @ counts**2) / number
+    return max(0.0, 1 + ((sparsity - 1) * mean**2 - square) / (number * square))
 
 
 def element_variance(

@@ -15,7 +15,7 @@ from beam_dp.mechanisms.sparse_plan import (
     check_sparse_request,
     check_width,
     checked_scale,
-    gaussian_scale,
+    gaussian_noise,
     sketch_plan,
     unit_weight,
 )
@@ -86,12 +86,14 @@ class SparseProject:
         sensitivity = unit_weight(guarantee, max_weight) * math.sqrt(rows)
         if self.calibration == "tight":
             distribution = "discrete_gaussian"
-            scale, loss = gaussian_scale(guarantee, sensitivity)
+            scale, grid, loss = gaussian_noise(guarantee, sensitivity)
         else:
             distribution = "discrete_laplace"
             factor, loss = textbook_noise(guarantee)
-            scale = checked_scale(guarantee, sensitivity * factor)
-        sketch = SketchNoise(self.family, self.projection_width, rows, distribution, scale)
+            scale, grid = checked_scale(guarantee, sensitivity * factor), 1
+        sketch = SketchNoise(
+            self.family, self.projection_width, rows, distribution, scale, grid=grid
+        )
         return sketch_plan(
             self.name,
             guarantee,

@@ -42,13 +42,15 @@ def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource)
     if plan.sketch is not None:
         assert summary.projection is not None
         draw = noise.laplace if plan.sketch.distribution == "discrete_laplace" else noise.gaussian
+        scale = plan.sketch.scale * plan.sketch.grid  # exact: a grid is a power of two
         sketch = NoisySketch(
             family=plan.sketch.family,
             num_blocks=plan.sketch.num_blocks,
-            cells=draw(plan.sketch.fold(summary.projection.sums), plan.sketch.scale),
+            cells=draw(plan.sketch.fold(summary.projection.sums), scale),
             distribution=plan.sketch.distribution,
             scale=plan.sketch.scale,
             estimator=plan.sketch.estimator,
+            grid=plan.sketch.grid,
         )
     if plan.histogram is not None:
         assert summary.counts is not None

@@ -35,13 +35,13 @@ def noise_variance(
     return 0.5 / math.sinh(min(0.5 / scale, 20.0)) ** 2
 
 
-def squared_norm(cells: NDArray[np.int64], num_blocks: int, noise: float) -> float:
+def squared_norm(cells: NDArray[np.float64], num_blocks: int, noise: float) -> float:
     """Returns an estimate of the sum of all squared counts, not less than 0.
 
     In expectation over signs and noise, each block's cells have a sum of squares of ``||x||^2``
     plus the noise of its cells.
     """
-    total = float((cells.astype(np.float64) ** 2).sum())
+    total = float(cells @ cells)
     return max(0.0, (total - len(cells) * noise) / num_blocks)
 
 
@@ -62,7 +62,7 @@ def variance_of_mean(
     return max(0.0, norm * squared_norm + value**2 - 2 * own) / projection_width
 
 
-def variance_of_median(cells: NDArray[np.int64], num_blocks: int) -> float:
+def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
     """Returns the variance of the median of one random cell of each block, with random signs.
 
     The median passes t if most rows do: P(|median| > t) = 2 P(Binomial(s, p) > s / 2) for
@@ -75,10 +75,10 @@ def variance_of_median(cells: NDArray[np.int64], num_blocks: int) -> float:
     Cost: one sort.
 
     Example:
-        >>> variance_of_median(np.array([-3, 3, 3, 3]), 1)
+        >>> variance_of_median(np.array([-3.0, 3.0, 3.0, 3.0]), 1)
         9.0
     """
-    sizes = np.sort(np.abs(cells)).astype(np.float64)
+    sizes = np.sort(np.abs(cells))
     beyond = np.arange(len(sizes), 0, -1) / len(sizes)  # share of cells of at least this size
     passing = 2 * binom.sf(num_blocks // 2, num_blocks, beyond / 2)
     steps = np.diff(sizes**2, prepend=0.0)
@@ -104,7 +104,7 @@ def clipped_mean(rows: NDArray[np.float64], scale: float) -> NDArray[np.float64]
     return np.asarray(middle + away.mean(axis=1))
 
 
-def variance_of_clipped_mean(cells: NDArray[np.int64], num_blocks: int, scale: float) -> float:
+def variance_of_clipped_mean(cells: NDArray[np.float64], num_blocks: int, scale: float) -> float:
     """Returns the variance of the clipped mean of one random cell of each block, with random signs.
 
     The mean over the places j of a row, of the squared estimate from cell j of each row, whose
@@ -117,7 +117,7 @@ def variance_of_clipped_mean(cells: NDArray[np.int64], num_blocks: int, scale: f
 
     Cost: a few passes over the cells.
     """
-    rows = cells.reshape(num_blocks, -1).T.astype(np.float64)
+    rows = cells.reshape(num_blocks, -1).T
     total = 0.0
     # Turning the sign of a row changes no law, and makes more of the same cells.
     for turned in range(num_blocks):
@@ -127,18 +127,18 @@ def variance_of_clipped_mean(cells: NDArray[np.int64], num_blocks: int, scale: f
 
 
 def estimates_by_element(
-    cells: NDArray[np.int64], signs: BlockSigns, support: NDArray[np.uint64]
+    cells: NDArray[np.float64], signs: BlockSigns, support: NDArray[np.uint64]
 ) -> NDArray[np.float64]:
     """Returns what each row says of each element, shape (m, num_blocks)."""
     buckets, entries = signs.buckets_and_signs(support)
     row_width = len(cells) // signs.num_blocks
     where = cell_of(buckets, row_width) + np.arange(signs.num_blocks) * row_width
-    found: NDArray[np.float64] = entries * cells[where].astype(np.float64)
+    found: NDArray[np.float64] = entries * cells[where]
     return found
 
 
 def dense_estimate(
-    cells: NDArray[np.int64],
+    cells: NDArray[np.float64],
     signs: DenseSigns,
     support: NDArray[np.uint64],
     weights: NDArray[np.float64],
@@ -153,10 +153,9 @@ def dense_estimate(
     width = signs.projection_width
     coefficients = np.zeros(width)
     own = 0.0
-    real = cells.astype(np.float64)
     for part, entries in signs.sign_tiles(support):
         columns = entries.astype(np.float64)
         coefficients += weights[part] @ columns
-        own += float((weights[part] ** 2) @ (columns @ real / width) ** 2)
+        own += float((weights[part] ** 2) @ (columns @ cells / width) ** 2)
     coefficients /= width
-    return float(coefficients @ real), float(coefficients @ coefficients), own
+    return float(coefficients @ cells), float(coefficients @ coefficients), own

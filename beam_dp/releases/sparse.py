@@ -63,12 +63,13 @@ class NoisySketch:
     Args:
         family: ``dense`` or ``blocks``.
         num_blocks: rows that an element is in: the blocks, or, of a dense sketch, all rows.
-        cells: shape (projection_width,), int64.
+        cells: shape (projection_width,), int64, in units of the grid.
         distribution: of the noise of each cell.
         scale: of that noise, in weight.
         estimator: how the rows of an element become its estimate: their ``mean``; or their
             ``median``, or ``clipped_mean`` around it, which heavy elements that share one of its
             rows move little.
+        grid: units of a cell that make a weight of one, an integer >= 1.
     """
 
     family: Family
@@ -77,6 +78,7 @@ class NoisySketch:
     distribution: Distribution
     scale: float
     estimator: Estimator
+    grid: int = 1
 
     def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
         """Returns the projection that the cells are sums of; of blocks before they are folded."""
@@ -190,7 +192,9 @@ class SparseRelease:
 
         Accuracy: the value of a sketch is unbiased over hash and noise (a median because the
         errors of its rows are symmetric). Its bound is Chebyshev's at the standard error, which
-        estimates what other elements add from the released cells. A histogram alone answers 0
+        estimates what other elements add from the released cells; with medians and clipped means
+        it leaves out that two elements of the query that share cells err alike, which matters
+        where the query holds a good part of all there is. A histogram alone answers 0
         for what it does not hold: its standard error is that of its noise, and only the bound
         covers what is missing.
 
@@ -225,14 +229,19 @@ class SparseRelease:
         return _answer(value + rest, variance + noise * float((kept**2).sum()))
 
     @cached_property
-    def _cells(self) -> NDArray[np.int64]:
-        """The cells of the sketch without what the histogram holds: post-processing."""
+    def _signs(self) -> DenseSigns | BlockSigns:
         assert self.sketch is not None
+        return self.sketch.signs(self.hash_key)
+
+    @cached_property
+    def _cells(self) -> NDArray[np.float64]:
+        """The sketch of what the histogram leaves out, in weight: post-processing."""
+        assert self.sketch is not None
+        cells = self.sketch.cells / self.sketch.grid
         if self.histogram is None:
-            return self.sketch.cells
-        signs = self.sketch.signs(self.hash_key)
-        held = signs.project(self.histogram.elements, self.histogram.counts)
-        return self.sketch.cells - self.sketch.fold(held)
+            return cells
+        held = self._signs.project(self.histogram.elements, self.histogram.counts)
+        return np.asarray(cells - self.sketch.fold(held))
 
     @cached_property
     def _squared_norm(self) -> float:
@@ -256,7 +265,7 @@ class SparseRelease:
     ) -> tuple[float, float]:
         """The value of a query and its variance, from the sketch."""
         assert self.sketch is not None
-        signs = self.sketch.signs(self.hash_key)
+        signs = self._signs
         norm = float((weights**2).sum())
         noise = noise_variance(self.sketch.distribution, self.sketch.scale)
         if isinstance(signs, DenseSigns):

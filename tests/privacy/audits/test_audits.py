@@ -27,6 +27,7 @@ from tiny import UnequalDrawsError
 pytestmark = pytest.mark.audit
 
 AUDITS = [
+    *sketch_audits(),
     *noise_audits(),
     *mechanism_audits(),
     *workload_audits(),
