@@ -163,15 +163,54 @@ def support_variances(
 
 def cell_variance(domain: Domain, variances: Mapping[Support, float], axes: Support) -> float:
     """Returns the variance of one cell of a marginal's unbiased estimate, in squared records."""
-    total = 0.0
+    return query_variance(domain, variances, axes, [1] * len(axes))
+
+
+def query_variance(
+    domain: Domain,
+    variances: Mapping[Support, float],
+    axes: Support,
+    held: Sequence[int],
+    *,
+    is_parity: bool = False,
+) -> float:
+    """Returns the variance of a query's unbiased estimate from a marginal, in squared records.
+
+    The query is a product over attributes of vectors with sum s and squared norm n; of a residual
+    it sees s^2 / d^2 of the attributes that were summed out, and n - s^2 / d of the others.
+
+    Args:
+        domain: the universe.
+        variances: of orthonormal coefficients, see ``support_variances``.
+        axes: of the marginal, ascending.
+        held: for each axis, the number of codes where the query's literal holds.
+        is_parity: whether the query is 1 where an odd number of literals hold, not all of them.
+    """
+    sizes = [domain.shape[axis] for axis in axes]
+    if is_parity:
+        # (1 - p) / 2, where p is a product of signs. The 1 is seen by the total alone.
+        sums = [size - 2 * count for size, count in zip(sizes, held, strict=True)]
+        squares = sizes
+    else:
+        sums = squares = list(held)
+    seen = [(total / size) ** 2 for total, size in zip(sums, sizes, strict=True)]
+    free = [
+        square - total**2 / size for square, total, size in zip(squares, sums, sizes, strict=True)
+    ]
+    variance = 0.0
     for size in range(len(axes) + 1):
-        for support in combinations(axes, size):
-            summed = math.prod(domain.shape[axis] for axis in axes if axis not in support)
-            cells = summed * math.prod(domain.shape[axis] for axis in axes)
-            free = freedoms(domain.shape[axis] for axis in support)
-            if free:
-                total += variances[support] * free / cells
-    return total
+        for places in combinations(range(len(axes)), size):
+            factor = math.prod(
+                free[place] if place in places else seen[place] for place in range(len(axes))
+            )
+            if is_parity and places:
+                factor /= 4
+            elif is_parity:
+                mean = math.prod(total / size for total, size in zip(sums, sizes, strict=True))
+                factor = ((1 - mean) / 2) ** 2
+            if factor:
+                variance += factor * variances[tuple(axes[place] for place in places)]
+    return variance
 
 
 def closure_of(sets: Iterable[Support]) -> list[Support]:

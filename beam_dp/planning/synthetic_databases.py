@@ -17,11 +17,16 @@ from beam_dp.mechanisms.measurements import (
 from beam_dp.mechanisms.mwem import MWEM
 from beam_dp.mechanisms.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
 from beam_dp.planning.bound import Calibration, Theorem, constant
+from beam_dp.planning.covering_marginals import (
+    covering_marginals,
+    query_errors,
+    specification,
+)
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.noise_theorems import laplace_theorem
 from beam_dp.planning.resources import Resources, fit_resources, rounds_resources
 from beam_dp.planning.synthesis_theorems import mwem_theorem
-from beam_dp.queries.workload import Workload
+from beam_dp.queries.linear_workload import LinearWorkload
 
 PROGRAM = "release_synthetic_database"
 _OF_TABLES = "of the noisy tables before the fit; the card states the fit's part"
@@ -69,30 +74,34 @@ def tables_theorem(job: PlanningJob, plan: Plan) -> Theorem:
     supports = [domain.axes(names) for names in plan.workload.closure()]
     variances = support_variances(domain, supports, plan.measurements, plan.total_is_public)
     largest = max(cell_variance(domain, variances, domain.axes(names)) for names in plan.workload)
-    laplace = [each.variance for each in plan.measurements if _is_laplace(each)]
+    return _union_bound("cells", plan, largest, plan.workload.num_cells(), beta)
+
+
+def _union_bound(what: str, plan: Plan, variance: float, answers: int, beta: float) -> Theorem:
+    laplace = [
+        each.variance for each in plan.measurements if each.distribution == "discrete_laplace"
+    ]
     error = 0.0
-    if largest > 0:
-        error = noise_bound(
-            largest, plan.workload.num_cells(), min(laplace) if laplace else None, beta
-        )
-    return Theorem(f"union bound over cells, {_OF_TABLES}", constant(beta), constant(error))
-
-
-def _is_laplace(measurement: Measurement) -> bool:
-    return measurement.distribution == "discrete_laplace"
+    if variance > 0:
+        error = noise_bound(variance, answers, min(laplace) if laplace else None, beta)
+    return Theorem(f"union bound over {what}, {_OF_TABLES}", constant(beta), constant(error))
 
 
 def _option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
     name, calibration = mechanism.name, mechanism.calibration
-    if not isinstance(job.workload, Workload):
-        return Option(name, calibration, PROGRAM, "answers marginals only")
     try:
-        plan = mechanism.plan(job.domain, job.workload, job.guarantee, job.given_num_records)
+        marginals = job.workload
+        if isinstance(marginals, LinearWorkload):
+            marginals = covering_marginals(marginals)
+        plan = mechanism.plan(job.domain, marginals, job.guarantee, job.given_num_records)
     except InputError as error:
         return Option(name, calibration, PROGRAM, str(error))
     strategy = plan.public["strategy"]
     if strategy == "measure_all":
         return _measured(job, plan, name, calibration)
+    if isinstance(job.workload, LinearWorkload):
+        # What is selected, round by round or at once, is selected for marginals.
+        return Option(name, calibration, PROGRAM, "selects what it measures, for marginals only")
     if strategy == "textbook":
         return _rounds(job, plan, name)
     return Option(
@@ -105,8 +114,18 @@ def _option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
 
 
 def _measured(job: PlanningJob, plan: Plan, name: str, calibration: Calibration) -> Option:
-    theorem = tables_theorem(job, plan)
     domain = job.domain
+    parameters: tuple[tuple[str, str], ...] = ()
+    note = "errors are of the noisy tables; where many cells are empty the fit lowers them"
+    if isinstance(job.workload, LinearWorkload):
+        mean, largest = query_errors(job.workload, plan)
+        theorem = _union_bound("answers", plan, largest, len(job.workload), job.failure_probability)
+        expected = math.sqrt(mean)
+        parameters = (("workload", specification(plan.workload)),)
+        note = f"measures the marginals of the queries: ask the release for these; {note}"
+    else:
+        theorem = tables_theorem(job, plan)
+        expected = plan.public["predicted_cell_error"]
     cells = domain.num_cells
     if not fits_an_array(domain):
         cells = tree_cells(domain, [domain.axes(names) for names in plan.workload.maximal()])
@@ -114,11 +133,12 @@ def _measured(job: PlanningJob, plan: Plan, name: str, calibration: Calibration)
         name,
         calibration,
         PROGRAM,
-        expected_error=plan.public["predicted_cell_error"],
+        expected_error=expected,
         bound=theorem.bound(job.num_records),
         records_needed=needed(job, theorem),
         resources=_resources(plan, cells),
-        note="errors are of the noisy tables; where many cells are empty the fit lowers them",
+        parameters=parameters,
+        note=note,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from functools import reduce
 from itertools import combinations
@@ -20,6 +22,7 @@ from beam_dp.mechanisms.measurements import (
     freedoms,
     importance_of,
     num_noisy_cells,
+    query_variance,
     residual_norm,
     residual_query,
     support_variances,
@@ -173,6 +176,34 @@ def test_cell_variance_is_that_of_the_best_unbiased_estimate(case: str):
         if estimable:
             cells = np.diag(marginal @ covariance @ marginal.T)
             np.testing.assert_allclose(cells, predicted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", [name for name in MEASURED if "total alone" not in name])
+@pytest.mark.parametrize("is_parity", [False, True], ids=["product", "parity"])
+def test_query_variance_is_that_of_the_best_unbiased_estimate(case: str, is_parity: bool):
+    shape, measurements, public = MEASURED[case]
+    domain = domain_of(*shape)
+    known = information(shape, measurements)
+    if public:
+        known = known + 1e9 * np.ones_like(known)
+    covariance = np.linalg.pinv(known, rcond=1e-14)
+    found = support_variances(domain, subsets(len(shape)), measurements, public)
+    measured = [domain.axes(each.names) for each in measurements]
+    for axes in measured:
+        sizes = [shape[axis] for axis in axes]
+        for held in itertools.product(*(range(1, size + 1) for size in sizes)):
+            vectors = [np.arange(size) < count for size, count in zip(sizes, held, strict=True)]
+            table = functools.reduce(np.multiply.outer, [1 - 2 * each for each in vectors], 1)
+            if is_parity:
+                query = (1 - np.ravel(table)) / 2
+            else:
+                query = np.ravel(functools.reduce(np.multiply.outer, vectors, 1))
+            row = query @ marginal_matrix(shape, axes)
+            predicted = query_variance(domain, found, axes, held, is_parity=is_parity)
+            if np.linalg.norm(row - row @ covariance @ known) < 1e-4:
+                np.testing.assert_allclose(row @ covariance @ row, predicted, rtol=1e-5, atol=1e-6)
+            else:
+                assert predicted == math.inf
 
 
 def tables_of(domain: Domain, measurements: list[Measurement], x: np.ndarray) -> list[np.ndarray]:

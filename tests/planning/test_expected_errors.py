@@ -30,6 +30,7 @@ from beam_dp.mechanisms import (
 from beam_dp.mechanisms.small_db import SmallDB
 from beam_dp.noise import NoiseSource
 from beam_dp.planning.binary_tree import expected_histogram_error, expected_tree_error
+from beam_dp.planning.covering_marginals import covering_marginals
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import (
     gaussian_answers_option,
@@ -118,6 +119,28 @@ def test_the_error_of_linear_answers_is_predicted(spec: str, neighboring: str):
             errors.append(noisy.values - workload.counts(counts) / 2**16)
         assert option.expected_error is not None
         check(option.expected_error, root_mean_square([np.concatenate(errors)]))
+
+
+@pytest.mark.parametrize("spec", ["intervals:a0", "conjunctions:2", "parities:3"])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_error_of_linear_queries_of_a_release_is_predicted(name: str, spec: str):
+    """Cells are full: else the fit is better than predicted."""
+    domain = domain_of(*((2,) * 7 if spec.startswith("parities") else (12, 8)))
+    queries, mechanism, total = parse_linear_workload(spec, domain), MECHANISMS[name], 400_000
+    job = PlanningJob(queries, promise(delta=DELTA), total, True)
+    key = (mechanism.name, mechanism.calibration)
+    (option,) = [
+        each for each in rank_mechanisms(job).options if (each.mechanism, each.calibration) == key
+    ]
+    plan = plan_of(mechanism, covering_marginals(queries), job.guarantee, total)
+    errors = []
+    for _ in range(24):
+        counts = data(domain, total, 10.0)
+        release = mechanism.release(plan, summary(plan, counts), NoiseSource())
+        answers = [answer.value for answer in release.answer_queries(queries.queries)]
+        errors.append(np.array(answers) - queries.counts(counts) / 2**16)
+    assert option.expected_error is not None
+    check(option.expected_error, root_mean_square(errors))
 
 
 @pytest.mark.parametrize("delta", [0.0, DELTA])

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from tiny import ADD, REPLACE, domain_of, promise, workload_of
 
@@ -17,7 +18,9 @@ from beam_dp.cli import main
 from beam_dp.errors import InputError
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.ranking import Ranking, rank_mechanisms
-from beam_dp.queries.linear_workload import parse_linear_workload
+from beam_dp.queries.linear import Explicit
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
 from pipelines import release_synthetic_database
 
 DELTA = 1e-9
@@ -81,12 +84,32 @@ def test_the_inverse_question_is_answered_for_every_bound():
 
 
 def test_linear_queries_are_ranked_too():
+    """Few cells answer many queries best from their noisy table."""
     workload = parse_linear_workload("intervals:a0", domain_of(16, 2))
-    job = PlanningJob(workload, promise(delta=DELTA), 10_000, True)
-    ranking = rank_mechanisms(job)
-    assert ranking.options[0].mechanism == "gaussian_answers"
-    tables = [o for o in ranking.options if o.mechanism in ("mwem", "laplace", "gaussian")]
-    assert tables and not any(option.is_feasible for option in tables)
+    ranking = rank_mechanisms(PlanningJob(workload, promise(delta=DELTA), 10_000, True))
+    assert ranking.options[0].mechanism in ("mwem", "laplace")
+    assert dict(ranking.options[0].parameters)["workload"] == "marginals:a0"
+    selecting = [
+        o for o in ranking.options if o.calibration == "textbook" and o.mechanism == "mwem"
+    ]
+    assert [option.is_feasible for option in selecting] == [False]
+
+
+def test_few_wide_queries_are_answered_best_one_by_one():
+    domain = domain_of(64, 64, 64)
+    queries = LinearQueries(domain)
+    asked = [queries.conjunction({"a0": [0, n], "a1": [0, n], "a2": [0, n]}) for n in (20, 30)]
+    workload = LinearWorkload(domain, tuple(asked))
+    ranking = rank_mechanisms(PlanningJob(workload, promise(delta=DELTA), 10_000, True))
+    assert ranking.options[0].mechanism.endswith("_answers")
+
+
+def test_explicit_values_are_no_sums_of_cells():
+    domain = domain_of(4, 2)
+    workload = LinearWorkload(domain, (Explicit.of(domain.shape, np.linspace(0, 1, 8)),))
+    ranking = rank_mechanisms(PlanningJob(workload, promise(), 10_000, True))
+    (option,) = [o for o in ranking.options if (o.mechanism, o.calibration) == ("mwem", "tight")]
+    assert option.refusal is not None and "explicit values" in option.refusal
 
 
 @pytest.mark.parametrize(
