@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from beam_dp.errors import InputError, shown
-from beam_dp.queries.sparse import Element, SparseQuery
+from beam_dp.errors import InputError
+from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_files import read_sparse_query
+from beam_dp.queries.sparse_reader import of_type
 from beam_dp.releases.sparse_card import key_type_of
 
 if TYPE_CHECKING:
     from beam_dp.releases import SparseRelease
-
-_TYPES: dict[str, type] = {"text": str, "bytes": bytes, "integer": int}
 
 
 def answer_sparse(release: SparseRelease, path: str, *, as_json: bool) -> str:
@@ -59,15 +58,4 @@ def read_query(release: SparseRelease, path: str) -> SparseQuery:
     query = read_sparse_query(path, keys="integer" if key_type == "integer" else "text")
     if key_type is None:
         return query
-    values = [numerator / 2**16 for numerator in query.numerators]
-    elements = [_typed(element, key_type) for element in query.elements]
-    return SparseQuery(zip(elements, values, strict=True))
-
-
-def _typed(element: Element, key_type: str) -> Element:
-    if key_type == "bytes" and isinstance(element, str):
-        return element.encode("utf-8", "surrogatepass")
-    if not isinstance(element, _TYPES[key_type]):
-        condition = f"must be {key_type}, as the keys of this release are"
-        raise InputError("sparse", shown(element), condition)
-    return element
+    return of_type(query, key_type)

@@ -13,6 +13,7 @@ spent, and is answered with an error; the others are answered.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -25,18 +26,28 @@ import apache_beam as beam
 from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms import PrivateMWPlan, plan_private_mw
+from beam_dp.hashing import HashKey
+from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw, plan_sparse_mw
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.queries.linear_workload import LinearWorkload
-from beam_dp.queries.lines import QueryLine, read_line
+from beam_dp.queries.lines import QueryLine, QueryReader, read_line
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.sparse import key_type_named
+from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.releases.online_answers import read_answers_card
-from beam_dp.transforms import AnswerQueries, AnswerWorkload, ReadRecords, WriteAnswers
+from beam_dp.transforms import (
+    AnswerQueries,
+    AnswerSparseQueries,
+    AnswerWorkload,
+    KeyColumns,
+    ReadRecords,
+    WriteAnswers,
+)
 from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
-from beam_dp.transforms.answer_queries import AnswerPlan, mechanism_name
+from beam_dp.transforms.answer_queries import SPARSE_MW, AnswerPlan, mechanism_name
 from beam_dp.transforms.write_answers import answers_card
 
 from . import flags
@@ -57,10 +68,11 @@ PROGRAM = "python -m pipelines.answer_queries"
 QUERIES = Flag("queries", "file of JSON lines, one linear query each", "FILE", True)
 MECHANISM = Flag(
     "mechanism",
-    "private_mw answers each query when it is asked, and learns from its answers; laplace and"
-    " gaussian answer all at once, each with noise of its own",
+    "private_mw answers each query when it is asked, and learns from its answers; sparse_mw does"
+    " so for sparse queries about --key, without a domain; laplace and gaussian answer all at once,"
+    " each with noise of its own",
     default=PRIVATE_MW,
-    choices=(PRIVATE_MW, "laplace", "gaussian"),
+    choices=(PRIVATE_MW, SPARSE_MW, "laplace", "gaussian"),
 )
 NUM_QUESTIONS = Flag(
     "num_questions",
@@ -84,9 +96,18 @@ MAX_UPDATES = Flag(
 START_FROM = Flag(
     "start_from", "directory of a synthetic database of the same domain to start from", "DIR"
 )
+DOMAIN = dataclasses.replace(flags.DOMAIN, required=False)
+KEY = dataclasses.replace(flags.KEY, required=False, help="sparse_mw: the column of keys")
+MAX_SPARSITY = dataclasses.replace(
+    flags.MAX_SPARSITY, required=False, help="sparse_mw: the most keys that a query may name"
+)
 FLAGS = (
     QUERIES,
-    *(flag for flag in flags.COMMON if flag is not flags.WORKLOAD),
+    DOMAIN,
+    *(flag for flag in flags.COMMON if flag not in (flags.WORKLOAD, flags.DOMAIN)),
+    KEY,
+    flags.KEY_TYPE,
+    MAX_SPARSITY,
     MECHANISM,
     NUM_QUESTIONS,
     FAILURE_PROBABILITY,
@@ -94,6 +115,7 @@ FLAGS = (
     MAX_UPDATES,
     START_FROM,
 )
+OF_SPARSE_MW = (KEY, MAX_SPARSITY)
 OF_PRIVATE_MW = (NUM_QUESTIONS, MAX_ERROR, MAX_UPDATES, START_FROM)
 _SHOWN_REFUSALS = 5
 
@@ -110,6 +132,7 @@ class Job:
     plan: AnswerPlan
     failure_probability: float
     start: SyntheticDatabase | None
+    columns: KeyColumns | None
     ledger: Ledger | None
     dataset_id: str
     output: str
@@ -135,14 +158,24 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=description)
     given = {name: text for name, text in texts.items() if text is not None}
     guarantee = read_guarantee(given)
-    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    is_sparse = given["mechanism"] == SPARSE_MW
+    _check_belongs(given, is_sparse)
     numbered = [
         (number, line)
         for number, line in enumerate(read_text("queries", given["queries"]).split("\n"), start=1)
         if line.strip()
     ]
     lines = tuple(line for _, line in numbered)
-    queries = LinearQueries(domain)
+    columns, domain = None, None
+    queries: QueryReader
+    if is_sparse:
+        columns = KeyColumns(given["key"], key_type_named(given["key_type"]))
+        max_sparsity = integer("max_sparsity", given["max_sparsity"])
+        # Only to refuse queries early: the run draws another key.
+        queries = SparseQueries(columns.key_type, max_sparsity, HashKey.draw(1))
+    else:
+        domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+        queries = LinearQueries(domain)
     asked = tuple(read_line(queries, line) for line in lines)
     refusals = tuple(
         f"line {number}: {line.error}"
@@ -156,7 +189,9 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     known = [line.query for line in asked if line.query is not None]
     failure_probability = number("failure_probability", given["failure_probability"])
     plan: AnswerPlan
-    if given["mechanism"] == PRIVATE_MW:
+    if domain is None:
+        plan = _sparse_mw(given, guarantee, len(lines), failure_probability)
+    elif given["mechanism"] == PRIVATE_MW:
         plan = _private_mw(given, domain, guarantee, len(lines), failure_probability)
     else:
         plan = _workload(given, LinearWorkload(domain, tuple(dict.fromkeys(known))), guarantee)
@@ -169,12 +204,48 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         refusals=refusals,
         plan=plan,
         failure_probability=failure_probability,
-        start=_start(given, domain),
+        start=None if domain is None else _start(given, domain),
+        columns=columns,
         ledger=read_ledger(given),
         dataset_id=given.get("dataset_id", ""),
         output=given["output"],
         validate_only="validate_only" in given,
         beam_flags=tuple(beam_flags),
+    )
+
+
+def _check_belongs(given: dict[str, str], is_sparse: bool) -> None:
+    """Refuses flags that are not of the mechanism, and the lack of those that it needs."""
+    needed, others = (
+        (OF_SPARSE_MW, (DOMAIN, START_FROM)) if is_sparse else ((DOMAIN,), OF_SPARSE_MW)
+    )
+    for flag in others:
+        if flag.name in given:
+            condition = f"must not be given for {given['mechanism']}"
+            raise InputError(flag.name, given[flag.name], condition)
+    for flag in needed:
+        if flag.name not in given:
+            raise FlagError(f"--{flag.name}: missing; must be given: {flag.help}")
+
+
+def _sparse_mw(
+    given: dict[str, str], guarantee: Guarantee, num_lines: int, failure_probability: float
+) -> SparseMWPlan:
+    return plan_sparse_mw(
+        guarantee,
+        read_num_records(given),
+        max_sparsity=integer("max_sparsity", given["max_sparsity"]),
+        num_questions=(
+            integer("num_questions", given["num_questions"])
+            if "num_questions" in given
+            else num_lines
+        ),
+        failure_probability=failure_probability,
+        calibration="tight" if given["calibration"] == "tight" else "textbook",
+        max_error=number("max_error", given["max_error"]) if "max_error" in given else None,
+        max_updates=(
+            integer("max_updates", given["max_updates"]) if "max_updates" in given else None
+        ),
     )
 
 
@@ -247,6 +318,10 @@ def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None
     if isinstance(job.plan, PrivateMWPlan):
         lines = pipeline | "Queries" >> beam.Create([list(job.lines)])  # answered in this order
         answers = lines | "Answer" >> AnswerQueries(job.plan, records, job.start, token)
+    elif isinstance(job.plan, SparseMWPlan):
+        assert job.columns is not None
+        lines = pipeline | "Queries" >> beam.Create([list(job.lines)])
+        answers = lines | "Answer" >> AnswerSparseQueries(job.plan, job.columns, records, token)
     else:
         answer = AnswerWorkload(job.plan, job.asked, job.failure_probability, token)
         answers = records | "Answer" >> answer
@@ -289,7 +364,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
             file=sys.stderr,
         )
     if job.ledger is not None:
-        parameters = plan.to_json() if isinstance(plan, PrivateMWPlan) else plan.public
+        parameters = plan.public if isinstance(plan, WorkloadAnswersPlan) else plan.to_json()
         token = job.ledger.spend(
             job.dataset_id, plan.guarantee, plan.loss, mechanism_name(plan), parameters
         )
@@ -298,8 +373,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         pipeline = make_pipeline(job)
         build(job, pipeline, token)
     progress.say(
-        f"{len(job.lines):,} queries over {magnitude(_domain(plan).num_cells)} cells;"
-        f" runner {type(pipeline.runner).__name__}"
+        f"{len(job.lines):,} queries over {_universe(job)}; runner {type(pipeline.runner).__name__}"
     )
     if not run_pipeline(pipeline, progress):
         return flags.EXIT_JOB_FAILED
@@ -318,22 +392,26 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
     return 0
 
 
-def _domain(plan: AnswerPlan) -> Domain:
-    return plan.domain if isinstance(plan, PrivateMWPlan) else plan.workload.domain
+def _universe(job: Job) -> str:
+    plan = job.plan
+    if isinstance(plan, SparseMWPlan):
+        return "keys without end"
+    domain = plan.workload.domain if isinstance(plan, WorkloadAnswersPlan) else plan.domain
+    return f"{magnitude(domain.num_cells)} cells"
 
 
 def _is_vacuous(plan: AnswerPlan) -> bool:
     """Whether it is known before that a bound says nothing."""
     if plan.num_records == "noisy":
         return False
-    if isinstance(plan, PrivateMWPlan):
-        return plan.settle(plan.num_records).is_vacuous
-    return plan.bound() >= plan.num_records
+    if isinstance(plan, WorkloadAnswersPlan):
+        return plan.bound() >= plan.num_records
+    return plan.settle(plan.num_records).is_vacuous
 
 
 def _accuracy(job: Job, card: dict[str, Any]) -> str:
     but = f"but with probability {job.failure_probability:g}"
-    if not isinstance(job.plan, PrivateMWPlan):
+    if isinstance(job.plan, WorkloadAnswersPlan):
         bound = job.plan.bound(job.failure_probability)
         return f"Every answer is within {bound:,.1f} records, {but}."
     settings = card["settings"]

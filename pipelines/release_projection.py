@@ -26,7 +26,7 @@ import apache_beam as beam
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.sparse_plan import SparsePlan
 from beam_dp.privacy.ledger import Ledger, Token
-from beam_dp.queries.sparse import KEY_TYPES
+from beam_dp.queries.sparse import key_type_named
 from beam_dp.releases import read_release
 from beam_dp.transforms import KeyColumns, ReadRecords, ReleaseProjection, WriteRelease
 
@@ -44,27 +44,18 @@ from .progress import Progress
 from .sparse_mechanisms import MECHANISM_FLAGS, choices_json, choose
 
 PROGRAM = "python -m pipelines.release_projection"
-KEY = Flag("key", "the column of keys", "COLUMN", True)
-KEY_TYPE = Flag(
-    "key_type",
-    "what keys are: numbers are read as their digits for text and bytes, and texts of digits as"
-    " numbers for integer; a record whose key is of no such form is left out",
-    default="text",
-    choices=KEY_TYPES,
-)
 WEIGHT = Flag("weight", "column of whole weights; by default each record weighs 1", "COLUMN")
 MAX_WEIGHT = Flag(
     "max_weight", "the largest weight, with --weight; larger ones become it, negative ones 0", "W"
 )
-MAX_SPARSITY = Flag("max_sparsity", "the most keys that a query may name", "M", True)
 FLAGS = (
     flags.INPUT,
     flags.INPUT_FORMAT,
-    KEY,
-    KEY_TYPE,
+    flags.KEY,
+    flags.KEY_TYPE,
     WEIGHT,
     MAX_WEIGHT,
-    MAX_SPARSITY,
+    flags.MAX_SPARSITY,
     flags.EPSILON,
     flags.DELTA,
     flags.ALLOW_LARGE_DELTA,
@@ -124,7 +115,7 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         input_format=given.get("input_format"),
         columns=KeyColumns(
             key=given["key"],
-            key_type=next(each for each in KEY_TYPES if each == given["key_type"]),
+            key_type=key_type_named(given["key_type"]),
             weight=given.get("weight"),
         ),
         plan=mechanism.plan(guarantee, max_sparsity=max_sparsity, max_weight=max_weight),

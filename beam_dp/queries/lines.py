@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from beam_dp.errors import InputError, shown
-from beam_dp.queries.linear import LinearQuery
-from beam_dp.queries.reader import LinearQueries
 
 _SHOWN_LETTERS = 2000
+
+
+class QueryReader(Protocol):
+    """What reads the queries of one kind, such as ``LinearQueries``."""
+
+    def from_json(self, parsed: Any) -> Any:
+        """Returns the query that a JSON value describes, or raises InputError."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,15 +32,15 @@ class QueryLine:
 
     id: str | None
     text: str
-    query: LinearQuery | None
+    query: Any | None
     error: str | None
 
 
-def read_line(queries: LinearQueries, line: Any) -> QueryLine:
+def read_line(queries: QueryReader, line: Any) -> QueryLine:
     """Returns what a line asks; never raises for what it holds.
 
     Args:
-        queries: of the domain.
+        queries: of the domain, or what else reads them.
         line: a line of JSON, or the object that it holds: a query as ``LinearQueries.from_json``
             reads it, with an ``id`` (a text or an integer) if it likes.
 

@@ -1,6 +1,7 @@
 """The Beam layer: one file a stage, each a few lines around the folders above."""
 
 from beam_dp.transforms.answer_queries import AnswerBatch, AnswerQueries
+from beam_dp.transforms.answer_sparse import AnswerSparseQueries
 from beam_dp.transforms.answer_workload import AnswerWorkload
 from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.encode import EncodeRecords
@@ -16,6 +17,7 @@ from beam_dp.transforms.write_answers import WriteAnswers
 __all__ = [
     "AnswerBatch",
     "AnswerQueries",
+    "AnswerSparseQueries",
     "AnswerWorkload",
     "BoundContributions",
     "EncodeRecords",
