@@ -39,7 +39,7 @@ HASH_KEY_SCHEMA: dict[str, Any] = {
 PROJECTION_SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "ProjectionShard",
-    "doc": "Noisy sums of the cells from first_cell on.",
+    "doc": "Noisy sums of the cells from first_cell on, in units of the grid of the card.",
     "fields": [
         {"name": "first_cell", "type": "long"},
         {"name": "cells", "type": {"type": "array", "items": "long"}},

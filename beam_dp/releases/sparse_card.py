@@ -34,6 +34,7 @@ HASH_FAMILY = "bivariate polynomials over GF(2^64), 1"
 _MAX_WIDTH = 2**26
 _MAX_SCALE = 2.0**50
 _MAX_INTEGER = 2**62
+_MAX_GRID = 2**32
 _FIELDS = {
     "draw_id": str,
     "mechanism": str,
@@ -264,12 +265,14 @@ def _without_arrays(part: NoisySketch | NoisyCounts) -> dict[str, Any]:
 def _sketch(parsed: Any) -> dict[str, Any] | None:
     if parsed is None:
         return None
-    _check_fields(parsed, "sketch", (*_SKETCH_CHOICES, "num_blocks", "scale", "projection_width"))
+    fields = (*_SKETCH_CHOICES, "num_blocks", "scale", "grid", "projection_width")
+    _check_fields(parsed, "sketch", fields)
     for name, choices in _SKETCH_CHOICES.items():
         if parsed[name] not in choices:
             raise InputError(name, parsed[name], f"must be one of {', '.join(choices)}")
     width = _integer(parsed, "projection_width", 1, _MAX_WIDTH)
     rows = _integer(parsed, "num_blocks", 1, width)
+    _integer(parsed, "grid", 1, _MAX_GRID)
     if parsed["family"] == "dense" and (rows != width or parsed["estimator"] != "mean"):
         raise InputError("sketch", "dense", "must have as many rows as cells, and a mean of them")
     _check_scale(parsed["scale"])

@@ -44,7 +44,7 @@ def release_of(width: int = 3 * 2**16, *, sketch: bool = True, histogram: bool =
         max_sparsity=10,
         max_weight=7,
         public={"key": {"key": "email", "key_type": "text", "weight": None}},
-        sketch=NoisySketch("blocks", 3, cells, "discrete_laplace", 3.5, "clipped_mean")
+        sketch=NoisySketch("blocks", 3, cells, "discrete_laplace", 3.5, "clipped_mean", 4)
         if sketch
         else None,
         histogram=NoisyCounts(elements, rng.integers(50, 900, len(elements)), 2.5, 50)
@@ -133,6 +133,8 @@ def refused(folder: pathlib.Path) -> str:
         (lambda card: card["sketch"].update(family="dense"), "as many rows as cells"),
         (lambda card: card["sketch"].update(scale=0), "scale = 0"),
         (lambda card: card["sketch"].update(scale=2.0**60), "scale"),
+        (lambda card: card["sketch"].update(grid=0), "grid = 0"),
+        (lambda card: card["sketch"].pop("grid"), "grid"),
         (lambda card: card["sketch"].update(more=1), "sketch"),
         (lambda card: card["histogram"].update(threshold=51), "threshold"),
         (lambda card: card["histogram"].update(num_elements=9), "more elements"),

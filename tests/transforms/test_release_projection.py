@@ -188,7 +188,8 @@ def test_repeated_bundles_count_each_record_once(tmp_path: pathlib.Path) -> None
     made = plan(CountSketch(3 * 64))
     found = release(RECORDS, made, tmp_path, bundle_repeat=2)
     assert found.sketch is not None
-    np.testing.assert_array_equal(found.sketch.cells, found.sketch.fold(exact(RECORDS, made)))
+    assert made.sketch is not None
+    np.testing.assert_array_equal(found.sketch.cells, made.sketch.fold(exact(RECORDS, made)))
 
 
 CANARY = "canary-4711@example.org"
