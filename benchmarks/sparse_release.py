@@ -41,8 +41,9 @@ MAX_SPARSITY = 4096
 SIZE = 2**20
 NUM_RECORDS = 10**6
 ZIPF_KEYS, ZIPF_EXPONENT = 2**24, 1.1
-ANSWERS = 100  # of one release, to queries of more than one key
-SINGLES = 1000
+# Queries of one release: enough that rare collisions of heavy keys do not decide a mean.
+LEAST_QUERIES, MOST_QUERIES = 100, 2000
+ELEMENTS = 2**18
 
 Counts = NDArray[np.int64]
 Draw = Callable[[np.random.Generator, int], Counts]
@@ -166,7 +167,8 @@ def measure(
         plan = mechanism.plan(GUARANTEE, max_sparsity=MAX_SPARSITY)
         release = release_sparse(plan, summary_of(plan, elements, counts), SeededNoise(generator))
         for sparsity, measured in found.items():
-            for _ in range(SINGLES if sparsity == 1 else ANSWERS):
+            queries = min(max(ELEMENTS // sparsity, LEAST_QUERIES), MOST_QUERIES)
+            for _ in range(queries):
                 size = min(sparsity, len(counts))
                 chosen = generator.choice(len(counts), size, replace=False, shuffle=False)
                 answer = release.answer(elements[chosen], np.ones(size))
