@@ -17,6 +17,7 @@ from beam_dp.domain import (
     nearest_known,
 )
 from beam_dp.errors import InputError, shown
+from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 _FLAGS = ("other", "nullable")
 _FIELDS = {
@@ -94,23 +95,16 @@ def parse_domain(text: str, source: str = "<text>") -> Domain:
     def refuse_constant(constant: str) -> NoReturn:
         raise InputError("domain", source, f"{constant} is not a JSON number")
 
-    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in result:
-                raise InputError(
-                    "domain", source, f"the key {shown(key)} must stand once in an object"
-                )
-            result[key] = value
-        return result
-
     try:
-        parsed = json.loads(text, object_pairs_hook=unique_keys, parse_constant=refuse_constant)
+        parsed = parse_json(text, refuse_constant)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise InputError("domain", source, f"is not JSON at {place}: {error.msg}") from None
     except RecursionError:
         raise InputError("domain", source, "is nested too deeply") from None
+    except RepeatedKeyError as error:
+        condition = f"the key {shown(error.key)} must stand once in an object"
+        raise InputError("domain", source, condition) from None
     except InputError:
         raise
     except ValueError:  # an integer of thousands of digits

@@ -91,7 +91,8 @@ def noise_variance(distribution: Distribution, scale: float) -> float:
         return scale**2
     # 2a / (1 - a)^2 with a = exp(-1 / scale), in a form that does not underflow. Where noise
     # is rarer than once in 1e17 cells the variance is overstated, lest its inverse overflow.
-    return 0.5 / math.sinh(min(0.5 / scale, 20.0)) ** 2
+    half = math.sinh(min(0.5 / scale, 20.0))
+    return 0.5 / half**2 if half > 1e-150 else math.inf
 
 
 def residual_query(table: NDArray[np.int64], grid: int) -> NDArray[np.int64]:

@@ -68,7 +68,9 @@ class OnlinePlan(ABC):
         """The scale of the noise of the number of records; None where that is public."""
         if self.num_records != "noisy":
             return None
-        return self.guarantee.max_records_per_unit / _count_epsilon(self.guarantee)
+        epsilon = _count_epsilon(self.guarantee)
+        # What underflows to 0 is refused where the noise is checked.
+        return self.guarantee.max_records_per_unit / epsilon if epsilon > 0 else math.inf
 
     @abstractmethod
     def divergence_at(self, max_error: float) -> float:

@@ -30,6 +30,7 @@ MAX_TREE_CELLS = 2**24
 MAX_SELECTED_CELLS = 2**21
 MAX_COEFFICIENTS = 2**26
 MAX_RECORDS = 2**40
+LEAST_FAILURE_PROBABILITY = 1e-100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,6 +252,17 @@ def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
             "is too small for this workload and max_records_per_unit:"
             " noise must have a scale of at most 2^50",
         )
+
+
+def check_failure_probability(failure_probability: float) -> None:
+    """Refuses a probability of bounds being wrong that has no use, or that sums would lose.
+
+    Raises:
+        InputError: naming it.
+    """
+    if not LEAST_FAILURE_PROBABILITY <= failure_probability < 1:
+        condition = f"must be from {LEAST_FAILURE_PROBABILITY:g} to below 1"
+        raise InputError("failure_probability", failure_probability, condition)
 
 
 def check_calibration(calibration: str) -> None:

@@ -18,6 +18,9 @@ from beam_dp.errors import InputError
 Calibration = Literal["tight", "textbook"]
 VCBound = Literal["finite", "devroye", "vc71"]
 
+LEAST_ERROR_FRACTION = 1e-9
+MAX_VC_DIMENSION = 10_000
+
 
 def small_db_size(
     num_queries: int, max_error_fraction: float, calibration: Calibration = "tight"
@@ -64,6 +67,8 @@ def small_db_size_by_vc(
     * ``devroye``: 4 exp(4a + 4a^2) Phi(m^2) exp(-2 m a^2) < 1, whatever the universe.
     * ``vc71``: 4 Phi(2m) exp(-m a^2 / 8) < 1; loose.
 
+    A universe of U cells has no more than 2^U distinct queries: there v counts up to U.
+
     Args:
         vc_dimension: v >= 0.
         max_error_fraction: a, in (0, 1].
@@ -80,8 +85,11 @@ def small_db_size_by_vc(
         (694, 1523)
     """
     _check_fraction(max_error_fraction)
-    if not vc_dimension >= 0:
-        raise InputError("vc_dimension", vc_dimension, "must be an integer >= 0")
+    if not 0 <= vc_dimension <= MAX_VC_DIMENSION:
+        condition = f"must be an integer from 0 to {MAX_VC_DIMENSION:,}"
+        raise InputError("vc_dimension", vc_dimension, condition)
+    if num_cells is not None:
+        vc_dimension = min(vc_dimension, num_cells)
     if bound is None:
         kinds: list[VCBound] = ["devroye", "vc71"]
         if num_cells is not None:
@@ -92,13 +100,14 @@ def small_db_size_by_vc(
     if bound == "finite":
         if num_cells is None or num_cells < 1:
             raise InputError("num_cells", num_cells, "must be an integer >= 1")
-        return _least_size(math.log(2 * _growth(num_cells, vc_dimension)), max_error_fraction)
+        log_union = math.log(2) + _log_growth(num_cells, vc_dimension)
+        return _least_size(log_union, max_error_fraction)
     a, v = max_error_fraction, vc_dimension
     if bound == "devroye":
         return _least(
-            lambda m: math.log(4 * _growth(m * m, v)) + 4 * a + 4 * a**2 - 2 * m * a**2 < 0
+            lambda m: math.log(4) + _log_growth(m * m, v) + 4 * a + 4 * a**2 - 2 * m * a**2 < 0
         )
-    return _least(lambda m: math.log(4 * _growth(2 * m, v)) - m * a**2 / 8 < 0)
+    return _least(lambda m: math.log(4) + _log_growth(2 * m, v) - m * a**2 / 8 < 0)
 
 
 def small_db_size_for_intervals(max_error_fraction: float) -> int:
@@ -248,8 +257,15 @@ def _least_size(log_union: float, a: float) -> int:
     return math.floor(log_union / (2 * a**2)) + 1
 
 
-def _growth(points: int, vc_dimension: int) -> int:
-    return sum(math.comb(points, i) for i in range(min(points, vc_dimension) + 1))
+def _log_growth(points: int, vc_dimension: int) -> float:
+    """The logarithm of the sum of C(points, i) for i <= v, to 12 digits."""
+    if points <= vc_dimension:
+        return points * math.log(2)
+    steps = np.arange(vc_dimension, dtype=np.float64)
+    # Each term is the one before it times (points - i) / (i + 1).
+    terms = np.cumsum(np.log((points - steps) / (steps + 1)))
+    largest = max(0.0, float(terms.max(initial=0.0)))
+    return largest + math.log(math.exp(-largest) + float(np.exp(terms - largest).sum()))
 
 
 def _least(holds: Callable[[int], bool]) -> int:
@@ -265,5 +281,6 @@ def _least(holds: Callable[[int], bool]) -> int:
 
 
 def _check_fraction(max_error_fraction: float) -> None:
-    if not 0 < max_error_fraction <= 1:
-        raise InputError("max_error_fraction", max_error_fraction, "must be > 0 and <= 1")
+    if not LEAST_ERROR_FRACTION <= max_error_fraction <= 1:
+        condition = f"must be from {LEAST_ERROR_FRACTION:g} to 1"
+        raise InputError("max_error_fraction", max_error_fraction, condition)

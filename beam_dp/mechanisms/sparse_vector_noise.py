@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.plan import check_calibration, check_noise
+from beam_dp.mechanisms.plan import check_calibration, check_failure_probability, check_noise
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
@@ -207,8 +207,7 @@ def check_accuracy(max_above: int, num_questions: int, failure_probability: floa
         is_integer = isinstance(value, int) and not isinstance(value, bool)
         if not (is_integer and 1 <= value <= MAX_ABOVE):
             raise InputError(name, value, "must be an integer from 1 to 2^31")
-    if not 0 < failure_probability < 1:
-        raise InputError("failure_probability", failure_probability, "must be > 0 and < 1")
+    check_failure_probability(failure_probability)
 
 
 def published_accuracy(
@@ -262,8 +261,10 @@ def _textbook(
             and (not answers or _composed(answer_step, max_above, share) <= answering)
         ):
             return None
-    rho = max_above * (step**2 + answer_step**2) / 2
-    loss = Loss.pure(guarantee.epsilon) if delta == 0 else Loss.zcdp(rho * (1 + _SAFETY))
+    if delta == 0:
+        loss = Loss.pure(guarantee.epsilon)
+    else:
+        loss = Loss.zcdp(max_above * (step**2 + answer_step**2) / 2 * (1 + _SAFETY))
     return _noise(
         "textbook",
         guarantee,
@@ -282,6 +283,8 @@ def _composed(step: float, times: int, delta: float) -> float:
 
     Reference: Dwork and Roth (2014), Theorem 3.20.
     """
+    if step > 700:  # its exponential is beyond all floating-point numbers
+        return math.inf
     return math.sqrt(2 * times * math.log(1 / delta)) * step + times * step * math.expm1(step)
 
 

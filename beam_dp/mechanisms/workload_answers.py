@@ -13,7 +13,12 @@ from scipy.special import ndtri
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.measurements import Distribution, noise_variance
-from beam_dp.mechanisms.plan import NumRecords, check_noise, check_num_records
+from beam_dp.mechanisms.plan import (
+    NumRecords,
+    check_failure_probability,
+    check_noise,
+    check_num_records,
+)
 from beam_dp.noise import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee, as_float
@@ -75,8 +80,7 @@ class WorkloadAnswersPlan:
         Raises:
             InputError: if the probability is out of range.
         """
-        if not 0 < failure_probability < 1:
-            raise InputError("failure_probability", failure_probability, "must be in (0, 1)")
+        check_failure_probability(failure_probability)
         share = failure_probability / len(self.workload)
         if self.distribution == "discrete_laplace":
             log_term = math.log(2 / share) - math.log1p(math.exp(-1 / self.scale))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.plan import MAX_RECORDS
+from beam_dp.mechanisms.plan import MAX_RECORDS, check_failure_probability
 
 Calibration = Literal["tight", "textbook"]
 
@@ -141,8 +141,8 @@ def checked_parameters(
     Raises:
         InputError: naming the first.
     """
-    if failure_probability is not None and not 0 < failure_probability < 1:
-        raise InputError("failure_probability", failure_probability, "must be > 0 and < 1")
+    if failure_probability is not None:
+        check_failure_probability(failure_probability)
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InputError(name, count, "must be an integer >= 1")

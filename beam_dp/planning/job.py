@@ -8,7 +8,7 @@ from typing import Any
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.plan import MAX_RECORDS, NumRecords
+from beam_dp.mechanisms.plan import MAX_RECORDS, NumRecords, check_failure_probability
 from beam_dp.planning.bound import Bound, Calibration, checked_fraction
 from beam_dp.planning.resources import Resources
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -50,9 +50,7 @@ class PlanningJob:
         if self.guarantee.neighboring is Neighboring.REPLACE_ONE and not self.num_records_is_public:
             condition = "must be True: it is public under replace_one"
             raise InputError("num_records_is_public", False, condition)
-        if not 0 < self.failure_probability < 1:
-            condition = "must be > 0 and < 1"
-            raise InputError("failure_probability", self.failure_probability, condition)
+        check_failure_probability(self.failure_probability)
         if self.max_error_fraction is not None:
             checked_fraction(self.max_error_fraction)
 

@@ -20,6 +20,7 @@ from beam_dp.queries.linear import MAX_QUERY_CELLS, VALUE_BITS, Explicit, Linear
 from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.reduction import Number, marginal_tables, sum_of_tables
+from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 MAX_QUERIES = forms.MAX_QUERIES
 # Values of explicit queries that are held in memory, of all queries together: 256 MiB.
@@ -266,7 +267,10 @@ def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[LinearQ
         if not line.strip():
             continue
         try:
-            parsed = json.loads(line)
+            parsed = parse_json(line)
+        except RepeatedKeyError as error:
+            condition = f"line {number} must give {shown(error.key)} once"
+            raise InputError("workload", source, condition) from None
         except json.JSONDecodeError as error:
             place = f"line {number}, column {error.colno}"
             raise InputError("workload", source, f"is not JSON at {place}: {error.msg}") from None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from beam_dp.errors import InputError, shown
+from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 _SHOWN_LETTERS = 2000
 
@@ -69,7 +70,9 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
 def _parsed(line: Any) -> Mapping[str, Any]:
     if isinstance(line, str):
         try:
-            line = json.loads(line)
+            line = parse_json(line)
+        except RepeatedKeyError as error:
+            raise InputError("query", error.key, "must be given once") from None
         except (ValueError, RecursionError):
             raise InputError("query", line, "must be one line of JSON") from None
     if not isinstance(line, Mapping):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from beam_dp.errors import InputError
 from beam_dp.queries.sparse import Element, SparseQuery
+from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 _FORM = "must be UTF-8 text: a key a line, or a JSON object with sparse"
 _ONCE = "must be given once: an element is repeated"
@@ -43,18 +43,10 @@ def read_sparse_query(
 
 
 def _from_json(path: str, text: str) -> SparseQuery:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in pairs:
-            if name in found:
-                raise InputError(path, name, _ONCE)
-            found[name] = value
-        return found
-
     try:
-        parsed = json.loads(text, object_pairs_hook=once)
-    except InputError:
-        raise
+        parsed = parse_json(text)
+    except RepeatedKeyError as error:
+        raise InputError(path, error.key, _ONCE) from None
     except (ValueError, RecursionError):
         raise InputError("query", path, _FORM) from None
     return SparseQuery.from_json(parsed)

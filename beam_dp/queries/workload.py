@@ -14,6 +14,7 @@ from typing import Any
 
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.errors import InputError, shown
+from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 Names = tuple[str, ...]
 
@@ -242,7 +243,10 @@ def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
+        except RepeatedKeyError as error:
+            condition = f"line {number} must give {shown(error.key)} once"
+            raise InputError("workload", source, condition) from None
         except json.JSONDecodeError as error:
             place = f"line {number}, column {error.colno}"
             raise InputError("workload", source, f"is not JSON at {place}: {error.msg}") from None

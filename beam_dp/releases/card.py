@@ -20,6 +20,7 @@ from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import Workload, workload_from_json
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
+from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 SCHEMA_VERSION = 1
 _MAX_DEPTH = 64
@@ -224,23 +225,18 @@ def parse_card_text(text: str) -> Any:
         InputError: if it is no JSON, or JSON that no card may hold.
     """
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        return parse_json(text, _refuse_constant)
     except json.JSONDecodeError as error:
         condition = f"is not JSON at line {error.lineno}, column {error.colno}"
         raise InputError("card", error.msg, condition) from None
     except RecursionError:
         raise InputError("card", len(text), "is nested too deeply") from None
+    except RepeatedKeyError as error:
+        raise InputError("card", error.key, "must not repeat a key in an object") from None
     except InputError:
         raise
     except ValueError:  # an integer of thousands of digits
         raise InputError("card", len(text), "holds a number that is too long") from None
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        raise InputError("card", len(pairs), "must not repeat a key in an object")
-    return result
 
 
 def check_depth_and_texts(parsed: Any) -> None:
