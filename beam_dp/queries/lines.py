@@ -47,6 +47,7 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
 
     Example:
         >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.queries.reader import LinearQueries
         >>> queries = LinearQueries(read_domain('{"age": 5}'))
         >>> read_line(queries, '{"id": 1, "conjunction": {"age": 3}}').id
         '1'
