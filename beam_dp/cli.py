@@ -13,8 +13,9 @@ import pathlib
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from beam_dp.cli_tables import print_table
 from beam_dp.errors import InputError, shown
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ EXIT_BAD_INPUT = 2
 # Programs that need Beam live beside the package in a checkout, and inside it once installed.
 PIPELINES = {
     "answer-queries": "answer_queries",
+    "release-intervals": "release_intervals",
     "release-projection": "release_projection",
     "release-synthetic-database": "release_synthetic_database",
 }
@@ -129,6 +131,19 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     what.add_argument(
         "--sparse", metavar="FILE", help="one key a line, after a tab its value from 0 to 1, or 1"
     )
+    what.add_argument(
+        "--interval",
+        action="append",
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="of interval counts: integers, both included, or edges of bins; may be repeated",
+    )
+    what.add_argument(
+        "--quantile",
+        action="append",
+        metavar="SHARE",
+        help="of interval counts: where this share of the records is reached; may be repeated",
+    )
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
     )
@@ -227,25 +242,43 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
 def _describe(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from beam_dp.releases import read_release
-    from beam_dp.releases.describe import describe
+    from beam_dp.releases import IntervalRelease, SparseRelease, read_release
+    from beam_dp.releases.answers_release import read_answers_release
+    from beam_dp.releases.describe import describe, describe_answers
+    from beam_dp.releases.describe_intervals import describe_intervals
+    from beam_dp.releases.describe_sparse import describe_sparse
 
-    release = read_release(options.directory)
+    answers = read_answers_release(options.directory)
+    if answers is not None:
+        described = describe_answers(answers)
+    else:
+        release = read_release(options.directory)
+        if isinstance(release, IntervalRelease):
+            described = describe_intervals(release)
+        elif isinstance(release, SparseRelease):
+            described = describe_sparse(release)
+        else:
+            described = describe(release)
     if options.json:
         # All of the release was verified when it was read, so this is its card.
         print((pathlib.Path(options.directory) / "card.json").read_text("utf-8"), end="")
     else:
-        Console().print(describe(release))
+        Console().print(described)
 
 
 def _answer(options: argparse.Namespace) -> None:
+    from beam_dp.cli_intervals import answer_intervals
     from beam_dp.cli_sparse import answer_sparse
     from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.workload import Workload, parse_workload
-    from beam_dp.releases import SparseRelease, read_release
+    from beam_dp.releases import IntervalRelease, SparseRelease, read_release
+    from beam_dp.releases.answers_release import read_answers_release
 
     if options.limit < 1:
         raise _RefusedError(f"--limit: {options.limit} is refused; must be >= 1")
+    if read_answers_release(options.directory) is not None:
+        condition = "holds answers, and answers nothing more: see beam-dp describe"
+        raise InputError("release", options.directory, condition)
     release = read_release(options.directory)
     if isinstance(release, SparseRelease):
         if options.sparse is None:
@@ -253,8 +286,15 @@ def _answer(options: argparse.Namespace) -> None:
         print(answer_sparse(release, options.sparse, as_json=options.json))
         return
     if options.sparse is not None:
-        condition = "must be --marginal or --queries: the release is no sparse one"
+        condition = "must be asked of a release for sparse queries"
         raise _RefusedError(f"--sparse: {shown(options.sparse)} is refused; {condition}")
+    if isinstance(release, IntervalRelease):
+        answer_intervals(options, release)
+        return
+    for name in ("interval", "quantile"):
+        if getattr(options, name) is not None:
+            condition = "must be asked of interval counts; of synthetic records use --queries"
+            raise _RefusedError(f"--{name}: {condition}")
     domain = release.domain
     flag = "--queries" if options.queries is not None else "--marginal"
     try:
@@ -301,7 +341,7 @@ def _answer(options: argparse.Namespace) -> None:
             )
         if len(rows) < answer.values.size:
             notes.append(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
-        _print_table(
+        print_table(
             " x ".join(answer.attributes),
             (*answer.attributes, "records"),
             rows,
@@ -328,7 +368,7 @@ def _answer_queries(
     asked = [line for line in lines if line.strip()]
     texts = asked if len(asked) == len(answers) else [json.dumps(q) for q in workload.to_json()]
     shown_answers = list(zip(texts, answers, strict=True))[: options.limit]
-    _print_table(
+    print_table(
         "linear queries",
         ("query", "within (records)", "records"),
         [
@@ -387,7 +427,7 @@ def _ledger(options: argparse.Namespace) -> None:
         for report in reports
     ]
     columns = ("dataset", "unit, relation", "delta", "epsilon", "spent", "left")
-    _print_table(f"budgets of {ledger.name}", columns, rows)
+    print_table(f"budgets of {ledger.name}", columns, rows)
     print("left: the epsilon of one more release of pure, Gaussian or zero-concentrated privacy")
     entries = [entry for report in reports for entry in report["entries"]]
     if entries:
@@ -402,9 +442,7 @@ def _ledger(options: argparse.Namespace) -> None:
             )
             for entry in entries
         ]
-        _print_table(
-            "releases", ("release", "mechanism", "time", "state", "delta", "epsilon"), rows
-        )
+        print_table("releases", ("release", "mechanism", "time", "state", "delta", "epsilon"), rows)
 
 
 def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
@@ -447,22 +485,6 @@ def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:
         "remaining_epsilon": {kind: account.largest_epsilon(kind, dataset.delta) for kind in KINDS},
         "entries": [entry.to_json() for entry in ledger.entries(dataset.dataset_id)],
     }
-
-
-def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table whose last column holds numbers."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from beam_dp.releases.describe import plain_text
-
-    table = Table(title=plain_text(title), title_justify="left")
-    for place, name in enumerate(columns, start=1):
-        justify: Literal["left", "right"] = "right" if place == len(columns) else "left"
-        table.add_column(plain_text(name), justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*map(plain_text, row))
-    Console().print(table)
 
 
 if __name__ == "__main__":

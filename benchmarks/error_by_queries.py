@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.mechanisms import MWEM, PrivateMW, plan_private_mw
-from beam_dp.mechanisms.small_db import SmallDB
+from beam_dp.mechanisms.multiset_choice import MultisetChoice
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
@@ -179,7 +179,9 @@ def small_db(panel: Panel) -> Shares:
     """Draws a multiset of cells."""
     assert isinstance(panel, Subsets)
     counts = panel.histogram.counts
-    mechanism = SmallDB(panel.matrix, EPSILON, int(counts.sum()), SMALL_SIZE, sampler="search")
+    mechanism = MultisetChoice(
+        panel.matrix, EPSILON, int(counts.sum()), SMALL_SIZE, sampler="search"
+    )
     cells = mechanism.draw(counts, NoiseSource())
     return panel.sums(np.bincount(cells, minlength=len(counts)) / SMALL_SIZE)
 

@@ -19,8 +19,8 @@ from types import FrameType
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.mechanisms.multiset_choice import MultisetChoice, hierarchy_queries, prefix_queries
 from beam_dp.mechanisms.multisets_searched import SearchSampler
-from beam_dp.mechanisms.small_db import SmallDB, hierarchy_queries, prefix_queries
 from beam_dp.noise import NoiseSource
 
 NUM_BITS = 8
@@ -75,7 +75,9 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise TooLongError
 
 
-def timed(mechanism: SmallDB, counts: NDArray[np.int64], limit: int) -> tuple[float, int | None]:
+def timed(
+    mechanism: MultisetChoice, counts: NDArray[np.int64], limit: int
+) -> tuple[float, int | None]:
     """Returns the CPU seconds of a draw, infinite beyond the limit; the divisions of a search."""
     signal.signal(signal.SIGALRM, _stop)
     signal.alarm(limit)
@@ -123,13 +125,13 @@ def main() -> None:
             ("hierarchy over 128 cells, m = 16: nested", hierarchy_queries(128), 16, 0.1),
             ("10,424,128 multisets, 32 queries: enumeration", wide, 5, 1.0),
         ):
-            mechanism = SmallDB(queries, epsilon, NUM_RECORDS, size)
+            mechanism = MultisetChoice(queries, epsilon, NUM_RECORDS, size)
             weights = generator.dirichlet(np.full(queries.shape[1], 0.3))
             before = memory()
             counts = generator.multinomial(NUM_RECORDS, weights)
             times = [timed(mechanism, counts, 600)[0] for _ in range(flags.runs)]
             report(name, times, f"{memory() - before:.0f} MiB more")
-    mechanism = SmallDB(conjunctions(NUM_BITS), 0.1, NUM_RECORDS, 16, sampler="search")
+    mechanism = MultisetChoice(conjunctions(NUM_BITS), 0.1, NUM_RECORDS, 16, sampler="search")
     for shape in flags.shapes:
         times, divisions = [], []
         for _ in range(flags.runs):

@@ -17,7 +17,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,16 +26,18 @@ import apache_beam as beam
 from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.hashing import HashKey
-from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw, plan_sparse_mw
+from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw
+from beam_dp.mechanisms.saved_runs import Payment
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
-from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.linear_workload import (
+    LinearWorkload,
+    names_workload,
+    parse_linear_workload,
+)
 from beam_dp.queries.lines import QueryLine, QueryReader, read_line
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sparse import key_type_named
-from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.releases.online_answers import read_answers_card
 from beam_dp.transforms import (
@@ -51,6 +53,7 @@ from beam_dp.transforms.answer_queries import SPARSE_MW, AnswerPlan, mechanism_n
 from beam_dp.transforms.write_answers import answers_card
 
 from . import flags
+from .answer_sparse import KEY, MAX_SPARSITY, OF_SPARSE_MW, sparse_mw_plan, sparse_queries
 from .common import (
     ledger_card,
     make_pipeline,
@@ -63,9 +66,21 @@ from .common import (
 )
 from .flags import Flag, FlagError, integer, number
 from .progress import Progress
+from .saved_state import (
+    keep_state,
+    new_state,
+    private_folder,
+    read_payment,
+    saved_num_questions,
+)
 
 PROGRAM = "python -m pipelines.answer_queries"
-QUERIES = Flag("queries", "file of JSON lines, one linear query each", "FILE", True)
+QUERIES = Flag(
+    "queries",
+    "file of JSON lines, one linear query each; or conjunctions:2, intervals:age, ...",
+    "SPEC",
+    True,
+)
 MECHANISM = Flag(
     "mechanism",
     "private_mw answers each query when it is asked, and learns from its answers; sparse_mw does"
@@ -76,7 +91,7 @@ MECHANISM = Flag(
 )
 NUM_QUESTIONS = Flag(
     "num_questions",
-    "different queries that error bounds are stated for; by default the lines of --queries",
+    "different queries that error bounds are stated for; by default all of --queries",
     "K",
 )
 FAILURE_PROBABILITY = Flag(
@@ -97,9 +112,13 @@ START_FROM = Flag(
     "start_from", "directory of a synthetic database of the same domain to start from", "DIR"
 )
 DOMAIN = dataclasses.replace(flags.DOMAIN, required=False)
-KEY = dataclasses.replace(flags.KEY, required=False, help="sparse_mw: the column of keys")
-MAX_SPARSITY = dataclasses.replace(
-    flags.MAX_SPARSITY, required=False, help="sparse_mw: the most keys that a query may name"
+STATE = Flag(
+    "state",
+    "folder to save the run to, so that more queries can be answered later; holds a secret",
+    "DIR",
+)
+RESUME = Flag(
+    "resume", "folder of a saved run to go on from, once; with the same flags of the plan", "DIR"
 )
 FLAGS = (
     QUERIES,
@@ -114,9 +133,10 @@ FLAGS = (
     MAX_ERROR,
     MAX_UPDATES,
     START_FROM,
+    STATE,
+    RESUME,
 )
-OF_SPARSE_MW = (KEY, MAX_SPARSITY)
-OF_PRIVATE_MW = (NUM_QUESTIONS, MAX_ERROR, MAX_UPDATES, START_FROM)
+OF_PRIVATE_MW = (NUM_QUESTIONS, MAX_ERROR, MAX_UPDATES, START_FROM, STATE, RESUME)
 _SHOWN_REFUSALS = 5
 
 
@@ -133,6 +153,10 @@ class Job:
     failure_probability: float
     start: SyntheticDatabase | None
     columns: KeyColumns | None
+    state: Path | None
+    resume: Path | None
+    payment: Payment | None
+    ledger_url: str | None = field(repr=False)
     ledger: Ledger | None
     dataset_id: str
     output: str
@@ -160,22 +184,19 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     guarantee = read_guarantee(given)
     is_sparse = given["mechanism"] == SPARSE_MW
     _check_belongs(given, is_sparse)
-    numbered = [
-        (number, line)
-        for number, line in enumerate(read_text("queries", given["queries"]).split("\n"), start=1)
-        if line.strip()
-    ]
-    lines = tuple(line for _, line in numbered)
     columns, domain = None, None
     queries: QueryReader
     if is_sparse:
-        columns = KeyColumns(given["key"], key_type_named(given["key_type"]))
-        max_sparsity = integer("max_sparsity", given["max_sparsity"])
-        # Only to refuse queries early: the run draws another key.
-        queries = SparseQueries(columns.key_type, max_sparsity, HashKey.draw(1))
+        columns, queries = sparse_queries(given)
     else:
         domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
         queries = LinearQueries(domain)
+    numbered = [
+        (number, line)
+        for number, line in enumerate(_read_queries(given["queries"], domain), start=1)
+        if line.strip()
+    ]
+    lines = tuple(line for _, line in numbered)
     asked = tuple(read_line(queries, line) for line in lines)
     refusals = tuple(
         f"line {number}: {line.error}"
@@ -190,12 +211,15 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     failure_probability = number("failure_probability", given["failure_probability"])
     plan: AnswerPlan
     if domain is None:
-        plan = _sparse_mw(given, guarantee, len(lines), failure_probability)
+        plan = sparse_mw_plan(given, guarantee, len(lines), failure_probability)
     elif given["mechanism"] == PRIVATE_MW:
         plan = _private_mw(given, domain, guarantee, len(lines), failure_probability)
     else:
         plan = _workload(given, LinearWorkload(domain, tuple(dict.fromkeys(known))), guarantee)
         plan.bound(failure_probability)  # refuses one that is out of range
+    ledger = read_ledger(given)
+    state = new_state(given["state"], given["output"]) if "state" in given else None
+    resume = Path(given["resume"]) if "resume" in given else None
     return Job(
         input=given["input"],
         input_format=given.get("input_format"),
@@ -206,7 +230,11 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         failure_probability=failure_probability,
         start=None if domain is None else _start(given, domain),
         columns=columns,
-        ledger=read_ledger(given),
+        state=state,
+        resume=resume,
+        payment=read_payment(resume, plan, ledger, given) if resume is not None else None,
+        ledger_url=given.get("ledger"),
+        ledger=ledger,
         dataset_id=given.get("dataset_id", ""),
         output=given["output"],
         validate_only="validate_only" in given,
@@ -217,7 +245,9 @@ def parse_arguments(argv: Sequence[str]) -> Job:
 def _check_belongs(given: dict[str, str], is_sparse: bool) -> None:
     """Refuses flags that are not of the mechanism, and the lack of those that it needs."""
     needed, others = (
-        (OF_SPARSE_MW, (DOMAIN, START_FROM)) if is_sparse else ((DOMAIN,), OF_SPARSE_MW)
+        (OF_SPARSE_MW, (DOMAIN, START_FROM, STATE, RESUME))
+        if is_sparse
+        else ((DOMAIN,), OF_SPARSE_MW)
     )
     for flag in others:
         if flag.name in given:
@@ -228,25 +258,14 @@ def _check_belongs(given: dict[str, str], is_sparse: bool) -> None:
             raise FlagError(f"--{flag.name}: missing; must be given: {flag.help}")
 
 
-def _sparse_mw(
-    given: dict[str, str], guarantee: Guarantee, num_lines: int, failure_probability: float
-) -> SparseMWPlan:
-    return plan_sparse_mw(
-        guarantee,
-        read_num_records(given),
-        max_sparsity=integer("max_sparsity", given["max_sparsity"]),
-        num_questions=(
-            integer("num_questions", given["num_questions"])
-            if "num_questions" in given
-            else num_lines
-        ),
-        failure_probability=failure_probability,
-        calibration="tight" if given["calibration"] == "tight" else "textbook",
-        max_error=number("max_error", given["max_error"]) if "max_error" in given else None,
-        max_updates=(
-            integer("max_updates", given["max_updates"]) if "max_updates" in given else None
-        ),
-    )
+def _read_queries(spec: str, domain: Domain | None) -> list[str]:
+    """The lines of a file, or a line for each query of a workload that is named of a domain."""
+    if domain is None or not names_workload(spec):
+        return read_text("queries", spec).split("\n")
+    try:
+        return [json.dumps(query) for query in parse_linear_workload(spec, domain).to_json()]
+    except InputError as error:
+        raise InputError("queries", spec, error.condition) from None
 
 
 def _private_mw(
@@ -263,6 +282,8 @@ def _private_mw(
         num_questions=(
             integer("num_questions", given["num_questions"])
             if "num_questions" in given
+            else saved_num_questions(given["resume"])
+            if "resume" in given
             else num_lines
         ),
         failure_probability=failure_probability,
@@ -299,17 +320,21 @@ def _start(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
     except InputError as error:
         raise InputError("start_from", path, error.condition) from None
     if not isinstance(release, SyntheticDatabase) or release.domain != domain:
-        raise InputError("start_from", path, "must be a release of the same domain")
+        raise InputError("start_from", path, "must be a synthetic database of the same domain")
     return release
 
 
-def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None:
+def build(
+    job: Job, pipeline: beam.Pipeline, token: Token | None = None, save_in: Path | None = None
+) -> None:
     """Adds the job to a pipeline. Every refusal happens here, before anything runs.
 
     Args:
         job: what to answer.
         pipeline: to which it is added.
         token: of the ledger that paid for it; the card then names the entry.
+        save_in: the private folder for states, if the run is saved; None for a pipeline that is
+            only checked and not run.
 
     Raises:
         InputError: the input or the output is refused.
@@ -317,7 +342,15 @@ def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None
     records = pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format)
     if isinstance(job.plan, PrivateMWPlan):
         lines = pipeline | "Queries" >> beam.Create([list(job.lines)])  # answered in this order
-        answers = lines | "Answer" >> AnswerQueries(job.plan, records, job.start, token)
+        answers = lines | "Answer" >> AnswerQueries(
+            job.plan,
+            records,
+            job.start,
+            token,
+            save_in=None if job.state is None else save_in or job.state,
+            resume=job.resume,
+            ledger=job.ledger_url,
+        )
     elif isinstance(job.plan, SparseMWPlan):
         assert job.columns is not None
         lines = pipeline | "Queries" >> beam.Create([list(job.lines)])
@@ -325,7 +358,8 @@ def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None
     else:
         answer = AnswerWorkload(job.plan, job.asked, job.failure_probability, token)
         answers = records | "Answer" >> answer
-    _ = answers | "Write" >> WriteAnswers(job.output, job.plan, token)
+    number = None if job.payment is None else job.payment.state_number
+    _ = answers | "Write" >> WriteAnswers(job.output, job.plan, token, number)
 
 
 def public_card(job: Job) -> dict[str, Any]:
@@ -341,7 +375,13 @@ def public_card(job: Job) -> dict[str, Any]:
         **answers_card(plan, None if plan.num_records == "noisy" else plan.num_records),
         "queries": {"lines": len(job.lines), "refused": list(job.refusals)},
     }
-    if job.ledger is not None:
+    if job.payment is not None:
+        paid = job.payment
+        card["resumes"] = {
+            "ledger_release": paid.token.release_id,
+            "ledger_state": paid.state_number,
+        }
+    elif job.ledger is not None:
         card["ledger"] = ledger_card(job.ledger, job.dataset_id, plan.guarantee, plan.loss)
     return card
 
@@ -363,33 +403,41 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
             " more records or a larger --epsilon help",
             file=sys.stderr,
         )
-    if job.ledger is not None:
+    if job.payment is not None:
+        token = job.payment.token
+        progress.say(f"resumes: state {job.payment.state_number} of {token.release_id}")
+    elif job.ledger is not None:
         parameters = plan.public if isinstance(plan, WorkloadAnswersPlan) else plan.to_json()
         token = job.ledger.spend(
             job.dataset_id, plan.guarantee, plan.loss, mechanism_name(plan), parameters
         )
         progress.say(f"spent: {token.release_id} in the ledger")
-        # The same job once more, whose card will name the ledger's entry.
-        pipeline = make_pipeline(job)
-        build(job, pipeline, token)
     progress.say(
         f"{len(job.lines):,} queries over {_universe(job)}; runner {type(pipeline.runner).__name__}"
     )
-    if not run_pipeline(pipeline, progress):
-        return flags.EXIT_JOB_FAILED
-    try:
-        text = (Path(job.output) / "card.json").read_text("utf-8")
-        answers = read_answers_card(text)
-    except (OSError, InputError):
-        print("error: no answers were written; every worker must see --output", file=sys.stderr)
-        return flags.EXIT_JOB_FAILED
+    with private_folder(job.state) as save_in:
+        # The same job once more, which now knows the ledger's entry and where to save.
+        pipeline = make_pipeline(job)
+        build(job, pipeline, token, save_in)
+        if not run_pipeline(pipeline, progress):
+            return flags.EXIT_JOB_FAILED
+        try:
+            text = (Path(job.output) / "card.json").read_text("utf-8")
+            answers = read_answers_card(text)
+        except (OSError, InputError):
+            print("error: no answers were written; every worker must see --output", file=sys.stderr)
+            return flags.EXIT_JOB_FAILED
+        progress.say("answered")
+        # A run that goes on is one draw with what it said before, which the ledger knows.
+        if job.ledger is not None and token is not None and job.payment is None:
+            mark_released(job.ledger, token, answers.draw_id)
+        is_saved = True
+        if save_in is not None and job.state is not None:
+            is_saved = keep_state(save_in, answers.draw_id, job.state)
     card = json.loads(text)
-    progress.say("answered")
-    if job.ledger is not None and token is not None:
-        mark_released(job.ledger, token, answers.draw_id)
     print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
     print(_accuracy(job, card))
-    return 0
+    return 0 if is_saved else flags.EXIT_JOB_FAILED
 
 
 def _universe(job: Job) -> str:

@@ -30,7 +30,7 @@ from beam_dp.mechanisms import (
     Laplace,
     Mechanism,
     Plan,
-    SmallDatabase,
+    SmallDB,
     plan_release,
 )
 from beam_dp.privacy.guarantee import Guarantee
@@ -171,7 +171,7 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
     return Gaussian(calibration) if name == "gaussian" else Laplace(calibration)
 
 
-def _small_db(given: dict[str, str], calibration: Literal["tight", "textbook"]) -> SmallDatabase:
+def _small_db(given: dict[str, str], calibration: Literal["tight", "textbook"]) -> SmallDB:
     if "num_rounds" in given:
         condition = "must not be given: small_db has no rounds"
         raise InputError("num_rounds", given["num_rounds"], condition)
@@ -180,7 +180,7 @@ def _small_db(given: dict[str, str], calibration: Literal["tight", "textbook"]) 
             "--size: missing; must be given with --mechanism small_db, or --max_error_fraction"
         )
     fraction = given.get("max_error_fraction")
-    return SmallDatabase(
+    return SmallDB(
         size=integer("size", given["size"]) if "size" in given else None,
         max_error_fraction=None if fraction is None else number("max_error_fraction", fraction),
         vc_dimension=(

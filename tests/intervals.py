@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from noise_sources import Seeded
 
+from beam_dp.intervals.strategy import Prefixes, Strategy
 from beam_dp.mechanisms.intervals import IntervalPlan, release_intervals
-from beam_dp.mechanisms.intervals.strategy import Prefixes, Strategy
 
 INTERVALS_A_RUN = 4000
 

@@ -88,6 +88,21 @@ def job_flags(
     ]
 
 
+def interval_flags(
+    folder: pathlib.Path, table: pa.Table | None = None, **overrides: str | None
+) -> list[str]:
+    """Flags of a valid job that releases interval counts of ages; None drops a flag."""
+    unused = {"workload": None, "num_records": None}
+    values = {
+        **unused,
+        "attribute": "age",
+        "privacy_unit": "household",
+        "max_records_per_unit": "2",
+        **overrides,
+    }
+    return job_flags(folder, table, **values)
+
+
 def released_records(directory: pathlib.Path) -> list[dict[str, Any]]:
     """The records, read as any program reads Avro, under the users' own column names."""
     rows = []

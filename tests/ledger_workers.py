@@ -7,7 +7,7 @@ import time
 from multiprocessing.synchronize import Barrier
 
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger import Ledger, OverBudgetError
+from beam_dp.privacy.ledger import Ledger, LedgerError, OverBudgetError, Token
 from beam_dp.privacy.loss import Loss
 
 TENTH = Guarantee(0.1, 0.0, "add_or_remove_one", "person", 1)  # type: ignore[arg-type]
@@ -21,6 +21,17 @@ def submit(url: str, start: Barrier) -> None:
     try:
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
     except OverBudgetError:
+        os._exit(3)
+
+
+def resume_at_once(url: str, token: Token, start: Barrier) -> None:
+    """Uses the first state at the same moment as all others; exit code 0, or 3 if it was used."""
+    ledger = Ledger(url, wait_seconds=120)
+    start.wait(120)
+    try:
+        ledger.use_state(token, 1)
+    except LedgerError as error:
+        assert error.name == "state_number"
         os._exit(3)
 
 

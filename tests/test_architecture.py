@@ -29,6 +29,8 @@ FORBIDDEN = {
     "beam_dp/encoding/": ("summaries", "mechanisms", "hypotheses", "releases", "transforms", "cli"),
     "beam_dp/summaries/": ("mechanisms", "hypotheses", "releases", "transforms", "cli", "noise"),
     "beam_dp/hypotheses/": ("summaries", "mechanisms", "transforms", "cli", "noise"),
+    # Matrices and their errors: releases hold them, mechanisms measure with them.
+    "beam_dp/intervals/": ("summaries", "mechanisms", "releases", "transforms", "cli", "noise"),
     "beam_dp/mechanisms/": ("transforms", "cli"),
     # Audits look at mechanisms from outside: laws and outcomes are handed to them.
     "beam_dp/testing/": ("summaries", "mechanisms", "releases", "transforms", "noise", "cli"),

@@ -9,13 +9,19 @@ from beam_dp.mechanisms.count_sketch import CountSketch
 from beam_dp.mechanisms.gaussian import Gaussian
 from beam_dp.mechanisms.hybrid_sketch import HybridSketch
 from beam_dp.mechanisms.laplace import Laplace
+from beam_dp.mechanisms.multiset_choice import MultisetChoice
 from beam_dp.mechanisms.mwem import MWEM
 from beam_dp.mechanisms.plan import Mechanism, Plan
 from beam_dp.mechanisms.private_mw import PrivateAnswer, PrivateMW
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
-from beam_dp.mechanisms.private_mw_state import resume_private_mw, save_private_mw
-from beam_dp.mechanisms.small_database import SmallDatabase, plan_release
-from beam_dp.mechanisms.small_db import SmallDB
+from beam_dp.mechanisms.private_mw_state import (
+    Restart,
+    check_private_mw,
+    restart_private_mw,
+    resume_private_mw,
+    save_private_mw,
+)
+from beam_dp.mechanisms.small_db import SmallDB, plan_release
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.sparse_mw_state import resume_sparse_mw, save_sparse_mw
@@ -42,13 +48,14 @@ __all__ = [
     "HybridSketch",
     "Laplace",
     "Mechanism",
+    "MultisetChoice",
     "NumericSparse",
     "Plan",
     "PrivateAnswer",
     "PrivateMW",
     "PrivateMWPlan",
+    "Restart",
     "SmallDB",
-    "SmallDatabase",
     "Sparse",
     "SparseMW",
     "SparseMWPlan",
@@ -60,6 +67,7 @@ __all__ = [
     "StabilityHistogram",
     "WorkloadAnswers",
     "WorkloadAnswersPlan",
+    "check_private_mw",
     "draw_workload_answers",
     "exponential_mechanism",
     "gaussian_answers",
@@ -71,6 +79,7 @@ __all__ = [
     "plan_sparse_mw",
     "plan_workload_answers",
     "release_sparse",
+    "restart_private_mw",
     "resume_private_mw",
     "resume_sparse_mw",
     "save_private_mw",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -14,8 +14,10 @@ from beam_dp.errors import InputError
 from beam_dp.hypotheses.dense_weights import DenseWeights
 from beam_dp.mechanisms.online_plan import GRID, OnlinePlan, Settings
 from beam_dp.mechanisms.private_mw_plan import START_SHARE, PrivateMWPlan
+from beam_dp.mechanisms.saved_runs import Payment, pay
 from beam_dp.mechanisms.sparse_vector import HaltedError, NumericSparse
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import marginals
 from beam_dp.releases import SyntheticDatabase
@@ -59,12 +61,16 @@ class SavedRun:
         log_weights: of the hypothesis, public.
         answers: the transcript, public.
         sparse: the state of the sparse vector, whose noisy threshold is secret.
+        payment: who paid; None if no ledger did; public.
+        num_earlier: how many of the first answers are of an earlier run; public.
     """
 
     total: int
     log_weights: NDArray[np.float64]
     answers: tuple[tuple[LinearQuery, PrivateAnswer], ...]
     sparse: Mapping[str, int] = dataclasses.field(repr=False)
+    payment: Payment | None = None
+    num_earlier: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +121,7 @@ class OnlineMW(ABC, Generic[QueryT]):
         total: N, as ``plan.draw_total`` drew it; public.
         hypothesis: public.
         noise: source of all noise.
+        payment: who paid; None if no ledger did.
     """
 
     def __init__(
@@ -123,12 +130,15 @@ class OnlineMW(ABC, Generic[QueryT]):
         total: int,
         hypothesis: Hypothesis[QueryT],
         noise: NoiseSource,
+        payment: Payment | None = None,
     ) -> None:
+        self.payment = payment
         self.settings: Settings = plan.settle(total)
         self._plan = plan
         self._hypothesis = hypothesis
         self._sparse = NumericSparse(self.settings.threshold, self.settings.noise, noise, grid=GRID)
         self._answers: dict[QueryT, PrivateAnswer] = {}
+        self._num_earlier = 0
         self._steps: dict[QueryT, float] = {}
         self._is_closed = False
 
@@ -148,7 +158,7 @@ class OnlineMW(ABC, Generic[QueryT]):
     @property
     def questions_left(self) -> int:
         """How many more different queries bounds are stated for; public."""
-        return max(0, self._plan.num_questions - len(self._answers))
+        return max(0, self._plan.num_questions + self._num_earlier - len(self._answers))
 
     @property
     def num_answered(self) -> int:
@@ -297,10 +307,14 @@ class PrivateMW(OnlineMW[LinearQuery]):
         noise: source of all noise.
         start: a release to start from, or public weights, one a cell, not all 0; a
             thousandth of the first hypothesis is uniform, so that nothing is impossible to learn.
+        ledger_token: of the ledger that paid for the run, if one did.
+        earlier: answers of an earlier run that are given again for nothing; public. They keep
+            the bounds that they had, with the failure probability of that run.
         saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent.
 
     Raises:
-        InputError: if the histogram or the start is of another domain.
+        InputError: if the histogram or the start is of another domain, or the token paid for
+            something else.
 
     Cost: O(num_cells) memory; a query as ``LinearQuery`` says, twice; an update O(num_cells).
     Reference: Hardt and Rothblum (2010); Dwork and Roth (2014), Algorithm 6; Lyu, Su and Li
@@ -331,6 +345,8 @@ class PrivateMW(OnlineMW[LinearQuery]):
         noise: NoiseSource,
         start: Start | None = None,
         *,
+        ledger_token: Token | None = None,
+        earlier: Sequence[tuple[LinearQuery, PrivateAnswer]] = (),
         saved: SavedRun | None = None,
     ) -> None:
         if histogram.domain != plan.domain:
@@ -338,18 +354,20 @@ class PrivateMW(OnlineMW[LinearQuery]):
         if saved is None and (start is not None) != plan.starts_from_release:
             condition = "must be given if the plan starts from a release, and only then"
             raise InputError("start", type(start).__name__, condition)
+        payment = pay(plan, ledger_token) if saved is None else saved.payment
         first = start_weights(plan, start) if saved is None else saved.log_weights
         if saved is None:
             total = plan.draw_total(int(histogram.counts.sum()), noise)
         else:
             total = saved.total
-        super().__init__(plan, total, DenseWeights(first), noise)
+        super().__init__(plan, total, DenseWeights(first), noise, payment)
         self.plan = plan
         self._shape = plan.domain.shape
         self._counts = histogram.counts
         if saved is not None:
             self._sparse.resume(saved.sparse)
-            self._answers = dict(saved.answers)
+        self._answers = dict(earlier if saved is None else saved.answers)
+        self._num_earlier = len(self._answers) if saved is None else saved.num_earlier
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -364,6 +382,8 @@ class PrivateMW(OnlineMW[LinearQuery]):
             log_weights=self._hypothesis.log_weights.copy(),
             answers=self.transcript,
             sparse=self.secret_state(),
+            payment=self.payment,
+            num_earlier=self._num_earlier,
         )
 
     def _exact(self, query: LinearQuery) -> int:

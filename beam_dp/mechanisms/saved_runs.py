@@ -1,20 +1,67 @@
 """What the folders of saved online runs share: a secret that is bound to public files, used once.
 
-Two runs from one state would each spend the budget.
+Two runs from one state would each spend the budget. A folder is resumed once because its secret is
+removed then. Where a ledger paid for the run, no copy of the folder is resumed either: the states
+of a run are numbered, and the ledger records each that is used.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
+from beam_dp.mechanisms.online_plan import OnlinePlan
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger_entries import Token
 
+TRANSCRIPT = "transcript.json"
 _SECRET = "secret.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Payment:
+    """Which entry of a ledger paid for a run; public.
+
+    Args:
+        token: of the entry.
+        state_number: of the saved state that the run went on from; 0 for a run that is new.
+    """
+
+    token: Token
+    state_number: int = 0
+
+
+def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
+    """Returns the payment of a new run.
+
+    Raises:
+        InputError: if the token paid for something else.
+    """
+    if token is None:
+        return None
+    if (token.guarantee, token.loss) != (plan.guarantee, plan.loss):
+        condition = "must be of this run: its guarantee and loss"
+        raise InputError("ledger_token", token.release_id, condition)
+    return Payment(token)
+
+
+def saved_payment(payment: Payment | None) -> dict[str, Any] | None:
+    """Returns what a folder says of who paid: the state that it holds is the next one."""
+    if payment is None:
+        return None
+    token = payment.token
+    return {
+        "dataset_id": token.dataset_id,
+        "number": token.number,
+        "mechanism": token.mechanism,
+        "state_number": payment.state_number + 1,
+    }
 
 
 def new_folder(folder: str | Path) -> Path:
@@ -31,41 +78,151 @@ def new_folder(folder: str | Path) -> Path:
     return path
 
 
-def write_secret(path: Path, state: Mapping[str, int], public: Iterable[str]) -> None:
+def write_secret(
+    path: Path, state: Mapping[str, int], payment: Payment | None, public: Sequence[str]
+) -> None:
     """Writes a secret state, bound to the public files beside it, which are complete."""
-    secret = {**state, "public_sha256": digest(path, public)}
+    secret: dict[str, Any] = {"state": dict(state), "payment": saved_payment(payment)}
+    secret["sha256"] = _digest(path, public, secret)
     descriptor = os.open(path / _SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(secret, file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
-def take_secret(path: Path, public_digest: str) -> dict[str, Any]:
-    """Reads and removes the secret; of several that try, one succeeds.
+def read_transcript(path: Path, public: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the transcript of a folder, if its plan is the expected one.
 
     Args:
         path: the folder.
-        public_digest: of the public files as they were read.
+        public: what the transcript must say: version, plan, and domain if there is one.
 
     Raises:
-        InputError: if there is none, or it was written for other public files.
+        InputError: if there is none, or it is of another plan, naming what differs.
     """
+    parsed = any_transcript(path)
+    expected = json.loads(json.dumps(public))
+    if parsed.get("version") != expected["version"]:
+        condition = f"must hold a run of version {expected['version']}"
+        raise InputError("folder", str(path), condition)
+    for part in ("plan", "domain"):
+        if parsed.get(part) != expected.get(part):
+            what = _difference(part, parsed.get(part), expected.get(part))
+            raise InputError("plan", str(path), f"must be the plan of the saved run: {what}")
+    return parsed
+
+
+def any_transcript(path: Path) -> dict[str, Any]:
+    """Returns the transcript of a folder, of whatever plan.
+
+    Raises:
+        InputError: if there is none.
+    """
+    try:
+        parsed = json.loads((path / TRANSCRIPT).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise InputError("folder", str(path), "must hold a saved run")
+    return parsed
+
+
+def payment_of(path: Path, transcript: Mapping[str, Any], plan: OnlinePlan) -> Payment | None:
+    """Returns what a transcript says of who paid, and of the number of the state.
+
+    Raises:
+        InputError: if it is damaged.
+    """
+    try:
+        paid = transcript["payment"]
+        if paid is None:
+            return None
+        dataset_id, number, mechanism = (paid[key] for key in ("dataset_id", "number", "mechanism"))
+        token = Token(dataset_id, number, mechanism, plan.guarantee, plan.loss)
+        return Payment(token, paid["state_number"])
+    except (KeyError, TypeError):
+        raise InputError("folder", str(path), "must hold an undamaged run") from None
+
+
+def check_secret(path: Path, transcript: Mapping[str, Any], public: Sequence[str]) -> bytes:
+    """Returns the secret's bytes, if they and the public files are as they were written.
+
+    Raises:
+        InputError: if there is no secret, or one of the files is damaged.
+    """
+    try:
+        found = (path / _SECRET).read_bytes()
+        secret = json.loads(found)
+    except (OSError, ValueError, RecursionError):
+        raise _no_secret(path) from None
+    is_whole = isinstance(secret, dict) and (
+        secret.pop("sha256", None) == _digest(path, public, secret)
+    )
+    if not is_whole or secret.get("payment") != transcript.get("payment"):
+        raise InputError("folder", str(path), "must hold an undamaged run")
+    return found
+
+
+def check_ledger(payment: Payment | None, ledger: Ledger | None) -> None:
+    """Refuses a ledger for a run that none paid for, and a run without the ledger that paid.
+
+    Raises:
+        InputError: naming the ledger.
+    """
+    if payment is not None and ledger is None:
+        condition = f"must be given: {payment.token.release_id!r} in it paid for the saved run"
+        raise InputError("ledger", None, condition)
+    if payment is None and ledger is not None:
+        raise InputError("ledger", ledger.name, "must not be given: none paid for the saved run")
+
+
+def use_secret(
+    path: Path, found: bytes, payment: Payment | None, ledger: Ledger | None
+) -> dict[str, int]:
+    """Uses a state up and returns it: first in the ledger, then in the folder.
+
+    Of several that try, one succeeds. Killed in between, it has succeeded: the state is lost.
+
+    Args:
+        path: the folder.
+        found: from ``check_secret``.
+        payment: from ``payment_of``.
+        ledger: that paid, if one did.
+
+    Raises:
+        LedgerError: if the state was used before, from this folder or from another one.
+        InputError: if the secret was used, or ``check_ledger`` refuses.
+    """
+    check_ledger(payment, ledger)
+    if payment is not None and ledger is not None:
+        ledger.use_state(payment.token, payment.state_number)
     taken = path / f"{_SECRET}.taken"
     try:
         os.rename(path / _SECRET, taken)
-        text = taken.read_text(encoding="utf-8")
         os.unlink(taken)
-        secret = json.loads(text)
-    except (OSError, ValueError):
-        condition = "must hold a secret that was not used: a saved run is resumed once"
-        raise InputError("folder", str(path), condition) from None
-    if not isinstance(secret, dict) or secret.pop("public_sha256", None) != public_digest:
-        raise InputError("folder", str(path), "must hold an undamaged run")
-    return secret
+    except OSError:
+        raise _no_secret(path) from None
+    return dict(json.loads(found)["state"])
 
 
-def digest(path: Path, public: Iterable[str]) -> str:
-    """Returns what binds the secret to the public files."""
-    found = hashlib.sha256()
+def _no_secret(path: Path) -> InputError:
+    condition = "must hold a secret that was not used: a saved run is resumed once"
+    return InputError("folder", str(path), condition)
+
+
+def _difference(part: str, saved: Any, given: Any) -> str:
+    """Says in a few words in what two plans differ."""
+    if part == "plan" and isinstance(saved, dict):
+        for name in given:
+            if saved.get(name) != given[name]:
+                return f"{name} was {shown(saved.get(name))}, and is {shown(given[name])}"
+    return f"its {part} was another one"
+
+
+def _digest(path: Path, public: Sequence[str], secret: Mapping[str, Any]) -> str:
+    """Returns what binds the secret to the public files, and shows damage of either."""
+    found = hashlib.sha256(json.dumps(dict(secret), sort_keys=True).encode())
     for name in public:
         found.update(hashlib.sha256((path / name).read_bytes()).digest())
     return found.hexdigest()

@@ -1,288 +1,392 @@
-"""SmallDB: a few cells that answer all queries, chosen by the exponential mechanism."""
+"""SmallDB for pipelines: from a workload and public sizes to a release of a few records."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from bisect import bisect_left
-from fractions import Fraction
-from functools import cached_property
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms.choose import selection_scale
-from beam_dp.mechanisms.multisets import MAX_ANSWER, MAX_TARGET, MultisetLaw, Sampler
-from beam_dp.mechanisms.multisets_enumerated import EnumerationSampler
-from beam_dp.mechanisms.multisets_nested import NestedSampler, is_nested, num_products
-from beam_dp.mechanisms.multisets_searched import SearchSampler
-from beam_dp.mechanisms.small_db_size import num_multisets
+from beam_dp.mechanisms.measurements import Names
+from beam_dp.mechanisms.multiset_choice import MultisetChoice, SamplerName
+from beam_dp.mechanisms.multisets import MAX_ANSWER
+from beam_dp.mechanisms.plan import (
+    MAX_RECORDS,
+    Mechanism,
+    NumRecords,
+    Plan,
+    Progress,
+    check_calibration,
+    check_noise,
+    check_request,
+)
+from beam_dp.mechanisms.small_db_size import (
+    num_multisets,
+    size_of_workload,
+    small_db_error,
+    small_db_error_fraction,
+)
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.queries.linear import VALUE_BITS, LinearQuery, Parity, Product
+from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Marginals
 
-SamplerName = Literal["auto", "enumeration", "nested", "search"]
+MAX_MATRIX_VALUES = 2**24  # of all queries at all cells: 128 MiB
 
-MAX_SIZE = 10**4
-# Limits by public sizes, 10 to 30 s each: multisets times queries, where a multiset alone costs
-# as much as 16 queries; products of polynomials, and those times the bits of a factor.
-MAX_COMPARISONS = 10**10
-_MULTISET_COST = 16
-MAX_PRODUCTS = 4 * 10**6
-_MAX_PRODUCT_BITS = 10**10
-# The largest exponent of the search, N epsilon / (2 k): beyond it its bounds tell nothing.
-_MAX_EXPONENT = 5 * 10**4
-# Answers that are held in memory.
-_MAX_ANSWERS = 4 * 10**6
-_AnySampler = type[EnumerationSampler] | type[NestedSampler] | type[SearchSampler]
-_SAMPLERS: dict[str, _AnySampler] = {
-    "enumeration": EnumerationSampler,
-    "nested": NestedSampler,
-    "search": SearchSampler,
-}
+_MARGIN = 1 - 1e-12
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class SmallDB:
-    """The mechanism for declared queries and sizes; all of it is public.
+@dataclasses.dataclass(frozen=True)
+class SmallDBPlan(Plan):
+    """The plan of ``SmallDB``.
 
-    It returns a multiset y of ``size`` cells with probability proportional to
-    exp(-epsilon max over q of |m S(q) - N s(q, y)| / (2 m d k)), where S(q) is the exact answer, s
-    that of y, m the size, N the number of records, and d k the most that S may move.
-
-    Privacy: epsilon, pure, and epsilon^2 / 8 zero-concentrated, for add-or-remove-one and for
-    replace-one alike, with up to k = ``max_records_per_unit`` records a unit, for any size, number
-    of records and queries: answers lie in 0..d, so that m S(q) moves by m d k at most, also where
-    a replaced record was absent or leaves the universe. Nothing else must hold.
-
-    Accuracy: with probability 1 - beta no answer N s(q, y) / m is wrong by more than the best
-    multiset's worst plus (2 k / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)) records, U the number
-    of cells; ``small_db_size`` says what the best multiset's worst is. These assume N records; add
-    the difference where there are others.
-
-    Args:
-        queries: shape (num_queries, num_cells), integers from 0 to ``denominator``.
-        epsilon: finite and > 0.
-        num_records: N >= 1; public: the true number, a guess, or a noisy number that was paid for.
-        size: m >= 1.
-        denominator: d, what a query's answer 1 is written as.
-        max_records_per_unit: k.
-        sampler: ``auto`` takes nested queries' sampler where it is feasible, else enumeration.
-            ``search`` is for other queries and more multisets; its time depends on the data, so it
-            is only used by this name.
-
-    Raises:
-        InputError: if a parameter is out of range, or no sampler is feasible, judged by public
-            sizes alone.
-
-    Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), Algorithm 4 and Theorem 4.5,
-    with multisets in place of sequences.
-
-    Example:
-        >>> thresholds = np.tri(4, dtype=np.int64)
-        >>> mechanism = SmallDB(thresholds, epsilon=1.0, num_records=100, size=3)
-        >>> mechanism.public["sampler"], mechanism.public["num_multisets"]
-        ('nested', 20)
-        >>> cells = mechanism.draw(np.array([40, 10, 30, 20]), NoiseSource())
-        >>> len(cells), bool((cells < 4).all())
-        (3, True)
+    Args: as of ``Plan``, where ``workload`` holds the marginals from which all queries can be
+        read, and
+        queries: what the release must answer.
+        size: m, how many records are released.
+        error_fraction: some database of this size misses no query by more, a share of N.
+        selection_epsilon: for the choice of the database.
+        total_scale: of the noise of the number of records; None where that is public.
     """
 
-    queries: NDArray[np.int64]
-    epsilon: float
-    num_records: int
+    queries: LinearWorkload
     size: int
-    denominator: int = 1
-    max_records_per_unit: int = 1
+    error_fraction: float
+    selection_epsilon: float
+    total_scale: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallDB:
+    """Releases a few records, chosen by ``MultisetChoice``, which answer a whole workload.
+
+    Privacy: epsilon, pure, for both relations, k records a unit and any size, as ``MultisetChoice``
+    proves; a delta is left unspent. A noisy number of records is discrete Laplace noise of scale
+    k / epsilon_1 on the exact one, under add-or-remove-one; the records are chosen with the rest
+    of epsilon. The shares follow from public numbers.
+
+    Accuracy: with probability 1 - beta no answer is wrong by more than a N + (2 k / epsilon)
+    (ln C(U + m - 1, m) + ln(1 / beta)) records, where N is as many as there are: see
+    ``small_db_error``. a is what a database of this size can miss.
+
+    Args:
+        size: m, how many records are released.
+        max_error_fraction: a, from which the size follows; one of the two must be given.
+        vc_dimension: of the workload's 0/1 queries, if it is known; the size by it is taken where
+            it is the smaller one. A wrong one only makes the stated error wrong.
+        sampler: ``auto`` by public sizes; ``search`` only by this name.
+        calibration: ``tight``, or ``textbook`` for ceil(ln|Q| / a^2) records.
+        failure_probability: beta of the stated error.
+
+    Raises:
+        InputError: if a parameter is out of range.
+
+    Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), Algorithm 4, Proposition 4.4.
+
+    Example:
+        >>> SmallDB(size=16).name
+        'small_db'
+    """
+
+    size: int | None = None
+    max_error_fraction: float | None = None
+    vc_dimension: int | None = None
     sampler: SamplerName = "auto"
+    calibration: Literal["tight", "textbook"] = "tight"
+    failure_probability: float = 0.05
+    name: ClassVar[str] = "small_db"
 
     def __post_init__(self) -> None:
-        for name in ("num_records", "size", "denominator", "max_records_per_unit"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(name, value, "must be an integer >= 1")
-        queries = self.queries
-        if queries.ndim != 2 or queries.dtype != np.int64 or not queries.size:
-            condition = "must be int64, at least one query by at least one cell"
-            raise InputError("queries", f"{queries.dtype} {queries.shape}", condition)
-        if not (queries.min() >= 0 and queries.max() <= self.denominator):
-            condition = f"must be from 0 to the denominator {self.denominator}"
-            raise InputError("queries", f"{queries.min()}..{queries.max()}", condition)
-        if self.size > MAX_SIZE:
-            raise InputError("size", self.size, f"must be <= {MAX_SIZE}")
-        if self.num_records * self.size * self.denominator > MAX_ANSWER:
-            condition = f"times size times denominator must be at most {magnitude(MAX_ANSWER)}"
-            raise InputError("num_records", self.num_records, condition)
-        self._scale  # noqa: B018  # refuses what does not fit
-        self._chosen  # noqa: B018
+        check_calibration(self.calibration)
+        if (self.size is None) == (self.max_error_fraction is None):
+            given = "nothing" if self.size is None else self.size
+            condition = "must be given, or else max_error_fraction, but not both"
+            raise InputError("size", given, condition)
+        if self.max_error_fraction is not None and not 0 < self.max_error_fraction <= 1:
+            condition = "must be > 0 and <= 1"
+            raise InputError("max_error_fraction", self.max_error_fraction, condition)
+        if self.vc_dimension is not None and self.vc_dimension < 0:
+            raise InputError("vc_dimension", self.vc_dimension, "must be an integer >= 0")
+        if not 0 < self.failure_probability < 1:
+            condition = "must be > 0 and < 1"
+            raise InputError("failure_probability", self.failure_probability, condition)
 
-    @cached_property
-    def _distinct(self) -> NDArray[np.int64]:
-        # Of equal queries one is enough: the loss is a maximum.
-        return np.unique(self.queries, axis=0)
+    def plan(
+        self,
+        domain: Domain,
+        workload: Workload | LinearWorkload,
+        guarantee: Guarantee,
+        num_records: NumRecords,
+    ) -> SmallDBPlan:
+        """Returns what will be done, or raises InputError: from public numbers alone."""
+        queries = workload if isinstance(workload, LinearWorkload) else cells_of(workload)
+        if queries.domain != domain:
+            raise InputError("workload", len(queries), "must be of the release's domain")
+        if len(queries) * domain.num_cells > MAX_MATRIX_VALUES:
+            condition = (
+                f"must be at most {MAX_MATRIX_VALUES:,} for small_db: declare only the"
+                " attributes that the queries concern, in fewer and wider bins, or ask fewer"
+            )
+            given = f"{len(queries):,} queries times {magnitude(domain.num_cells)} cells"
+            raise InputError("workload", given, condition)
+        tables = Workload(domain, concerned_tables(domain, queries.queries))
+        check_request(domain, tables, guarantee, num_records)
+        if num_records == "noisy" and self.sampler == "search":
+            condition = "must be a number for the search, whose time grows with it"
+            raise InputError("num_records", num_records, condition)
+        cells, matrix, denominator = query_matrix(queries)
+        num_distinct = len(np.unique(matrix, axis=0))
 
-    @cached_property
-    def _types(self) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...]]:
-        """The distinct columns, and the cells that have each."""
-        columns, kinds = np.unique(self._distinct, axis=1, return_inverse=True)
-        order = np.argsort(np.ravel(kinds), kind="stable")
-        ends = np.cumsum(np.bincount(np.ravel(kinds)))[:-1]
-        return columns, tuple(np.split(order, ends))
+        def size_for(fraction: float) -> tuple[int, str]:
+            return size_of_workload(
+                num_distinct,
+                fraction,
+                self.calibration,
+                vc_dimension=self.vc_dimension if denominator == 1 else None,
+                num_cells=len(cells),
+                are_intervals=are_intervals(queries.queries),
+            )
 
-    @cached_property
-    def _scale(self) -> float:
-        sensitivity = self.size * self.denominator * self.max_records_per_unit
-        return selection_scale(sensitivity, self.epsilon)
-
-    @property
-    def public(self) -> dict[str, Any]:
-        """Returns what a card says: sizes, noise, and how the draw was made."""
-        return {
-            "sampler": self._chosen.name,
-            "sampler_arithmetic": "exact",
-            "sampler_time_depends_on_data": self._chosen is SearchSampler,
-            "size": self.size,
-            "num_records": self.num_records,
-            "num_distinct_queries": len(self._distinct),
-            "num_distinct_columns": len(self._types[1]),
-            "num_multisets": num_multisets(self.queries.shape[1], self.size),
-            "selection_scale": self._scale,
+        if self.max_error_fraction is None:
+            assert self.size is not None
+            size, sized_by = self.size, "explicit"
+            fraction = small_db_error_fraction(size, lambda each: size_for(each)[0])
+        else:
+            fraction = self.max_error_fraction
+            size, sized_by = size_for(fraction)
+        epsilon, total_scale = guarantee.epsilon, None
+        if num_records == "noisy":
+            epsilon, total_scale = self._shares(guarantee, len(cells), size)
+            check_noise(guarantee, [total_scale])
+        mechanism = MultisetChoice(
+            matrix,
+            epsilon,
+            1 if num_records == "noisy" else num_records,
+            size,
+            denominator,
+            guarantee.max_records_per_unit,
+            self.sampler,
+        )
+        chosen = mechanism.public
+        public = {
+            "calibration": self.calibration,
+            "strategy": "small_db",
+            "sized_by": sized_by,
+            "max_error_fraction": fraction,
+            "num_queries": len(queries),
+            **{name: value for name, value in chosen.items() if name != "num_records"},
+            # An integer of any length is not for a card.
+            "num_multisets": magnitude(chosen["num_multisets"]),
+            "selection_epsilon": epsilon,
+            "total_scale": total_scale,
+            "failure_probability": self.failure_probability,
         }
+        plan = SmallDBPlan(
+            workload=tables,
+            guarantee=guarantee,
+            num_records=num_records,
+            summary_tables=(domain.names,),
+            measurements=(),
+            public=public,
+            loss=Loss.pure(guarantee.epsilon),
+            queries=queries,
+            size=size,
+            error_fraction=fraction,
+            selection_epsilon=epsilon,
+            total_scale=total_scale,
+        )
+        if num_records != "noisy":
+            bound = self._bound(plan, num_records, len(cells))
+            stated = {"bound": bound, "bound_is_vacuous": bound >= num_records}
+            plan = dataclasses.replace(plan, public={**public, **stated})
+        return plan
 
-    def draw(self, counts: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
-        """Returns cells in ascending order, shape (size,): the release.
+    def release(
+        self,
+        plan: Plan,
+        marginals: Marginals,
+        noise: NoiseSource,
+        progress: Progress | None = None,
+    ) -> SyntheticDatabase:
+        """Returns a release that keeps ``plan.guarantee``."""
+        assert isinstance(plan, SmallDBPlan)
+        domain = plan.domain
+        cells, matrix, denominator = query_matrix(plan.queries)
+        counts = marginals.marginal(domain.names).ravel()[cells]
+        if plan.total_scale is None:
+            total = int(plan.num_records)
+        else:
+            noisy = noise.laplace(counts.sum(keepdims=True), plan.total_scale)
+            most = min(MAX_RECORDS, MAX_ANSWER // (plan.size * denominator))
+            total = min(max(int(noisy[0]), 1), most)
+        if progress is not None:
+            progress("records", 1, 1)
+        mechanism = MultisetChoice(
+            matrix,
+            plan.selection_epsilon,
+            total,
+            plan.size,
+            denominator,
+            plan.guarantee.max_records_per_unit,
+            self.sampler,
+        )
+        drawn = cells[mechanism.draw(counts, noise)]
+        records, copies = np.unique(drawn, return_counts=True)
+        error = {
+            "bound": self._bound(plan, total, len(cells)),
+            "failure_probability": self.failure_probability,
+        }
+        return SyntheticDatabase(
+            domain=domain,
+            workload=plan.workload,
+            guarantee=plan.guarantee,
+            mechanism=self.name,
+            num_records=plan.size,
+            num_records_is_public=True,
+            num_represented=total,
+            codes=domain.codes(records),
+            counts=copies,
+            potentials=(),
+            record_tables=((),),
+            draw_id=noise.draw_id(),
+            noise=self._noise(plan),
+            errors=dict.fromkeys(answered_tables(domain, plan.queries.queries), error),
+            queries=plan.queries.queries,
+            query_error=error,
+            parameters=plan.public,
+        )
 
-        Args:
-            counts: records of each cell, >= 0, shape (num_cells,); secret.
-            noise: of this draw.
+    def _shares(self, guarantee: Guarantee, num_cells: int, size: int) -> tuple[float, float]:
+        """Returns the epsilon of the choice, and the scale of the number of records.
+
+        a / x + b / (1 - x) is least at the share x = sqrt a / (sqrt a + sqrt b).
         """
-        sampler: Sampler = self._chosen(self.law(counts))
-        return sampler.draw(noise)
+        count = math.log(2 / self.failure_probability)
+        choice = 2 * (math.log(num_multisets(num_cells, size)) + count)
+        share = math.sqrt(count) / (math.sqrt(count) + math.sqrt(choice))
+        epsilon = guarantee.epsilon * _MARGIN
+        scale = guarantee.max_records_per_unit / (share * epsilon)
+        return (1 - share) * epsilon, scale
 
-    def law(self, counts: NDArray[np.int64]) -> MultisetLaw:
-        """Returns what a draw's law is on some data; secret."""
-        # In Python's integers, so that no sum wraps. A clipped answer moves no more.
-        exact = self._distinct.astype(object) @ counts.astype(object)
-        return MultisetLaw(
-            targets=tuple(min(self.size * int(each), MAX_TARGET) for each in exact),
-            answers=self.num_records * self._types[0],
-            members=self._types[1],
-            size=self.size,
-            scale=Fraction(self._scale),
-        )
+    def _bound(self, plan: SmallDBPlan, total: int, num_cells: int) -> float:
+        """Returns the error of all queries, in records."""
+        beta, epsilon = self.failure_probability, plan.selection_epsilon
+        if plan.total_scale is not None:
+            beta /= 2
+        each = epsilon / plan.guarantee.max_records_per_unit
+        bound = small_db_error(num_cells, plan.size, each, total, plan.error_fraction, beta)
+        if plan.total_scale is not None:
+            # As far as the noisy number may be off; the share a is of the true one.
+            away = math.ceil(plan.total_scale * math.log(1 / beta))
+            bound += (1 + plan.error_fraction) * away
+        return bound
 
-    @cached_property
-    def _chosen(self) -> _AnySampler:
-        """Returns a sampler by public sizes."""
-        kinds, queries = len(self._types[1]), len(self._distinct)
-        multisets = num_multisets(kinds, self.size)
-        in_memory = kinds * queries <= _MAX_ANSWERS
-        feasible = {
-            "nested": in_memory
-            and self._counts_fit(queries, self.size)
-            and is_nested(self._types[0]),
-            "enumeration": in_memory and multisets * (queries + _MULTISET_COST) <= MAX_COMPARISONS,
-            "search": in_memory
-            and self.num_records * self.epsilon <= 2 * self.max_records_per_unit * _MAX_EXPONENT,
-        }
-        if self.sampler != "auto" and self.sampler not in _SAMPLERS:
-            raise InputError("sampler", self.sampler, f"must be auto or one of {[*_SAMPLERS]}")
-        wanted = ["nested", "enumeration"] if self.sampler == "auto" else [self.sampler]
-        for name in wanted:
-            if feasible[name]:
-                return _SAMPLERS[name]
-        fits = self._counts_fit(queries, self.size)
-        if self.sampler == "nested" and fits and not is_nested(self._types[0]):
-            raise InputError("sampler", self.sampler, "needs queries that are disjoint or nested")
-        if self.sampler == "search" and in_memory:
-            most = 2 * self.max_records_per_unit * _MAX_EXPONENT / self.num_records
-            raise InputError("epsilon", self.epsilon, f"must be <= {most:g} for the search")
-        largest = self._largest_size(kinds, queries)
-        counted = bisect_left(
-            range(1, self.size + 1), True, key=lambda size: not self._counts_fit(queries, size)
-        )
-        condition = (
-            f"makes {magnitude(multisets)} multisets of {kinds} distinct columns for {queries} "
-            f"distinct queries; enumeration is feasible for a size <= {largest}"
-        )
-        if counted and is_nested(self._types[0]):
-            condition += f", and nested, for prefixes or hierarchies, for a size <= {counted}"
-        if feasible["search"] and self.sampler == "auto":
-            condition += "; search may be asked for by name"
-        raise InputError("size", self.size, condition)
+    def _noise(self, plan: SmallDBPlan) -> list[dict[str, Any]]:
+        scale = plan.public["selection_scale"]
+        found: list[dict[str, Any]] = [
+            {"what": "choice of the records", "distribution": "exponential", "scale": scale}
+        ]
+        if plan.total_scale is not None:
+            found.append(
+                {
+                    "what": "number of records",
+                    "distribution": "discrete_laplace",
+                    "scale": plan.total_scale,
+                }
+            )
+        return found
 
-    def _counts_fit(self, queries: int, size: int) -> bool:
-        """Whether the sampler of nested queries is feasible, if they are nested."""
-        products = num_products(queries, size)
-        if products > MAX_PRODUCTS:
+
+def query_matrix(
+    workload: LinearWorkload,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Returns the possible cells, the queries at each in integers, and what stands for 1.
+
+    Returns:
+        shape (num_possible,), indices; shape (num_queries, num_possible), int64, from 0 to the
+        denominator; and that.
+    """
+    domain = workload.domain
+    possible = np.ones(domain.shape, bool)
+    for each in domain.impossible:
+        where = [size if axis in each.axes else 1 for axis, size in enumerate(domain.shape)]
+        possible &= ~each.mask(domain.shape).reshape(where)
+    cells = np.flatnonzero(possible.ravel())
+    # Multiples of 2^-16, so that this rounds nothing.
+    rows = [np.rint(query.values()[cells] * 2.0**VALUE_BITS) for query in workload.queries]
+    matrix = np.array(rows).astype(np.int64)
+    common = math.gcd(int(np.gcd.reduce(matrix, axis=None)), 1 << VALUE_BITS)
+    return cells, matrix // common, (1 << VALUE_BITS) // common
+
+
+def cells_of(workload: Workload) -> LinearWorkload:
+    """Returns every cell of some marginals as a query."""
+    make = LinearQueries(workload.domain)
+    queries = [query for names in workload for query in make.marginal_cells(names)]
+    return LinearWorkload(workload.domain, tuple(dict.fromkeys(queries)))
+
+
+def concerned_tables(domain: Domain, queries: Sequence[LinearQuery]) -> tuple[Names, ...]:
+    """Returns the largest sets of attributes that queries are about."""
+    sets = {query.axes if isinstance(query, Product | Parity) else None for query in queries}
+    axes = {tuple(range(domain.num_attributes)) if each is None else each for each in sets}
+    largest = [each for each in axes if each and not any(set(each) < set(o) for o in axes)]
+    # A query of nothing asks for the number of records, which any table tells.
+    return tuple(tuple(domain.names[axis] for axis in each) for each in sorted(largest) or [(0,)])
+
+
+def answered_tables(domain: Domain, queries: Sequence[LinearQuery]) -> list[Names]:
+    """Returns the marginals whose every cell is a query."""
+    cells: dict[tuple[int, ...], set[LinearQuery]] = {}
+    for query in queries:
+        if isinstance(query, Product) and all(
+            len(ranges) == 1 and ranges[0][1] - ranges[0][0] == 1 for ranges in query.ranges
+        ):
+            cells.setdefault(query.axes, set()).add(query)
+    return [
+        tuple(domain.names[axis] for axis in axes)
+        for axes, found in sorted(cells.items())
+        if axes and len(found) == math.prod(domain.shape[axis] for axis in axes)
+    ]
+
+
+def are_intervals(queries: Sequence[LinearQuery]) -> bool:
+    """Returns whether all queries are intervals of one attribute, or everything."""
+    axes: set[int] = set()
+    for query in queries:
+        if not isinstance(query, Product):
             return False
-        bits = num_multisets(self.queries.shape[1], size).bit_length() * (size + 1)
-        return products * bits <= _MAX_PRODUCT_BITS
-
-    def _largest_size(self, kinds: int, queries: int) -> int:
-        limit, size = MAX_COMPARISONS // (queries + _MULTISET_COST), 0
-        while size < self.size and num_multisets(kinds, size + 1) <= limit:
-            size += 1
-        return size
+        if len(query.axes) > 1 or any(len(ranges) > 1 for ranges in query.ranges):
+            return False
+        axes.update(query.axes)
+    return len(axes) <= 1
 
 
-def small_db(
-    counts: NDArray[np.int64],
-    queries: NDArray[np.int64],
-    epsilon: float,
-    num_records: int,
-    size: int,
-    noise: NoiseSource,
-) -> NDArray[np.int64]:
-    """Returns ``size`` cells that answer the queries; see ``SmallDB`` for all that it promises.
-
-    Privacy: epsilon, pure, for one record a unit, under both relations.
-
-    Args:
-        counts: records of each cell, shape (num_cells,), int64, >= 0; secret.
-        queries: 0 or 1 each, shape (num_queries, num_cells), int64.
-        epsilon: finite and > 0.
-        num_records: public, >= 1.
-        size: of the multiset.
-        noise: of this draw.
+def plan_release(
+    mechanism: Mechanism,
+    domain: Domain,
+    workload: Workload | LinearWorkload,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+) -> Plan:
+    """Returns what a mechanism would do for a workload of either kind.
 
     Raises:
-        InputError: from public parameters, if one is out of range or no sampler is feasible.
+        InputError: if the mechanism refuses it; all but ``SmallDB`` answer marginals.
     """
-    return SmallDB(queries, epsilon, num_records, size).draw(counts, noise)
-
-
-def prefix_queries(num_cells: int) -> NDArray[np.int64]:
-    """Returns how many records are in cells 0..i, for each i but the last: thresholds.
-
-    Example:
-        >>> prefix_queries(3).tolist()
-        [[1, 0, 0], [1, 1, 0]]
-    """
-    return np.tri(num_cells, dtype=np.int64)[:-1]
-
-
-def hierarchy_queries(num_cells: int, branching: int = 2) -> NDArray[np.int64]:
-    """Returns the nodes of a tree over consecutive cells, the leaves included and the root too.
-
-    Raises:
-        InputError: if the branching is less than 2.
-
-    Example:
-        >>> hierarchy_queries(3).tolist()
-        [[1, 1, 1], [1, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]]
-    """
-    if branching < 2:
-        raise InputError("branching", branching, "must be an integer >= 2")
-    rows: list[NDArray[np.int64]] = []
-    width = branching ** math.ceil(round(math.log(max(num_cells, 1), branching), 9))
-    seen: set[bytes] = set()
-    while width >= 1:
-        for start in range(0, num_cells, width):
-            row = np.zeros(num_cells, np.int64)
-            row[start : start + width] = 1
-            if row.tobytes() not in seen:
-                seen.add(row.tobytes())
-                rows.append(row)
-        width //= branching
-    return np.array(rows)
+    if isinstance(workload, Workload):
+        return mechanism.plan(domain, workload, guarantee, num_records)
+    if isinstance(mechanism, SmallDB):
+        return mechanism.plan(domain, workload, guarantee, num_records)
+    given = f"{len(workload):,} linear queries"
+    raise InputError("workload", given, f"must be of marginals for {mechanism.name}")

@@ -9,8 +9,10 @@ from typing import Any
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.sparse_weights import SparseWeights
 from beam_dp.mechanisms.private_mw import OnlineMW, PrivateAnswer
+from beam_dp.mechanisms.saved_runs import Payment, pay
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.sparse import Element, SparseQuery
 from beam_dp.summaries import KeyCounts
 
@@ -23,11 +25,13 @@ class SavedSparseRun:
         total: N, public.
         answers: the transcript, and by how much each query moved the hypothesis; public.
         sparse: the state of the sparse vector, whose noisy threshold is secret.
+        payment: who paid; None if no ledger did; public.
     """
 
     total: int
     answers: tuple[tuple[SparseQuery, PrivateAnswer, float], ...]
     sparse: Mapping[str, int] = dataclasses.field(repr=False)
+    payment: Payment | None = None
 
 
 class SparseMW(OnlineMW[SparseQuery]):
@@ -52,7 +56,11 @@ class SparseMW(OnlineMW[SparseQuery]):
         plan: see ``plan_sparse_mw``. What it costs, ``plan.loss``, is spent here, at once.
         records: the exact counts by key; secret.
         noise: source of all noise.
+        ledger_token: of the ledger that paid for the run, if one did.
         saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent.
+
+    Raises:
+        InputError: if the token paid for something else.
 
     Cost: O(m) a query and an update, whatever the universe and the data; memory O(m) for each
     update and each query asked.
@@ -80,11 +88,13 @@ class SparseMW(OnlineMW[SparseQuery]):
         records: KeyCounts,
         noise: NoiseSource,
         *,
+        ledger_token: Token | None = None,
         saved: SavedSparseRun | None = None,
     ) -> None:
+        payment = pay(plan, ledger_token) if saved is None else saved.payment
         total = plan.draw_total(records.num_records, noise) if saved is None else saved.total
         slots = plan.num_slots(plan.settle(total).max_error)
-        super().__init__(plan, total, SparseWeights(slots), noise)
+        super().__init__(plan, total, SparseWeights(slots), noise, payment)
         self.plan = plan
         self._counts = records.counts
         if saved is not None:
@@ -114,7 +124,7 @@ class SparseMW(OnlineMW[SparseQuery]):
         """Ends this object and returns what another one goes on from; in part secret."""
         self._is_closed = True
         answers = tuple((query, answer, self.step(query)) for query, answer in self.transcript)
-        return SavedSparseRun(self.settings.total, answers, self.secret_state())
+        return SavedSparseRun(self.settings.total, answers, self.secret_state(), self.payment)
 
     def _exact(self, query: SparseQuery) -> int:
         return query.count(self._counts)

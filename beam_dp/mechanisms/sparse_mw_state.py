@@ -1,8 +1,8 @@
 """Runs of ``SparseMW`` on disk: a public transcript, and a secret that is used up once.
 
-A folder holds ``transcript.json`` (the plan, every query, its answer and by how much it moved the
-hypothesis), which is public, and ``secret.json``: the noisy threshold, which must stay where the
-data are.
+A folder holds ``transcript.json`` (the plan, who paid, every query, its answer and by how much it
+moved the hypothesis), which is public, and ``secret.json``: the noisy threshold, which must stay
+where the data are.
 """
 
 from __future__ import annotations
@@ -11,17 +11,25 @@ import dataclasses
 import json
 from pathlib import Path
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.private_mw import PrivateAnswer
-from beam_dp.mechanisms.saved_runs import digest, new_folder, take_secret, write_secret
+from beam_dp.mechanisms.saved_runs import (
+    TRANSCRIPT,
+    check_secret,
+    new_folder,
+    payment_of,
+    read_transcript,
+    saved_payment,
+    use_secret,
+    write_secret,
+)
 from beam_dp.mechanisms.sparse_mw import SavedSparseRun, SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.ledger import Ledger
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries import KeyCounts
 
-VERSION = 1
-_TRANSCRIPT = "transcript.json"
+VERSION = 2
 
 
 def save_sparse_mw(run: SparseMW, folder: str | Path) -> None:
@@ -35,6 +43,7 @@ def save_sparse_mw(run: SparseMW, folder: str | Path) -> None:
     transcript = {
         "version": VERSION,
         "plan": run.plan.to_json(),
+        "payment": saved_payment(saved.payment),
         "settings": run.settings.to_json(),
         "total": saved.total,
         "answers": [
@@ -42,38 +51,38 @@ def save_sparse_mw(run: SparseMW, folder: str | Path) -> None:
             for query, answer, step in saved.answers
         ],
     }
-    (path / _TRANSCRIPT).write_text(json.dumps(transcript, allow_nan=False), encoding="utf-8")
-    write_secret(path, saved.sparse, [_TRANSCRIPT])
+    (path / TRANSCRIPT).write_text(json.dumps(transcript, allow_nan=False), encoding="utf-8")
+    write_secret(path, saved.sparse, saved.payment, [TRANSCRIPT])
 
 
 def resume_sparse_mw(
-    folder: str | Path, plan: SparseMWPlan, records: KeyCounts, noise: NoiseSource
+    folder: str | Path,
+    plan: SparseMWPlan,
+    records: KeyCounts,
+    noise: NoiseSource,
+    ledger: Ledger | None = None,
 ) -> SparseMW:
-    """Returns the run that was saved; removes its secret, so that it goes on only once.
-
-    Two runs from one state would each spend the budget: a copy of the secret must never be used.
+    """Returns the run that was saved; uses its state up: see ``resume_private_mw``.
 
     Args:
         folder: that ``save_sparse_mw`` wrote.
         plan: of the run.
         records: the same exact counts.
         noise: source of all noise.
+        ledger: that paid for the run; given if one did, and only then.
 
     Raises:
         InputError: if it is no such folder, of another plan, damaged, or was resumed before.
+        LedgerError: if the ledger says that the state was used, or can't be reached.
     """
     path = Path(folder)
-    try:
-        parsed = json.loads((path / _TRANSCRIPT).read_text(encoding="utf-8"))
-        found = digest(path, [_TRANSCRIPT])
-    except (OSError, ValueError, RecursionError):
-        raise InputError("folder", str(path), "must hold a saved run") from None
-    expected = json.loads(json.dumps({"version": VERSION, "plan": plan.to_json()}))
-    if not isinstance(parsed, dict) or any(parsed.get(key) != expected[key] for key in expected):
-        raise InputError("plan", str(path), "must be the plan of the saved run")
-    secret = take_secret(path, found)
+    transcript = read_transcript(path, {"version": VERSION, "plan": plan.to_json()})
+    found = check_secret(path, transcript, [TRANSCRIPT])
+    payment = payment_of(path, transcript, plan)
     answers = tuple(
         (SparseQuery.from_json(row["query"]), PrivateAnswer(**row["answer"]), row["step"])
-        for row in parsed["answers"]
+        for row in transcript["answers"]
     )
-    return SparseMW(plan, records, noise, saved=SavedSparseRun(parsed["total"], answers, secret))
+    secret = use_secret(path, found, payment, ledger)
+    saved = SavedSparseRun(transcript["total"], answers, secret, payment)
+    return SparseMW(plan, records, noise, saved=saved)

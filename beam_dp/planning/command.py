@@ -112,10 +112,15 @@ def command_line(ranking: Ranking, option: Option, texts: Mapping[str, str | Non
     for name in ("epsilon", "delta"):
         flags[name] = texts[name] or flags[name]
     if option.program == "answer_queries":
-        # This program reads queries from a file only.
         spec = flags.pop("workload")
-        flags["queries"] = spec if pathlib.Path(spec).is_file() else "QUERIES"
+        # A file of marginals is no file of linear queries.
+        is_other = pathlib.Path(spec).is_file() and isinstance(job.workload, Workload)
+        flags["queries"] = "QUERIES" if is_other else spec
         flags["failure_probability"] = f"{job.failure_probability:g}"
+    if option.program == "release_intervals":
+        # All intervals are released, of any number of records.
+        for name in ("workload", "num_records", "mechanism", "calibration"):
+            del flags[name]
     words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
     if guarantee.delta > 1e-5:
         words.append("--allow_large_delta")

@@ -77,9 +77,9 @@ class Option:
     """What one mechanism would make of a job.
 
     Args:
-        mechanism: its name, as a program takes it.
+        mechanism: its name, as a program takes it unless the parameters name another.
         calibration: ``tight`` or ``textbook``.
-        program: the pipeline that runs it; None where it is a function of arrays only so far.
+        program: the pipeline that runs it; None where none does.
         refusal: why it cannot do the job; None where it can.
         expected_error: root mean squared error of an answer, averaged over the workload by its
             weights, in records; None where it depends on the data. Of a synthetic database it is

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.measurements import Distribution
+from beam_dp.mechanisms.multiset_choice import MAX_SIZE, MultisetChoice
 from beam_dp.mechanisms.multisets_nested import num_products
 from beam_dp.mechanisms.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.small_database import SmallDatabase, SmallDBPlan
-from beam_dp.mechanisms.small_db import MAX_SIZE, SmallDB
+from beam_dp.mechanisms.small_db import SmallDB, SmallDBPlan
 from beam_dp.mechanisms.small_db_size import log_num_multisets, num_multisets
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.planning.bound import Calibration, Theorem, constant
@@ -121,7 +121,7 @@ def small_db_option(job: PlanningJob) -> Option:
         best = best_small_db_size(
             num_cells, len(columns), guarantee.epsilon, beta, job.num_records, records, largest
         )
-        plan = SmallDatabase(size=best, failure_probability=beta).plan(
+        plan = SmallDB(size=best, failure_probability=beta).plan(
             job.domain, job.workload, guarantee, job.given_num_records
         )
         mechanism = _mechanism(job, columns, denominator, best)
@@ -192,24 +192,27 @@ def linear_queries(workload: Workload | LinearWorkload) -> tuple[LinearQuery, ..
 
 
 def _answers(job: PlanningJob, name: str, distribution: Distribution) -> Option:
+    program = "answer_queries"
     if isinstance(job.workload, Workload):
-        return Option(name, "tight", None, "answers linear queries; this job asks for marginals")
+        refusal = "answers linear queries; this job asks for marginals"
+        return Option(name, "tight", program, refusal)
     try:
-        plan = plan_workload_answers(
-            job.workload, job.guarantee, job.given_num_records, distribution
-        )
+        # As the program does, which answers a query once, however often it is asked.
+        workload = LinearWorkload(job.domain, linear_queries(job.workload))
+        plan = plan_workload_answers(workload, job.guarantee, job.given_num_records, distribution)
     except InputError as error:
-        return Option(name, "tight", None, str(error))
+        return Option(name, "tight", program, str(error))
     theorem = answers_theorem(plan, job.failure_probability)
     return Option(
         name,
         "tight",
-        None,
+        program,
         expected_error=plan.standard_error,
         bound=theorem.bound(job.num_records),
         records_needed=needed(job, theorem),
         resources=answers_resources(job.domain.num_cells, job.num_queries),
-        note="every answer has noise of its own; a function of arrays, no program yet",
+        parameters=(("mechanism", distribution.removeprefix("discrete_")),),
+        note="every answer has noise of its own",
     )
 
 
@@ -223,8 +226,8 @@ def _matrix(queries: tuple[LinearQuery, ...]) -> tuple[NDArray[np.int64], int]:
 
 def _mechanism(
     job: PlanningJob, columns: NDArray[np.int64], denominator: int, size: int
-) -> SmallDB:
-    return SmallDB(
+) -> MultisetChoice:
+    return MultisetChoice(
         columns,
         job.guarantee.epsilon,
         job.num_records,
@@ -234,7 +237,7 @@ def _mechanism(
     )
 
 
-def _small_db_resources(mechanism: SmallDB, columns: NDArray[np.int64]) -> Resources:
+def _small_db_resources(mechanism: MultisetChoice, columns: NDArray[np.int64]) -> Resources:
     size = mechanism.size
     if mechanism.public["sampler"] == "nested":
         bits = log_num_multisets(columns.shape[1], size) / math.log(2) * (size + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from beam_dp.planning.intervals import intervals_option
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.linear_answers import (
     gaussian_answers_option,
@@ -87,5 +88,6 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
         private_mw_option(job, "textbook"),
         laplace_answers_option(job),
         gaussian_answers_option(job),
+        intervals_option(job),
     ]
     return Ranking(job, tuple(sorted(options, key=lambda option: option.rank)))

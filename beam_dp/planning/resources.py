@@ -38,6 +38,13 @@ _MATRIX_BYTES = 32
 _ANSWER_SECONDS = 4e-5
 _SUMMED_SECONDS = 5e-10
 
+# Of a leaf of interval counts: planning, noise and least squares; of one of the up to 1,024 blocks
+# over which windows are optimised.
+_LEAF_SECONDS = 1.2e-5
+_LEAF_BYTES = 700
+_BLOCK_SECONDS = 2e-3
+_MAX_BLOCKS = 1024
+
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
@@ -104,4 +111,13 @@ def answers_resources(num_cells: float, num_queries: int) -> Resources:
     return Resources(
         _BASE_BYTES + 16 * num_cells + 64 * num_queries,
         _BASE_SECONDS + num_queries * (_ANSWER_SECONDS + _SUMMED_SECONDS * num_cells),
+    )
+
+
+def intervals_resources(num_leaves: int) -> Resources:
+    """Returns what planning, measuring and estimating all intervals of an attribute takes."""
+    optimising = _BLOCK_SECONDS * min(num_leaves, _MAX_BLOCKS)
+    return Resources(
+        _BASE_BYTES + _LEAF_BYTES * num_leaves,
+        _BASE_SECONDS + optimising + _LEAF_SECONDS * num_leaves,
     )

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.small_db import SmallDB
+from beam_dp.mechanisms.multiset_choice import MultisetChoice
 from beam_dp.mechanisms.small_db_size import num_multisets
 
 MAX_MULTISETS = 2**20
 
 
-def expected_small_db_error(mechanism: SmallDB, counts: NDArray[np.int64]) -> float:
+def expected_small_db_error(mechanism: MultisetChoice, counts: NDArray[np.int64]) -> float:
     """Returns the expected largest error of a query, in records, by the law of the mechanism.
 
     It depends on the data, so it is for planning with data that one imagines: uniform, or those of
@@ -32,7 +32,7 @@ def expected_small_db_error(mechanism: SmallDB, counts: NDArray[np.int64]) -> fl
 
     Example:
         >>> queries = np.array([[0, 1]], np.int64)
-        >>> mechanism = SmallDB(queries, epsilon=1.0, num_records=5, size=3)
+        >>> mechanism = MultisetChoice(queries, epsilon=1.0, num_records=5, size=3)
         >>> round(expected_small_db_error(mechanism, np.array([3, 2])), 6)
         1.215775
     """

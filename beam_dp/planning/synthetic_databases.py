@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.bounds import noise_bound
 from beam_dp.mechanisms.gaussian import Gaussian
 from beam_dp.mechanisms.laplace import Laplace
 from beam_dp.mechanisms.measurements import (
@@ -16,6 +15,7 @@ from beam_dp.mechanisms.measurements import (
 )
 from beam_dp.mechanisms.mwem import MWEM
 from beam_dp.mechanisms.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
+from beam_dp.noise_bound import noise_bound
 from beam_dp.planning.bound import Calibration, Theorem, constant
 from beam_dp.planning.covering_marginals import (
     covering_marginals,

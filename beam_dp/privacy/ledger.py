@@ -34,6 +34,7 @@ from beam_dp.privacy.ledger_storage import (
     DATASETS,
     FROM_BACKUP,
     RELEASES,
+    USED_STATES,
     Storage,
 )
 from beam_dp.privacy.ledger_url import LedgerError
@@ -194,13 +195,8 @@ class Ledger:
             raise InputError("draw_id", draw_id, f"must be 1 to {MAX_DRAW_ID} printable characters")
         with self._storage.writing() as connection:
             self._storage.lock(connection, token.dataset_id)
-            mine = sa.and_(
-                RELEASES.c.dataset_id == token.dataset_id, RELEASES.c.number == token.number
-            )
-            found = self._select_entries(connection, mine)
-            if not found or found[0].loss != token.loss:
-                raise LedgerError("token", token.release_id, "must be of this ledger")
-            if found[0].released_at is None:
+            found = self._entry_of(connection, token)
+            if found.released_at is None:
                 connection.execute(
                     COMPLETIONS.insert().values(
                         dataset_id=token.dataset_id,
@@ -209,9 +205,47 @@ class Ledger:
                         released_at=_now(),
                     )
                 )
-            elif None not in (draw_id, found[0].draw_id) and draw_id != found[0].draw_id:
-                condition = f"must be {found[0].draw_id!r}: {token.release_id!r} paid for that draw"
+            elif None not in (draw_id, found.draw_id) and draw_id != found.draw_id:
+                condition = f"must be {found.draw_id!r}: {token.release_id!r} paid for that draw"
                 raise LedgerError("draw_id", draw_id, condition)
+
+    def use_state(self, token: Token, state_number: int) -> None:
+        """Records that a saved state of a paid run is used, before anything is done with it.
+
+        A run that is saved has states 1, 2, ... Of all who would use one, whether they hold it or
+        a copy of it, one succeeds: the entry is durable before this returns.
+
+        Args:
+            token: of the entry that paid for the run.
+            state_number: of the state, >= 1.
+
+        Raises:
+            LedgerError: if the state was used, or one before it was not, or the ledger has no such
+                entry.
+            InputError: if the number is none.
+
+        Example:
+            >>> ledger.use_state(token, 1)  # doctest: +SKIP
+        """
+        _check_state_number(state_number)
+        with self._storage.writing() as connection:
+            self._storage.add_states(connection)
+            self._storage.lock(connection, token.dataset_id)
+            self._refuse_state(connection, token, state_number)
+            connection.execute(
+                USED_STATES.insert().values(
+                    dataset_id=token.dataset_id,
+                    number=token.number,
+                    state_number=state_number,
+                    used_at=_now(),
+                )
+            )
+
+    def check_state(self, token: Token, state_number: int) -> None:
+        """Raises what ``use_state`` would raise; uses nothing."""
+        _check_state_number(state_number)
+        with self._storage.reading() as connection:
+            self._refuse_state(connection, token, state_number)
 
     def datasets(self) -> list[Dataset]:
         """Returns all declared budgets, by name."""
@@ -285,6 +319,37 @@ class Ledger:
         if not account.fits(loss):
             raise over_budget(account, paid, dataset_id, guarantee, loss)
         return paid
+
+    def _entry_of(self, connection: sa.Connection, token: Token) -> Entry:
+        mine = sa.and_(RELEASES.c.dataset_id == token.dataset_id, RELEASES.c.number == token.number)
+        found = self._select_entries(connection, mine)
+        if not found or found[0].loss != token.loss:
+            raise LedgerError("token", token.release_id, "must be of this ledger")
+        return found[0]
+
+    def _refuse_state(self, connection: sa.Connection, token: Token, state_number: int) -> None:
+        self._entry_of(connection, token)
+        used = 0
+        if self._storage.holds_states(connection):
+            columns = USED_STATES.c
+            mine = (columns.dataset_id == token.dataset_id, columns.number == token.number)
+            query = sa.select(columns.state_number).where(*mine).order_by(columns.state_number)
+            numbers = list(connection.execute(query).scalars())
+            used = len(numbers)
+            if numbers != list(range(1, used + 1)):
+                self._refuse_damage(f"a used state of {token.release_id} is missing")
+        if state_number <= used:
+            condition = (
+                f"must be a state of {token.release_id!r} that was not used: the next is"
+                f" {used + 1}, and a copy or a backup is no new state"
+            )
+            raise LedgerError("state_number", state_number, condition)
+        if state_number > used + 1:
+            condition = (
+                f"must be {used + 1}, the next of {token.release_id!r}: this ledger lacks what was"
+                " used since; is it a backup?"
+            )
+            raise LedgerError("state_number", state_number, condition)
 
     def _refuse_unknown(self, dataset_id: str) -> NoReturn:
         # The shell must take both for one word each, also a name that begins with a dash.
@@ -379,6 +444,11 @@ def _relation(text: str) -> Neighboring:
     except ValueError:
         known = " or ".join(repr(relation.value) for relation in Neighboring)
         raise InputError("neighboring", text, f"must be {known}") from None
+
+
+def _check_state_number(number: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number < 2**31:
+        raise InputError("state_number", number, "must be an integer from 1 to below 2^31")
 
 
 def _to_json(name: str, value: Mapping[str, Any]) -> str:

@@ -1,10 +1,14 @@
 """Where the ledger's rows live: a sqlite file, or a PostgreSQL database for teams.
 
-Rows are only ever inserted. Each release of a dataset id has the next number, and the pair is the
-primary key: even if two writers slipped past the lock, they could not both insert the same number.
+Rows are only ever inserted, but for the schema's version. Each release of a dataset id has the next
+number, and the pair is the primary key: even if two writers slipped past the lock, they could not
+both insert the same number.
 
 A write transaction locks first: sqlite's whole file (``BEGIN IMMEDIATE``), or in PostgreSQL the row
 of the dataset id (``SELECT ... FOR UPDATE``). Commits are durable before they return.
+
+Schema 2 has one more table than schema 1, ``beam_dp_used_states``. A ledger of schema 1 is read and
+spent from as before, and becomes one of schema 2 when the first saved state is used.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ from sqlalchemy.pool import NullPool
 
 from beam_dp.privacy.ledger_url import LedgerError, parse_url, shown_url, without_secrets
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_OLDER_VERSION = 1  # without the table of used states
 CONNECT_SECONDS = 10
 # How much longer than for a lock a PostgreSQL statement, or a pause between two, may take.
 STATEMENT_SECONDS = 60
@@ -82,6 +87,15 @@ COMPLETIONS = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("draw_id", sa.String(40), nullable=True),
     sa.Column("released_at", sa.String(40), nullable=False),
+    sa.ForeignKeyConstraint(["dataset_id", "number"], [RELEASES.c.dataset_id, RELEASES.c.number]),
+)
+USED_STATES = sa.Table(
+    "beam_dp_used_states",
+    _metadata,
+    sa.Column("dataset_id", sa.String(200), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("state_number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("used_at", sa.String(40), nullable=False),
     sa.ForeignKeyConstraint(["dataset_id", "number"], [RELEASES.c.dataset_id, RELEASES.c.number]),
 )
 # Any fixed number: whoever creates the tables in PostgreSQL holds this lock.
@@ -151,13 +165,27 @@ class Storage:
         """A transaction that holds the lock, or nearly: see ``lock``. It commits at its end."""
         with self._transaction(writes=True, create=create) as connection:
             if create:
-                if not self.is_sqlite:
-                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
+                self._lock_creation(connection)
                 if not sa.inspect(connection).has_table(VERSION.name):
                     _metadata.create_all(connection)
                     connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
             self._check_schema(connection)
             yield connection
+
+    def holds_states(self, connection: sa.Connection) -> bool:
+        """Whether the ledger is of a schema with used states."""
+        return self._versions(connection) == [SCHEMA_VERSION]
+
+    def add_states(self, connection: sa.Connection) -> None:
+        """Makes a ledger of schema 1 one of schema 2, in a transaction that holds no row yet."""
+        self._lock_creation(connection)
+        if not self.holds_states(connection):
+            USED_STATES.create(connection)
+            connection.execute(VERSION.update().values(version=SCHEMA_VERSION))
+
+    def _lock_creation(self, connection: sa.Connection) -> None:
+        if not self.is_sqlite:  # whose whole file is locked
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
 
     def lock(self, connection: sa.Connection, dataset_id: str) -> sa.Row[Any] | None:
         """Returns the row of a dataset id, locked until the transaction ends."""
@@ -216,8 +244,8 @@ class Storage:
         if not sa.inspect(connection).has_table(VERSION.name):
             condition = "must hold a ledger; `beam-dp ledger URL --declare` makes one"
             raise LedgerError("ledger", self.name, condition)
-        versions = connection.execute(sa.select(VERSION.c.version)).scalars().all()
-        if versions != [SCHEMA_VERSION]:
+        versions = self._versions(connection)
+        if versions not in ([_OLDER_VERSION], [SCHEMA_VERSION]):
             if len(versions) == 1 and isinstance(versions[0], int) and versions[0] > SCHEMA_VERSION:
                 condition = (
                     f"must be of schema {SCHEMA_VERSION}, and is of {versions[0]}:"
@@ -231,6 +259,9 @@ class Storage:
             (verdict,) = connection.exec_driver_sql("PRAGMA integrity_check(1)").first() or ("",)
             if verdict != "ok":
                 raise LedgerError("ledger", self.name, _CONDITIONS["CORRUPT"])
+
+    def _versions(self, connection: sa.Connection) -> list[Any]:
+        return list(connection.execute(sa.select(VERSION.c.version)).scalars().all())
 
     def _condition(self, error: exc.SQLAlchemyError) -> str:
         cause = getattr(error, "orig", None) or error

@@ -180,6 +180,17 @@ class LinearWorkload:
         return [query.to_json() for query in self.queries]
 
 
+def names_workload(spec: str) -> bool:
+    """Returns whether a workload is named, or of a matrix, and not a file of JSON lines.
+
+    Example:
+        >>> names_workload("intervals:age"), names_workload("queries.jsonl")
+        (True, False)
+    """
+    form, colon, _ = spec.partition(":")
+    return bool(colon) and (form in _FORMS or form == "matrix")
+
+
 def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
     """Reads a workload of linear queries as a command line or a file gives it.
 

@@ -1,17 +1,29 @@
 """What leaves the house: releases, that may be copied and queried at no further privacy cost."""
 
 from beam_dp.releases.card import Card, ReleaseError
+from beam_dp.releases.intervals import IntervalAnswers, IntervalRelease
 from beam_dp.releases.records import distinct_records
 from beam_dp.releases.sparse import NoisyCounts, NoisySketch, SparseAnswer, SparseRelease
-from beam_dp.releases.store import check_output, commit_release, read_release, write_release
+from beam_dp.releases.store import (
+    Release,
+    check_output,
+    commit_release,
+    read_release,
+    release_from_bytes,
+    release_to_bytes,
+    write_release,
+)
 from beam_dp.releases.synthetic_database import MarginalAnswer, QueryAnswer, SyntheticDatabase
 
 __all__ = [
     "Card",
+    "IntervalAnswers",
+    "IntervalRelease",
     "MarginalAnswer",
     "NoisyCounts",
     "NoisySketch",
     "QueryAnswer",
+    "Release",
     "ReleaseError",
     "SparseAnswer",
     "SparseRelease",
@@ -20,5 +32,7 @@ __all__ = [
     "commit_release",
     "distinct_records",
     "read_release",
+    "release_from_bytes",
+    "release_to_bytes",
     "write_release",
 ]

@@ -248,8 +248,9 @@ class _Field:
         self.code_of_byte = [-1] * 256
         self.length_of_byte = [0] * 256
         self.code_of_form: dict[bytes, int] = {}  # in the order of codes
-        for code in range(min(attribute.size, _LISTED_CODES)):
-            form = self.encode(code)
+        listed = range(min(attribute.size, _LISTED_CODES))
+        for code, value in zip(listed, attribute.decode(listed), strict=True):
+            form = self._form(value)
             self.length_of_byte[form[0]] = len(form)
             self.code_of_form[form] = code
             if len(form) == 1:
@@ -257,6 +258,9 @@ class _Field:
 
     def encode(self, code: int) -> bytes:
         (value,) = self._attribute.decode([code])
+        return self._form(value)
+
+    def _form(self, value: Value) -> bytes:
         kind = _TYPE_NAMES[type(value)]
         prefix = encode_long(self._members.index(kind)) if self._is_union else b""
         if isinstance(value, bool):

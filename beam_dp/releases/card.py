@@ -242,6 +242,9 @@ def parse_card_text(text: str) -> Any:
 def check_depth_and_texts(parsed: Any) -> None:
     """Refuses what later steps cannot walk through, or write again as UTF-8.
 
+    Raises:
+        InputError: if it is nested too deeply, or holds half a character.
+
     Without recursion: the parser reads deeper than Python functions may call each other.
     """
     level, depth = [parsed], 0

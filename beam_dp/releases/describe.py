@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.domain import Attribute
 from beam_dp.errors import magnitude
-from beam_dp.releases.sparse import SparseRelease
+from beam_dp.releases.answers_release import AnswersRelease
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _SHOWN_NOISE = 10
 _SHOWN_LABELS = 6
 
 
-def describe(release: SyntheticDatabase | SparseRelease) -> RenderableType:
+def describe(release: SyntheticDatabase) -> RenderableType:
     """Returns what a release promises and how wrong it can be, for ``rich`` to print.
 
     Args:
@@ -34,8 +35,6 @@ def describe(release: SyntheticDatabase | SparseRelease) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    if isinstance(release, SparseRelease):
-        return _describe_sparse(release)
     guarantee = release.guarantee
     unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
     relation = guarantee.neighboring.value.replace("_", " ")
@@ -51,85 +50,58 @@ def describe(release: SyntheticDatabase | SparseRelease) -> RenderableType:
         "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
         "draw": release.draw_id,
     }
-    parts: list[RenderableType] = [_table(("release", ""), list(facts.items()))]
+    parts: list[RenderableType] = [plain_table(("release", ""), list(facts.items()))]
     parts.append(
-        _table(("attribute", "type", "codes", "levels"), map(_attribute_row, release.domain))
+        plain_table(("attribute", "type", "codes", "levels"), map(_attribute_row, release.domain))
     )
     if release.domain.impossible:
         combinations = release.domain.to_json()["impossible"]
         impossible = [(_line(each),) for each in combinations[:_SHOWN_NOISE]]
         if len(combinations) > _SHOWN_NOISE:
             impossible.append((f"and {len(combinations) - _SHOWN_NOISE:,} more: see card.json",))
-        parts.append(_table(("impossible",), impossible))
+        parts.append(plain_table(("impossible",), impossible))
     parts.append(_errors(release))
     if release.noise:
         rows = [(_line(entry),) for entry in release.noise[:_SHOWN_NOISE]]
         if len(release.noise) > _SHOWN_NOISE:
             rows.append((f"and {len(release.noise) - _SHOWN_NOISE:,} more: see card.json",))
-        parts.append(_table(("noise",), rows))
+        parts.append(plain_table(("noise",), rows))
     for title, values in (
         ("parameter", release.parameters),
         ("fit", release.fit),
         ("made with", release.versions),
     ):
         if values:
-            parts.append(_table((title, ""), [(k, _short(v)) for k, v in values.items()]))
+            parts.append(plain_table((title, ""), [(k, short_value(v)) for k, v in values.items()]))
     spaced: list[RenderableType] = []
     for part in parts:
         spaced += [part, Text()]
     return Group(*spaced[:-1])
 
 
-def _describe_sparse(release: SparseRelease) -> RenderableType:
-    """The same of a release for sparse queries."""
+def describe_answers(release: AnswersRelease) -> RenderableType:
+    """Returns what a release of answers promises, and how its queries were answered.
+
+    Args:
+        release: the answers.
+
+    Returns:
+        Tables of the card, and of the numbers of answers by route.
+    """
     from rich.console import Group
     from rich.text import Text
 
-    guarantee = release.guarantee
-    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
-    relation = guarantee.neighboring.value.replace("_", " ")
-    columns = release.public.get("key") or {}
-    weight = columns.get("weight")
-    facts = {
-        "mechanism": release.mechanism,
-        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
-        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
-        "keys": f"{columns.get('key', 'not stated')}, {columns.get('key_type', 'of any type')}",
-        "weight": "1 a record" if weight is None else f"{weight}, from 0 to {release.max_weight:,}",
-        "queries": f"at most {release.max_sparsity:,} keys, values from 0 to 1",
-        "hash": f"{release.hash_key.independence}-wise independent, its key is public",
-        "draw": release.draw_id,
-    }
-    parts: list[RenderableType] = [_table(("release", ""), list(facts.items()))]
-    if release.sketch is not None:
-        sketch = release.sketch
-        rows = {
-            "family": sketch.family,
-            "cells": f"{len(sketch.cells):,} in {sketch.num_blocks:,} rows",
-            "noise of a cell": f"{sketch.distribution.replace('_', ' ')}, scale {sketch.scale:.4g}",
-            "estimator": sketch.estimator.replace("_", " "),
-        }
-        parts.append(_table(("sketch", ""), list(rows.items())))
-    if release.histogram is not None:
-        histogram = release.histogram
-        rows = {
-            "keys that are held": f"{len(histogram.elements):,}",
-            "least count": f"{histogram.threshold:,}",
-            "noise of a count": f"discrete laplace, scale {histogram.scale:.4g}",
-        }
-        parts.append(_table(("histogram", ""), list(rows.items())))
-    shown = {
-        name: value
-        for name, value in release.public.items()
-        if name not in ("sketch", "histogram", "key")
-    }
-    if shown:
-        rows = {name: _short(value) for name, value in shown.items()}
-        parts.append(_table(("parameter", ""), list(rows.items())))
-    spaced: list[RenderableType] = []
-    for part in parts:
-        spaced += [part, Text()]
-    return Group(*spaced[:-1])
+    routes = collections.Counter(
+        "refused" if row["error"] is not None else row["route"] for row in release.rows
+    )
+    rows = [(str(route), f"{number:,}") for route, number in routes.most_common()]
+    parts: list[RenderableType] = []
+    for title in ("mechanism", "guarantee", "num_records", "settings", "plan", "versions"):
+        held = release.card.get(title)
+        facts = held if isinstance(held, dict) else {title: held}
+        shown = [(str(key), short_value(value)) for key, value in facts.items()]
+        parts += [plain_table((title.replace("_", " "), ""), shown), Text()]
+    return Group(*parts, plain_table(("route", "answers"), rows))
 
 
 def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
@@ -142,7 +114,7 @@ def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
         bound = release.query_error.get("bound")
         if bound is not None:
             beta = release.query_error.get("failure_probability")
-            told += f", all within {bound:,.1f} records but with probability {_short(beta)}"
+            told += f", all within {bound:,.1f} records but with probability {short_value(beta)}"
         facts["answers"] = told
     return facts
 
@@ -161,8 +133,8 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
     rows = []
     for names in ordered[:_SHOWN_MARGINALS]:
         error = release.errors.get(names, {})
-        rows.append((", ".join(names), *(_short(error.get(key)) for key in _ERROR_COLUMNS)))
-    parts: list[RenderableType] = [_table(("marginal", *_ERROR_COLUMNS.values()), rows)]
+        rows.append((", ".join(names), *(short_value(error.get(key)) for key in _ERROR_COLUMNS)))
+    parts: list[RenderableType] = [plain_table(("marginal", *_ERROR_COLUMNS.values()), rows)]
     smaller = num_stated - _SHOWN_MARGINALS
     if smaller > 0:
         parts.append(Text(f"and {smaller:,} more, with smaller errors"))
@@ -188,7 +160,8 @@ def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
     return attribute.name, attribute.kind, f"{attribute.size:,}", "  ".join(shown)
 
 
-def _table(header: tuple[str, ...], rows: Any) -> RenderableType:
+def plain_table(header: tuple[str, ...], rows: Any) -> RenderableType:
+    """Returns a table without lines, of texts that a release may have chosen."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
@@ -200,19 +173,20 @@ def _table(header: tuple[str, ...], rows: Any) -> RenderableType:
 
 
 def _line(entry: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {_short(value)}" for key, value in entry.items())
+    return ", ".join(f"{key} {short_value(value)}" for key, value in entry.items())
 
 
-def _short(value: Any) -> str:
+def short_value(value: Any) -> str:
+    """Returns a value of a card, short enough for a table."""
     if value is None:
         return "not stated"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
-        shown = " ".join(_short(each) for each in value[:_SHOWN_LABELS])
+        shown = " ".join(short_value(each) for each in value[:_SHOWN_LABELS])
         return shown + (f" ... ({len(value):,})" if len(value) > _SHOWN_LABELS else "")
     if isinstance(value, dict):
-        return "; ".join(f"{key} {_short(each)}" for key, each in value.items())
+        return "; ".join(f"{key} {short_value(each)}" for key, each in value.items())
     return str(value)
 
 

@@ -16,7 +16,6 @@ A draft is private data: it may be a second draw of noise on the same records.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -24,22 +23,30 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-import numpy as np
-
 from beam_dp.errors import InputError, shown
 from beam_dp.releases import avro, sparse_avro
 from beam_dp.releases.avro_container import DamagedFileError
 from beam_dp.releases.card import Card, PayloadFile, ReleaseError, parse_card_text
 from beam_dp.releases.filesystem import DRAFT_PREFIX, Store, local_path, store_for
+from beam_dp.releases.interval_files import KIND as INTERVALS
+from beam_dp.releases.interval_files import IntervalCard, IntervalDraw, intervals_file
+from beam_dp.releases.interval_files import from_bytes as intervals_from_bytes
+from beam_dp.releases.interval_files import to_bytes as intervals_to_bytes
+from beam_dp.releases.intervals import IntervalRelease
 from beam_dp.releases.sparse import SparseRelease
 from beam_dp.releases.sparse_card import KIND as SPARSE
-from beam_dp.releases.sparse_card import SparseCard, sparse_release_from_bytes
+from beam_dp.releases.sparse_card import (
+    SparseCard,
+    sparse_release_from_bytes,
+    sparse_release_to_bytes,
+)
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
-Release = SyntheticDatabase | SparseRelease
+Release = SyntheticDatabase | IntervalRelease | SparseRelease
 SYNTHETIC = "synthetic_database"
 CARD = "card.json"
 MAX_CARD_BYTES = 2**26
+_SYNTHETIC, _INTERVALS, _SPARSE = b"S", b"I", b"K"
 
 _FREE = "must be a directory that does not exist yet, or an empty one"
 
@@ -115,14 +122,11 @@ class _SparseDraw:
 
 
 def _draw_of(release: Release) -> Draw:
-    return _SparseDraw(release) if isinstance(release, SparseRelease) else _SyntheticDraw(release)
-
-
-def release_from_bytes(data: bytes) -> Release:
-    """Returns the release, of any kind, that its ``to_bytes`` wrote."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        is_sparse = "hash_key" in arrays
-    return sparse_release_from_bytes(data) if is_sparse else SyntheticDatabase.from_bytes(data)
+    if isinstance(release, IntervalRelease):
+        return IntervalDraw(release)
+    if isinstance(release, SparseRelease):
+        return _SparseDraw(release)
+    return _SyntheticDraw(release)
 
 
 def check_output(directory: str | os.PathLike[str]) -> None:
@@ -262,6 +266,25 @@ def _committed_card(
         raise InputError("output", os.fspath(directory), _FREE) from None
 
 
+def release_to_bytes(release: Release) -> bytes:
+    """Returns a release of any kind as bytes, without pickle."""
+    if isinstance(release, IntervalRelease):
+        return _INTERVALS + intervals_to_bytes(release)
+    if isinstance(release, SparseRelease):
+        return _SPARSE + sparse_release_to_bytes(release)
+    return _SYNTHETIC + release.to_bytes()
+
+
+def release_from_bytes(data: bytes) -> Release:
+    """Returns the release that ``release_to_bytes`` wrote."""
+    kind, rest = data[:1], data[1:]
+    if kind == _INTERVALS:
+        return intervals_from_bytes(rest)
+    if kind == _SPARSE:
+        return sparse_release_from_bytes(rest)
+    return SyntheticDatabase.from_bytes(rest)
+
+
 def check_payload_names(card: Card) -> None:
     """Refuses a card whose files are not those of its draw.
 
@@ -274,7 +297,7 @@ def check_payload_names(card: Card) -> None:
 
 
 def read_release(directory: str | os.PathLike[str]) -> Release:
-    """Reads a release, and verifies all of it.
+    """Reads a release of any kind, and verifies all of it.
 
     A damaged or hostile directory is refused: files must be those that the card names, regular ones
     in this directory, of the sizes and checksums that it states, and hold records of its domain.
@@ -284,7 +307,8 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
         directory: a local directory that ``write_release`` wrote.
 
     Returns:
-        The release, of the kind that the card names.
+        The release, of the kind that the card names: synthetic records, interval counts, or
+        sketches and counts for sparse queries.
 
     Raises:
         ReleaseError: if it holds none, or a damaged one.
@@ -301,24 +325,29 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
     try:
         if not path.is_dir():
             raise ReleaseError(name, "must be a directory that holds a release")
-        parsed = parse_card_text(_read_file(path / CARD, None).decode())
-        if isinstance(parsed, dict) and parsed.get("kind") == SPARSE:
+        parsed = parse_card_text(read_file(path / CARD, None).decode())
+        kind = parsed.get("kind") if isinstance(parsed, dict) else None
+        if kind == INTERVALS:
+            interval_card = IntervalCard.from_json(parsed)
+            what = intervals_file(interval_card.draw_id)
+            return interval_card.release(read_payload(path, what, interval_card.files))
+        if kind == SPARSE:
             sparse_card = SparseCard.from_json(parsed)
             sparse_avro.check_payload_names(sparse_card)
             files = {}
             for what in sparse_card.files:
-                files[what] = _read_payload(path, what, sparse_card)
+                files[what] = read_payload(path, what, sparse_card.files)
             what = "payload"
             return sparse_avro.read_payload(sparse_card, files)
-        if isinstance(parsed, dict) and parsed.get("kind") not in (None, SYNTHETIC):
-            condition = f"must be {SYNTHETIC!r} or {SPARSE!r}"
-            raise InputError("kind", parsed["kind"], condition)
+        if kind not in (None, SYNTHETIC):
+            condition = f"must be {SYNTHETIC!r}, {INTERVALS!r} or {SPARSE!r}"
+            raise InputError("kind", kind, condition)
         card = Card.from_json(parsed)
         check_payload_names(card)
         what = avro.hypothesis_file(card.draw_id)
-        potentials = avro.read_hypothesis(_read_payload(path, what, card), card)
+        potentials = avro.read_hypothesis(read_payload(path, what, card.files), card)
         what = avro.records_file(card.draw_id)
-        codes, counts = avro.read_records(_read_payload(path, what, card), card)
+        codes, counts = avro.read_records(read_payload(path, what, card.files), card)
         what = CARD
         return card.release(codes, counts, potentials)
     except ReleaseError:
@@ -338,15 +367,24 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
         raise ReleaseError(name, f"{what} is damaged") from None
 
 
-def _read_payload(path: Path, name: str, card: Committed) -> bytes:
-    data = _read_file(path / name, card.files[name].num_bytes)
-    if hashlib.sha256(data).hexdigest() != card.files[name].sha256:
+def read_payload(path: Path, name: str, files: Mapping[str, PayloadFile]) -> bytes:
+    """Returns a payload file that is as its card says.
+
+    Raises:
+        DamagedFileError: if it is not.
+    """
+    data = read_file(path / name, files[name].num_bytes)
+    if hashlib.sha256(data).hexdigest() != files[name].sha256:
         raise DamagedFileError("does not have the checksum of its card")
     return data
 
 
-def _read_file(path: Path, num_bytes: int | None) -> bytes:
-    """The bytes of a regular file that is no link, of this size where it is known."""
+def read_file(path: Path, num_bytes: int | None) -> bytes:
+    """Returns the bytes of a regular file that is no link, of this size where it is known.
+
+    Raises:
+        DamagedFileError: if it is none.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)

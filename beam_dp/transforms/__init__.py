@@ -9,6 +9,7 @@ from beam_dp.transforms.encode_keys import KeyColumns
 from beam_dp.transforms.errors import PrivateStepError, ReadError
 from beam_dp.transforms.read import ReadRecords
 from beam_dp.transforms.release import ReleaseSyntheticDatabase
+from beam_dp.transforms.release_intervals import ReleaseIntervals
 from beam_dp.transforms.release_projection import ReleaseProjection
 from beam_dp.transforms.summarise import Summarise
 from beam_dp.transforms.write import WriteRelease
@@ -25,6 +26,7 @@ __all__ = [
     "PrivateStepError",
     "ReadError",
     "ReadRecords",
+    "ReleaseIntervals",
     "ReleaseProjection",
     "ReleaseSyntheticDatabase",
     "Summarise",

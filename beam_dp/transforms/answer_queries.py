@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -16,9 +18,15 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.private_mw import PrivateMW
 from beam_dp.mechanisms.private_mw_log import answer_line, run_from_log
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.private_mw_state import (
+    check_private_mw,
+    resume_private_mw,
+    save_private_mw,
+)
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase
@@ -28,6 +36,8 @@ from beam_dp.transforms.errors import withhold_messages
 
 MECHANISM = "private_mw"
 SPARSE_MW = "sparse_mw"
+# Whose steps all see the same folders.
+LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
 
 Row = dict[str, Any]
 AnswerPlan = PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
@@ -73,10 +83,19 @@ class AnswerQueries(beam.PTransform):
         records: Arrow batches (``ReadRecords``), dicts or rows with a schema; bounded.
         start: the release to start from; given if the plan starts from one, and only then.
         ledger_token: from ``Ledger.spend``, for just this run.
+        save_in: an existing folder, private, to which each attempt at bounded queries saves its
+            run, as ``save_private_mw`` does, under its ``run_id``. Keep that of the answers that
+            were written, and remove the folder.
+        resume: a folder of a saved run, from which bounded queries go on; nothing is spent. The
+            state is used up before the first of them is answered: an attempt that is done again
+            fails, because a state is used once.
+        ledger: the URL of the ledger that paid for the run to resume, if one did.
 
     Raises:
-        InputError: if the start is missing or of another domain, or the token paid for something
-            else; when applied, if the records are windowed or unbounded, or lack a column.
+        InputError: if the start is missing or of another domain, the token paid for something
+            else, or the saved run is refused; when applied, if the records are windowed or
+            unbounded, or lack a column; or if a run is saved or resumed in a stream, or on a runner
+            whose workers are other machines, which have other folders.
 
     Input: queries, each a line of JSON or a dict as ``LinearQueries.from_json`` reads, with an
     ``id`` if it likes; or a list of them, which are answered in this order. Any windows:
@@ -95,6 +114,10 @@ class AnswerQueries(beam.PTransform):
         records: beam.PCollection[Any],
         start: SyntheticDatabase | None = None,
         ledger_token: Token | None = None,
+        *,
+        save_in: str | Path | None = None,
+        resume: str | Path | None = None,
+        ledger: str | None = None,
     ) -> None:
         super().__init__()
         if (start is not None) != plan.starts_from_release:
@@ -103,15 +126,23 @@ class AnswerQueries(beam.PTransform):
         if start is not None and start.domain != plan.domain:
             raise InputError("start", start.domain.names, "must be a release of this domain")
         check_paid(plan, ledger_token)
+        if resume is not None:
+            check_private_mw(resume, plan)
         self.plan = plan
         self.records = records
         self.start = None if start is None else start.to_bytes()
+        self.token = ledger_token
+        self.save_in = None if save_in is None else os.fspath(save_in)
+        self.resume = None if resume is None else os.fspath(resume)
+        self.ledger = ledger
 
     def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
         """Counts the records, then answers."""
+        if self.save_in is not None or self.resume is not None:
+            _refuse_elsewhere(queries)
         count = CountCells(self.plan.domain, self.plan.guarantee)
         shards = beam.pvalue.AsIter(self.records | "Count" >> count)
-        starter = _Starter(self.plan, self.start)
+        starter = _Starter(self.plan, self.start, self.token, self.resume, self.ledger)
         if queries.is_bounded:
             everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
             # From a public element: no queries still make a run, with no answers.
@@ -120,7 +151,7 @@ class AnswerQueries(beam.PTransform):
                 | "Once" >> beam.Create([None])
                 | "Answer"
                 >> beam.ParDo(
-                    _AnswerAll(starter), beam.pvalue.AsIter(everything), shards
+                    _AnswerAll(starter, self.save_in), beam.pvalue.AsIter(everything), shards
                 ).with_output_types(AnswerBatch)
             )
         else:
@@ -160,12 +191,27 @@ def check_paid(plan: AnswerPlan, token: Token | None) -> None:
         raise InputError("ledger_token", token.release_id, condition)
 
 
+def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:
+    """Refuses to save or resume where a folder is not the same one for every step."""
+    if not queries.is_bounded:
+        condition = "must be bounded where a run is saved or resumed: a stream keeps its own state"
+        raise InputError("queries", "unbounded", condition)
+    name = type(queries.pipeline.runner).__name__
+    if name not in LOCAL_RUNNERS:
+        known = ", ".join(LOCAL_RUNNERS)
+        condition = f"must be on this machine where a run is saved or resumed: {known}"
+        raise InputError("runner", name, condition)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Starter:
-    """What runs are made from; public, and part of the job graph."""
+    """What runs are made from; part of the job graph: public, but for the ledger's password."""
 
     plan: PrivateMWPlan
     start: bytes | None
+    token: Token | None = None
+    resume: str | None = None
+    ledger: str | None = dataclasses.field(default=None, repr=False)
 
     def release(self) -> SyntheticDatabase | None:
         return None if self.start is None else SyntheticDatabase.from_bytes(self.start)
@@ -174,14 +220,20 @@ class _Starter:
         return HistogramAccumulator(self.plan.domain).from_shards(shards)
 
     def new_run(self, shards: Iterable[tuple[int, bytes]], noise: NoiseSource) -> PrivateMW:
-        return PrivateMW(self.plan, self.histogram(shards), noise, self.release())
+        histogram = self.histogram(shards)
+        if self.resume is None:
+            start, token = self.release(), self.token
+            return PrivateMW(self.plan, histogram, noise, start, ledger_token=token)
+        ledger = None if self.ledger is None else Ledger(self.ledger)
+        return resume_private_mw(self.resume, self.plan, histogram, noise, ledger)
 
 
 class _AnswerAll(beam.DoFn):
     """Answers all queries of a bounded collection: the only step that draws noise."""
 
-    def __init__(self, starter: _Starter) -> None:
+    def __init__(self, starter: _Starter, save_in: str | None) -> None:
         self.starter = starter
+        self.save_in = save_in
 
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
@@ -194,7 +246,11 @@ class _AnswerAll(beam.DoFn):
     ) -> Iterator[AnswerBatch]:
         run = self.starter.new_run(shards, self._noise)
         rows = [answer_line(run, self._queries, line)[0] for line in each_query(lines)]
-        return iter([AnswerBatch(self._noise.draw_id(), 0, run.settings.total, rows)])
+        run_id, total = self._noise.draw_id(), run.settings.total
+        if self.save_in is not None:
+            # The secret goes from this step to the disk, and into no collection.
+            save_private_mw(run, os.path.join(self.save_in, run_id))
+        return iter([AnswerBatch(run_id, 0, total, rows)])
 
 
 class _Batch(beam.DoFn):

@@ -11,11 +11,12 @@ import apache_beam as beam
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.small_database import plan_release
+from beam_dp.mechanisms.small_db import plan_release
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+from beam_dp.releases import Release, release_to_bytes
 from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
 from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.encode import EncodeRecords
@@ -26,6 +27,7 @@ from beam_dp.transforms.summarise import Summarise
 if TYPE_CHECKING:
     from beam_dp.mechanisms import Mechanism, Plan
     from beam_dp.privacy.ledger_entries import Token
+    from beam_dp.privacy.loss import Loss
 
 RELEASE_SHARD_BYTES = 2**23
 # Beyond this many merged tables a record is counted faster in one histogram of the domain,
@@ -52,7 +54,7 @@ class ReleaseSyntheticDatabase(beam.PTransform):
 
     Args:
         domain: the universe; records outside it are left out, silently.
-        workload: the marginals that the release must answer; for ``SmallDatabase`` any linear
+        workload: the marginals that the release must answer; for ``SmallDB`` any linear
             queries.
         guarantee: what is promised.
         mechanism: how it is kept.
@@ -100,16 +102,34 @@ class ReleaseSyntheticDatabase(beam.PTransform):
             bound = BoundContributions(self.domain, self.guarantee.max_records_per_unit)
             encoded = encoded | "Bound" >> bound
         shards = encoded | "Summarise" >> Summarise(self.accumulator)
-        # From a public element, not from the counts: no records still make a release.
-        draw = beam.ParDo(
-            _Draw(self.mechanism, self.plan, self.accumulator), beam.pvalue.AsIter(shards)
-        )
-        return (
-            records.pipeline
-            | "Once" >> beam.Create([None])
-            | "Draw" >> draw.with_output_types(ReleaseShard)
-            | "Keep the draw" >> beam.Reshuffle()
-        )
+        return draw_once(shards, _Draw(self.mechanism, self.plan, self.accumulator))
+
+
+def draw_once(
+    shards: beam.PCollection[tuple[int, bytes]], draw: beam.DoFn
+) -> beam.PCollection[ReleaseShard]:
+    """Returns the shards of a release: the one step that draws noise, and a barrier behind it.
+
+    Args:
+        shards: of the exact summary.
+        draw: is given one public element, not the counts, so that no records still make a
+            release; and all shards as its side input.
+    """
+    return (
+        shards.pipeline
+        | "Once" >> beam.Create([None])
+        | "Draw" >> beam.ParDo(draw, beam.pvalue.AsIter(shards)).with_output_types(ReleaseShard)
+        | "Keep the draw" >> beam.Reshuffle()
+    )
+
+
+def release_shards(release: Release) -> Iterator[ReleaseShard]:
+    """Yields a serialised release in pieces that a runner can carry."""
+    data = release_to_bytes(release)
+    num_pieces = -(-len(data) // RELEASE_SHARD_BYTES)
+    for number in range(num_pieces):
+        piece = data[number * RELEASE_SHARD_BYTES :][:RELEASE_SHARD_BYTES]
+        yield release.draw_id, (number, num_pieces, piece)
 
 
 def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
@@ -118,12 +138,20 @@ def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
     Raises:
         InputError: if the token paid for another guarantee, mechanism or loss.
     """
-    paid = (token.mechanism, token.guarantee, token.loss)
-    if paid != (mechanism, plan.guarantee, plan.loss):
-        condition = "must be of this release: its mechanism, guarantee and loss"
-        raise InputError("ledger_token", token.release_id, condition)
+    check_token(token, mechanism, plan.guarantee, plan.loss)
     public = {**plan.public, "ledger_release": token.release_id}
     return dataclasses.replace(plan, public=public)
+
+
+def check_token(token: Token, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
+    """Refuses a token that did not pay for this release.
+
+    Raises:
+        InputError: if it paid for another guarantee, mechanism or loss.
+    """
+    if (token.mechanism, token.guarantee, token.loss) != (mechanism, guarantee, loss):
+        condition = "must be of this release: its mechanism, guarantee and loss"
+        raise InputError("ledger_token", token.release_id, condition)
 
 
 def choose_accumulator(
@@ -170,16 +198,7 @@ class _Draw(beam.DoFn):
         if not isinstance(summary, Marginals):
             summary = summary.marginals(self.plan.summary_tables)
         release = self.mechanism.release(self.plan, summary, self._noise, progress=_log_progress)
-        return shards_of_release(release.draw_id, release.to_bytes())
-
-
-def shards_of_release(draw_id: str, data: bytes) -> Iterator[ReleaseShard]:
-    """Returns the shards of a serialised release, for ``WriteRelease``."""
-    pieces = [
-        data[start : start + RELEASE_SHARD_BYTES]
-        for start in range(0, len(data), RELEASE_SHARD_BYTES)
-    ]
-    return iter([(draw_id, (i, len(pieces), piece)) for i, piece in enumerate(pieces)])
+        return iter(list(release_shards(release)))
 
 
 def _log_progress(step: str, done: int, total: int) -> None:

@@ -13,14 +13,13 @@ from beam_dp.mechanisms.sparse_plan import SparsePlan
 from beam_dp.mechanisms.sparse_release import SparseSummary, release_sparse
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.ledger_entries import Token
-from beam_dp.releases.sparse_card import sparse_release_to_bytes
 from beam_dp.summaries import ProjectionAccumulator
 from beam_dp.transforms.bound_keys import BoundKeys
 from beam_dp.transforms.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.encode_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.records import refuse_windows
-from beam_dp.transforms.release import ReleaseShard, shards_of_release
+from beam_dp.transforms.release import ReleaseShard, release_shards
 from beam_dp.transforms.summarise import Summarise
 
 
@@ -113,4 +112,4 @@ class _Draw(beam.DoFn):
         if counts is not None:
             elements = counts_of_shards(counts)
         release = release_sparse(self.plan, SparseSummary(projection, elements), self._noise)
-        return shards_of_release(release.draw_id, sparse_release_to_bytes(release))
+        return iter(list(release_shards(release)))

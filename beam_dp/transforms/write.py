@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_dp.releases import check_output, commit_release
-from beam_dp.releases.store import release_from_bytes
+from beam_dp.releases import check_output, commit_release, release_from_bytes
 from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.release import ReleaseShard
 

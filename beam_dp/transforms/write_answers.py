@@ -35,6 +35,8 @@ class WriteAnswers(beam.PTransform):
             exist yet or is empty; a stream may find its own files there.
         plan: of the answers.
         ledger_token: that paid for them; the card then names its entry.
+        state_number: of the saved state that the run went on from; the card then names it, for
+            one entry of a ledger has then several cards.
 
     Raises:
         InputError: if the directory can't be written, or the token paid for something else; when
@@ -48,13 +50,18 @@ class WriteAnswers(beam.PTransform):
         directory: str | os.PathLike[str],
         plan: AnswerPlan,
         ledger_token: Token | None = None,
+        state_number: int | None = None,
     ) -> None:
         super().__init__()
         local_path(directory, "output")
         check_paid(plan, ledger_token)
         self.directory = os.fspath(directory)
         self.plan = plan
-        self.release_id = None if ledger_token is None else ledger_token.release_id
+        self.paid: dict[str, object] = {}
+        if ledger_token is not None:
+            self.paid["ledger_release"] = ledger_token.release_id
+        if state_number is not None:
+            self.paid["ledger_state"] = state_number
 
     def expand(self, batches: beam.PCollection[AnswerBatch]) -> beam.PCollection[str]:
         """Checks the directory of a release, then writes."""
@@ -62,19 +69,18 @@ class WriteAnswers(beam.PTransform):
             write = beam.ParDo(_WriteBatch(self.directory))
             return batches | "Write batches" >> write.with_output_types(str)
         check_output(self.directory)
-        write = beam.ParDo(_WriteRun(self.directory, self.plan, self.release_id))
+        write = beam.ParDo(_WriteRun(self.directory, self.plan, self.paid))
         return batches | "Write answers" >> write.with_output_types(str)
 
 
 class _WriteRun(beam.DoFn):
-    def __init__(self, directory: str, plan: AnswerPlan, release_id: str | None) -> None:
+    def __init__(self, directory: str, plan: AnswerPlan, paid: dict[str, object]) -> None:
         self.directory = directory
         self.plan = plan
-        self.release_id = release_id
+        self.paid = paid
 
     def process(self, batch: AnswerBatch) -> Iterator[str]:
-        paid = {} if self.release_id is None else {"ledger_release": self.release_id}
-        card = {**answers_card(self.plan, batch.num_records), **paid}
+        card = {**answers_card(self.plan, batch.num_records), **self.paid}
         commit_draw(OnlineAnswers(batch.run_id, batch.answers, card), self.directory)
         yield self.directory
 

@@ -22,7 +22,7 @@ from beam_dp.releases import (
     SyntheticDatabase,
     read_release,
 )
-from beam_dp.releases.describe import describe
+from beam_dp.releases.describe_sparse import describe_sparse
 from beam_dp.releases.sparse_avro import payload_of
 from beam_dp.releases.sparse_card import SparseCard, key_type_of
 
@@ -85,7 +85,7 @@ def _use(release: SyntheticDatabase | SparseRelease) -> None:
     """What was read is a release: it can be described, asked, and written again."""
     assert isinstance(release, SparseRelease)
     repr(release)
-    describe(release)
+    describe_sparse(release)
     key_type_of(release.public)
     answer = release.answer(np.array([5], np.uint64), np.ones(1))
     assert np.isfinite([answer.value, answer.standard_error, answer.bound]).all()

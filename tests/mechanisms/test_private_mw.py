@@ -138,9 +138,23 @@ def test_thresholds_before_updates_are_rounded(
     assert 2 * published / total == pytest.approx(threshold, rel=1e-4)
 
 
+def test_the_misprinted_factor_of_the_theorem_is_not_used():
+    log_cells = math.log(1024)
+
+    def side(factor: float, alpha: float) -> float:
+        log_terms = math.log(1000) + math.log(32 * log_cells / (alpha**2 * 0.05))
+        return factor * log_cells * log_terms / (alpha**2 * 10**6)
+
+    assert side(32, 0.161393) == pytest.approx(0.161393, rel=1e-4)
+    found = textbook_error(promise(REPLACE), 1024, 10**6, 1000, 0.05)
+    assert side(36, found) == pytest.approx(found) and found > 1.03 * 0.161393
+
+
 def test_updates_by_the_papers_step_and_by_ours():
     for num_cells, alpha, textbook, tight in ((1024, 0.1, 2772, 346), (16, 0.2, 277, 34)):
         assert math.floor(4 * math.log(num_cells) / alpha**2) == textbook
+        real = {1024: 2772.589, 16: 277.259}[num_cells]
+        assert 4 * math.log(num_cells) / alpha**2 == pytest.approx(real, rel=1e-5)
         plan = plan_private_mw(
             domain_of(num_cells), promise(REPLACE), 10**9, num_questions=9, max_error=alpha
         )
@@ -644,7 +658,7 @@ def test_what_is_public_says_nothing_of_the_secret(tmp_path):
     text = (tmp_path / "run" / "transcript.json").read_text()
     assert str(threshold) not in text
     secret = tmp_path / "run" / "secret.json"
-    assert json.loads(secret.read_text())["noisy_threshold"] == threshold
+    assert json.loads(secret.read_text())["state"]["noisy_threshold"] == threshold
     assert secret.stat().st_mode & 0o077 == 0
 
 
@@ -653,7 +667,7 @@ def test_what_is_public_says_nothing_of_the_secret(tmp_path):
     [
         ("transcript.json", lambda text: text.replace('"total": 8', '"total": 9'), "undamaged"),
         ("transcript.json", lambda text: text[:-5], "must hold a saved run"),
-        ("secret.json", lambda text: text.replace("noisy", "quiet"), "must be of this mechanism"),
+        ("secret.json", lambda text: text.replace("noisy", "quiet"), "undamaged"),
         ("secret.json", lambda text: "[]", "undamaged"),
         ("secret.json", lambda text: "{", "secret that was not used"),
     ],

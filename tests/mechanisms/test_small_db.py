@@ -1,4 +1,4 @@
-"""SmallDB: exact laws on all neighbours, samplers against brute force, mutants, refusals, speed.
+"""SmallDB as a mechanism of pipelines: plans, laws of whole releases, bounds, refusals.
 
 Chi-square tests reject a true law with probability 1e-6 each, in the limit.
 """
@@ -6,465 +6,267 @@ Chi-square tests reject a true law with probability 1e-6 each, in the limit.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-import time
-from collections.abc import Iterator
-from fractions import Fraction
-from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
-from noise_sources import Seeded
-from tiny import ADD, REPLACE, promise
+from noise_sources import NoNoise, Seeded
+from test_multiset_choice import law_by_hand
+from tiny import ADD, REPLACE, domain_of, promise, summary
 
 from beam_dp.errors import InputError
-from beam_dp.exponentials import exp_above
-from beam_dp.mechanisms import (
-    multisets_enumerated,
-    multisets_nested,
-    multisets_searched,
-    small_db,
-)
-from beam_dp.mechanisms.multisets import draw_cells
-from beam_dp.mechanisms.multisets_enumerated import EnumerationSampler
-from beam_dp.mechanisms.multisets_nested import NestedSampler, is_nested
-from beam_dp.mechanisms.multisets_searched import SearchSampler
-from beam_dp.mechanisms.small_db import SmallDB, hierarchy_queries, prefix_queries
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms import MWEM, MultisetChoice, SmallDB, plan_release
+from beam_dp.mechanisms.small_db import SmallDBPlan, query_matrix
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import SyntheticDatabase, read_release, write_release
 from beam_dp.testing import audit
 
-SAMPLERS = {"enumeration": EnumerationSampler, "nested": NestedSampler, "search": SearchSampler}
-# The example of the specification: four cells, three distinct columns would not do.
-FOUR = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]])
+
+def planned(spec: str, sizes: tuple[int, ...], num_records: int | str = 5, **named) -> SmallDBPlan:
+    domain = domain_of(*sizes)
+    guarantee = named.pop("guarantee", promise(ADD))
+    workload = parse_linear_workload(spec, domain)
+    return SmallDB(**named).plan(domain, workload, guarantee, num_records)  # type: ignore[arg-type]
 
 
-def law_by_hand(mechanism: SmallDB, counts: np.ndarray) -> dict[tuple[int, ...], float]:
-    """From the definition: every multiset, its worst answer, and weights in doubles."""
-    queries, size = mechanism.queries, mechanism.size
-    targets = size * (queries @ counts)
-    scale = mechanism.public["selection_scale"]
-    logs = {}
-    for cells in combinations_with_replacement(range(queries.shape[1]), size):
-        answers = mechanism.num_records * queries[:, list(cells)].sum(axis=1)
-        logs[cells] = -np.abs(targets - answers).max() / scale
-    top = max(logs.values())
-    weights = {cells: math.exp(log - top) for cells, log in logs.items()}
-    total = sum(weights.values())
-    return {cells: weight / total for cells, weight in weights.items()}
+def released(plan: SmallDBPlan, counts, noise, **named) -> SyntheticDatabase:
+    mechanism = SmallDB(size=plan.size, **named)
+    return mechanism.release(plan, summary(plan, np.array(counts)), noise)
 
 
-def test_law_of_two_cells():
-    queries = np.array([[0, 1]])
-    law = law_by_hand(SmallDB(queries, 1.0, 5, 3), np.array([3, 2]))
-    ones = [law[(0,) * (3 - k) + (1,) * k] for k in range(4)]
-    known = [0.188568275497, 0.433891055705, 0.263168228260, 0.114372440538]
-    assert ones == pytest.approx(known, rel=1e-9)
+def cells_of(release: SyntheticDatabase) -> tuple[int, ...]:
+    cells = release.domain.cell_index(release.codes)
+    return tuple(np.repeat(cells, release.counts).tolist())
 
 
-def test_law_of_four_cells():
-    mechanism = SmallDB(FOUR, 1.0, 5, 4)
-    assert mechanism.public["num_multisets"] == 35
-    law = law_by_hand(mechanism, np.array([3, 1, 0, 1]))
-    assert law[0, 0, 1, 3] == max(law.values()) == pytest.approx(0.0685046631379, rel=1e-9)
-    assert law[0, 0, 0, 1] == pytest.approx(0.0533514852959, rel=1e-9)
-    assert law[3, 3, 3, 3] == pytest.approx(0.0119043254582, rel=1e-9)
-
-
-def losses_of_neighbours(epsilon: float, relation: str, table: np.ndarray = FOUR) -> float:
-    mechanism = SmallDB(table, epsilon, 5, 4)
-    laws: dict[tuple[int, ...], dict] = {}
-
-    def of(counts: tuple[int, ...]) -> dict:
-        if counts not in laws:
-            laws[counts] = law_by_hand(mechanism, np.array(counts))
-        return laws[counts]
-
-    base, worst = (3, 1, 0, 1), 0.0
-    for one, other in moves(base, relation):
-        worst = max(worst, audit.largest_log_ratio(of(one), of(other)))
-    return worst
-
-
-def moves(base: tuple[int, ...], relation: str) -> Iterator[tuple[tuple[int, ...], ...]]:
-    cells = range(len(base))
-
-    def moved(cell: int, by: int) -> tuple[int, ...]:
-        return tuple(count + by * (cell == each) for each, count in enumerate(base))
-
-    if relation == ADD:
-        yield from ((base, moved(cell, 1)) for cell in cells)
-        yield from ((base, moved(cell, -1)) for cell in cells if base[cell])
-    else:
-        for start, end in product(cells, cells):
-            if start != end and base[start]:
-                less = moved(start, -1)
-                yield base, tuple(c + (each == end) for each, c in enumerate(less))
-
-
-def test_known_losses_of_neighbours():
-    assert losses_of_neighbours(1.0, ADD) == pytest.approx(0.646560, rel=1e-5)
-    assert losses_of_neighbours(1.0, REPLACE) == pytest.approx(0.764042, rel=1e-5)
-
-
-def test_the_factor_two_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch):
-    original = small_db.selection_scale
-    monkeypatch.setattr(small_db, "selection_scale", lambda *given: original(*given) / 2)
-    assert losses_of_neighbours(1.0, ADD) == pytest.approx(1.219086, rel=1e-5)
-
-
-BUGS = {
-    "as it is": lambda scale, size: scale,
-    "factor 2 forgotten": lambda scale, size: scale / 2,
-    "size forgotten": lambda scale, size: scale / size,
-}
-
-
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize(
+    "spec, sizes", [("conjunctions:2", (2, 2)), ("prefixes:a0", (4,)), ("parities:1", (2, 2))]
+)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-@pytest.mark.parametrize("most", [1, 2])
-def test_laws_on_all_neighbours_keep_the_guarantee(
-    bug: str, relation: str, most: int, monkeypatch: pytest.MonkeyPatch
-):
-    original = small_db.selection_scale
-    size = 3
-    monkeypatch.setattr(
-        small_db, "selection_scale", lambda *given: BUGS[bug](original(*given), size)
-    )
-    worst = 0.0
-    for table, num_records in ((FOUR[:, :3], 4), (np.array([[0, 1, 2], [2, 0, 0]]), 3)):
-        denominator = int(table.max())
-        mechanism = SmallDB(table, 1.0, num_records, size, denominator, most)
-
-        def law(data: tuple[int, ...], mechanism: SmallDB = mechanism) -> audit.Law:
-            return law_by_hand(mechanism, np.bincount(data, minlength=3))
-
-        found = audit.audit_law(law, (0, 1, 2), promise(relation, most=most), num_others=5)
-        worst = max(worst, found.epsilon)
-    if bug == "as it is":
-        assert 0.5 < worst <= 1 + 1e-9
-    else:
-        assert worst > 1.05
+def test_whole_releases_follow_the_law_by_hand(spec: str, sizes: tuple[int, ...], relation: str):
+    plan = planned(spec, sizes, size=3, guarantee=promise(relation, epsilon=2.0))
+    _, matrix, denominator = query_matrix(plan.queries)
+    counts = [3, 1, 0, 1]
+    law = law_by_hand(MultisetChoice(matrix, 2.0, 5, 3, denominator), np.array(counts))
+    noise = Seeded(5)
+    outcomes = [cells_of(released(plan, counts, noise)) for _ in range(1500)]
+    assert audit.audit_sampler(outcomes, law).passes
+    if spec == "conjunctions:2":
+        other = law_by_hand(MultisetChoice(matrix, 4.0, 5, 3, denominator), np.array(counts))
+        assert not audit.audit_sampler(outcomes, other).passes
 
 
-def test_forgotten_records_of_a_unit_are_seen():
-    mechanism = SmallDB(FOUR, 1.0, 5, 3)  # for one record a unit
-
-    def law(data: tuple[int, ...]) -> audit.Law:
-        return law_by_hand(mechanism, np.bincount(data, minlength=4))
-
-    assert audit.audit_law(law, (0, 1, 2, 3), promise(ADD, most=2), num_others=2).epsilon > 1.05
-
-
-# Prefixes; a hierarchy with equal columns and a query that no cell answers; nested and weighted.
-NESTED = {
-    "prefixes": prefix_queries(5),
-    "all prefixes": np.tri(4, dtype=int),
-    "hierarchy": hierarchy_queries(5)[:-3],
-    "equal columns": np.array([[1, 1, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]]),
-    "weighted": np.array([[2, 2, 2, 0], [0, 3, 0, 0], [0, 1, 0, 0]]),
-    "nothing asked": np.zeros((1, 3), int),
-}
-CROSSED = {
-    "crossed": FOUR,
-    "equal columns crossed": np.array([[1, 1, 1, 0, 0], [0, 1, 1, 1, 0]]),
-    "real": np.array([[0, 1, 2, 3], [3, 3, 0, 1]]),
-}
-CASES = [
-    (name, sampler)
-    for name in [*NESTED, *CROSSED]
-    for sampler in SAMPLERS
-    if sampler != "nested" or name in NESTED
-]
-
-
-def mechanism_of(name: str, epsilon: float, num_records: int, size: int, sampler: str) -> SmallDB:
-    table = {**NESTED, **CROSSED}[name]
-    denominator = max(int(table.max()), 1)
-    return SmallDB(table, epsilon, num_records, size, denominator, sampler=sampler)  # type: ignore[arg-type]
-
-
-def drawn(mechanism: SmallDB, counts: np.ndarray, runs: int, seed: int = 3) -> list[tuple]:
-    sampler = SAMPLERS[mechanism.public["sampler"]](mechanism.law(counts))
-    noise = Seeded(seed)
-    return [tuple(sampler.draw(noise).tolist()) for _ in range(runs)]
-
-
-def counts_of(mechanism: SmallDB) -> np.ndarray:
-    return np.array([3, 1, 0, 1, 2])[: mechanism.queries.shape[1]]
-
-
-@pytest.mark.parametrize("name, sampler", CASES)
-@pytest.mark.parametrize("epsilon, num_records, size", [(2.0, 7, 3), (30.0, 4, 4)])
-def test_samplers_follow_the_law_by_hand(
-    name: str, sampler: str, epsilon: float, num_records: int, size: int
-):
-    mechanism = mechanism_of(name, epsilon, num_records, size, sampler)
-    counts = counts_of(mechanism)
-    outcomes = drawn(mechanism, counts, 3000)
-    assert audit.audit_sampler(outcomes, law_by_hand(mechanism, counts)).passes
-
-
-@pytest.mark.audit
-@pytest.mark.parametrize("name, sampler", CASES)
-def test_samplers_follow_the_law_and_no_other_scale(name: str, sampler: str):
-    mechanism = mechanism_of(name, 2.0, 5, 4, sampler)
-    counts = counts_of(mechanism)
-    outcomes = drawn(mechanism, counts, 100_000)
-    assert audit.audit_sampler(outcomes, law_by_hand(mechanism, counts)).passes
-    if name != "nothing asked":
-        for epsilon in (1.8, 2.2):
-            other = mechanism_of(name, epsilon, 5, 4, sampler)
-            assert not audit.audit_sampler(outcomes, law_by_hand(other, counts)).passes
-
-
-@pytest.mark.parametrize("table_entries", [1, 6, 40, 10**6])
-@pytest.mark.parametrize("name", ["crossed", "equal columns crossed", "nothing asked"])
-def test_blocks_of_any_length_have_the_same_law(
-    name: str, table_entries: int, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(multisets_enumerated, "_TABLE_ENTRIES", table_entries)
-    monkeypatch.setattr(multisets_enumerated, "_CHUNK_ENTRIES", 200)
-    mechanism = mechanism_of(name, 2.0, 5, 4, "enumeration")
-    counts = counts_of(mechanism)
-    outcomes = drawn(mechanism, counts, 3000)
-    assert audit.audit_sampler(outcomes, law_by_hand(mechanism, counts)).passes
-
-
-def loosen_bounds(sampler: str, patch: pytest.MonkeyPatch) -> None:
-    """Upper bounds up to three times too large, so that coins decide and not only correct."""
-    if sampler == "enumeration":
-        patch.setattr(multisets_enumerated, "_BITS", 2)
-    elif sampler == "nested":
-        patch.setattr(
-            multisets_nested, "exp_above", lambda x, bits: exp_above(x, bits) * (1 + int(7 * x) % 3)
-        )
-    else:
-        patch.setattr(multisets_searched, "exp_above", lambda x, bits: exp_above(x / 2, bits))
-
-
-def always_keep(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Seeded, "coin", lambda self, bounds: True)
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("bug", [None, always_keep])
-def test_coins_make_up_for_loose_bounds(sampler: str, bug, monkeypatch: pytest.MonkeyPatch):
-    mechanism = mechanism_of("prefixes", 8.0, 7, 3, sampler)
-    counts = counts_of(mechanism)
-    loosen_bounds(sampler, monkeypatch)
-    if bug is not None:
-        bug(monkeypatch)
-    found = audit.audit_sampler(drawn(mechanism, counts, 3000), law_by_hand(mechanism, counts))
-    assert found.passes == (bug is None)
-
-
-def independent_cells(cells: np.ndarray, size: int, noise: NoiseSource) -> list[int]:
-    """Sequences for multisets."""
-    return [int(cells[noise.below(len(cells))]) for _ in range(size)]
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_sequences_for_multisets_are_seen(sampler: str, monkeypatch: pytest.MonkeyPatch):
-    for module in (multisets_enumerated, multisets_nested, multisets_searched):
-        monkeypatch.setattr(module, "draw_cells", independent_cells)
-    mechanism = mechanism_of("equal columns", 2.0, 5, 4, sampler)
-    counts = counts_of(mechanism)
-    found = audit.audit_sampler(drawn(mechanism, counts, 3000), law_by_hand(mechanism, counts))
-    assert not found.passes
-
-
-@pytest.mark.parametrize("sampler", ["enumeration", "search"])
-def test_numbers_of_cells_of_a_type_forgotten_are_seen(
-    sampler: str, monkeypatch: pytest.MonkeyPatch
-):
-    """As if each distinct column were one cell."""
-    mechanism = mechanism_of("equal columns", 2.0, 5, 4, sampler)
-    counts = counts_of(mechanism)
-    law = mechanism.law(counts)
-    single = dataclasses.replace(law, members=tuple(cells[:1] for cells in law.members))
-    noise = Seeded(1)
-    one = SAMPLERS[sampler](single)
-    kind_of = {int(cells[0]): number for number, cells in enumerate(law.members)}
-    outcomes = [tuple(kind_of[c] for c in one.draw(noise).tolist()) for _ in range(3000)]
-    right: dict[tuple[int, ...], float] = {}
-    for cells, share in law_by_hand(mechanism, counts).items():
-        kinds = tuple(
-            sorted(number for c in cells for number, m in enumerate(law.members) if c in m)
-        )
-        right[kinds] = right.get(kinds, 0.0) + share
-    assert not audit.audit_sampler([tuple(sorted(each)) for each in outcomes], right).passes
-    own = SAMPLERS[sampler](law)
-    outcomes = [
-        tuple(sorted(n for c in own.draw(noise) for n, m in enumerate(law.members) if c in m))
-        for _ in range(3000)
-    ]
-    assert audit.audit_sampler(outcomes, right).passes
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("epsilon", [1e-9, 1.0, 1e3, 3e4, 1e9, 1e300])
-@pytest.mark.parametrize("total", [0, 3, 10**6, 2**62])
-def test_samplers_are_right_at_the_ends(sampler: str, epsilon: float, total: int):
-    """Weights all equal, or all but nothing for all but the best, whatever the exact counts."""
-    if sampler == "search" and epsilon > 1e5:
-        with pytest.raises(InputError, match="epsilon"):
-            SmallDB(prefix_queries(4), epsilon, 3, 3, sampler=sampler)
-        return
-    mechanism = SmallDB(prefix_queries(4), epsilon, 3, 3, sampler=sampler)  # type: ignore[arg-type]
-    counts = np.array([total, 0, total // 2, 0])
-    found = mechanism.draw(counts, NoiseSource())
-    assert found.dtype == np.int64 and found.shape == (3,)
-    assert (np.diff(found) >= 0).all() and found.min() >= 0 and found.max() < 4
-    if epsilon >= 1e3 and total <= 10**6:
-        law = law_by_hand(mechanism, counts)
-        assert law[tuple(found.tolist())] == max(law.values())
-
-
-def test_a_draw_answers_well_where_the_budget_is_large():
-    counts = np.random.default_rng(1).multinomial(10**6, np.full(64, 1 / 64))
-    mechanism = SmallDB(prefix_queries(64), 1.0, 10**6, 20)
-    cells = mechanism.draw(counts, NoiseSource())
-    answers = (prefix_queries(64)[:, cells].sum(axis=1)) / 20
-    assert np.abs(answers - np.cumsum(counts)[:-1] / 10**6).max() < 0.05
-
-
-def test_the_function_draws_what_the_class_does():
-    counts = np.array([3, 1, 0, 1])
-    noise = Seeded(11)
-    outcomes = [
-        tuple(small_db.small_db(counts, FOUR, 20.0, 5, 2, noise).tolist()) for _ in range(2000)
-    ]
-    law = law_by_hand(SmallDB(FOUR, 20.0, 5, 2), counts)
+def test_impossible_cells_are_never_released_and_leave_the_law():
+    domain = domain_of(2, 2).with_impossible([{"a0": [1], "a1": [1]}])
+    workload = parse_linear_workload("conjunctions:1", domain)
+    plan = SmallDB(size=3).plan(domain, workload, promise(ADD), 5)
+    assert plan.public["num_multisets"] == "10"
+    _, matrix, _ = query_matrix(workload)
+    assert matrix.shape[1] == 3
+    law = law_by_hand(MultisetChoice(matrix, 1.0, 5, 3), np.array([3, 1, 1]))
+    noise = Seeded(2)
+    outcomes = [cells_of(released(plan, [3, 1, 1, 0], noise)) for _ in range(1000)]
     assert audit.audit_sampler(outcomes, law).passes
 
 
-def test_uniform_multisets():
-    cells = np.array([4, 7, 8])
-    for size in (1, 2, 4):
-        expected = list(combinations_with_replacement(cells.tolist(), size))
-        noise = Seeded(size)
-        outcomes = [tuple(draw_cells(cells, size, noise)) for _ in range(3000)]
-        law = dict.fromkeys(expected, 1 / len(expected))
-        assert audit.audit_sampler(outcomes, law).passes
+def test_values_on_a_grid_are_integers_of_the_least_denominator():
+    domain = domain_of(3)
+    make = LinearQueries(domain)
+    workload = LinearWorkload(domain, (make.explicit([0, 0.25, 1]), make.explicit([0.5, 0, 0])))
+    _, matrix, denominator = query_matrix(workload)
+    assert (matrix.tolist(), denominator) == ([[0, 1, 4], [2, 0, 0]], 4)
+    fine = LinearWorkload(domain, (make.explicit([0, 2**-16, 1]),))
+    assert query_matrix(fine)[2] == 2**16
+    assert query_matrix(parse_linear_workload("prefixes:a0", domain))[2] == 1
 
 
-def test_nested_queries_are_known():
-    for table in NESTED.values():
-        assert is_nested(table)
-    for table in CROSSED.values():
-        assert not is_nested(table)
-    mechanism = SmallDB(FOUR, 1.0, 5, 4)
-    with pytest.raises(InputError, match="sampler"):
-        NestedSampler(mechanism.law(np.zeros(4, np.int64)))
+@pytest.mark.parametrize("most", [1, 3])
+def test_a_noisy_number_of_records_and_the_choice_share_the_budget(most: int):
+    guarantee = promise(ADD, epsilon=0.7, most=most)
+    plan = planned("prefixes:a0", (8,), "noisy", size=4, guarantee=guarantee)
+    assert plan.total_scale is not None
+    for_total = most / plan.total_scale
+    assert 0.69 < for_total + plan.selection_epsilon <= 0.7
+    scale = plan.public["selection_scale"]
+    assert scale == pytest.approx(2 * 4 * most / plan.selection_epsilon)
+    assert plan.loss.epsilon == 0.7
+    noise = NoNoise()
+    noise.below = Seeded(1).below  # type: ignore[method-assign]
+    release = released(plan, [5, 0, 0, 1, 1, 0, 0, 2], noise)
+    (draw,) = noise.draws
+    assert draw.kind == "laplace" and draw.scale == plan.total_scale
+    assert draw.exact.tolist() == [9] and release.represented == 9
 
 
-def test_the_sampler_is_chosen_by_public_sizes_and_named():
-    assert SmallDB(prefix_queries(128), 1.0, 1000, 16).public["sampler"] == "nested"
-    crossed = SmallDB(FOUR, 1.0, 5, 4).public
-    assert crossed["sampler"] == "enumeration" and crossed["sampler_arithmetic"] == "exact"
-    searched = SmallDB(FOUR, 1.0, 5, 4, sampler="search").public
-    assert searched["sampler"] == "search" and searched["sampler_time_depends_on_data"]
+@pytest.mark.parametrize("drawn", [-(2**62), 0, 2**62])
+def test_any_noisy_number_makes_a_release(drawn: int):
+    plan = planned("prefixes:a0", (4,), "noisy", size=3)
+    noise = Seeded(1)
+    noise.laplace = lambda values, scale: np.array([drawn])  # type: ignore[method-assign]
+    release = released(plan, [0, 0, 0, 0], noise)
+    assert release.num_records == 3 and 1 <= release.represented <= 2**40
 
 
-def test_a_refusal_says_what_would_be_feasible():
-    bits = np.arange(256)[None, :] >> np.arange(8)[:, None] & 1
-    with pytest.raises(InputError, match=r"size: 16 is refused; makes .* size <= 4.*search"):
-        SmallDB(bits, 1.0, 1000, 16)
-    assert SmallDB(bits, 1.0, 1000, 4).public["sampler"] == "enumeration"
-    with pytest.raises(InputError, match="nested, for prefixes or hierarchies, for a size <= 31"):
-        SmallDB(prefix_queries(256), 1.0, 1000, 32)
-    assert SmallDB(prefix_queries(256), 1.0, 1000, 31).public["sampler"] == "nested"
-    assert SmallDB(bits, 1.0, 1000, 16, sampler="search").public["sampler"] == "search"
+def test_no_error_exceeds_the_bound_more_often_than_stated():
+    """At a failure probability of 0.3, 200 runs: 90 failures would be 4.6 standard errors more."""
+    counts = np.array([30, 2, 9, 0, 1, 5, 3, 10])
+    for num_records in (60, "noisy"):
+        plan = planned(
+            "prefixes:a0", (8,), num_records, max_error_fraction=0.25, failure_probability=0.3
+        )
+        exact = np.cumsum(counts)[:-1]
+        noise, failures = Seeded(3), 0
+        for _ in range(200):
+            release = released(plan, counts, noise, failure_probability=0.3)
+            answers = release.answer_queries(plan.queries.queries[:-1])
+            worst = max(abs(each.value - true) for each, true in zip(answers, exact, strict=True))
+            failures += worst > release.query_error["bound"]
+        assert failures < 90
+
+
+def test_answers_are_scaled_and_survive_the_disk(tmp_path):
+    plan = planned("prefixes:a0", (4, 2), 1000, size=3)
+    release = released(plan, [100, 20, 300, 0, 80, 0, 0, 500], Seeded(4))
+    write_release(release, tmp_path / "out")
+    for each in (
+        release,
+        read_release(tmp_path / "out"),
+        SyntheticDatabase.from_bytes(release.to_bytes()),
+    ):
+        assert (each.num_records, each.represented) == (3, 1000)
+        (answer,) = each.answer(marginals(each.domain, attributes=["a0", "a1"]))
+        table = each.record_marginal(["a0", "a1"])
+        assert answer.values == pytest.approx(table * 1000 / 3)
+        told = each.answer_queries(plan.queries.queries)
+        assert [answer.value for answer in told] == pytest.approx(
+            (table.sum(axis=1).cumsum() * 1000 / 3).tolist()
+        )
+        assert {answer.bound for answer in told} == {plan.public["bound"]}
+        other = LinearQueries(each.domain).conjunction({"a1": 1})
+        (of_other,) = each.answer_queries([other])
+        assert of_other.bound is None
+        assert of_other.value == pytest.approx(table[:, 1].sum() * 1000 / 3)
+        assert each.queries == plan.queries.queries
+
+
+def test_releases_with_a_hypothesis_answer_linear_queries_too():
+    domain = domain_of(3, 2)
+    plan = MWEM().plan(domain, marginals(domain, ways=2), promise(ADD, epsilon=100.0), 60)
+    counts = np.array([10, 5, 0, 20, 15, 10])
+    release = MWEM().release(plan, summary(plan, counts), Seeded(1))
+    make = LinearQueries(domain)
+    queries = [
+        make.prefix("a0", 1),
+        make.parity({"a0": 2, "a1": 1}),
+        make.conjunction({}),
+        make.explicit([0, 0.5, 1, 0, 0, 0.25]),
+    ]
+    exact = [query.count(counts) / 2**16 for query in queries]
+    found = release.answer_queries(queries)
+    assert [each.value for each in found] == pytest.approx(exact, abs=2)
+    assert {each.bound for each in found} == {None}
+
+
+def test_marginals_whose_every_cell_is_a_query_have_its_bound():
+    plan = planned("marginals:1", (3, 2), 50, size=2)
+    release = released(plan, [9, 1, 5, 5, 20, 10], Seeded(4))
+    assert set(release.errors) == {("a0",), ("a1",)}
+    assert release.errors["a0",]["bound"] == plan.public["bound"]
+    crossed = planned("monotone_conjunctions:2", (2, 2, 2), 50, size=2)
+    assert crossed.workload.marginals == (("a0", "a1"), ("a0", "a2"), ("a1", "a2"))
+    assert not released(crossed, [1] * 8, Seeded(4)).errors
 
 
 @pytest.mark.parametrize(
-    "change",
+    "spec, named, size, rule",
     [
-        {"epsilon": 0.0},
-        {"epsilon": math.nan},
-        {"num_records": 0},
-        {"num_records": 2**60},
-        {"size": 0},
-        {"size": 1.5},
-        {"size": 10**5},
-        {"denominator": 0},
-        {"max_records_per_unit": 0},
-        {"sampler": "mcmc"},
-        {"sampler": "nested"},
-        {"queries": np.array([[0.5, 1.0]])},
-        {"queries": np.array([[0, 2]])},
-        {"queries": np.array([[0, -1]])},
-        {"queries": np.zeros((0, 3), np.int64)},
-        {"queries": np.zeros(3, np.int64)},
+        ("prefixes:a0", {"max_error_fraction": 0.25}, 4, "intervals"),
+        ("intervals:a0", {"max_error_fraction": 0.5}, 2, "intervals"),
+        ("conjunctions:1", {"max_error_fraction": 0.5}, 5, "queries"),
+        ("conjunctions:1", {"max_error_fraction": 0.5, "calibration": "textbook"}, 6, "queries"),
+        ("conjunctions:1", {"max_error_fraction": 0.5, "vc_dimension": 0}, 2, "vc_dimension"),
+        ("conjunctions:1", {"size": 3}, 3, "explicit"),
+    ],
+)
+def test_sizes_follow_from_the_workload(spec: str, named: dict, size: int, rule: str):
+    plan = planned(spec, (2, 2), 1000, **named)
+    assert (plan.size, plan.public["sized_by"]) == (size, rule)
+
+
+def test_the_error_of_an_explicit_size_is_that_of_its_least_share():
+    plan = planned("prefixes:a0", (8,), 1000, size=8)
+    assert plan.error_fraction == pytest.approx(1 / 8, abs=1e-8)
+    bound = 1000 / 8 + 2 * (math.log(math.comb(15, 8)) + math.log(20))
+    assert plan.public["bound"] == pytest.approx(bound, rel=1e-6)
+    assert not plan.public["bound_is_vacuous"]
+    assert planned("prefixes:a0", (8,), 10, size=8).public["bound_is_vacuous"]
+
+
+def test_public_parameters_decide_everything_but_the_records():
+    plan = planned("prefixes:a0", (4,), "noisy", size=3)
+    cards = []
+    for counts in ([0, 0, 0, 0], [1, 0, 0, 0], [500, 2, 1, 9]):
+        release = released(plan, counts, Seeded(1))
+        cards.append((release.num_records, release.parameters, release.noise, release.queries))
+    assert cards[0] == cards[1] == cards[2]
+
+
+@pytest.mark.parametrize(
+    "change, name",
+    [
+        ({"size": None}, "size"),
+        ({"max_error_fraction": 0.1}, "size"),
+        ({"size": 0}, "size"),
+        ({"size": None, "max_error_fraction": 0.0}, "max_error_fraction"),
+        ({"size": None, "max_error_fraction": math.nan}, "max_error_fraction"),
+        ({"vc_dimension": -1}, "vc_dimension"),
+        ({"calibration": "loose"}, "calibration"),
+        ({"failure_probability": 0.0}, "failure_probability"),
+        ({"sampler": "mcmc"}, "sampler"),
+        ({"num_records": 0}, "num_records"),
+        ({"num_records": "noisy", "sampler": "search"}, "num_records"),
+        ({"num_records": "noisy", "guarantee": promise(REPLACE)}, "num_records"),
+        ({"num_records": "noisy", "guarantee": promise(ADD, epsilon=1e-17)}, "epsilon"),
     ],
     ids=str,
 )
-def test_public_parameters_out_of_range_are_refused(change: dict):
-    arguments = {"queries": FOUR, "epsilon": 1.0, "num_records": 5, "size": 4, **change}
+def test_public_parameters_out_of_range_are_refused(change: dict, name: str):
     with pytest.raises(InputError) as refused:
-        SmallDB(**arguments)
-    assert refused.value.name in change
+        planned(**{"spec": "prefixes:a0", "sizes": (4,), "size": 3, **change})
+    assert refused.value.name == name
 
 
-def test_the_scale_is_exact_and_rounded_up():
-    public = SmallDB(FOUR * 8, 0.3, 5, 4, 16, 3).public
-    assert Fraction(public["selection_scale"]) >= 2 * 4 * 16 * 3 / Fraction(0.3)
-    assert public["selection_scale"] == pytest.approx(2 * 4 * 16 * 3 / 0.3, rel=1e-12)
+def test_workloads_that_do_not_fit_are_refused():
+    domain, guarantee = domain_of(4), promise(ADD)
+    queries = parse_linear_workload("prefixes:a0", domain)
+    with pytest.raises(InputError, match="marginals for mwem"):
+        plan_release(MWEM(), domain, queries, guarantee, 5)
+    with pytest.raises(InputError, match="domain"):
+        plan_release(SmallDB(size=2), domain_of(5), queries, guarantee, 5)
+    with pytest.raises(InputError, match="fewer and wider bins"):
+        planned("prefixes:a0", (10**4,), size=2)
+    assert isinstance(plan_release(SmallDB(size=2), domain, queries, guarantee, 5), SmallDBPlan)
 
 
-@pytest.mark.benchmark
-@pytest.mark.parametrize(
-    "queries, size, epsilon, seconds",
-    [
-        (prefix_queries(128), 16, 0.1, 2.0),  # 6e20 multisets, nested
-        (hierarchy_queries(128), 16, 0.1, 4.0),
-        (np.random.default_rng(0).integers(0, 2, (32, 64)), 5, 1.0, 10.0),  # 1e7, enumerated
-    ],
-    ids=["prefixes", "hierarchy", "enumeration"],
-)
-def test_speed(queries: np.ndarray, size: int, epsilon: float, seconds: float):
-    num_cells = queries.shape[1]
-    shares = np.random.default_rng(1).dirichlet(np.full(num_cells, 0.3))
-    counts = np.random.default_rng(2).multinomial(1000, shares)
-    mechanism = SmallDB(queries, epsilon, 1000, size)
-    start = time.perf_counter()
-    mechanism.draw(counts, NoiseSource())
-    assert time.perf_counter() - start < seconds
+def test_marginals_are_taken_as_their_cells():
+    domain = domain_of(2, 2)
+    of_marginals = SmallDB(size=2).plan(domain, marginals(domain, ways=1), promise(ADD), 5)
+    of_queries = planned("marginals:1", (2, 2), size=2)
+    assert set(of_marginals.queries) == set(of_queries.queries)
+    assert dataclasses.replace(of_marginals, queries=of_queries.queries) == of_queries
 
 
-@pytest.mark.benchmark
-@pytest.mark.parametrize("seed", range(3))
-def test_speed_of_the_search(seed: int):
-    """All one- and two-way marginals of 8 bits, 16 of 256 cells, epsilon n / 2 = 50."""
-    bits = np.arange(256) >> np.arange(8)[:, None] & 1
-    literals = np.concatenate([bits, 1 - bits])
-    pairs = [literals[i] * literals[j] for i in range(16) for j in range(i) if (i - j) != 8]
-    queries = np.concatenate([literals, pairs])
-    generator = np.random.default_rng(seed)
-    counts = generator.multinomial(1000, generator.dirichlet(np.ones(256)))
-    mechanism = SmallDB(queries, 0.1, 1000, 16, sampler="search")
-    start = time.perf_counter()
-    SearchSampler(mechanism.law(counts)).draw(Seeded(seed))
-    assert time.perf_counter() - start < 5
-
-
-def test_deep_trees_are_no_trouble_for_the_search():
-    """Many queries of one cell each: no division by a query is even."""
-    mechanism = SmallDB(np.eye(1500, dtype=np.int64), 1e-3, 10, 2, sampler="search")
-    assert SearchSampler(mechanism.law(np.ones(1500, np.int64))).draw(Seeded(1)).shape == (2,)
-
-
-def test_the_search_ends_where_weights_are_far_apart():
-    """Also for answers that no multiset comes near."""
-    queries = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 1]])
-    mechanism = SmallDB(queries, 9e3, 11, 3, sampler="search")
-    for counts in ([40, 0, 3, 900], [0, 0, 0, 0], [5, 5, 1, 0], [2**50, 3, 2**40, 0]):
-        found = mechanism.draw(np.array(counts), NoiseSource())
-        losses = {
-            cells: max(
-                abs(3 * int(row.astype(object) @ counts) - 11 * int(row[list(cells)].sum()))
-                for row in queries
-            )
-            for cells in combinations_with_replacement(range(4), 3)
-        }
-        assert losses[tuple(found.tolist())] == min(losses.values())
+def test_the_samplers_release_the_same_law():
+    for sampler, spec in itertools.product(("nested", "enumeration", "search"), ("prefixes:a0",)):
+        plan = planned(spec, (4,), size=2, sampler=sampler)
+        assert plan.public["sampler"] == sampler
+        _, matrix, _ = query_matrix(plan.queries)
+        law = law_by_hand(MultisetChoice(matrix, 1.0, 5, 2), np.array([3, 1, 0, 1]))
+        noise = Seeded(9)
+        outcomes = [
+            cells_of(released(plan, [3, 1, 0, 1], noise, sampler=sampler)) for _ in range(800)
+        ]
+        assert audit.audit_sampler(outcomes, law).passes

@@ -15,6 +15,7 @@ from beam_dp.mechanisms.sparse_vector_noise import (
     sparse_vector_noise,
 )
 from beam_dp.privacy.accounting import zcdp_epsilon, zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee
 
 
 def by_method(guarantee, max_above, **named):
@@ -58,17 +59,18 @@ def test_above_threshold_known_answers(epsilon: float, accuracy: float):
 
 
 @pytest.mark.parametrize(
-    "max_above, is_monotone, threshold, question",
+    "max_above, is_monotone, share, threshold, question",
     [
-        (1, False, 2.58740, 3.25992),
-        (10, False, 8.36806, 22.7144),
-        (100, False, 35.1995, 205.848),
-        (100, True, 22.5443, 104.642),
+        (1, False, 0.386488, 2.58740, 3.25992),
+        (10, False, 0.119502, 8.36806, 22.7144),
+        (100, False, 0.0284095, 35.1995, 205.848),
+        (100, True, 1 / 22.5443, 22.5443, 104.642),
     ],
 )
-def test_pure_split_known_answers(max_above, is_monotone, threshold, question):
+def test_pure_split_known_answers(max_above, is_monotone, share, threshold, question):
     noise = by_method(promise(), max_above, answers=False, is_monotone=is_monotone)["pure"]
     assert noise.threshold_scale == pytest.approx(threshold, rel=1e-5)
+    assert 1 / noise.threshold_scale == pytest.approx(share, rel=1e-5)
     assert noise.question_scale == pytest.approx(question, rel=1e-5)
     assert not noise.redraws_threshold
 
@@ -130,6 +132,23 @@ def test_the_published_approximate_noise_loses_to_the_pure_one_until_166():
 
     assert scale(165, 1e-9) > scale(165, 0.0)
     assert scale(166, 1e-9) < scale(166, 0.0)
+    assert scale(110, 1e-6) > scale(110, 0.0)
+    assert scale(111, 1e-6) < scale(111, 0.0)
+
+
+@pytest.mark.parametrize(
+    "times, delta, epsilon", [(1, 1e-9, 25.8), (10, 1e-9, 45), (1, 1e-3, 11.5)]
+)
+def test_the_published_composition_is_checked_by_its_exact_form(times, delta, epsilon):
+    """It is stated for epsilon < 1, and holds up to these."""
+
+    def plan(scale: float) -> None:
+        guarantee = Guarantee(epsilon * scale, delta, ADD, "record", 1, allow_large_delta=True)
+        sparse_vector_noise(guarantee, times, answers=False, calibration="textbook")
+
+    plan(1.0)
+    with pytest.raises(InputError, match="textbook's composition"):
+        plan(1.01)
 
 
 def test_with_answers_the_published_approximate_bound_loses_until_148():

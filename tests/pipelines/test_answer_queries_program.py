@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import pathlib
 import re
@@ -111,6 +112,44 @@ def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
     assert len(everything_under(tmp_path / "out")) == 2
 
 
+@pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
+def test_answers_are_described_and_asked_nothing_more(tmp_path, capfd, monkeypatch, mechanism):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(flags(tmp_path, mechanism=mechanism)) == 0
+    capfd.readouterr()
+    directory = str(tmp_path / "out")
+    assert cli.main(["describe", directory]) == 0
+    told = capfd.readouterr().out
+    assert mechanism in told and re.search(r"epsilon +1\d* *\n", told)
+    routes = collections.Counter(row["route"] for row in answers(tmp_path / "out"))
+    del routes[None]
+    for route, number in {**routes, "refused": 1}.items():
+        assert re.search(rf"^{route} +{number} *$", told, re.MULTILINE)
+    assert cli.main(["describe", directory, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["mechanism"] == mechanism
+    assert cli.main(["answer", directory, "--marginal", "sex"]) == 2
+    assert capfd.readouterr().err.endswith(
+        "holds answers, and answers nothing more: see beam-dp describe\n"
+    )
+    (path,) = (tmp_path / "out").glob("answers-*.avro")
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert cli.main(["describe", directory]) == 2
+    assert "does not have the checksum of its card" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
+def test_a_named_workload_is_answered_query_by_query(tmp_path, mechanism):
+    assert main(flags(tmp_path, queries="marginals:sex", mechanism=mechanism)) == 0
+    rows = answers(tmp_path / "out")
+    sexes = people()["sex"].to_pylist()
+    domain = json.loads((tmp_path / "out" / "card.json").read_text())["domain"]
+    (levels,) = [each["values"] for each in domain["attributes"] if each["name"] == "sex"]
+    assert len(rows) == len(levels)
+    for row, level in zip(rows, levels, strict=True):
+        assert row["error"] is None and json.loads(row["query"])
+        assert abs(row["value"] - sexes.count(level)) <= row["bound"]
+
+
 def test_a_run_starts_from_a_release(tmp_path):
     release = str(tmp_path / "release")
     assert release_synthetic_database.main(job_flags(tmp_path, output=release)) == 0
@@ -131,6 +170,8 @@ def test_the_installed_command_is_the_same_program(tmp_path, capfd):
     [
         ({"queries": "missing.jsonl"}, r"--queries: 'missing.jsonl' is refused; must be a file"),
         ({"queries": None}, r"--queries: missing; must be given"),
+        ({"queries": "intervals:agee"}, r"--queries: 'intervals:agee' is refused; "),
+        ({"queries": "matrix:none.npy"}, r"--queries: 'matrix:none.npy' is refused; cannot be"),
         ({"lines": []}, r"--queries: .* must hold a query that can be answered$"),
         ({"lines": ["{}", "1"]}, r"--queries: .*: line 1: query: {} is refused"),
         ({"mechanism": "private_nw"}, r"--mechanism: 'private_nw' is refused"),

@@ -71,7 +71,7 @@ def test_the_text_of_any_other_error_is_withheld() -> None:
     except Exception as error:
         line = failure(error)
     assert line.startswith("the job failed with ")
-    assert " at beam_dp/domain_json.py:" in line
+    assert " at beam_dp/strict_json.py:" in line
     assert "withheld" in line
 
 

@@ -151,6 +151,10 @@ def test_queries_that_are_refused(
         assert isinstance(found, str) and re.search(pattern, found), (lines, found)
     assert cli.main(["answer", str(tmp_path / "out"), "--marginal", "plane"]) == 2
     assert "--sparse: missing" in capfd.readouterr().err
+    assert cli.main(["answer", str(tmp_path / "out"), "--interval", "1", "2"]) == 2
+    assert "--sparse: missing" in capfd.readouterr().err
+    assert cli.main(["describe", str(tmp_path / "out")]) == 0
+    assert "values from 0 to 1" in capfd.readouterr().out
     assert cli.main(["answer", str(tmp_path / "out"), "--sparse", "no such file"]) == 2
     assert "cannot be read" in capfd.readouterr().err
 

@@ -16,12 +16,13 @@ from tiny import ADD, REPLACE, domain_of, promise, workload_of
 import beam_dp as dp
 from beam_dp.cli import main
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.ranking import Ranking, rank_mechanisms
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
-from pipelines import release_synthetic_database
+from pipelines import answer_queries, release_synthetic_database
 
 DELTA = 1e-9
 
@@ -44,6 +45,7 @@ def test_every_mechanism_has_a_row_and_the_least_error_is_first():
         "private_mw",
         "laplace_answers",
         "gaussian_answers",
+        "intervals",
     }
     errors = [o.expected_error for o in ranking.options if o.expected_error is not None]
     assert errors == sorted(errors) and ranking.best is ranking.options[0]
@@ -87,7 +89,7 @@ def test_linear_queries_are_ranked_too():
     """Few cells answer many queries best from their noisy table."""
     workload = parse_linear_workload("intervals:a0", domain_of(16, 2))
     ranking = rank_mechanisms(PlanningJob(workload, promise(delta=DELTA), 10_000, True))
-    assert ranking.options[0].mechanism in ("mwem", "laplace")
+    assert ranking.options[0].mechanism in ("intervals", "mwem", "laplace")
     assert dict(ranking.options[0].parameters)["workload"] == "marginals:a0"
     selecting = [
         o for o in ranking.options if o.calibration == "textbook" and o.mechanism == "mwem"
@@ -188,6 +190,33 @@ def test_the_printed_commands_are_accepted_by_the_program(
         job.mechanism.plan(job.domain, job.workload, job.guarantee, job.num_records)
         accepted += 1
     assert accepted >= 3
+
+
+@pytest.mark.parametrize("form", ["intervals:a", "marginals:2", "a file"])
+@pytest.mark.parametrize("delta", ["1e-9", "0"])
+def test_the_printed_commands_of_answers_are_accepted_by_the_program(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], delta: str, form: str
+):
+    file = tmp_path / "queries.jsonl"
+    file.write_text(2 * '{"conjunction": {"b": 2}}\n{"prefix": {"attribute": "a", "high": 3}}\n')
+    spec = str(file) if form == "a file" else form
+    argv = flags(tmp_path, workload=spec, delta=delta, input="x.csv", output=str(tmp_path / "out"))
+    assert main([*argv, "--json", "--num_records_is_public"]) == 0
+    accepted = set()
+    for option in json.loads(capsys.readouterr().out)["options"]:
+        if option["command"] is None or option["program"] != "answer_queries":
+            continue
+        words = shlex.split(option["command"])
+        assert words[:3] == ["python", "-m", "pipelines.answer_queries"]
+        job = answer_queries.parse_arguments(words[3:])
+        assert not job.refusals and job.plan.num_records == 100_000
+        assert f"{job.plan.guarantee.delta:g}" == f"{float(delta):g}"
+        if isinstance(job.plan, WorkloadAnswersPlan):
+            # What was predicted is what will be run.
+            assert job.plan.standard_error == option["expected_error"]
+        accepted.add(option["mechanism"])
+    answers = {"laplace_answers", *(["gaussian_answers"] if delta != "0" else [])}
+    assert accepted == {"private_mw"} | (set() if form == "marginals:2" else answers)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ from beam_dp.planning.synthesis_theorems import (
     best_small_db_size,
     mwem_theorem,
     private_mw_theorem,
+    published_small_db_error,
+    sharper_small_db_theorem,
     small_db_theorem,
 )
 from beam_dp.privacy.guarantee import Neighboring
@@ -109,6 +111,24 @@ def test_known_answers_of_small_db():
     assert textbook.records_needed(0.1) == 780_708
     assert small_db_theorem(16, 16, 1.0, 0.05, "textbook").records_needed(0.1) == 134_979
     assert small_db_theorem(8, 8, 1.0, 0.05, "textbook").records_needed(0.5) == 650
+
+
+def test_known_answers_of_the_published_proof():
+    for size, share, records in ((1024, 0.1, 768845), (16, 0.1, 123116), (8, 0.5, 577.448)):
+        theorem = sharper_small_db_theorem(size, size, 1.0, 0.05)
+        log_terms = 16 * math.log(size) ** 2 + 4 * share**2 * math.log(20)
+        assert log_terms / share**3 == close(records)
+        needed = theorem.records_needed(share)
+        assert needed == math.ceil(log_terms / share**3)
+        assert theorem.bound(needed - 1).max_error_fraction > share
+        assert needed < small_db_theorem(size, size, 1.0, 0.05, "textbook").records_needed(share)
+        # k records a unit cost as much as an epsilon of a k-th.
+        units = sharper_small_db_theorem(size, size, 2.0, 0.05, 2)
+        assert units.bound(needed).max_error == close(theorem.bound(needed).max_error)
+    error = published_small_db_error(1024, 1024, 1.0, 10**6, 0.1, 0.05)
+    assert error == close(0.109615 * 10**6)
+    for theorem in (sharper_small_db_theorem, small_db_theorem):
+        assert theorem(1024, 1024, 1.0, 0.05).bound(1).vacuous
 
 
 @pytest.mark.parametrize(
@@ -284,6 +304,8 @@ def test_more_records_than_there_can_be_are_none():
         (lambda: published_projection(0, 1, 1, 0.05), "num_records"),
         (lambda: expected_projection_error(1, math.inf, 1.0, promise(delta=DELTA)), "query_norm"),
         (lambda: tree_theorem(0, promise(), 0.05), "num_leaves"),
+        (lambda: sharper_small_db_theorem(8, 2, 1.0, 0.05), "num_queries"),
+        (lambda: published_small_db_error(8, 8, 1.0, 10, math.nan, 0.05), "max_error_fraction"),
         (lambda: THEOREMS["laplace"].bound(0), "num_records"),
         (lambda: THEOREMS["laplace"].records_needed(math.nan), "max_error_fraction"),
     ],

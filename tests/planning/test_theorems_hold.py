@@ -29,7 +29,7 @@ from beam_dp.mechanisms.choose import (
     geometric_noisy_max,
     permute_and_flip,
 )
-from beam_dp.mechanisms.small_db import SmallDB
+from beam_dp.mechanisms.multiset_choice import MultisetChoice
 from beam_dp.mechanisms.small_db_size import small_db_records_needed, small_db_size
 from beam_dp.mechanisms.sparse_vector import HaltedError, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
@@ -189,7 +189,7 @@ def small_db_published() -> Violated:
 
 def _small_db(queries: np.ndarray, counts: np.ndarray, size: int, bound: float) -> Violated:
     total = int(counts.sum())
-    mechanism = SmallDB(queries, 1.0, total, size)
+    mechanism = MultisetChoice(queries, 1.0, total, size)
 
     def violated(factor: float) -> bool:
         drawn = np.bincount(mechanism.draw(counts, NoiseSource()), minlength=len(counts))

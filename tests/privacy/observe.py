@@ -20,7 +20,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ import pytest
 from noise_sources import Scripted
 
 import beam_dp.transforms.release as release_module
+import beam_dp.transforms.release_intervals as intervals_module
 from pipelines.release_synthetic_database import main
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -138,7 +139,12 @@ def _debugging() -> Iterator[_Collector]:
 
 
 def observe(
-    argv: Sequence[str], folder: pathlib.Path, patch: pytest.MonkeyPatch, *, scripted: bool = True
+    argv: Sequence[str],
+    folder: pathlib.Path,
+    patch: pytest.MonkeyPatch,
+    *,
+    scripted: bool = True,
+    program: Callable[[Sequence[str]], int] = main,
 ) -> Observed:
     """Runs the program on a command line whose --output is ``folder / "out"``.
 
@@ -147,6 +153,7 @@ def observe(
         folder: where the output and a temporary directory of the job's own are.
         patch: restores what is replaced.
         scripted: whether noise is from the script; else it is real.
+        program: what is run.
     """
     global _OPENED
     temporary = folder / "temporary"
@@ -165,6 +172,7 @@ def observe(
         here.setattr(beam.Pipeline, "run", keep_result)
         if scripted:
             here.setattr(release_module, "NoiseSource", SameWhateverTheData)
+            here.setattr(intervals_module, "NoiseSource", SameWhateverTheData)
         streams = io.StringIO(), io.StringIO()
         stack.enter_context(contextlib.redirect_stdout(streams[0]))
         stack.enter_context(contextlib.redirect_stderr(streams[1]))
@@ -173,7 +181,7 @@ def observe(
         logs = stack.enter_context(_debugging())
         _OPENED = opened = []
         try:
-            exit_code: object = main(argv)
+            exit_code: object = program(argv)
         except BaseException as error:
             exit_code = "".join(traceback.format_exception(error))
         finally:

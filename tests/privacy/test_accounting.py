@@ -56,6 +56,40 @@ def test_rho_known_answers():
         assert zcdp_epsilon(rho, delta) <= rho + 2 * math.sqrt(rho * math.log(1 / delta))
 
 
+@pytest.mark.parametrize("delta, loose", [(1e-9, 0.0117812), (1e-6, 0.0174689)])
+def test_the_loose_conversion_would_spend_less(delta: float, loose: float):
+    log_term = math.log(1 / delta)
+    solved = (math.sqrt(log_term + 1) - math.sqrt(log_term)) ** 2
+    assert solved == pytest.approx(loose, rel=1e-5)
+    assert solved < 0.8 * zcdp_rho(1, delta)
+
+
+@pytest.mark.parametrize(
+    "epsilon, delta, classical, classical_two, by_loose_zcdp",
+    [
+        (1, 1e-9, 6.47247, 6.54468, 6.51465),
+        (1, 1e-6, 5.29880, 5.38677, 5.34998),
+        (0.1, 1e-9, 64.7247, 65.4468, 64.4566),
+        (4, 1e-9, 1.61812, 1.63617, 1.68372),
+    ],
+)
+def test_our_sigmas_are_less_than_the_classical_ones(
+    epsilon: float, delta: float, classical: float, classical_two: float, by_loose_zcdp: float
+):
+    def close(value: float) -> object:
+        return pytest.approx(value, rel=1e-5)
+
+    assert math.sqrt(2 * math.log(1.25 / delta)) / epsilon == close(classical)
+    assert math.sqrt(2 * math.log(2 / delta)) / epsilon == close(classical_two)
+    log_term = math.log(1 / delta)
+    root = math.sqrt(log_term + epsilon) - math.sqrt(log_term)
+    assert 1 / (math.sqrt(2) * root) == close(by_loose_zcdp)
+    ours = 1 / discrete_gaussian_mu(epsilon, delta)
+    assert ours < min(classical, classical_two, by_loose_zcdp)
+    # Through zero-concentrated privacy the noise is less than by its loose conversion.
+    assert ours < 1 / math.sqrt(2 * zcdp_rho(epsilon, delta)) < by_loose_zcdp
+
+
 def test_the_classical_sigma_is_rejected_where_it_fails():
     for epsilon, delta in ((10, 1.902e-6), (12, 5.161e-6)):
         sigma = math.sqrt(2 * math.log(1.25e6)) / epsilon
@@ -202,6 +236,48 @@ def test_the_margin_is_needed_on_a_coarse_grid():
 def test_exact_oracle_known_answer():
     # Discrete Gaussian with sigma 5: epsilon(1e-9) = 1.10036 by a privacy-loss distribution.
     assert true_delta([1], [5.0], 1.10036) == pytest.approx(1e-9, rel=2e-4)
+    # Continuous noise, and the bound through zero-concentrated privacy.
+    assert gaussian_delta(1 / 5, 1.1040) == pytest.approx(1e-9, rel=2e-3)
+    assert zcdp_epsilon(1 / 50, 1e-9) == pytest.approx(1.16329, rel=1e-5)
+
+
+def delta_of_equal_coordinates(number: int, sigma: float, epsilon: float) -> float:
+    """``true_delta`` where each of so many coordinates moves by 1: only their sum matters."""
+    reach = math.ceil(14 * sigma) + 2
+    z = np.arange(-reach, reach + 1)
+    law = np.exp(-(z**2) / (2 * sigma**2))
+    total = np.ones(1)
+    for _ in range(number):
+        total = np.convolve(total, law / law.sum())
+    sums = np.arange(-reach * number, reach * number + 1)
+    losses = (number - 2 * sums) / (2 * sigma**2)
+    gain = losses > epsilon
+    return float((total[gain] * -np.expm1(epsilon - losses[gain])).sum())
+
+
+@pytest.mark.parametrize(
+    "epsilon, delta, coordinates, spent",
+    [(4.0, 1e-9, 2, 1.75e-9), (4.0, 1e-9, 10, 2.2e-9), (10.0, 1e-6, 10, 9.5e-6)],
+)
+def test_the_sigma_of_one_coordinate_cannot_be_scaled(
+    epsilon: float, delta: float, coordinates: int, spent: float
+):
+    """The least sigma for one coordinate, times sqrt(L0), overspends; ours for L0 does not."""
+    assert delta_of_equal_coordinates(2, 1.5, epsilon) == pytest.approx(
+        true_delta([1, 1], [1.5, 1.5], epsilon), rel=1e-6
+    )
+    low, high = 0.3, 20.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        is_private = delta_of_equal_coordinates(1, middle, epsilon) <= delta
+        low, high = (low, middle) if is_private else (middle, high)
+    scaled = math.sqrt(coordinates) * high
+    found = delta_of_equal_coordinates(coordinates, scaled, epsilon)
+    assert found == pytest.approx(spent, rel=0.04)  # printed in two digits
+    (ours,) = set(
+        scaled_sigmas([1] * coordinates, [1.0] * coordinates, discrete_gaussian_mu(epsilon, delta))
+    )
+    assert delta_of_equal_coordinates(coordinates, ours, epsilon) <= delta
 
 
 def test_a_denormal_delta_has_an_epsilon():

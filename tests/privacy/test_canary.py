@@ -17,12 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from jobs import DOMAIN, job_flags, people
+from jobs import DOMAIN, interval_flags, job_flags, people
 from leaks import LEAKS
 from observe import Observed, clean, left_by, observe
 
 import beam_dp.transforms.encode as encode_module
 from beam_dp.releases import filesystem
+from pipelines.release_intervals import main as release_intervals
 
 FORMATS = ("csv", "parquet", "avro")
 MARK = "xkcdcanary"
@@ -184,6 +185,22 @@ def test_nothing_tells_neighbours_apart_whatever_the_flags(
     }
     assert_same(seen)
     assert (seen["with"].exit_code == 0) == ("output" not in flags)
+
+
+@pytest.mark.parametrize("strategy", ["best", "textbook_tree", "sine"])
+def test_interval_counts_tell_no_neighbours_apart(tmp_path: pathlib.Path, strategy: str) -> None:
+    seen = {}
+    for name, rows in neighbours().items():
+        clean(tmp_path / "job")
+        path = tmp_path / "job" / "people.csv"
+        write_input(path, rows)
+        argv = interval_flags(tmp_path / "job", people(2), strategy=strategy, input=str(path))
+        with pytest.MonkeyPatch.context() as patch:
+            seen[name] = observe(argv, tmp_path / "job", patch, program=release_intervals)
+        assert seen[name].exit_code == 0, seen[name].stderr
+        assert len(seen[name].files) == 2
+        assert MARK not in seen[name].everything()
+    assert_same(seen)
 
 
 def test_a_step_that_fails_does_not_say_on_what(

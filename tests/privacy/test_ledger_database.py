@@ -57,8 +57,8 @@ def refuses_everything(ledger: Ledger, pattern: str) -> None:
 def test_a_newer_schema_is_refused(ledger_url: str) -> None:
     ledger = declared(ledger_url)
     ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
-    execute(ledger_url, "UPDATE beam_dp_ledger SET version = 2")
-    refuses_everything(ledger, "must be of schema 1, and is of 2: a newer beam_dp wrote it")
+    execute(ledger_url, "UPDATE beam_dp_ledger SET version = 3")
+    refuses_everything(ledger, "must be of schema 2, and is of 3: a newer beam_dp wrote it")
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,7 @@ from beam_dp.releases import (
     write_release,
 )
 from beam_dp.releases.avro_longs import encode_longs
-from beam_dp.releases.sparse_card import sparse_release_to_bytes
-from beam_dp.releases.store import release_from_bytes
+from beam_dp.releases.store import release_from_bytes, release_to_bytes
 
 DRAW = "0123456789abcdef0123456789abcdef"
 KEY = HashKey.draw(8)
@@ -71,7 +70,7 @@ def test_what_is_written_is_read(tmp_path: pathlib.Path, sketch: bool, histogram
     found = read_release(tmp_path)
     assert isinstance(found, SparseRelease)
     assert_same(found, release)
-    again = release_from_bytes(sparse_release_to_bytes(release))
+    again = release_from_bytes(release_to_bytes(release))
     assert isinstance(again, SparseRelease)
     assert_same(again, release)
 

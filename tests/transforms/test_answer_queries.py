@@ -332,6 +332,38 @@ def test_the_job_graph_holds_no_noise_and_no_state():
     assert not hasattr(step, "_noise") and not hasattr(step, "_kept")
 
 
+@pytest.mark.parametrize(
+    "runner, is_stream", [("FnApiRunner", True), ("FlinkRunner", True), ("FlinkRunner", False)]
+)
+def test_a_run_is_saved_where_all_steps_see_the_folder(tmp_path, runner, is_stream):
+    p = beam.Pipeline(runner)
+    asked = p | "Queries" >> beam.Create([FIRST])
+    asked = asked | Unbounded() if is_stream else asked
+    held = p | "Records" >> beam.Create(RECORDS)
+    with pytest.raises(InputError, match="where a run is saved or resumed") as error:
+        _ = asked | AnswerQueries(plan(), held, save_in=tmp_path)
+    assert error.value.name == ("queries" if is_stream else "runner")
+
+
+def test_a_run_is_saved_under_its_id_and_goes_on_once(tmp_path):
+    for number in range(2):
+        with pipeline(0) as p:
+            asked = p | "Queries" >> beam.Create([[FIRST]] if number == 0 else [[SECOND, REPEAT]])
+            held = p | "Records" >> beam.Create(RECORDS)
+            resume = None if number == 0 else tmp_path / RUNS[0]
+            _ = (
+                asked
+                | AnswerQueries(plan(), held, save_in=tmp_path, resume=resume)
+                | collect("answers")
+            )
+        (batch,) = COLLECTED["answers"]
+        assert (tmp_path / batch.run_id / "secret.json").exists()
+        assert [row["questions_left"] for row in batch.answers] == [[9], [8, 8]][number]
+    assert not (tmp_path / RUNS[0] / "secret.json").exists()
+    with pytest.raises(InputError, match="resumed once"):
+        AnswerQueries(plan(), held, resume=tmp_path / RUNS[0])
+
+
 def test_what_is_refused_at_construction():
     p = pipeline()
     held = p | beam.Create(RECORDS)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from jobs import everything_under, write_table
 
+from beam_dp import cli
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import plan_sparse_mw
@@ -122,6 +123,9 @@ def test_the_program_writes_one_run(
     assert rows[0]["value"] == pytest.approx(300, abs=rows[0]["bound"])
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert card["mechanism"] == "sparse_mw" and card["plan"]["max_sparsity"] == 3
+    assert cli.main(["describe", str(tmp_path / "out")]) == 0
+    shown = capfd.readouterr().out
+    assert "sparse_mw" in shown and re.search(r"refused +3", shown)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +135,8 @@ def test_the_program_writes_one_run(
         ({"max_sparsity": None}, r"--max_sparsity: missing"),
         ({"max_sparsity": "0"}, r"--(max_sparsity: 0|queries)"),
         ({"domain": "x"}, r"--domain: 'x' is refused; must not be given for sparse_mw"),
+        ({"state": "x"}, r"--state: 'x' is refused; must not be given for sparse_mw"),
+        ({"resume": "x"}, r"--resume: 'x' is refused; must not be given for sparse_mw"),
         ({"mechanism": "private_mw"}, r"--key: 'email' is refused; must not be given for private"),
         ({"mechanism": "laplace", "key": None, "max_sparsity": None}, r"--domain: missing"),
     ],

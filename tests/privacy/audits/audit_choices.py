@@ -25,19 +25,19 @@ from tiny import ADD, REPLACE, domain_of, promise, with_unit
 
 from beam_dp.exponentials import exp_above, exp_bounds
 from beam_dp.mechanisms import (
-    SmallDatabase,
+    SmallDB,
     choose,
+    multiset_choice,
     multisets_enumerated,
     multisets_nested,
     multisets_searched,
-    small_db,
 )
-from beam_dp.mechanisms.small_database import SmallDBPlan, query_matrix
+from beam_dp.mechanisms.small_db import SmallDBPlan, query_matrix
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases import SyntheticDatabase, release_from_bytes
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
 from beam_dp.transforms import release as release_module
@@ -89,7 +89,7 @@ def selection_sampler(name: str) -> Finding:
 
 def halve_selection_scale(patch: Patch) -> None:
     original = choose.selection_scale
-    for module in (choose, small_db):
+    for module in (choose, multiset_choice):
         patch.setattr(module, "selection_scale", lambda *given: original(*given) / 2)
 
 
@@ -167,7 +167,7 @@ def plan_of(sampler: str, guarantee: Guarantee) -> SmallDBPlan:
     domain = domain_of(4)
     make = LinearQueries(domain)
     workload = LinearWorkload(domain, tuple(make.explicit(row) for row in TABLES[sampler]))
-    mechanism = SmallDatabase(size=SIZE, sampler=sampler)  # type: ignore[arg-type]
+    mechanism = SmallDB(size=SIZE, sampler=sampler)  # type: ignore[arg-type]
     return mechanism.plan(domain, workload, guarantee, NUM_RECORDS)
 
 
@@ -198,7 +198,14 @@ def small_db_law(sampler: str, guarantee: Guarantee) -> Finding:
     """The law that follows from what the mechanism hands to its sampler."""
     plan = plan_of(sampler, guarantee)
     cells, matrix, denominator = query_matrix(plan.queries)
-    mechanism = small_db.SmallDB(matrix, EPSILON, NUM_RECORDS, SIZE, denominator, sampler=sampler)  # type: ignore[arg-type]
+    mechanism = multiset_choice.MultisetChoice(
+        matrix,
+        EPSILON,
+        NUM_RECORDS,
+        SIZE,
+        denominator,
+        sampler=sampler,  # type: ignore[arg-type]
+    )
 
     def law(data: tuple[int, ...]) -> audit.Law:
         handed = mechanism.law(np.bincount(data, minlength=len(cells)))
@@ -228,8 +235,15 @@ def released(
     """Draws of one sampler, whose preparation takes longer than a draw."""
     _, matrix, denominator = query_matrix(plan.queries)
     epsilon = plan.selection_epsilon
-    mechanism = small_db.SmallDB(matrix, epsilon, NUM_RECORDS, SIZE, denominator, sampler=sampler)  # type: ignore[arg-type]
-    drawing = small_db._SAMPLERS[sampler](mechanism.law(np.array(counts)))
+    mechanism = multiset_choice.MultisetChoice(
+        matrix,
+        epsilon,
+        NUM_RECORDS,
+        SIZE,
+        denominator,
+        sampler=sampler,  # type: ignore[arg-type]
+    )
+    drawing = multiset_choice._SAMPLERS[sampler](mechanism.law(np.array(counts)))
     while True:
         yield tuple(drawing.draw(noise).tolist())
 
@@ -286,7 +300,7 @@ def draws_of(
 ) -> list[tuple[int, ...]]:
     FOUND.clear()
     transform = ReleaseSyntheticDatabase(
-        domain, workload, guarantee, SmallDatabase(size=SIZE), NUM_RECORDS
+        domain, workload, guarantee, SmallDB(size=SIZE), NUM_RECORDS
     )
     original = release_module._Draw.process
 
@@ -306,21 +320,21 @@ def draws_of(
             )
     finally:
         release_module._Draw.process = original  # type: ignore[method-assign]
-    return [cells_of(SyntheticDatabase.from_bytes(each)) for each in FOUND]
+    return [cells_of(release_from_bytes(each)) for each in FOUND]
 
 
 def forget_size(patch: Patch) -> None:
-    original = small_db.selection_scale
-    patch.setattr(small_db, "selection_scale", lambda *given: original(*given) / SIZE)
+    original = multiset_choice.selection_scale
+    patch.setattr(multiset_choice, "selection_scale", lambda *given: original(*given) / SIZE)
 
 
 def sharpen(patch: Patch) -> None:
-    original = small_db.selection_scale
-    patch.setattr(small_db, "selection_scale", lambda *given: original(*given) / 3)
+    original = multiset_choice.selection_scale
+    patch.setattr(multiset_choice, "selection_scale", lambda *given: original(*given) / 3)
 
 
 def use_exact_number(patch: Patch) -> None:
-    original = small_db.SmallDB.law
+    original = multiset_choice.MultisetChoice.law
 
     def mutant(self: Any, counts: Any) -> Any:
         law = original(self, counts)
@@ -328,17 +342,17 @@ def use_exact_number(patch: Patch) -> None:
         share = Fraction(max(int(counts.sum()), 1), self.num_records)
         return dataclasses.replace(law, scale=law.scale * share)
 
-    patch.setattr(small_db.SmallDB, "law", mutant)
+    patch.setattr(multiset_choice.MultisetChoice, "law", mutant)
 
 
 def round_scores(patch: Patch) -> None:
-    original = small_db.SmallDB.law
+    original = multiset_choice.MultisetChoice.law
 
     def mutant(self: Any, counts: Any) -> Any:
         law = original(self, counts)
         return dataclasses.replace(law, targets=tuple(each // 8 * 8 for each in law.targets))
 
-    patch.setattr(small_db.SmallDB, "law", mutant)
+    patch.setattr(multiset_choice.MultisetChoice, "law", mutant)
 
 
 def draw_sequences(patch: Patch) -> None:

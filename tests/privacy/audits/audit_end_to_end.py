@@ -48,9 +48,10 @@ from beam_dp.mechanisms.measurements import Measurement
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
+from beam_dp.releases import IntervalRelease, release_from_bytes
 from beam_dp.summaries.shards import read_shards
 from beam_dp.testing import audit
-from beam_dp.transforms import ReleaseSyntheticDatabase
+from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase
 from beam_dp.transforms import bound as bound_module
 from beam_dp.transforms import release as release_module
 from beam_dp.transforms import summarise as summarise_module
@@ -98,11 +99,31 @@ def end_to_end_audits() -> list[Audit]:
                 {name: Mutant(apply, "black box") for name, apply in mutants.items()},
             )
         )
+        checks = {
+            "black box": functools.partial(black_box, relation, guarantee, released_intervals)
+        }
+        intervals = {
+            "bounding missing": skip_bounding,
+            "noise scale halved in the sampler": halve_scales,
+            "empty cells skipped": skip_empty_cells,
+        }
+        found.append(
+            Audit(
+                "whole pipeline, intervals",
+                guarantee,
+                checks,
+                {name: Mutant(apply, "black box") for name, apply in intervals.items()},
+            )
+        )
     return found
 
 
-def black_box(relation: str, guarantee: Guarantee) -> Finding:
-    noisy = released(relation, guarantee).reshape(REPLICAS, PLACES)
+def black_box(
+    relation: str,
+    guarantee: Guarantee,
+    release: Callable[[str, Guarantee], np.ndarray] | None = None,
+) -> Finding:
+    noisy = (release or released)(relation, guarantee).reshape(REPLICAS, PLACES)
     clipped = np.clip(noisy - BASE, 0, MOST).astype(np.int64)
     outcomes = [list(map(tuple, clipped[side::2].tolist())) for side in range(2)]
     scale = guarantee.epsilon**-1 * MOST * (1 if relation == ADD else 2)
@@ -190,7 +211,35 @@ def released(relation: str, guarantee: Guarantee) -> np.ndarray:
             )
     pieces = sorted(SHARDS, key=lambda shard: shard[1][0])
     assert len(pieces) == pieces[0][1][1]
-    return np.frombuffer(b"".join(piece for _, (_, _, piece) in pieces), np.int64)
+    data = b"".join(piece for _, (_, _, piece) in pieces)
+    return np.frombuffer(data, np.int64, offset=1)  # behind the byte that tells its kind
+
+
+def released_intervals(relation: str, guarantee: Guarantee) -> np.ndarray:
+    """The same of interval counts of one column, whose histogram has noise of its own in a cell."""
+    SHARDS.clear()
+    planned = audit_views.planned_for(guarantee)
+    domain = Domain((IntegerAttribute("cell", 0, REPLICAS * PLACES - 1),))
+    transform = ReleaseIntervals(domain, "cell", planned, "histogram")
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = (
+            pipeline
+            | beam.Create([as_cells(batch) for batch in batches(relation)])
+            | transform
+            | "Collect" >> beam.Map(_collect)
+        )
+    pieces = sorted(SHARDS, key=lambda shard: shard[1][0])
+    assert len(pieces) == pieces[0][1][1]
+    release = release_from_bytes(b"".join(piece for _, (_, _, piece) in pieces))
+    assert isinstance(release, IntervalRelease)
+    return np.rint(release.histogram())
+
+
+def as_cells(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Records of one column in place of two; those outside the domain stay outside."""
+    place = batch["place"].to_numpy()
+    cell = np.where(place < PLACES, batch["replica"].to_numpy() * PLACES + place, -1)
+    return pa.record_batch({"cell": pa.array(cell), "person": batch["person"]})
 
 
 def forget_k(guarantee: Guarantee) -> Guarantee:

@@ -18,6 +18,7 @@ from audit_end_to_end import end_to_end_audits
 from audit_intervals import interval_audits
 from audit_noise import noise_audits
 from audit_online import online_audits
+from audit_rectangles import rectangle_audits, several_audits
 from audit_sketches import sketch_audits
 from audit_sparse_online import sparse_online_audits
 from audit_views import Finding
@@ -27,11 +28,12 @@ from tiny import UnequalDrawsError
 pytestmark = pytest.mark.audit
 
 AUDITS = [
-    *sketch_audits(),
     *noise_audits(),
     *mechanism_audits(),
     *workload_audits(),
     *interval_audits(),
+    *rectangle_audits(),
+    *several_audits(),
     *end_to_end_audits(),
     *selection_audits(),
     *small_db_audits(),

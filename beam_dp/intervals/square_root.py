@@ -9,8 +9,8 @@ from typing import Self
 import numpy as np
 import scipy.fft
 
-from beam_dp.mechanisms.intervals.convolution import Integers, convolve_integers
-from beam_dp.mechanisms.intervals.strategy import Indices, Prefixes, Values, mean_of_intervals
+from beam_dp.intervals.convolution import Integers, convolve_integers
+from beam_dp.intervals.strategy import Indices, Prefixes, Values, mean_of_intervals
 
 _BITS = 20
 

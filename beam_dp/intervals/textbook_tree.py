@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.intervals.strategy import Indices, Values
+from beam_dp.intervals.strategy import Indices, Values
 from beam_dp.privacy.guarantee import Neighboring
 
 Integers = NDArray[np.int64]
@@ -68,9 +68,12 @@ class TextbookTree:
 
     def estimate(self, noisy: Values) -> Nodes:
         """Returns the answers: sums of nodes, as they are."""
+        return Nodes(np.split(noisy, np.cumsum(self.node_sizes())[:-1]))
+
+    def node_sizes(self) -> list[int]:
+        """Returns the numbers of nodes of the levels, from the cells up."""
         padded = 1 << (self.num_leaves - 1).bit_length()
-        sizes = padded >> np.arange(self.num_levels)
-        return Nodes(np.split(noisy, np.cumsum(sizes)[:-1]))
+        return [padded >> level for level in range(self.num_levels)]
 
     @functools.cached_property
     def errors(self) -> TextbookErrors:
@@ -86,14 +89,14 @@ class Nodes:
     """
 
     def __init__(self, levels: list[Values]) -> None:
-        self._levels = levels
+        self.levels = levels
 
     def answer(self, low: Indices, high: Indices) -> Values:
         """Returns the sums of the nodes that make up the cells low..high, both included."""
         result = np.zeros(low.shape)
         start, stop = low.copy(), high + 1
-        for number, nodes in enumerate(self._levels):
-            last = number == len(self._levels) - 1
+        for number, nodes in enumerate(self.levels):
+            last = number == len(self.levels) - 1
             for place, taken in _taken(start, stop, last):
                 result += np.where(taken, nodes[np.where(taken, place, 0)], 0.0)
             start, stop = (start + 1) // 2, stop // 2

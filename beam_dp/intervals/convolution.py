@@ -8,7 +8,7 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.intervals.strategy import Values
+from beam_dp.intervals.strategy import Values
 
 Integers = NDArray[np.int64]
 

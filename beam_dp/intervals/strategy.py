@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 
+if TYPE_CHECKING:
+    from beam_dp.intervals.textbook_tree import Nodes
+
 Values = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 MAX_LEAVES = 2**20
-
-
-class Estimate(Protocol):
-    """Answers from the noisy measurements: public."""
-
-    def answer(self, low: Indices, high: Indices) -> Values:
-        """Returns the estimated counts of the cells low..high, both included."""
-        ...
 
 
 class ErrorLaw(Protocol):
@@ -61,7 +56,7 @@ class Strategy(Protocol):
         """Returns A x exactly, in integers modulo 2^64: the only step that sees counts."""
         ...
 
-    def estimate(self, noisy: Values) -> Estimate:
+    def estimate(self, noisy: Values) -> Prefixes | Nodes:
         """Returns the answers that noisy measurements give."""
         ...
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
+from beam_dp.domain import Attribute, Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.bounds import noise_bound
-from beam_dp.mechanisms.intervals.strategy import ErrorLaw, Estimate, Indices, Values
-from beam_dp.mechanisms.measurements import Distribution, noise_variance
+from beam_dp.intervals.strategy import Indices, Prefixes, Strategy, Values
+from beam_dp.intervals.textbook_tree import Nodes
+from beam_dp.noise_bound import noise_bound
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.releases.synthetic_database import library_versions
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,27 +42,68 @@ class IntervalAnswers:
 class IntervalRelease:
     """Counts of all intervals of one ordered attribute: everything here is public.
 
-    Answers of intervals that share an end add up, but those of the textbook tree.
+    Answers of intervals that share an end add up, but those of the textbook tree. The levels
+    "other" and null have no place in the order: no interval holds them, and they are not counted.
 
     Args:
-        num_leaves: the number d of cells.
+        attribute: whose levels are the cells, in their order: integers, or bins of numbers.
         guarantee: what was promised.
         choice: names of the strategy and of the noise.
         scale: of the noise of each measurement, in grid units.
         grid: grid units that make one unit of the strategy.
+        noise_variance: of each measurement, in squared grid units.
+        mean_squared_error: over all intervals, in squared records.
+        strategy: what was measured, in integers.
         estimate: of the counts.
-        errors: of the estimate.
         draw_id: names this one draw of noise.
+        parameters: what else is public, such as the entry of a ledger.
+        versions: of the libraries that made it.
     """
 
-    num_leaves: int
+    attribute: Attribute
     guarantee: Guarantee
-    choice: tuple[str, Distribution]
+    choice: tuple[str, str]
     scale: float
     grid: int
-    estimate: Estimate
-    errors: ErrorLaw
+    noise_variance: float
+    mean_squared_error: float
+    strategy: Strategy
+    estimate: Prefixes | Nodes
     draw_id: str
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=library_versions)
+
+    def __repr__(self) -> str:
+        return (
+            f"IntervalRelease(attribute={self.attribute.name!r}, num_leaves={self.num_leaves},"
+            f" choice={self.choice!r}, draw_id={self.draw_id!r})"
+        )
+
+    @property
+    def num_leaves(self) -> int:
+        """The number d of cells."""
+        return self.strategy.num_leaves
+
+    def cells(self, low: Any, high: Any) -> tuple[int, int]:
+        """Returns the first and the last cell of an interval of the attribute's own values.
+
+        Args:
+            low: the first integer; of a numeric attribute the edge where the first bin starts.
+            high: the last integer, included; or the edge where the last bin ends.
+
+        Raises:
+            InputError: unless both are levels, or edges, and low <= high, or < for edges.
+
+        Example:
+            >>> release.cells(25, 44)  # doctest: +SKIP
+            (25, 44)
+        """
+        if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+            raise InputError("interval", [low, high], "must have low <= high")
+        ordered = dataclasses.replace(self.attribute, other=False, nullable=False)
+        query = LinearQueries(Domain((ordered,))).interval(ordered.name, low, high)
+        start, stop = query.ranges[0][0] if query.ranges else (0, self.num_leaves)
+        return start, stop - 1
 
     def answer(
         self,
@@ -95,12 +141,12 @@ class IntervalRelease:
             raise InputError("failure_probability", failure_probability, condition)
         shape = first.shape
         first, last = first.ravel(), last.ravel()
-        unit = noise_variance(self.choice[1], self.scale)
-        deviation = math.sqrt(unit) / self.grid
+        deviation = math.sqrt(self.noise_variance) / self.grid
         # Rounding may leave a variance of 0 a little below.
-        errors = deviation * np.sqrt(np.maximum(self.errors.variances(first, last), 0.0))
+        errors = deviation * np.sqrt(np.maximum(self.strategy.errors.variances(first, last), 0.0))
         num_bounds = self.num_leaves * (self.num_leaves + 1) // 2 if all_at_once else 1
-        laplace_variance = unit if self.choice[1] == "discrete_laplace" else None
+        is_laplace = self.choice[1] == "discrete_laplace"
+        laplace_variance = self.noise_variance if is_laplace else None
         factor = noise_bound(1.0, num_bounds, laplace_variance, failure_probability)
         return IntervalAnswers(
             self.estimate.answer(first, last).reshape(shape),

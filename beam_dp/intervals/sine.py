@@ -18,12 +18,12 @@ from typing import Self
 import numpy as np
 import scipy.fft
 
-from beam_dp.mechanisms.intervals.convolution import (
+from beam_dp.intervals.convolution import (
     Integers,
     convolve_integers,
     ordered_convolution,
 )
-from beam_dp.mechanisms.intervals.strategy import Indices, Prefixes, Values, prefixes_of
+from beam_dp.intervals.strategy import Indices, Prefixes, Values, prefixes_of
 
 # Counts of up to 2^63 / 2^27 records are measured without overflow. Rounding to these grids costs
 # about 0.1 % of the error.
@@ -66,7 +66,10 @@ class SineStrategy:
         rounded[num_leaves + 2 :] = rounded[num_leaves:0:-1]
         norms = _column_norms(rounded)
         scales = np.floor(2**_SCALE_BITS * np.sqrt(norms.min() / norms)).astype(np.int64)
-        return cls(rounded, scales)
+        built = cls(rounded, scales)
+        if not built.has_inverse:
+            raise AssertionError("the rounded strategy must have an inverse")
+        return built
 
     @property
     def num_leaves(self) -> int:
@@ -100,11 +103,14 @@ class SineStrategy:
         """The variances of all answers, for noise of variance 1: computed once."""
         return SineErrors(self._eigenvalues, self.scales)
 
+    @property
+    def has_inverse(self) -> bool:
+        """Whether all counts can be answered from what is measured."""
+        return bool(self._eigenvalues.min() > 0)
+
     @functools.cached_property
     def _eigenvalues(self) -> Values:
         values: Values = scipy.fft.rfft(self.kernel.astype(np.float64)).real[1:-1]
-        if not values.min() > 0:
-            raise AssertionError("the rounded strategy must have an inverse")
         return values
 
     def _apply(self, values: Integers) -> Integers:
@@ -169,10 +175,13 @@ class SineErrors:
 
     def prefix_covariances(self, place: int) -> Values:
         """Returns the covariances of one prefix with all, shape (d + 1,)."""
-        inside = np.where(np.arange(self._num_leaves) < place, self._inverses, 0.0)
-        waves = scipy.fft.dst(inside, type=1, norm="ortho") * self._precisions
+        waves = scipy.fft.dst(self._cells_before(place), type=1, norm="ortho") * self._precisions
         cells = scipy.fft.dst(waves, type=1, norm="ortho") * self._inverses
         return np.concatenate([[0.0], np.cumsum(cells)])
+
+    def _cells_before(self, place: int) -> Values:
+        """Returns the cells of a prefix, each over its scale."""
+        return np.where(np.arange(self._num_leaves) < place, self._inverses, 0.0)
 
     @functools.cached_property
     def _exact(self) -> Values:
@@ -188,7 +197,12 @@ class SineErrors:
         steps = np.geomspace(1, self._num_leaves / 2, _NUM_NODES // 2)
         near = np.unique(np.append(0, np.rint(steps).astype(np.int64)))
         nodes = np.unique(np.append(near, self._num_leaves - near))
-        covariances = np.array([self.prefix_covariances(int(i))[nodes] for i in nodes])
+        # The waves of every prefix, once: their products are the covariances of all pairs.
+        waves = [
+            scipy.fft.dst(self._cells_before(int(node)), type=1, norm="ortho") for node in nodes
+        ]
+        weighted = np.array(waves) * np.sqrt(self._precisions)
+        covariances = weighted @ weighted.T
         own = np.diagonal(covariances)
         exact = own[:, None] + own - covariances - covariances.T
         rows, columns = np.triu_indices(len(nodes), 1)

@@ -12,8 +12,8 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.intervals.hierarchy_errors import HierarchyErrors
-from beam_dp.mechanisms.intervals.strategy import Prefixes, Values, prefixes_of
+from beam_dp.intervals.hierarchy_errors import HierarchyErrors
+from beam_dp.intervals.strategy import Prefixes, Values, prefixes_of
 
 Integers = NDArray[np.int64]
 

@@ -1,0 +1,91 @@
+"""What a release of interval counts would make of a job that asks for intervals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals
+from beam_dp.mechanisms.measurements import noise_variance
+from beam_dp.noise_bound import noise_bound
+from beam_dp.planning.bound import Theorem, constant
+from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.planning.resources import intervals_resources
+from beam_dp.planning.synthetic_databases import needed
+from beam_dp.queries.linear import Product
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.interval_files import check_ordered
+
+Ends = NDArray[np.int64]
+
+
+def intervals_option(job: PlanningJob) -> Option:
+    """Returns what releasing all intervals of an attribute would do for those that are asked for.
+
+    The expected error is exact: the root of the mean of the variances of these intervals.
+    """
+    name, program = "intervals", "release_intervals"
+    try:
+        attribute, low, high = asked_intervals(job)
+        plan = plan_intervals(job.domain[attribute].num_levels, job.guarantee)
+    except InputError as error:
+        return Option(name, "tight", program, str(error))
+    variances = plan.noise_variance * plan.strategy.errors.variances(low, high)
+    theorem = intervals_theorem(plan, float(variances.max()), len(low), job.failure_probability)
+    return Option(
+        name,
+        "tight",
+        program,
+        expected_error=math.sqrt(float(variances.mean())),
+        bound=theorem.bound(job.num_records),
+        records_needed=needed(job, theorem),
+        resources=intervals_resources(plan.num_leaves),
+        parameters=(("attribute", attribute), ("strategy", plan.choice[0])),
+        note="all intervals of one attribute, each with its standard error; no records",
+    )
+
+
+def intervals_theorem(
+    plan: IntervalPlan, largest_variance: float, num_queries: int, failure_probability: float
+) -> Theorem:
+    """Returns how wrong so many intervals can be: a union bound over their noise.
+
+    Args:
+        plan: of the release.
+        largest_variance: of an interval that is asked for, in squared records.
+        num_queries: how many are.
+        failure_probability: beta.
+    """
+    name, distribution = plan.choice
+    is_laplace = distribution == "discrete_laplace"
+    laplace_variance = noise_variance(distribution, plan.scale) if is_laplace else None
+    error = noise_bound(largest_variance, num_queries, laplace_variance, failure_probability)
+    told = f"{name} strategy: union bound over intervals"
+    return Theorem(told, constant(failure_probability), constant(error))
+
+
+def asked_intervals(job: PlanningJob) -> tuple[str, Ends, Ends]:
+    """Returns the attribute whose intervals a job asks for, and their first and last cells.
+
+    Raises:
+        InputError: unless it asks for intervals of one integer or numeric attribute.
+    """
+    refusal = InputError("workload", job.num_queries, "must be intervals of one ordered attribute")
+    if isinstance(job.workload, Workload):
+        raise refusal
+    queries = [query for query in job.workload if isinstance(query, Product)]
+    axes = {query.axes for query in queries if query.axes}
+    if len(queries) < job.num_queries or len(axes) != 1:
+        raise refusal
+    (axis, *others) = axes.pop()
+    attribute = job.domain.attributes[axis]
+    # Of the whole domain, which a query without ranges counts, "other" and null are a part.
+    ends = [query.ranges[0] if query.axes else ((0, attribute.size),) for query in queries]
+    if others or any(len(each) > 1 or each[0][1] > attribute.num_levels for each in ends):
+        raise refusal
+    check_ordered(attribute)
+    low, stop = np.array([each[0] for each in ends], np.int64).T
+    return attribute.name, low, stop - 1

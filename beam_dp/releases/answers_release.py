@@ -1,0 +1,80 @@
+"""Reads answers that were committed as a release."""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+from fastavro.read import SchemaResolutionError
+
+from beam_dp.errors import InputError, shown
+from beam_dp.releases.avro_container import DamagedFileError
+from beam_dp.releases.card import ReleaseError, parse_card_text
+from beam_dp.releases.filesystem import local_path
+from beam_dp.releases.online_answers import ANSWER_SCHEMA, KIND, read_answers_card
+from beam_dp.releases.store import CARD, read_file, read_payload
+
+
+@dataclass(frozen=True)
+class AnswersRelease:
+    """Answers, and the card that says what was promised with them. Public.
+
+    Args:
+        card: what ``card.json`` says, as JSON values.
+        rows: the answers, by the names of ``ANSWER_SCHEMA``.
+    """
+
+    card: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+
+
+def read_answers_release(directory: str | os.PathLike[str]) -> AnswersRelease | None:
+    """Reads the answers that a directory holds, and verifies them.
+
+    Args:
+        directory: a local directory that ``WriteAnswers`` wrote.
+
+    Returns:
+        The answers; None where the card is missing, no JSON, or of another kind.
+
+    Raises:
+        ReleaseError: if the answers are not as the card says.
+    """
+    name = os.fspath(directory)
+    path = local_path(directory, "release")
+    try:
+        text = read_file(path / CARD, None).decode()
+        parsed = parse_card_text(text)
+    except (DamagedFileError, InputError, OSError, UnicodeDecodeError):
+        return None
+    if not isinstance(parsed, dict) or parsed.get("kind") != KIND:
+        return None
+    try:
+        card = read_answers_card(text)
+        (file,) = card.files
+        data = io.BytesIO(read_payload(path, file, card.files))
+        rows = [dict(row) for row in fastavro.reader(data, ANSWER_SCHEMA)]
+    except InputError as error:
+        condition = f"{CARD}: {error.name} = {shown(error.value)}: {error.condition}"
+        raise ReleaseError(name, condition) from None
+    except DamagedFileError as error:
+        raise ReleaseError(name, f"{file} {error}") from None
+    except OSError as error:
+        raise ReleaseError(name, f"{file} cannot be read: {error.strerror}") from None
+    except (
+        ArithmeticError,
+        EOFError,
+        LookupError,
+        MemoryError,
+        SchemaResolutionError,
+        TypeError,
+        ValueError,
+        zlib.error,
+    ):
+        raise ReleaseError(name, f"{file} is no file of answers") from None
+    return AnswersRelease(parsed, rows)

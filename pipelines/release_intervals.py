@@ -1,0 +1,215 @@
+"""Release counts of all intervals of one ordered column, with differential privacy.
+
+    python -m pipelines.release_intervals \
+        --input 'visits/*.parquet' --domain visits.json --attribute age \
+        --epsilon 1 --delta 0 --neighboring add_or_remove_one \
+        --privacy_unit person_id --max_records_per_unit 1 --output out/ages
+
+Arguments are parsed, then everything is validated from public parameters, then the pipeline is
+built, as in `release_synthetic_database`. The number of records is not needed, and not released.
+`python -m pipelines.release_intervals --help` lists the flags.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import apache_beam as beam
+
+from beam_dp.domain import Domain
+from beam_dp.domain_json import parse_domain
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.intervals import IntervalPlan
+from beam_dp.mechanisms.intervals.plan import StrategyChoice, StrategyName
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.releases import read_release
+from beam_dp.transforms import ReadRecords, ReleaseIntervals, WriteRelease
+from beam_dp.transforms.release_intervals import MECHANISM
+
+from . import flags
+from .common import (
+    ledger_card,
+    make_pipeline,
+    mark_released,
+    read_guarantee,
+    read_ledger,
+    read_text,
+    run_pipeline,
+)
+from .flags import Flag, FlagError
+from .progress import Progress
+
+PROGRAM = "python -m pipelines.release_intervals"
+ATTRIBUTE = Flag(
+    "attribute", "integer or numeric attribute of the domain, of 2 to 2^20 levels", "COLUMN", True
+)
+STRATEGY = Flag(
+    "strategy",
+    "what is measured; best is the one with the least mean squared error over all intervals",
+    default="best",
+    choices=("best", *get_args(StrategyName)),
+)
+_UNUSED = (flags.WORKLOAD, flags.NUM_RECORDS, flags.CALIBRATION)
+FLAGS = (
+    *(flag for flag in flags.COMMON if flag not in _UNUSED),
+    ATTRIBUTE,
+    STRATEGY,
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that the command line says, as values that have been checked one by one."""
+
+    input: str
+    input_format: str | None
+    domain: Domain
+    attribute: str
+    guarantee: Guarantee
+    strategy: StrategyChoice
+    ledger: Ledger | None
+    dataset_id: str
+    output: str
+    validate_only: bool
+    beam_flags: tuple[str, ...]
+
+
+def parse_arguments(argv: Sequence[str]) -> Job:
+    """Returns the job that a command line describes.
+
+    Args:
+        argv: the command line, without the program's name.
+
+    Returns:
+        The job; nothing has been read but the domain file.
+
+    Raises:
+        FlagError: a flag is unknown, missing, repeated or outside its choices.
+        InputError: a value is refused.
+    """
+    description = (__doc__ or "").partition("\n")[0]
+    texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=description)
+    given = {name: text for name, text in texts.items() if text is not None}
+    return Job(
+        input=given["input"],
+        input_format=given.get("input_format"),
+        domain=parse_domain(read_text("domain", given["domain"]), source=given["domain"]),
+        attribute=given["attribute"],
+        guarantee=read_guarantee(given),
+        strategy=given["strategy"],  # type: ignore[arg-type]  # one of its choices
+        ledger=read_ledger(given),
+        dataset_id=given.get("dataset_id", ""),
+        output=given["output"],
+        validate_only="validate_only" in given,
+        beam_flags=tuple(beam_flags),
+    )
+
+
+def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> IntervalPlan:
+    """Adds the job to a pipeline. Every refusal happens here, before anything runs.
+
+    Args:
+        job: what to release.
+        pipeline: to which it is added.
+        token: of the ledger that paid for it; the card then names the entry.
+
+    Returns:
+        What will be measured.
+
+    Raises:
+        InputError: the input, the output or a combination of parameters is refused.
+    """
+    release = ReleaseIntervals(job.domain, job.attribute, job.guarantee, job.strategy, token)
+    _ = (
+        pipeline
+        | "Read" >> ReadRecords(job.input, file_format=job.input_format)
+        | "Release" >> release
+        | "Write" >> WriteRelease(job.output)
+    )
+    return release.plan
+
+
+def public_card(job: Job, plan: IntervalPlan) -> dict[str, Any]:
+    """Returns the part of the card that is known before any record is read.
+
+    With a ledger also what the release would cost and what is left; nothing is spent.
+
+    Raises:
+        InputError: if the ledger would refuse the release.
+    """
+    card: dict[str, Any] = {
+        "mechanism": plan.choice[0],
+        "guarantee": job.guarantee.to_json(),
+        "attribute": job.domain[job.attribute].to_json(),
+        "noise": {"distribution": plan.choice[1], "scale": plan.scale, "grid": plan.grid},
+        "errors": {
+            "mean_squared_error": plan.mean_squared_error,
+            "root_mean_squared_error": math.sqrt(plan.mean_squared_error),
+        },
+    }
+    if job.ledger is not None:
+        card["ledger"] = ledger_card(job.ledger, job.dataset_id, job.guarantee, plan.loss)
+    return card
+
+
+def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progress) -> int:
+    """Pays for a release, runs the pipeline that makes it, and returns the exit code.
+
+    Raises:
+        InputError: if the ledger refuses; then nothing was spent or run.
+    """
+    token = None
+    if job.ledger is not None:
+        parameters = {"attribute": job.attribute, "strategy": plan.choice[0]}
+        token = job.ledger.spend(job.dataset_id, job.guarantee, plan.loss, MECHANISM, parameters)
+        progress.say(f"spent: {token.release_id} in the ledger")
+        # The same job once more, whose card will name the ledger's entry.
+        pipeline = make_pipeline(job)
+        build(job, pipeline, token)
+    progress.say(
+        f"all intervals of {job.attribute}, {plan.num_leaves:,} levels, by {plan.choice[0]};"
+        f" runner {type(pipeline.runner).__name__}"
+    )
+    if not run_pipeline(pipeline, progress):
+        return flags.EXIT_JOB_FAILED
+    try:
+        release = read_release(job.output)
+    except InputError as error:
+        print(f"error: {error}; every worker must see --output", file=sys.stderr)
+        return flags.EXIT_JOB_FAILED
+    progress.say("released")
+    if job.ledger is not None and token is not None:
+        mark_released(job.ledger, token, release.draw_id)
+    directory = shlex.quote(job.output)
+    print(f"The release is in {job.output}. Its error, the root of the mean square over all")
+    print(f"intervals, is {math.sqrt(plan.mean_squared_error):,.1f} records. Look at it:")
+    print(f"  beam-dp describe {directory}")
+    print(f"  beam-dp answer {directory} --interval LOW HIGH")
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program and returns its exit code: 0, 1 if the job failed, 2 for a bad argument."""
+    progress = Progress()
+    try:
+        job = parse_arguments(sys.argv[1:] if argv is None else argv)
+        pipeline = make_pipeline(job)
+        plan = build(job, pipeline)
+        if job.validate_only:
+            print(json.dumps(public_card(job, plan), indent=2, ensure_ascii=False))
+            return 0
+        return run(job, plan, pipeline, progress)
+    except (FlagError, InputError) as error:
+        print(flags.one_line(error, FLAGS), file=sys.stderr)
+        return flags.EXIT_BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

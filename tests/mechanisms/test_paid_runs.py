@@ -1,0 +1,251 @@
+"""Saved runs that a ledger paid for: no state is used twice, whatever is copied or killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import pathlib
+import shutil
+import signal
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise
+from private_mw_laws import cells
+from tiny import REPLACE, domain_of, promise
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import (
+    PrivateMW,
+    SparseMW,
+    check_private_mw,
+    plan_private_mw,
+    plan_sparse_mw,
+    restart_private_mw,
+    resume_private_mw,
+    resume_sparse_mw,
+    save_private_mw,
+    save_sparse_mw,
+)
+from beam_dp.mechanisms import saved_runs as module
+from beam_dp.privacy.ledger import Ledger, LedgerError, Token
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.summaries import Histogram, KeyCounts
+
+GUARANTEE = promise(REPLACE, 0.0, 5.0)
+PLAN = plan_private_mw(domain_of(8), GUARANTEE, 80_000, num_questions=4, max_updates=3)
+HISTOGRAM = Histogram(PLAN.domain, np.array([80_000, 0, 0, 0, 0, 0, 0, 0]))
+PROCESSES = multiprocessing.get_context("forkserver")
+
+
+def ledger_at(folder: pathlib.Path) -> Ledger:
+    ledger = Ledger(str(folder / "ledger.sqlite"))
+    ledger.declare("visits", 100.0, 0.0, GUARANTEE.privacy_unit, REPLACE)
+    return ledger
+
+
+def paid_run(ledger: Ledger) -> PrivateMW:
+    token = ledger.spend("visits", PLAN.guarantee, PLAN.loss, "private_mw")
+    return PrivateMW(PLAN, HISTOGRAM, NoNoise(), ledger_token=token)
+
+
+def saved_run(folder: pathlib.Path) -> Ledger:
+    ledger = ledger_at(folder)
+    run = paid_run(ledger)
+    run.answer(cells(PLAN.domain, 0))
+    save_private_mw(run, folder / "run")
+    return ledger
+
+
+def resume(folder: pathlib.Path, ledger: Ledger | None) -> PrivateMW:
+    return resume_private_mw(folder, PLAN, HISTOGRAM, NoNoise(), ledger)
+
+
+def test_a_copy_of_the_folder_is_refused(tmp_path):
+    ledger = saved_run(tmp_path)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    run = resume(tmp_path / "run", ledger)
+    assert run.answer(cells(PLAN.domain, 0)).updates_left == 2
+    with pytest.raises(LedgerError, match="'visits/1' that was not used: the next is 2") as error:
+        resume(tmp_path / "copy", ledger)
+    assert "\n" not in str(error.value)
+    # The counter goes on with the run: each of its states once.
+    save_private_mw(run, tmp_path / "second")
+    shutil.copytree(tmp_path / "second", tmp_path / "second copy")
+    run = resume(tmp_path / "second copy", ledger)
+    with pytest.raises(LedgerError, match="the next is 3"):
+        resume(tmp_path / "second", ledger)
+    save_private_mw(run, tmp_path / "third")
+    assert check_private_mw(tmp_path / "third", PLAN).state_number == 3
+    assert len(ledger.entries("visits")) == 1  # nothing more was paid
+
+
+def test_a_paid_run_goes_on_with_its_ledger_only(tmp_path):
+    ledger = saved_run(tmp_path)
+    with pytest.raises(InputError, match=r"^ledger: None is refused; must be given: 'visits/1'"):
+        resume(tmp_path / "run", None)
+    other = Ledger(str(tmp_path / "other.sqlite"))
+    other.declare("visits", 100.0, 0.0, GUARANTEE.privacy_unit, REPLACE)
+    with pytest.raises(LedgerError, match="must be of this ledger"):
+        resume(tmp_path / "run", other)
+    resume(tmp_path / "run", ledger)
+
+
+def test_a_run_that_no_ledger_paid_for_goes_on_without_one(tmp_path):
+    ledger = ledger_at(tmp_path)
+    save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
+    assert check_private_mw(tmp_path / "run", PLAN) is None
+    with pytest.raises(InputError, match=r"^ledger: .* must not be given: none paid"):
+        resume(tmp_path / "run", ledger)
+    resume(tmp_path / "run", None)
+
+
+def test_a_token_of_something_else_is_refused():
+    other = promise(REPLACE, 0.0, 4.0)
+    for token in (
+        Token("visits", 1, "private_mw", other, PLAN.loss),
+        Token("visits", 1, "private_mw", GUARANTEE, dataclasses.replace(PLAN.loss, epsilon=4.0)),
+    ):
+        with pytest.raises(InputError, match=r"^ledger_token: 'visits/1' is refused"):
+            PrivateMW(PLAN, HISTOGRAM, NoNoise(), ledger_token=token)
+
+
+@pytest.mark.parametrize("name", ["transcript.json", "hypothesis.npz", "secret.json"])
+def test_a_damaged_folder_is_refused_and_uses_no_state(tmp_path, name):
+    """Every byte matters."""
+    ledger = saved_run(tmp_path)
+    path = tmp_path / "run" / name
+    content = path.read_bytes()
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"^(folder|plan): ") as error:
+            resume(tmp_path / "run", ledger)
+        assert "\n" not in str(error.value)
+    path.write_bytes(content)
+    resume(tmp_path / "run", ledger)
+
+
+def test_a_wrong_plan_is_named_and_uses_no_state(tmp_path):
+    ledger = saved_run(tmp_path)
+    wrong = dataclasses.replace(PLAN, num_questions=5)
+    with pytest.raises(InputError, match=r"saved run: num_questions was 4, and is 5$"):
+        resume_private_mw(tmp_path / "run", wrong, HISTOGRAM, NoNoise(), ledger)
+    with pytest.raises(InputError, match=r"^histogram: "):
+        bigger = Histogram(domain_of(9), np.zeros(9, np.int64))
+        resume_private_mw(tmp_path / "run", PLAN, bigger, NoNoise(), ledger)
+    resume(tmp_path / "run", ledger)
+
+
+def be_killed_after_the_ledger(folder: str, url: str) -> None:
+    """Dies where the ledger knows that the state is used, and nothing else happened yet."""
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    module.os.rename = die  # type: ignore[assignment]
+    resume(pathlib.Path(folder), Ledger(url))
+
+
+def test_killed_between_the_ledger_and_the_first_answer_the_state_is_lost(tmp_path):
+    ledger = saved_run(tmp_path)
+    process = PROCESSES.Process(
+        target=be_killed_after_the_ledger, args=(str(tmp_path / "run"), ledger.name)
+    )
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    assert (tmp_path / "run" / "secret.json").exists()  # and of no use
+    with pytest.raises(LedgerError, match="was not used: the next is 2"):
+        resume(tmp_path / "run", ledger)
+    # The public part is left: a new run starts from it, and is paid.
+    restart = restart_private_mw(tmp_path / "run", PLAN)
+    token = ledger.spend("visits", GUARANTEE, restart.plan.loss, "private_mw")
+    assert token.release_id == "visits/2"
+
+
+def test_no_secret_is_used_where_the_ledger_refuses(tmp_path, monkeypatch):
+    saved_run(tmp_path)
+    locked = Ledger(str(tmp_path / "nowhere.sqlite"))
+    with pytest.raises(LedgerError, match="must exist"):
+        resume(tmp_path / "run", locked)
+    assert (tmp_path / "run" / "secret.json").exists()
+
+
+@pytest.mark.parametrize("counts", [[80_000, 0], [0, 80_000], [40_000, 40_000]])
+def test_what_the_ledger_sees_does_not_depend_on_the_data(tmp_path, counts):
+    ledger = ledger_at(tmp_path)
+    token = ledger.spend("visits", PLAN.guarantee, PLAN.loss, "private_mw")
+    histogram = Histogram(PLAN.domain, np.array([*counts, 0, 0, 0, 0, 0, 0]))
+    run = PrivateMW(PLAN, histogram, NoNoise(), ledger_token=token)
+    for number in range(1, 4):
+        run.answer(cells(PLAN.domain, number))
+        save_private_mw(run, tmp_path / f"run{number}")
+        assert check_private_mw(tmp_path / f"run{number}", PLAN).state_number == number
+        run = resume_private_mw(tmp_path / f"run{number}", PLAN, histogram, NoNoise(), ledger)
+    with ledger._storage.reading() as connection:
+        rows = connection.exec_driver_sql("SELECT state_number FROM beam_dp_used_states").all()
+    assert [row[0] for row in rows] == [1, 2, 3]
+
+
+def test_without_the_secret_a_new_run_starts_from_what_is_public(tmp_path):
+    ledger = ledger_at(tmp_path)
+    run = paid_run(ledger)
+    old, new = cells(PLAN.domain, 0), cells(PLAN.domain, 1)
+    answered, weights = run.answer(old), run.weights
+    save_private_mw(run, tmp_path / "run")
+    (tmp_path / "run" / "secret.json").unlink()
+    with pytest.raises(InputError, match="secret that was not used"):
+        resume(tmp_path / "run", ledger)
+    restart = restart_private_mw(tmp_path / "run", PLAN)
+    assert restart.plan.starts_from_release and restart.plan.loss == PLAN.loss
+    np.testing.assert_allclose(restart.start, weights, rtol=1e-12)
+    token = ledger.spend("visits", GUARANTEE, restart.plan.loss, "private_mw")
+    noise = NoNoise()
+    again = PrivateMW(
+        restart.plan, HISTOGRAM, noise, restart.start, earlier=restart.earlier, ledger_token=token
+    )
+    num_draws = len(noise.draws)
+    free = again.answer(old)
+    assert (free.value, free.bound, free.route) == (answered.value, answered.bound, "update")
+    assert (free.updates_left, free.questions_left) == (3, 4)
+    assert again.explain(old).is_repeat and len(noise.draws) == num_draws
+    assert again.answer(new).questions_left == 3 and len(noise.draws) > num_draws
+    # It is a run of its own: saved and resumed, the answers of both are there.
+    save_private_mw(again, tmp_path / "again")
+    resumed = resume_private_mw(tmp_path / "again", restart.plan, HISTOGRAM, NoNoise(), ledger)
+    assert len(resumed.transcript) == 2 and resumed.questions_left == 3
+    assert ledger.total("visits") == pytest.approx(10.0)
+
+
+def test_a_restart_needs_a_saved_run_of_its_domain(tmp_path):
+    saved_run(tmp_path)
+    with pytest.raises(InputError, match="must hold a saved run"):
+        restart_private_mw(tmp_path / "nowhere", PLAN)
+    other = plan_private_mw(domain_of(9), GUARANTEE, 80_000, num_questions=4)
+    with pytest.raises(InputError, match="must be of the domain of the saved run"):
+        restart_private_mw(tmp_path / "run", other)
+    path = tmp_path / "run" / "transcript.json"
+    path.write_text(path.read_text().replace('"route"', '"root"'))
+    with pytest.raises(InputError, match="undamaged"):
+        restart_private_mw(tmp_path / "run", PLAN)
+
+
+def test_sparse_runs_are_counted_too(tmp_path):
+    plan = plan_sparse_mw(GUARANTEE, 80_000, max_sparsity=3, num_questions=4, max_updates=2)
+    records = KeyCounts({"a": 80_000})
+    ledger = ledger_at(tmp_path)
+    token = ledger.spend("visits", GUARANTEE, plan.loss, "sparse_mw")
+    run = SparseMW(plan, records, NoNoise(), ledger_token=token)
+    run.answer(SparseQuery({"a": 1}))
+    save_sparse_mw(run, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    with pytest.raises(InputError, match="must be given: 'visits/1'"):
+        resume_sparse_mw(tmp_path / "run", plan, records, NoNoise())
+    run = resume_sparse_mw(tmp_path / "run", plan, records, NoNoise(), ledger)
+    with pytest.raises(LedgerError, match="the next is 2"):
+        resume_sparse_mw(tmp_path / "copy", plan, records, NoNoise(), ledger)
+    save_sparse_mw(run, tmp_path / "second")
+    resume_sparse_mw(tmp_path / "second", plan, records, NoNoise(), ledger)

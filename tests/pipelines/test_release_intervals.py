@@ -1,0 +1,228 @@
+"""The program that releases interval counts, from files to answers."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from jobs import everything_under, interval_flags, people
+
+import beam_dp.transforms.release_intervals as intervals_module
+from beam_dp import cli
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases import IntervalRelease, read_release
+from pipelines.release_intervals import main
+
+AGES: dict[str, Any] = {"name": "age", "type": "integer", "min": 10, "max": 79}
+STRATEGIES = (
+    "best", "histogram", "textbook_tree", "tree", "weighted_tree", "windows", "square_root", "sine",
+)  # fmt: skip
+
+
+def domain(**flags: bool) -> dict[str, Any]:
+    return {
+        "attributes": [
+            {**AGES, **flags},
+            {"name": "sex", "type": "categorical", "values": ["Female", "Male"]},
+            {"name": "constant", "type": "integer", "min": 1, "max": 1},
+            {"name": "many", "type": "integer", "min": 0, "max": 2**20},
+        ]
+    }
+
+
+def released(folder: pathlib.Path, **flags: Any) -> IntervalRelease:
+    assert main(interval_flags(folder, **{"domain": domain(), **flags})) == 0
+    release = read_release(folder / "out")
+    assert isinstance(release, IntervalRelease)
+    return release
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_answers_are_the_counts_but_for_little_noise(tmp_path: pathlib.Path, strategy: str) -> None:
+    release = released(tmp_path, strategy=strategy)
+    ages = people()["age"].to_numpy()
+    ends = np.array([[10, 79], [20, 20], [33, 61], [78, 79]])
+    cells = np.array([release.cells(low, high) for low, high in ends.tolist()]).T
+    found = release.answer(*cells, failure_probability=1e-9)
+    exact = [np.sum((ages >= low) & (ages <= high)) for low, high in ends.tolist()]
+    # With epsilon 1000 and a bound that fails once in 1e9 intervals.
+    assert np.all(np.abs(found.values - exact) <= found.bounds + 1e-6)
+    assert np.all(np.abs(found.values - exact) < 3)
+
+
+@pytest.mark.parametrize("flags", [{}, {"other": True, "nullable": True}])
+def test_other_and_null_are_in_no_interval(tmp_path: pathlib.Path, flags: dict[str, bool]) -> None:
+    table = pa.table({"age": [15, 15, None, 500, 79], "household": [1, 2, 3, 4, 5]})
+    flagged = interval_flags(tmp_path, table, domain=domain(**flags), strategy="histogram")
+    assert main(flagged) == 0
+    release = read_release(tmp_path / "out")
+    assert isinstance(release, IntervalRelease)
+    assert release.num_leaves == 70
+    assert np.rint(release.histogram()).tolist() == [0] * 5 + [2] + [0] * 63 + [1]
+
+
+def test_no_unit_counts_for_more_than_its_share(tmp_path: pathlib.Path) -> None:
+    table = pa.table({"age": [20] * 50 + [30], "household": [1] * 50 + [2]})
+    release = released(tmp_path, table=table, max_records_per_unit="3", strategy="histogram")
+    assert np.rint(release.histogram()[[10, 20]]).tolist() == [3, 1]
+
+
+def test_noise_grows_with_the_records_of_a_unit(tmp_path: pathlib.Path) -> None:
+    scales = []
+    for most in ("1", "4"):
+        argv = interval_flags(tmp_path, max_records_per_unit=most, delta="0", strategy="histogram")
+        assert main(argv) == 0
+        scales.append(json.loads((tmp_path / "out" / "card.json").read_text())["noise"]["scale"])
+        for path in (tmp_path / "out").iterdir():
+            path.unlink()
+    assert scales[1] == pytest.approx(4 * scales[0])
+
+
+def test_empty_input_gives_a_release(tmp_path: pathlib.Path) -> None:
+    release = released(tmp_path, table=people(0))
+    assert abs(release.prefixes()[-1]) < 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"attribute": "sex"}, "--attribute: 'sex' is refused; must be an integer or numeric"),
+        ({"attribute": "constant"}, "must have from 2 to 1,048,576 levels; it has 1"),
+        ({"attribute": "many"}, "must have from 2 to 1,048,576 levels; it has 1,048,577"),
+        ({"attribute": "agee"}, "--attribute: 'agee' is refused; the nearest known is 'age'"),
+        ({"attribute": None}, "--attribute: missing"),
+        ({"strategy": "trees"}, "--strategy: 'trees' is refused; must be one of best,"),
+        ({"strategy": "sine", "delta": "0"}, "--strategy: 'sine/any' is refused; must be 'best'"),
+        ({"epsilon": "0"}, "--epsilon: 0.0 is refused"),
+        ({"epsilon": "1e-16", "delta": "0"}, "--epsilon: 1e-16 is refused"),
+        ({"workload": "marginals:1"}, "--workload: unknown flag"),
+        ({"max_records_per_unit": None}, "--max_records_per_unit: missing"),
+    ],
+)
+def test_a_bad_argument_costs_one_line(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    flags: dict[str, str | None],
+    message: str,
+) -> None:
+    assert main(interval_flags(tmp_path, domain=domain(), **flags)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_validating_writes_nothing(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = interval_flags(tmp_path, domain=domain(), epsilon="1", delta="0")
+    assert main([*argv, "--validate_only"]) == 0
+    card = json.loads(capsys.readouterr().out)
+    assert card["mechanism"] == "windows" and card["errors"]["root_mean_squared_error"] > 0
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_ledger_pays(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = str(tmp_path / "budgets.sqlite")
+    Ledger(url).declare("people", 1.5, 0, "household", "add_or_remove_one")
+    paid = {"epsilon": "1", "delta": "0", "ledger": url, "dataset_id": "people"}
+    release = released(tmp_path, **paid)
+    (entry,) = Ledger(url).entries("people")
+    assert release.parameters["ledger_release"] == entry.release_id
+    assert main(interval_flags(tmp_path, domain=domain(), **paid, output=f"{tmp_path}/b")) == 2
+    assert "epsilon" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("strategy", ["best", "textbook_tree"])
+def test_every_bundle_done_three_times_leaves_one_draw(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    draws: list[str] = []
+
+    class Watched(NoiseSource):
+        def draw_id(self) -> str:
+            draws.append(super().draw_id())
+            return draws[-1]
+
+    monkeypatch.setattr(intervals_module, "NoiseSource", Watched)
+    argv = interval_flags(tmp_path, domain=domain(), strategy=strategy)
+    assert main([*argv, "--direct_runner_bundle_repeat=2"]) == 0
+    draw_id = read_release(tmp_path / "out").draw_id
+    assert len(set(draws)) == 3 and draw_id in draws
+    assert everything_under(tmp_path / "out") == ["card.json", f"intervals-{draw_id}.avro"]
+    for path in (tmp_path / "out").iterdir():
+        data = path.read_bytes()
+        assert not [other for other in set(draws) - {draw_id} if other.encode() in data]
+
+
+def answered(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.main(list(argv))
+    text = capsys.readouterr()
+    return code, text.out, text.err
+
+
+def test_the_command_answers(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    release = released(tmp_path)
+    capsys.readouterr()
+    out = str(tmp_path / "out")
+    code, text, _ = answered(capsys, "answer", out, "--interval", "20", "40", "--json")
+    (found,) = json.loads(text)
+    low, high = release.cells(20, 40)
+    expected = release.answer([low], [high])
+    assert code == 0 and found["interval"] == "20 to 40"
+    assert found["value"] == expected.values[0]
+    assert found["standard_error"] == expected.standard_errors[0]
+    assert found["bound"] == expected.bounds[0]
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text(
+        '{"interval": {"attribute": "age", "low": 20, "high": 40}}\n'
+        '{"prefix": {"attribute": "age", "high": 79}}\n'
+    )
+    _, text, _ = answered(capsys, "answer", out, "--queries", str(queries), "--json")
+    assert [each["interval"] for each in json.loads(text)] == ["20 to 40", "10 to 79"]
+    assert json.loads(text)[0]["value"] == found["value"]
+    _, text, _ = answered(capsys, "answer", out, "--quantile", "0.5", "--json")
+    ages = people()["age"].to_numpy()
+    median = np.sort(ages[(ages >= 10) & (ages <= 79)])
+    (quantile,) = json.loads(text)
+    assert abs(int(quantile["level"]) - median[len(median) // 2]) <= 2
+    for argv in (("answer", out, "--interval", "20", "40"), ("describe", out)):
+        code, text, _ = answered(capsys, *argv)
+        assert code == 0 and "age" in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--interval", "40", "20"), "--interval: [40, 20] is refused; must have low <= high"),
+        (("--interval", "20", "80"), "--interval: [20, 80] is refused"),
+        (("--interval", "20", "x"), "--interval: 'x' is refused; must be a number"),
+        (("--quantile", "1.5"), "--quantile: [1.5] is refused; must be from 0 to 1"),
+        (("--quantile", "nan"), "must be from 0 to 1"),
+        (("--marginal", "age"), "--marginal: ['age'] is refused; must be --interval LOW HIGH"),
+        (("--queries", "none"), "--queries: 'none' is refused; must be a file"),
+    ],
+)
+def test_a_bad_question_costs_one_line(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    argv: tuple[str, ...],
+    message: str,
+) -> None:
+    released(tmp_path)
+    capsys.readouterr()
+    code, _, error = answered(capsys, "answer", str(tmp_path / "out"), *argv)
+    assert code == 2 and error.count("\n") == 1
+    assert re.sub(r"^error: ", "", error).startswith(message) or message in error
+
+
+def test_edges_of_bins_are_intervals(tmp_path: pathlib.Path) -> None:
+    numeric = {"attributes": [{"name": "age", "type": "numeric", "edges": [0, 20.5, 40, 60, 101]}]}
+    release = released(tmp_path, domain=numeric)
+    assert release.cells(20.5, 60) == (1, 2) and release.cells(0, 101) == (0, 3)

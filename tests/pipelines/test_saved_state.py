@@ -1,0 +1,189 @@
+"""The program that answers queries saves its run, and goes on from it once."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import stat
+
+import fastavro
+from jobs import everything_under, job_flags, people
+
+from beam_dp.mechanisms import saved_runs
+from beam_dp.privacy.ledger import Ledger
+from pipelines.answer_queries import main
+from pipelines.saved_state import keep_state
+
+WOMEN = '{"id": "women", "conjunction": {"sex": "Female"}}'
+MIDDLE = '{"id": "middle", "interval": {"attribute": "age", "low": 20, "high": 60}}'
+
+
+def flags(folder: pathlib.Path, lines: list[str], output: str, **overrides: str | None):
+    path = folder / f"{output}.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    named = {"queries": str(path), "output": str(folder / output), "num_questions": "10"}
+    return job_flags(folder, workload=None, **{**named, **overrides})
+
+
+def paid(folder: pathlib.Path, dataset_id: str = "people") -> dict[str, str]:
+    return {"ledger": str(folder / "ledger.sqlite"), "dataset_id": dataset_id}
+
+
+def saved(folder: pathlib.Path, **overrides: str | None) -> Ledger:
+    """A paid run with one answer, saved."""
+    ledger = Ledger(str(folder / "ledger.sqlite"))
+    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
+    named = {"state": str(folder / "state"), **paid(folder), **overrides}
+    assert main(flags(folder, [WOMEN], "first", **named)) == 0
+    return ledger
+
+
+def answers(folder: pathlib.Path) -> list[dict]:
+    (path,) = folder.glob("answers-*.avro")
+    with path.open("rb") as file:
+        return [dict(row) for row in fastavro.reader(file)]
+
+
+def refusal(capfd, argv: list[str]) -> str:
+    capfd.readouterr()
+    assert main(argv) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
+    return err
+
+
+def test_a_run_goes_on_once_and_pays_once(tmp_path, capfd):
+    ledger = saved(tmp_path)
+    state = tmp_path / "state"
+    assert "Saved: " in capfd.readouterr().out
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    names = ["hypothesis.npz", "secret.json", "transcript.json"]
+    assert sorted(path.name for path in state.iterdir()) == names
+    assert [name for name in os.listdir(tmp_path) if "saving" in name] == []
+    shutil.copytree(state, tmp_path / "copy")
+    named = {"resume": str(state), "state": str(tmp_path / "second"), **paid(tmp_path)}
+    argv = flags(tmp_path, [MIDDLE, WOMEN], "out", **named)
+    assert main([*argv, "--validate_only"]) == 0
+    card = json.loads(capfd.readouterr().out)
+    assert card["resumes"] == {"ledger_release": "people/1", "ledger_state": 1}
+    assert main(argv) == 0
+    first, (middle, women) = answers(tmp_path / "first"), answers(tmp_path / "out")
+    assert women["value"] == first[0]["value"]  # what was answered stays so
+    truth = sum(20 <= age < 60 for age in people()["age"].to_pylist())
+    assert abs(middle["value"] - truth) <= middle["bound"] < 100
+    assert (first[0]["questions_left"], middle["questions_left"]) == (9, 8)
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert (card["ledger_release"], card["ledger_state"]) == ("people/1", 1)
+    (entry,) = ledger.entries("people")
+    first_card = json.loads((tmp_path / "first" / "card.json").read_text())
+    assert entry.draw_id == first_card["draw_id"] != card["draw_id"]
+    # Neither the folder nor a copy goes on again, but what was saved last does.
+    for name, pattern in (("state", "resumed once"), ("copy", "the next is 2, and a copy")):
+        argv = flags(tmp_path, [WOMEN], "again", resume=str(tmp_path / name), **paid(tmp_path))
+        assert re.search(pattern, refusal(capfd, argv))
+    argv = flags(tmp_path, [WOMEN], "third", resume=str(tmp_path / "second"), **paid(tmp_path))
+    assert main(argv) == 0
+    assert len(ledger.entries("people")) == 1
+
+
+def test_a_run_without_a_ledger_goes_on_without_one(tmp_path):
+    state = str(tmp_path / "state")
+    assert main(flags(tmp_path, [WOMEN], "first", state=state)) == 0
+    # How many questions there may be is taken from the state.
+    assert main(flags(tmp_path, [WOMEN], "out", resume=state, num_questions=None)) == 0
+    assert answers(tmp_path / "out")[0]["value"] == answers(tmp_path / "first")[0]["value"]
+    assert not (tmp_path / "state" / "secret.json").exists()
+
+
+def test_attempts_that_are_done_again_leave_one_state(tmp_path):
+    """That of the answers that were written; each attempt is a draw of its own."""
+    saved(tmp_path, direct_runner_bundle_repeat="2")
+    assert [name for name in os.listdir(tmp_path) if "saving" in name] == []
+    transcript = json.loads((tmp_path / "state" / "transcript.json").read_text())
+    assert transcript["answers"][0]["value"] == answers(tmp_path / "first")[0]["value"]
+
+
+def test_an_attempt_that_is_done_again_never_uses_a_state_twice(tmp_path, capfd):
+    ledger = saved(tmp_path)
+    state = str(tmp_path / "state")
+    again = {"direct_runner_bundle_repeat": "1", **paid(tmp_path)}
+    assert main(flags(tmp_path, [MIDDLE], "out", resume=state, **again)) == 1
+    assert not (tmp_path / "out").exists()
+    assert len(ledger.entries("people")) == 1
+
+
+def test_a_job_that_dies_after_the_ledger_knows_has_lost_the_state(tmp_path, capfd, monkeypatch):
+    saved(tmp_path)
+    named = {"resume": str(tmp_path / "state"), **paid(tmp_path)}
+    with monkeypatch.context() as patched:
+        patched.setattr(saved_runs.os, "rename", failing_for("secret.json"))
+        assert main(flags(tmp_path, [MIDDLE], "out", **named)) == 1
+    assert not (tmp_path / "out").exists()
+    assert "the next is 2" in refusal(capfd, flags(tmp_path, [MIDDLE], "out", **named))
+
+
+def failing_for(name: str):
+    rename = os.rename
+
+    def fail(source, target):
+        if os.fspath(source).endswith(name):
+            raise OSError("killed")
+        rename(source, target)
+
+    return fail
+
+
+def test_a_job_that_fails_leaves_no_state_behind(tmp_path):
+    argv = flags(tmp_path, [WOMEN], "out", state=str(tmp_path / "state"), num_records="500")
+    data = (tmp_path / "people.parquet").read_bytes()
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    damaged = data[:4] + bytes(byte ^ 255 for byte in data[4:end]) + data[end:]
+    (tmp_path / "people.parquet").write_bytes(damaged)
+    assert main(argv) == 1
+    assert [name for name in os.listdir(tmp_path) if "state" in name] == []
+
+
+def test_a_state_that_cannot_be_moved_to_its_name_is_an_error(tmp_path, capfd):
+    (tmp_path / "private" / "1").mkdir(parents=True)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "theirs").touch()
+    assert not keep_state(tmp_path / "private", "1", tmp_path / "state")
+    assert re.fullmatch("error: --state: the run was not saved: .*\n", capfd.readouterr().err)
+    assert everything_under(tmp_path / "state") != []
+
+
+def test_what_cannot_be_resumed_costs_one_line_and_no_state(tmp_path, capfd):
+    ledger = saved(tmp_path)
+    ledger.declare("other", 1000.0, 1e-9, "record", "add_or_remove_one")
+    state, known = str(tmp_path / "state"), paid(tmp_path)
+    shutil.copytree(state, tmp_path / "damaged")
+    (tmp_path / "damaged" / "hypothesis.npz").write_bytes(b"PK nothing")
+    before = everything_under(tmp_path / "state")
+    for named, pattern in (
+        ({"resume": state}, r"--ledger: None is refused; must be given: 'people/1' in it paid"),
+        ({"resume": state, **paid(tmp_path, "other")}, r"--dataset_id: 'other' is refused; must"),
+        ({"resume": state, "num_questions": "9", **known}, r"num_questions was 10, and is 9$"),
+        ({"resume": state, "epsilon": "7", **known}, r"--resume: .*guarantee was "),
+        ({"resume": state, "max_updates": "3", **known}, r"--resume: .*max_updates was None"),
+        ({"resume": str(tmp_path / "damaged"), **known}, r"--resume: .*must hold a saved run"),
+        ({"resume": str(tmp_path / "none"), **known}, r"--resume: .*must hold a saved run"),
+        ({"resume": "", **known}, r"--resume: '' is refused"),
+        ({"resume": "gs://a/b", "num_questions": None, **known}, r"--resume: .* is refused"),
+        ({"state": state}, r"--state: .*/state' is refused; must not exist"),
+        ({"state": str(tmp_path / "no" / "state")}, r"--state: .*must be in a directory that"),
+        ({"state": str(tmp_path / "out")}, r"--state: .*must be apart from --output"),
+        ({"state": "gs://bucket/state"}, r"--state: .*must be a local directory"),
+        ({"state": "new", "mechanism": "laplace", "num_questions": None}, r"--state: 'new' is"),
+        (
+            {"state": str(tmp_path / "new"), "runner": "FlinkRunner", **paid(tmp_path, "other")},
+            r"runner: .*must be on this machine",
+        ),
+    ):
+        assert re.search(pattern, refusal(capfd, flags(tmp_path, [WOMEN], "out", **named)).strip())
+        assert not (tmp_path / "out").exists()
+    assert len(ledger.entries("people")) == 1 and ledger.entries("other") == []
+    assert everything_under(tmp_path / "state") == before
+    assert main(flags(tmp_path, [WOMEN], "out", resume=state, **known)) == 0
