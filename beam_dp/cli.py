@@ -29,6 +29,7 @@ EXIT_BAD_INPUT = 2
 PIPELINES = {
     "answer-queries": "answer_queries",
     "release-intervals": "release_intervals",
+    "release-projection": "release_projection",
     "release-synthetic-database": "release_synthetic_database",
 }
 
@@ -126,6 +127,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         metavar="FILE",
         help='JSON lines: all of them {"marginal": ["a", "b"]}, or any linear queries, such as'
         ' {"interval": {"attribute": "a", "low": 1, "high": 3}}',
+    )
+    what.add_argument(
+        "--sparse", metavar="FILE", help="one key a line, after a tab its value from 0 to 1, or 1"
     )
     what.add_argument(
         "--interval",
@@ -238,10 +242,11 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
 def _describe(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from beam_dp.releases import IntervalRelease, read_release
+    from beam_dp.releases import IntervalRelease, SparseRelease, read_release
     from beam_dp.releases.answers_release import read_answers_release
     from beam_dp.releases.describe import describe, describe_answers
     from beam_dp.releases.describe_intervals import describe_intervals
+    from beam_dp.releases.describe_sparse import describe_sparse
 
     answers = read_answers_release(options.directory)
     if answers is not None:
@@ -250,6 +255,8 @@ def _describe(options: argparse.Namespace) -> None:
         release = read_release(options.directory)
         if isinstance(release, IntervalRelease):
             described = describe_intervals(release)
+        elif isinstance(release, SparseRelease):
+            described = describe_sparse(release)
         else:
             described = describe(release)
     if options.json:
@@ -261,9 +268,10 @@ def _describe(options: argparse.Namespace) -> None:
 
 def _answer(options: argparse.Namespace) -> None:
     from beam_dp.cli_intervals import answer_intervals
+    from beam_dp.cli_sparse import answer_sparse
     from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.workload import Workload, parse_workload
-    from beam_dp.releases import IntervalRelease, read_release
+    from beam_dp.releases import IntervalRelease, SparseRelease, read_release
     from beam_dp.releases.answers_release import read_answers_release
 
     if options.limit < 1:
@@ -272,6 +280,14 @@ def _answer(options: argparse.Namespace) -> None:
         condition = "holds answers, and answers nothing more: see beam-dp describe"
         raise InputError("release", options.directory, condition)
     release = read_release(options.directory)
+    if isinstance(release, SparseRelease):
+        if options.sparse is None:
+            raise _RefusedError("--sparse: missing; must be given: this release answers no other")
+        print(answer_sparse(release, options.sparse, as_json=options.json))
+        return
+    if options.sparse is not None:
+        condition = "must be asked of a release for sparse queries"
+        raise _RefusedError(f"--sparse: {shown(options.sparse)} is refused; {condition}")
     if isinstance(release, IntervalRelease):
         answer_intervals(options, release)
         return

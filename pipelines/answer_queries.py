@@ -13,6 +13,7 @@ spent, and is answered with an error; the others are answered.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ import apache_beam as beam
 from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms import PrivateMWPlan, plan_private_mw
+from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw
 from beam_dp.mechanisms.saved_runs import Payment
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.privacy.guarantee import Guarantee
@@ -35,16 +36,25 @@ from beam_dp.queries.linear_workload import (
     names_workload,
     parse_linear_workload,
 )
-from beam_dp.queries.lines import QueryLine, expand_line, read_line
+from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.releases.online_answers import answers_file, read_answers, read_answers_card
-from beam_dp.transforms import AnswerQueries, AnswerWorkload, ReadRecords, WriteAnswers
+from beam_dp.transforms import (
+    AnswerQueries,
+    AnswerSparseQueries,
+    AnswerWorkload,
+    KeyColumns,
+    ReadRecords,
+    WriteAnswers,
+)
 from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
-from beam_dp.transforms.answer_queries import AnswerPlan, mechanism_name
+from beam_dp.transforms.answer_queries import SPARSE_MW, AnswerPlan, mechanism_name
 from beam_dp.transforms.write_answers import answers_card
 
 from . import flags
+from .accuracy import accuracy, is_vacuous
+from .answer_sparse import KEY, MAX_SPARSITY, OF_SPARSE_MW, sparse_mw_plan, sparse_queries
 from .common import (
     ledger_card,
     make_pipeline,
@@ -74,10 +84,11 @@ QUERIES = Flag(
 )
 MECHANISM = Flag(
     "mechanism",
-    "private_mw answers each query when it is asked, and learns from its answers; laplace and"
-    " gaussian answer all at once, each with noise of its own",
+    "private_mw answers each query when it is asked, and learns from its answers; sparse_mw does"
+    " so for sparse queries about --key, without a domain; laplace and gaussian answer all at once,"
+    " each with noise of its own",
     default=PRIVATE_MW,
-    choices=(PRIVATE_MW, "laplace", "gaussian"),
+    choices=(PRIVATE_MW, SPARSE_MW, "laplace", "gaussian"),
 )
 NUM_QUESTIONS = Flag(
     "num_questions",
@@ -101,6 +112,7 @@ MAX_UPDATES = Flag(
 START_FROM = Flag(
     "start_from", "directory of a synthetic database of the same domain to start from", "DIR"
 )
+DOMAIN = dataclasses.replace(flags.DOMAIN, required=False)
 STATE = Flag(
     "state",
     "folder to save the run to, so that more queries can be answered later; holds a secret",
@@ -111,7 +123,11 @@ RESUME = Flag(
 )
 FLAGS = (
     QUERIES,
-    *(flag for flag in flags.COMMON if flag is not flags.WORKLOAD),
+    DOMAIN,
+    *(flag for flag in flags.COMMON if flag not in (flags.WORKLOAD, flags.DOMAIN)),
+    KEY,
+    flags.KEY_TYPE,
+    MAX_SPARSITY,
     MECHANISM,
     NUM_QUESTIONS,
     FAILURE_PROBABILITY,
@@ -137,6 +153,7 @@ class Job:
     plan: AnswerPlan
     failure_probability: float
     start: SyntheticDatabase | None
+    columns: KeyColumns | None
     state: Path | None
     resume: Path | None
     payment: Payment | None
@@ -166,8 +183,15 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=description)
     given = {name: text for name, text in texts.items() if text is not None}
     guarantee = read_guarantee(given)
-    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
-    queries = LinearQueries(domain)
+    is_sparse = given["mechanism"] == SPARSE_MW
+    _check_belongs(given, is_sparse)
+    columns, domain = None, None
+    queries: QueryReader
+    if is_sparse:
+        columns, queries = sparse_queries(given)
+    else:
+        domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+        queries = LinearQueries(domain)
     numbered = [
         (number, each)
         for number, line in enumerate(_read_queries(given["queries"], domain), start=1)
@@ -188,7 +212,9 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     known = [line.query for line in asked if line.query is not None]
     failure_probability = number("failure_probability", given["failure_probability"])
     plan: AnswerPlan
-    if given["mechanism"] == PRIVATE_MW:
+    if domain is None:
+        plan = sparse_mw_plan(given, guarantee, len(lines), failure_probability)
+    elif given["mechanism"] == PRIVATE_MW:
         plan = _private_mw(given, domain, guarantee, len(lines), failure_probability)
     else:
         workload = LinearWorkload(domain, tuple(dict.fromkeys(known)))
@@ -204,7 +230,8 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         refusals=refusals,
         plan=plan,
         failure_probability=failure_probability,
-        start=_start(given, domain),
+        start=None if domain is None else _start(given, domain),
+        columns=columns,
         state=state,
         resume=resume,
         payment=read_payment(resume, plan, ledger, given) if resume is not None else None,
@@ -217,9 +244,25 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     )
 
 
-def _read_queries(spec: str, domain: Domain) -> list[str]:
-    """The lines of a file, or a line for each query of a named workload."""
-    if not names_workload(spec):
+def _check_belongs(given: dict[str, str], is_sparse: bool) -> None:
+    """Refuses flags that are not of the mechanism, and the lack of those that it needs."""
+    needed, others = (
+        (OF_SPARSE_MW, (DOMAIN, START_FROM, STATE, RESUME))
+        if is_sparse
+        else ((DOMAIN,), OF_SPARSE_MW)
+    )
+    for flag in others:
+        if flag.name in given:
+            condition = f"must not be given for {given['mechanism']}"
+            raise InputError(flag.name, given[flag.name], condition)
+    for flag in needed:
+        if flag.name not in given:
+            raise FlagError(f"--{flag.name}: missing; must be given: {flag.help}")
+
+
+def _read_queries(spec: str, domain: Domain | None) -> list[str]:
+    """The lines of a file, or a line for each query of a workload that is named of a domain."""
+    if domain is None or not names_workload(spec):
         return read_text("queries", spec).split("\n")
     try:
         return [json.dumps(query) for query in parse_linear_workload(spec, domain).to_json()]
@@ -227,8 +270,10 @@ def _read_queries(spec: str, domain: Domain) -> list[str]:
         raise InputError("queries", spec, error.condition) from None
 
 
-def _expanded(queries: LinearQueries, line: str, number: int, source: str) -> list[str]:
+def _expanded(queries: QueryReader, line: str, number: int, source: str) -> list[str]:
     """A line for each query that a line of a file stands for."""
+    if not isinstance(queries, LinearQueries):
+        return [line]
     try:
         return expand_line(queries, line)
     except InputError as error:
@@ -324,6 +369,10 @@ def build(
             resume=job.resume,
             ledger=job.ledger_url,
         )
+    elif isinstance(job.plan, SparseMWPlan):
+        assert job.columns is not None
+        lines = pipeline | "Queries" >> beam.Create([list(job.lines)])
+        answers = lines | "Answer" >> AnswerSparseQueries(job.plan, job.columns, records, token)
     else:
         answer = AnswerWorkload(job.plan, job.asked, token)
         answers = records | "Answer" >> answer
@@ -366,7 +415,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         print(f"warning: --queries: {refusal}", file=sys.stderr)
     if len(job.refusals) > _SHOWN_REFUSALS:
         print(f"warning: --queries: {len(job.refusals)} lines are refused", file=sys.stderr)
-    if _is_vacuous(plan):
+    if is_vacuous(plan):
         print(
             "warning: the bound on errors is no better than the number of records;"
             " more records or a larger --epsilon help",
@@ -376,14 +425,13 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         token = job.payment.token
         progress.say(f"resumes: state {job.payment.state_number} of {token.release_id}")
     elif job.ledger is not None:
-        parameters = plan.to_json() if isinstance(plan, PrivateMWPlan) else plan.public
+        parameters = plan.public if isinstance(plan, WorkloadAnswersPlan) else plan.to_json()
         token = job.ledger.spend(
             job.dataset_id, plan.guarantee, plan.loss, mechanism_name(plan), parameters
         )
         progress.say(f"spent: {token.release_id} in the ledger")
     progress.say(
-        f"{len(job.lines):,} queries over {magnitude(_domain(plan).num_cells)} cells;"
-        f" runner {type(pipeline.runner).__name__}"
+        f"{len(job.lines):,} queries over {_universe(job)}; runner {type(pipeline.runner).__name__}"
     )
     with private_folder(job.state) as save_in:
         # The same job once more, which now knows the ledger's entry and where to save.
@@ -407,44 +455,16 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
     card = json.loads(text)
     print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
     rows = read_answers(Path(job.output) / answers_file(answers.draw_id))
-    print(_accuracy(job, card, rows))
+    print(accuracy(plan, job.failure_probability, card, rows))
     return 0 if is_saved else flags.EXIT_JOB_FAILED
 
 
-def _domain(plan: AnswerPlan) -> Domain:
-    return plan.domain if isinstance(plan, PrivateMWPlan) else plan.workload.domain
-
-
-def _is_vacuous(plan: AnswerPlan) -> bool:
-    """Whether it is known before that a bound says nothing."""
-    if plan.num_records == "noisy":
-        return False
-    if isinstance(plan, PrivateMWPlan):
-        return plan.settle(plan.num_records).is_vacuous
-    return plan.bound() >= plan.num_records
-
-
-def _accuracy(job: Job, card: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """What is promised of the answers that have a bound, and how many have none."""
-    but = f"but with probability {job.failure_probability:g}"
-    if not isinstance(job.plan, PrivateMWPlan):
-        return f"Every answer is within {job.plan.bound():,.1f} records, {but}."
-    num_answers = sum(row["error"] is None for row in rows)
-    num_bounded = sum(row["bound"] is not None for row in rows)
-    num_unbounded = num_answers - num_bounded
-    verb = "answer has" if num_unbounded == 1 else "answers have"
-    without = f"{num_unbounded:,} {verb} no bound."
-    if num_bounded == 0:
-        return without
-    settings = card["settings"]
-    vacuous = " (vacuous: not below the number of records)" if settings["is_vacuous"] else ""
-    bounds = (
-        f"Every answer from the hypothesis is within {settings['hypothesis_bound']:,.1f} records,"
-        f" every other one within {settings['update_bound']:,.1f}, {but}{vacuous}."
-    )
-    if num_unbounded == 0:
-        return bounds
-    return f"Of those that have a bound: {bounds[0].lower()}{bounds[1:]} {without}"
+def _universe(job: Job) -> str:
+    plan = job.plan
+    if isinstance(plan, SparseMWPlan):
+        return "keys without end"
+    domain = plan.workload.domain if isinstance(plan, WorkloadAnswersPlan) else plan.domain
+    return f"{magnitude(domain.num_cells)} cells"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from apache_beam.options import pipeline_options
 
 from beam_dp.errors import InputError
+from beam_dp.queries.sparse import KEY_TYPES
 
 EXIT_BAD_INPUT = 2
 EXIT_JOB_FAILED = 1
@@ -85,6 +86,15 @@ CALIBRATION = Flag(
     default="tight",
     choices=("tight", "textbook"),
 )
+KEY = Flag("key", "the column of keys", "COLUMN", True)
+KEY_TYPE = Flag(
+    "key_type",
+    "what keys are: numbers are read as their digits for text and bytes, and texts of digits as"
+    " numbers for integer; a record whose key is of no such form is left out",
+    default="text",
+    choices=KEY_TYPES,
+)
+MAX_SPARSITY = Flag("max_sparsity", "the most keys that a query may name", "M", True)
 VALIDATE_ONLY = Flag(
     "validate_only",
     "check everything, print the public part of the card, read no record, write nothing",

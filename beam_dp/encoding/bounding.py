@@ -9,20 +9,40 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.units import mix
 
-Words = list[NDArray[Any]]
+Columns = list[NDArray[Any]]
+
+
+class Words(Protocol):
+    """How records of one kind travel: as a few integer columns, together with their units."""
+
+    @property
+    def dtypes(self) -> Sequence[np.dtype[Any]]:
+        """The types of the columns."""
+
+    def from_batch(self, batch: Any) -> Columns:
+        """Returns a batch as columns of shape (n,)."""
+
+    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> Any:
+        """Returns the records of ``from_batch``, all that are kept of their units, without these.
+
+        Args:
+            columns: of shape (n,).
+            units: shape (2, n), fingerprints.
+        """
 
 
 class RecordWords:
-    """Encoded records as a few integer columns, and as bytes together with their units.
+    """Encoded records as a few integer columns.
 
     Args:
         domain: the universe. Where it has no index, runs of attributes share a word.
@@ -30,55 +50,70 @@ class RecordWords:
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        self._dtypes = [
+        self.dtypes = [
             np.dtype("<u4" if group.num_cells <= 2**32 else "<u8") for group in domain.groups
         ]
 
-    def from_batch(self, batch: EncodedBatch) -> Words:
+    def from_batch(self, batch: EncodedBatch) -> Columns:
         """Returns a batch as words, one array of shape (n,) a group of attributes."""
         if self.domain.has_index:
-            return [batch.cell_index(self.domain).astype(self._dtypes[0])]
+            return [batch.cell_index(self.domain).astype(self.dtypes[0])]
         words = self.domain.words(batch.code_columns(self.domain))
-        return [word.astype(dtype) for word, dtype in zip(words, self._dtypes, strict=True)]
+        return [word.astype(dtype) for word, dtype in zip(words, self.dtypes, strict=True)]
 
-    def to_batch(self, words: Words) -> EncodedBatch:
-        """Returns the records of ``from_batch``."""
+    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> EncodedBatch:
+        """Returns the records of ``from_batch``, without units."""
         if self.domain.has_index:
-            return EncodedBatch(cells=words[0].astype(np.int64))
-        groups = zip(self.domain.groups, words, strict=True)
+            return EncodedBatch(cells=columns[0].astype(np.int64))
+        groups = zip(self.domain.groups, columns, strict=True)
         codes = [column for group, word in groups for column in group.codes(word.astype(np.int64))]
         return EncodedBatch(codes=codes)
 
-    def to_bytes(self, units: NDArray[np.uint64], words: Words) -> bytes:
-        """Returns records with their units, shape (2, n), as bytes."""
-        return b"".join(
-            (
-                units.astype("<u8", copy=False).tobytes(),
-                *(word.astype(dtype, copy=False).tobytes() for word, dtype in self._typed(words)),
-            )
+
+class KeyWords:
+    """Weighted elements of a huge universe as two integer columns."""
+
+    dtypes: Sequence[np.dtype[Any]] = (np.dtype("<u8"), np.dtype("<i8"))
+
+    def from_batch(self, batch: KeyBatch) -> Columns:
+        """Returns the elements and the weights of a batch."""
+        return [batch.keys, batch.weights]
+
+    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> KeyBatch:
+        """Returns the records of ``from_batch``, without units."""
+        keys, weights = columns
+        return KeyBatch(keys.astype(np.uint64), weights.astype(np.int64))
+
+
+def to_bytes(words: Words, units: NDArray[np.uint64], columns: Columns) -> bytes:
+    """Returns records with their units, shape (2, n), as bytes."""
+    typed = zip(columns, words.dtypes, strict=True)
+    return b"".join(
+        (
+            units.astype("<u8", copy=False).tobytes(),
+            *(column.astype(dtype, copy=False).tobytes() for column, dtype in typed),
         )
+    )
 
-    def from_bytes(self, chunks: Iterable[bytes]) -> tuple[NDArray[np.uint64], Words]:
-        """Returns the records of many ``to_bytes``, joined."""
-        record_bytes = 16 + sum(dtype.itemsize for dtype in self._dtypes)
-        units: list[NDArray[np.uint64]] = [np.empty((2, 0), np.uint64)]
-        words: list[Words] = [[np.empty(0, dtype)] for dtype in self._dtypes]
-        for chunk in chunks:
-            num_records = len(chunk) // record_bytes
-            units.append(np.frombuffer(chunk, "<u8", 2 * num_records).reshape(2, -1))
-            position = 16 * num_records
-            for collected, dtype in zip(words, self._dtypes, strict=True):
-                collected.append(np.frombuffer(chunk, dtype, num_records, position))
-                position += dtype.itemsize * num_records
-        return np.concatenate(units, axis=1), [np.concatenate(collected) for collected in words]
 
-    def _typed(self, words: Words) -> Iterator[tuple[NDArray[Any], np.dtype[Any]]]:
-        return zip(words, self._dtypes, strict=True)
+def from_bytes(words: Words, chunks: Iterable[bytes]) -> tuple[NDArray[np.uint64], Columns]:
+    """Returns the units and the records of many ``to_bytes``, joined."""
+    record_bytes = 16 + sum(dtype.itemsize for dtype in words.dtypes)
+    units: list[NDArray[np.uint64]] = [np.empty((2, 0), np.uint64)]
+    columns: list[Columns] = [[np.empty(0, dtype)] for dtype in words.dtypes]
+    for chunk in chunks:
+        num_records = len(chunk) // record_bytes
+        units.append(np.frombuffer(chunk, "<u8", 2 * num_records).reshape(2, -1))
+        position = 16 * num_records
+        for collected, dtype in zip(columns, words.dtypes, strict=True):
+            collected.append(np.frombuffer(chunk, dtype, num_records, position))
+            position += dtype.itemsize * num_records
+    return np.concatenate(units, axis=1), [np.concatenate(collected) for collected in columns]
 
 
 def split_by_unit(
-    units: NDArray[np.uint64], words: Words, num_partitions: int
-) -> Iterator[tuple[int, NDArray[np.uint64], Words]]:
+    units: NDArray[np.uint64], words: Columns, num_partitions: int
+) -> Iterator[tuple[int, NDArray[np.uint64], Columns]]:
     """Yields (partition, units, words) for each partition that has records.
 
     All records of a unit are in one partition.

@@ -5,7 +5,9 @@ from beam_dp.mechanisms.choose import (
     geometric_noisy_max,
     permute_and_flip,
 )
+from beam_dp.mechanisms.count_sketch import CountSketch
 from beam_dp.mechanisms.gaussian import Gaussian
+from beam_dp.mechanisms.hybrid_sketch import HybridSketch
 from beam_dp.mechanisms.laplace import Laplace
 from beam_dp.mechanisms.multiset_choice import MultisetChoice
 from beam_dp.mechanisms.mwem import MWEM
@@ -23,8 +25,12 @@ from beam_dp.mechanisms.small_db import SmallDB, plan_release
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.sparse_mw_state import resume_sparse_mw, save_sparse_mw
+from beam_dp.mechanisms.sparse_plan import SparseMechanism, SparsePlan
+from beam_dp.mechanisms.sparse_project import SparseProject
+from beam_dp.mechanisms.sparse_release import SparseSummary, release_sparse
 from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
+from beam_dp.mechanisms.stability_histogram import StabilityHistogram
 from beam_dp.mechanisms.workload_answers import (
     WorkloadAnswers,
     WorkloadAnswersPlan,
@@ -37,7 +43,9 @@ from beam_dp.mechanisms.workload_answers import (
 __all__ = [
     "MWEM",
     "AboveThreshold",
+    "CountSketch",
     "Gaussian",
+    "HybridSketch",
     "Laplace",
     "Mechanism",
     "MultisetChoice",
@@ -51,7 +59,12 @@ __all__ = [
     "Sparse",
     "SparseMW",
     "SparseMWPlan",
+    "SparseMechanism",
+    "SparsePlan",
+    "SparseProject",
+    "SparseSummary",
     "SparseVectorNoise",
+    "StabilityHistogram",
     "WorkloadAnswers",
     "WorkloadAnswersPlan",
     "check_private_mw",
@@ -65,6 +78,7 @@ __all__ = [
     "plan_release",
     "plan_sparse_mw",
     "plan_workload_answers",
+    "release_sparse",
     "restart_private_mw",
     "resume_private_mw",
     "resume_sparse_mw",

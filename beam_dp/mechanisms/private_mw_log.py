@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from beam_dp.mechanisms.private_mw import (
+    OnlineMW,
     PrivateAnswer,
     PrivateMW,
     SavedRun,
@@ -20,14 +21,14 @@ from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.start_weights import Start, start_weights
 from beam_dp.noise import NoiseSource
 from beam_dp.queries.linear import LinearQuery
-from beam_dp.queries.lines import read_line
+from beam_dp.queries.lines import QueryReader, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries import Histogram
 
 Row = dict[str, Any]
 
 
-def answer_line(run: PrivateMW, queries: LinearQueries, line: Any) -> tuple[Row, str | None]:
+def answer_line(run: OnlineMW[Any], queries: QueryReader, line: Any) -> tuple[Row, str | None]:
     """Answers one query as users write it; a bad one gets an error for an answer.
 
     Privacy: what a query says is public, so that its refusal may say it too. A refused query
@@ -35,7 +36,7 @@ def answer_line(run: PrivateMW, queries: LinearQueries, line: Any) -> tuple[Row,
 
     Args:
         run: that answers.
-        queries: of the run's domain.
+        queries: reads those that the run answers.
         line: a line of JSON, or the object that it holds; ``"id"`` is handed back.
 
     Returns:

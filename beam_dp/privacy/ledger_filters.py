@@ -86,6 +86,8 @@ def limit(which: Filter, epsilon: float, delta: float) -> Fraction:
 
 def cost(which: Filter, loss: Loss) -> Fraction | None:
     """Returns what a release adds to the filter's sum; None where the filter can't admit it."""
+    if loss.slack is not None:
+        return None  # its delta would have to be taken out of the filter's own
     value = {"pure": loss.epsilon, "zcdp": loss.rho, "gaussian": loss.mu}[which]
     if value is None:
         return None

@@ -20,7 +20,7 @@ from beam_dp.privacy.guarantee import as_float
 Kind = Literal["pure", "gaussian", "zcdp"]
 KINDS: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
 
-_FIELDS = ("epsilon", "mu", "rho")
+_FIELDS = ("epsilon", "mu", "rho", "slack")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Loss:
         mu: mu-Gaussian differential privacy, up to the margin of ``discrete_gaussian_mu``; None
             where nothing of the kind is proved.
         epsilon: pure differential privacy; None where the release has none.
+        slack: the probability with which none of these claims holds; None where they always do.
+            The ledger's filters admit none.
 
     Raises:
         InputError: if a number is not finite and > 0.
@@ -46,6 +48,7 @@ class Loss:
     rho: float
     mu: float | None = None
     epsilon: float | None = None
+    slack: float | None = None
 
     def __post_init__(self) -> None:
         for name in _FIELDS:
@@ -92,6 +95,11 @@ class Loss:
     def zcdp(cls, rho: float) -> Self:
         """Returns the loss of a mechanism of which zero-concentrated privacy is known."""
         return cls(rho=rho)
+
+    @classmethod
+    def approximate(cls, epsilon: float, delta: float) -> Self:
+        """Returns the loss of a mechanism that is purely private but with probability delta."""
+        return dataclasses.replace(cls.pure(epsilon), slack=delta)
 
     @property
     def kind(self) -> Kind:

@@ -6,15 +6,21 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from beam_dp.errors import InputError, shown
-from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload_forms import MAX_QUERIES
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 _SHOWN_LETTERS = 2000
+
+
+class QueryReader(Protocol):
+    """What reads the queries of one kind, such as ``LinearQueries``."""
+
+    def from_json(self, parsed: Any) -> Any:
+        """Returns the query that a JSON value describes, or raises InputError."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,20 +36,21 @@ class QueryLine:
 
     id: str | None
     text: str
-    query: LinearQuery | None
+    query: Any | None
     error: str | None
 
 
-def read_line(queries: LinearQueries, line: Any) -> QueryLine:
+def read_line(queries: QueryReader, line: Any) -> QueryLine:
     """Returns what a line asks; never raises for what it holds.
 
     Args:
-        queries: of the domain.
+        queries: of the domain, or what else reads them.
         line: a line of JSON, or the object that it holds: a query as ``LinearQueries.from_json``
             reads it, with an ``id`` (a text or an integer) if it likes.
 
     Example:
         >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.queries.reader import LinearQueries
         >>> queries = LinearQueries(read_domain('{"age": 5}'))
         >>> read_line(queries, '{"id": 1, "conjunction": {"age": 3}}').id
         '1'

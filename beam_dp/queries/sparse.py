@@ -9,15 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import repeat
 from operator import mul
-from typing import Any
+from typing import Any, Literal
 
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.linear import VALUE_BITS
 
 Element = str | bytes | int
+# What all keys of one release are.
+KeyType = Literal["text", "bytes", "integer"]
+KEY_TYPES: tuple[KeyType, ...] = ("text", "bytes", "integer")
 
 _KINDS = frozenset((str, bytes, int))
 _ONE = 1 << VALUE_BITS
+
+
+def key_type_named(name: str) -> KeyType:
+    """Returns the key type of a name.
+
+    Raises:
+        InputError: if there is none.
+    """
+    for key_type in KEY_TYPES:
+        if name == key_type:
+            return key_type
+    raise InputError("key_type", name, f"must be one of {', '.join(KEY_TYPES)}")
 
 
 class SparseQuery:

@@ -3,6 +3,7 @@
 from beam_dp.releases.card import Card, ReleaseError
 from beam_dp.releases.intervals import IntervalAnswers, IntervalRelease
 from beam_dp.releases.records import distinct_records
+from beam_dp.releases.sparse import NoisyCounts, NoisySketch, SparseAnswer, SparseRelease
 from beam_dp.releases.store import (
     Release,
     check_output,
@@ -19,9 +20,13 @@ __all__ = [
     "IntervalAnswers",
     "IntervalRelease",
     "MarginalAnswer",
+    "NoisyCounts",
+    "NoisySketch",
     "QueryAnswer",
     "Release",
     "ReleaseError",
+    "SparseAnswer",
+    "SparseRelease",
     "SyntheticDatabase",
     "check_output",
     "commit_release",

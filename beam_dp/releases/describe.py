@@ -72,7 +72,7 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         ("made with", release.versions),
     ):
         if values:
-            parts.append(plain_table((title, ""), [(k, _short(v)) for k, v in values.items()]))
+            parts.append(plain_table((title, ""), [(k, short_value(v)) for k, v in values.items()]))
     spaced: list[RenderableType] = []
     for part in parts:
         spaced += [part, Text()]
@@ -99,7 +99,7 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
     for title in ("mechanism", "guarantee", "num_records", "settings", "plan", "versions"):
         held = release.card.get(title)
         facts = held if isinstance(held, dict) else {title: held}
-        shown = [(str(key), _short(value)) for key, value in facts.items()]
+        shown = [(str(key), short_value(value)) for key, value in facts.items()]
         parts += [plain_table((title.replace("_", " "), ""), shown), Text()]
     return Group(*parts, plain_table(("route", "answers"), rows))
 
@@ -114,7 +114,7 @@ def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
         bound = release.query_error.get("bound")
         if bound is not None:
             beta = release.query_error.get("failure_probability")
-            told += f", all within {bound:,.1f} records but with probability {_short(beta)}"
+            told += f", all within {bound:,.1f} records but with probability {short_value(beta)}"
         facts["answers"] = told
     return facts
 
@@ -133,7 +133,7 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
     rows = []
     for names in ordered[:_SHOWN_MARGINALS]:
         error = release.errors.get(names, {})
-        rows.append((", ".join(names), *(_short(error.get(key)) for key in _ERROR_COLUMNS)))
+        rows.append((", ".join(names), *(short_value(error.get(key)) for key in _ERROR_COLUMNS)))
     parts: list[RenderableType] = [plain_table(("marginal", *_ERROR_COLUMNS.values()), rows)]
     smaller = num_stated - _SHOWN_MARGINALS
     if smaller > 0:
@@ -173,19 +173,20 @@ def plain_table(header: tuple[str, ...], rows: Any) -> RenderableType:
 
 
 def _line(entry: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {_short(value)}" for key, value in entry.items())
+    return ", ".join(f"{key} {short_value(value)}" for key, value in entry.items())
 
 
-def _short(value: Any) -> str:
+def short_value(value: Any) -> str:
+    """Returns a value of a card, short enough for a table."""
     if value is None:
         return "not stated"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
-        shown = " ".join(_short(each) for each in value[:_SHOWN_LABELS])
+        shown = " ".join(short_value(each) for each in value[:_SHOWN_LABELS])
         return shown + (f" ... ({len(value):,})" if len(value) > _SHOWN_LABELS else "")
     if isinstance(value, dict):
-        return "; ".join(f"{key} {_short(each)}" for key, each in value.items())
+        return "; ".join(f"{key} {short_value(each)}" for key, each in value.items())
     return str(value)
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from beam_dp.errors import InputError, shown
-from beam_dp.releases import avro
+from beam_dp.releases import avro, sparse_avro
 from beam_dp.releases.avro_container import DamagedFileError
 from beam_dp.releases.card import Card, PayloadFile, ReleaseError, parse_card_text
 from beam_dp.releases.filesystem import DRAFT_PREFIX, Store, local_path, store_for
@@ -33,11 +33,20 @@ from beam_dp.releases.interval_files import IntervalCard, IntervalDraw, interval
 from beam_dp.releases.interval_files import from_bytes as intervals_from_bytes
 from beam_dp.releases.interval_files import to_bytes as intervals_to_bytes
 from beam_dp.releases.intervals import IntervalRelease
+from beam_dp.releases.sparse import SparseRelease
+from beam_dp.releases.sparse_card import KIND as SPARSE
+from beam_dp.releases.sparse_card import (
+    SparseCard,
+    sparse_release_from_bytes,
+    sparse_release_to_bytes,
+)
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
+Release = SyntheticDatabase | IntervalRelease | SparseRelease
+SYNTHETIC = "synthetic_database"
 CARD = "card.json"
 MAX_CARD_BYTES = 2**26
-_SYNTHETIC, _INTERVALS = b"S", b"I"
+_SYNTHETIC, _INTERVALS, _SPARSE = b"S", b"I", b"K"
 
 _FREE = "must be a directory that does not exist yet, or an empty one"
 
@@ -93,6 +102,33 @@ class _SyntheticDraw:
         return card
 
 
+class _SparseDraw:
+    """A release for sparse queries as a draw."""
+
+    def __init__(self, release: SparseRelease) -> None:
+        self.release = release
+        self.draw_id = release.draw_id
+
+    def payload(self) -> dict[str, Callable[[BinaryIO], object]]:
+        return sparse_avro.payload_of(self.release)
+
+    def card_text(self, files: Mapping[str, PayloadFile]) -> str:
+        return SparseCard.of(self.release, files).to_text()
+
+    def read_card(self, text: str) -> SparseCard:
+        card = SparseCard.from_text(text)
+        sparse_avro.check_payload_names(card)
+        return card
+
+
+def _draw_of(release: Release) -> Draw:
+    if isinstance(release, IntervalRelease):
+        return IntervalDraw(release)
+    if isinstance(release, SparseRelease):
+        return _SparseDraw(release)
+    return _SyntheticDraw(release)
+
+
 def check_output(directory: str | os.PathLike[str]) -> None:
     """Refuses a directory that a release can't be written to; writes nothing.
 
@@ -122,9 +158,6 @@ def check_output(directory: str | os.PathLike[str]) -> None:
         raise InputError("output", os.fspath(directory), condition)
 
 
-Release = SyntheticDatabase | IntervalRelease
-
-
 def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
     """Writes a release to a directory.
 
@@ -148,12 +181,6 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
 def commit_release(release: Release, directory: str | os.PathLike[str]) -> bool:
     """Writes a release unless another draw was committed first: ``commit_draw``."""
     return commit_draw(_draw_of(release), directory)
-
-
-def _draw_of(release: Release) -> Draw:
-    if isinstance(release, IntervalRelease):
-        return IntervalDraw(release)
-    return _SyntheticDraw(release)
 
 
 def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
@@ -243,13 +270,19 @@ def release_to_bytes(release: Release) -> bytes:
     """Returns a release of any kind as bytes, without pickle."""
     if isinstance(release, IntervalRelease):
         return _INTERVALS + intervals_to_bytes(release)
+    if isinstance(release, SparseRelease):
+        return _SPARSE + sparse_release_to_bytes(release)
     return _SYNTHETIC + release.to_bytes()
 
 
 def release_from_bytes(data: bytes) -> Release:
     """Returns the release that ``release_to_bytes`` wrote."""
     kind, rest = data[:1], data[1:]
-    return intervals_from_bytes(rest) if kind == _INTERVALS else SyntheticDatabase.from_bytes(rest)
+    if kind == _INTERVALS:
+        return intervals_from_bytes(rest)
+    if kind == _SPARSE:
+        return sparse_release_from_bytes(rest)
+    return SyntheticDatabase.from_bytes(rest)
 
 
 def check_payload_names(card: Card) -> None:
@@ -274,12 +307,14 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
         directory: a local directory that ``write_release`` wrote.
 
     Returns:
-        The release: synthetic records, or interval counts.
+        The release, of the kind that the card names: synthetic records, interval counts, or
+        sketches and counts for sparse queries.
 
     Raises:
         ReleaseError: if it holds none, or a damaged one.
 
-    Cost: about 0.1 microseconds a record, and 0.5 a distinct record and attribute.
+    Cost: about 0.1 microseconds a record, and 0.5 a distinct record and attribute; or 0.1 a cell
+    or element of a release for sparse queries.
 
     Example:
         >>> release = read_release("out/visits")  # doctest: +SKIP
@@ -291,10 +326,22 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
         if not path.is_dir():
             raise ReleaseError(name, "must be a directory that holds a release")
         parsed = parse_card_text(read_file(path / CARD, None).decode())
-        if isinstance(parsed, dict) and parsed.get("kind") == INTERVALS:
+        kind = parsed.get("kind") if isinstance(parsed, dict) else None
+        if kind == INTERVALS:
             interval_card = IntervalCard.from_json(parsed)
             what = intervals_file(interval_card.draw_id)
             return interval_card.release(read_payload(path, what, interval_card.files))
+        if kind == SPARSE:
+            sparse_card = SparseCard.from_json(parsed)
+            sparse_avro.check_payload_names(sparse_card)
+            files = {}
+            for what in sparse_card.files:
+                files[what] = read_payload(path, what, sparse_card.files)
+            what = "payload"
+            return sparse_avro.read_payload(sparse_card, files)
+        if kind not in (None, SYNTHETIC):
+            condition = f"must be {SYNTHETIC!r}, {INTERVALS!r} or {SPARSE!r}"
+            raise InputError("kind", kind, condition)
         card = Card.from_json(parsed)
         check_payload_names(card)
         what = avro.hypothesis_file(card.draw_id)

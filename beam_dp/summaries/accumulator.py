@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from beam_dp.encoding.batch import EncodedBatch
-
+Batch = TypeVar("Batch", contravariant=True)
 State = TypeVar("State")
 Summary = TypeVar("Summary", covariant=True)
 
 
-class Accumulator(Protocol[State, Summary]):
+class Accumulator(Protocol[Batch, State, Summary]):
     """Reduces batches of records to a summary of exact integers.
 
     Every implementation obeys these laws, which ``tests/laws/test_accumulators.py`` checks:
@@ -31,7 +30,7 @@ class Accumulator(Protocol[State, Summary]):
     def create(self) -> State:
         """Returns the state of no records."""
 
-    def add_batch(self, state: State, batch: EncodedBatch) -> State:
+    def add_batch(self, state: State, batch: Batch) -> State:
         """Returns the state with the batch added."""
 
     def merge(self, states: Iterable[State]) -> State:

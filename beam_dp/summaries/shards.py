@@ -1,9 +1,9 @@
 """Blocks of exact counts as bytes: what crosses from one worker to another.
 
 A shard holds one block of at most ``BLOCK_CELLS`` counts, so no element passes 1 MiB. Counts
-are written in the narrowest unsigned type that holds them, and either all of them or only
-those that are not zero, whichever is shorter. Adding shards is exact, associative and
-commutative.
+are written in the narrowest type that holds them, unsigned where none is negative, and either all
+of them or only those that are not zero, whichever is shorter. Adding shards is exact, associative
+and commutative.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 BLOCK_CELLS = 2**17
 
-_DENSE, _SPARSE = 0, 1
+# The first byte of a shard; the sums of a projection are signed.
+_DENSE, _SPARSE, _DENSE_SIGNED, _SPARSE_SIGNED = range(4)
 _HEADER_BYTES = 8  # keeps the arrays behind it aligned
 
 
@@ -32,19 +33,20 @@ def block_length(block: int, num_cells: int) -> int:
 def write_shard(counts: NDArray[np.int64]) -> bytes:
     """Returns one block of counts, shape (block length,), as bytes."""
     present = np.flatnonzero(counts)
-    width = _width(int(counts.max(initial=0)))
+    kind, width = _narrowest(counts)
     if present.size * (4 + width) < counts.size * width:
         return write_sparse_shard(present, counts[present])
-    return _header(_DENSE, width) + counts.astype(f"<u{width}").tobytes()
+    layout = _DENSE if kind == "u" else _DENSE_SIGNED
+    return _header(layout, width) + counts.astype(f"<{kind}{width}").tobytes()
 
 
 def write_sparse_shard(offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> bytes:
     """Returns a block that is zero but for distinct ``offsets``, as bytes."""
-    width = _width(int(counts.max(initial=0)))
+    kind, width = _narrowest(counts)
     # Counts come first, so that both arrays are aligned.
     return (
-        _header(_SPARSE, width)
-        + counts.astype(f"<u{width}").tobytes()
+        _header(_SPARSE if kind == "u" else _SPARSE_SIGNED, width)
+        + counts.astype(f"<{kind}{width}").tobytes()
         + offsets.astype("<u4").tobytes()
     )
 
@@ -53,13 +55,14 @@ def add_shard(into: NDArray[np.int64], shard: bytes) -> None:
     """Adds a shard to its block of counts, in place; zeros at its end may have been left out."""
     layout, width = shard[0], shard[1]
     body = memoryview(shard)[_HEADER_BYTES:]
-    if layout == _DENSE:
-        counts = np.frombuffer(body, f"<u{width}")
+    kind = "i" if layout in (_DENSE_SIGNED, _SPARSE_SIGNED) else "u"
+    if layout in (_DENSE, _DENSE_SIGNED):
+        counts = np.frombuffer(body, f"<{kind}{width}")
         into[: counts.size] += counts.astype(np.int64)
         return
     present = len(body) // (4 + width)
     offsets = np.frombuffer(body, np.uint8, 4 * present, present * width).view("<u4")
-    into[offsets] += np.frombuffer(body, f"<u{width}", present).astype(np.int64)
+    into[offsets] += np.frombuffer(body, f"<{kind}{width}", present).astype(np.int64)
 
 
 def merge_shards(shards: Iterable[bytes]) -> bytes:
@@ -82,5 +85,10 @@ def _header(layout: int, width: int) -> bytes:
     return bytes((layout, width)).ljust(_HEADER_BYTES, b"\0")
 
 
-def _width(largest: int) -> int:
-    return next(width for width in (1, 2, 4, 8) if largest < 256**width)
+def _narrowest(counts: NDArray[np.int64]) -> tuple[str, int]:
+    """Returns the kind and the bytes of the narrowest integer type that holds all counts."""
+    least, largest = int(counts.min(initial=0)), int(counts.max(initial=0))
+    if least < 0:
+        reach = 2 * max(largest, -least - 1)
+        return "i", next(width for width in (1, 2, 4, 8) if reach < 256**width)
+    return "u", next(width for width in (1, 2, 4, 8) if largest < 256**width)

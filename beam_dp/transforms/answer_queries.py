@@ -23,6 +23,7 @@ from beam_dp.mechanisms.private_mw_state import (
     resume_private_mw,
     save_private_mw,
 )
+from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.ledger import Ledger
@@ -34,11 +35,12 @@ from beam_dp.transforms.count import CountCells
 from beam_dp.transforms.errors import withhold_messages
 
 MECHANISM = "private_mw"
+SPARSE_MW = "sparse_mw"
 # Whose steps all see the same folders.
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
 
 Row = dict[str, Any]
-AnswerPlan = PrivateMWPlan | WorkloadAnswersPlan
+AnswerPlan = PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
 
 
 class AnswerBatch(NamedTuple):
@@ -168,6 +170,8 @@ def mechanism_name(plan: AnswerPlan) -> str:
     """Returns what cards and ledgers call the mechanism of a plan."""
     if isinstance(plan, PrivateMWPlan):
         return MECHANISM
+    if isinstance(plan, SparseMWPlan):
+        return SPARSE_MW
     return plan.mechanism
 
 
@@ -242,7 +246,7 @@ class _AnswerAll(beam.DoFn):
         self, _: None, lines: Iterable[Any], shards: Iterable[tuple[int, bytes]]
     ) -> Iterator[AnswerBatch]:
         run = self.starter.new_run(shards, self._noise)
-        rows = [answer_line(run, self._queries, line)[0] for line in _each(lines)]
+        rows = [answer_line(run, self._queries, line)[0] for line in each_query(lines)]
         run_id, total = self._noise.draw_id(), run.settings.total
         if self.save_in is not None:
             # The secret goes from this step to the disk, and into no collection.
@@ -258,7 +262,7 @@ class _Batch(beam.DoFn):
         self._timestamp: Any = None
 
     def process(self, line: Any, timestamp: Any = beam.DoFn.TimestampParam) -> None:
-        self._lines += _each([line])
+        self._lines += each_query([line])
         self._timestamp = timestamp if self._timestamp is None else max(timestamp, self._timestamp)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -322,8 +326,8 @@ class _AnswerStream(beam.DoFn):
         return iter([AnswerBatch(run_id, number, run.settings.total, rows)])
 
 
-def _each(lines: Iterable[Any]) -> Iterator[Any]:
-    """The single queries of queries and lists of them."""
+def each_query(lines: Iterable[Any]) -> Iterator[Any]:
+    """Yields the single queries of queries and lists of them."""
     for line in lines:
         if isinstance(line, Sequence) and not isinstance(line, str | bytes):
             yield from line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -10,8 +11,15 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain import Domain
-from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.encoding.bounding import RecordWords, Words, select_records, split_by_unit
+from beam_dp.encoding.bounding import (
+    Columns,
+    RecordWords,
+    Words,
+    from_bytes,
+    select_records,
+    split_by_unit,
+    to_bytes,
+)
 from beam_dp.transforms.errors import withhold_messages
 
 # Also of one unit alone, this many records make no element of more than 16 MiB.
@@ -28,44 +36,46 @@ class BoundContributions(beam.PTransform):
     Records travel once, as columns, keyed by a hash of their unit.
 
     Args:
-        domain: the universe of the encoded records.
+        records: the universe of the encoded records, or how else they travel.
         max_records_per_unit: k, >= 1.
         num_partitions: keys of the shuffle, a power of two up to 2^16; a partition is held in
             one worker's memory.
+
+    Input and output: batches with units (``EncodedBatch``, ``KeyBatch``), and the same without.
     """
 
     def __init__(
-        self, domain: Domain, max_records_per_unit: int, num_partitions: int = 256
+        self, records: Domain | Words, max_records_per_unit: int, num_partitions: int = 256
     ) -> None:
         super().__init__()
-        self.domain = domain
+        self.words = RecordWords(records) if isinstance(records, Domain) else records
         self.max_records_per_unit = max_records_per_unit
         self.num_partitions = num_partitions
 
-    def expand(self, records: beam.PCollection[EncodedBatch]) -> beam.PCollection[EncodedBatch]:
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Partitions by unit, groups, selects."""
-        partition = beam.ParDo(_Partition(self.domain, self.num_partitions))
-        select = beam.ParDo(_Select(self.domain, self.max_records_per_unit))
+        partition = beam.ParDo(_Partition(self.words, self.num_partitions))
+        select = beam.ParDo(_Select(self.words, self.max_records_per_unit))
         return (
             records
             | "Partition" >> partition.with_output_types(tuple[int, bytes])
             | "Group units" >> beam.GroupByKey()
-            | "Select" >> select.with_output_types(EncodedBatch)
+            | "Select" >> select.with_output_types(records.element_type)
         )
 
 
 class _Partition(beam.DoFn):
     """Sends records with their units to the partition of the unit, in long columns."""
 
-    def __init__(self, domain: Domain, num_partitions: int) -> None:
-        self.words = RecordWords(domain)
+    def __init__(self, words: Words, num_partitions: int) -> None:
+        self.words = words
         self.num_partitions = num_partitions
 
     def start_bundle(self) -> None:
         self._clear()
 
     @withhold_messages
-    def process(self, batch: EncodedBatch) -> Iterable[tuple[int, bytes]]:
+    def process(self, batch: Any) -> Iterable[tuple[int, bytes]]:
         assert batch.units is not None
         self._units.append(batch.units)
         self._records.append(self.words.from_batch(batch))
@@ -88,24 +98,24 @@ class _Partition(beam.DoFn):
             for number, units_here, words_here in split_by_unit(
                 units[:, part], [word[part] for word in words], self.num_partitions
             ):
-                elements.append((number, self.words.to_bytes(units_here, words_here)))
+                elements.append((number, to_bytes(self.words, units_here, words_here)))
         return elements
 
     def _clear(self) -> None:
         self._units: list[np.ndarray] = []
-        self._records: list[Words] = []
+        self._records: list[Columns] = []
         self._num_buffered = 0
 
 
 class _Select(beam.DoFn):
     """Keeps at most k records of each unit of a partition."""
 
-    def __init__(self, domain: Domain, max_records_per_unit: int) -> None:
-        self.words = RecordWords(domain)
+    def __init__(self, words: Words, max_records_per_unit: int) -> None:
+        self.words = words
         self.max_records_per_unit = max_records_per_unit
 
     @withhold_messages
-    def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[EncodedBatch]:
-        units, words = self.words.from_bytes(partition[1])
+    def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
+        units, words = from_bytes(self.words, partition[1])
         kept = select_records(units, words, self.max_records_per_unit)
-        return iter([self.words.to_batch([word[kept] for word in words])])
+        return iter([self.words.to_batch([word[kept] for word in words], units[:, kept])])

@@ -103,7 +103,7 @@ class ReadRecords(beam.PTransform):
             if known.count(column) > 1:
                 raise InputError(argument, column, f"must stand once in the header of {path}")
             kind = self._types_without_levels[path].get(column)
-            if argument == "domain" and kind is not None:
+            if argument in ("domain", "key", "weight") and kind is not None:
                 condition = f"must be a column of numbers, text or booleans; in {path} it is {kind}"
                 raise InputError(argument, column, condition)
 

@@ -27,7 +27,7 @@ class Summarise(beam.PTransform):
     no records. They are as secret as the records.
     """
 
-    def __init__(self, accumulator: Accumulator[Any, Any]) -> None:
+    def __init__(self, accumulator: Accumulator[Any, Any, Any]) -> None:
         super().__init__()
         self.accumulator = accumulator
 
@@ -46,7 +46,7 @@ class Summarise(beam.PTransform):
 class _CountBundle(beam.DoFn):
     """Counts the records of a bundle, and sends the counts when it ends."""
 
-    def __init__(self, accumulator: Accumulator[Any, Any]) -> None:
+    def __init__(self, accumulator: Accumulator[Any, Any, Any]) -> None:
         self.accumulator = accumulator
 
     def start_bundle(self) -> None:

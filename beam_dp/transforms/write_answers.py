@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 
+from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.releases import check_output
@@ -106,7 +107,7 @@ def answers_card(plan: AnswerPlan, num_records: int | None) -> dict[str, object]
     return {
         **card,
         "num_records": {"noisy" if plan.num_records == "noisy" else "public": num_records},
-        "domain": plan.domain.to_json(),
+        **({} if isinstance(plan, SparseMWPlan) else {"domain": plan.domain.to_json()}),
         "plan": plan.to_json(),
         "settings": None if num_records is None else plan.settle(num_records).to_json(),
     }

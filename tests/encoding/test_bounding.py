@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.encoding.bounding import RecordWords, select_records, split_by_unit
+from beam_dp.encoding.bounding import (
+    RecordWords,
+    from_bytes,
+    select_records,
+    split_by_unit,
+    to_bytes,
+)
 from beam_dp.encoding.units import unit_fingerprints
 
 Records = list[tuple[int, int]]  # unit, cell
@@ -106,10 +112,12 @@ def test_records_survive_the_journey_as_bytes(sizes: tuple[int, ...]) -> None:
     units = rng.integers(0, 2**63, (2, 50)).astype(np.uint64)
     packed = words.from_batch(EncodedBatch(codes=codes))
     chunks = [
-        words.to_bytes(units[:, s], [word[s] for word in packed])
+        to_bytes(words, units[:, s], [word[s] for word in packed])
         for s in (slice(0, 20), slice(20, 20), slice(20, 50))
     ]
-    units_back, words_back = words.from_bytes(chunks)
+    units_back, words_back = from_bytes(words, chunks)
     np.testing.assert_array_equal(units_back, units)
-    for column, back in zip(codes, words.to_batch(words_back).code_columns(domain), strict=True):
+    for column, back in zip(
+        codes, words.to_batch(words_back, units_back).code_columns(domain), strict=True
+    ):
         np.testing.assert_array_equal(back, column)

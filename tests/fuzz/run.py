@@ -100,7 +100,9 @@ def run_atheris(name: str, runs: int, seconds: float, seed: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("target", choices=("read_release", "parse_domain", "parse_workload"))
+    parser.add_argument(
+        "target", choices=("read_release", "read_sparse_release", "parse_domain", "parse_workload")
+    )
     parser.add_argument("--runs", type=int, default=10**6)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 2**31))

@@ -16,6 +16,7 @@ from typing import Any
 
 from fuzz.choices import Choices
 from fuzz.mutations import mutate_bytes, mutate_json, raised_by
+from fuzz.sparse_target import read_sparse_release_target
 from releases.release_examples import DOMAIN, DRAW, release_of
 
 from beam_dp.domain_json import parse_domain
@@ -36,7 +37,7 @@ LINES = (
 
 
 @cache
-def _folder() -> pathlib.Path:
+def fuzz_folder() -> pathlib.Path:
     """One folder a process, in memory where the system has such."""
     shared = "/dev/shm"
     folder = tempfile.mkdtemp(dir=shared if pathlib.Path(shared).is_dir() else None)
@@ -117,7 +118,7 @@ def read_release_target(data: bytes) -> None:
         card = mutate_json(_card_of(files), choices).encode()
     if card is None:
         card = json.dumps(_card_of(files)).encode()
-    folder = _folder()
+    folder = fuzz_folder()
     for name, content in {CARD: card, **files}.items():
         (folder / name).write_bytes(content)
     raised_by(lambda: _use(read_release(folder)), ReleaseError)
@@ -174,7 +175,7 @@ def parse_workload_target(data: bytes) -> None:
         good = b"marginals:age,hours;age, member;getting in/out of bed"
         spec = mutate_bytes(good, choices).decode(errors="replace")
     else:
-        path = _folder() / "workload"
+        path = fuzz_folder() / "workload"
         if how == 2:
             path.write_bytes(choices.rest())
         elif how == 3:
@@ -197,6 +198,7 @@ def _check_workload(spec: str) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "read_release": read_release_target,
+    "read_sparse_release": read_sparse_release_target,
     "parse_domain": parse_domain_target,
     "parse_workload": parse_workload_target,
 }

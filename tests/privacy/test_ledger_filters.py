@@ -323,3 +323,12 @@ def test_the_pure_filter_admits_what_is_promised_and_no_more() -> None:
     assert full.left("pure") == most - 1
     assert not full.fits(Loss.pure(2.0**-49))
     assert "(epsilon (1 + 2^-50), delta)" in (ledger_filters.__doc__ or "")
+
+
+def test_a_loss_that_holds_but_with_some_probability_fits_no_filter():
+    """Its delta would have to come out of the filters' own."""
+    account = Account(10.0, 1e-5, "auto")
+    loss = Loss.approximate(0.1, 1e-12)
+    assert Loss.from_json(loss.to_json()) == loss
+    assert account.fits(Loss.pure(0.1)) and not account.fits(loss)
+    assert account.best(loss) is None

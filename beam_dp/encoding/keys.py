@@ -1,0 +1,253 @@
+"""Columns of records to elements of a huge universe, and to whole weights.
+
+What a value is read as depends on that value alone, never on the others of its batch: else one
+record could change what others count for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.encoding.units import canonical_bytes
+from beam_dp.hashing import HashKey, universe_elements
+from beam_dp.queries.sparse import KeyType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Mask = NDArray[np.bool_]
+_DIGITS = re.compile(rb"0|-?[1-9][0-9]{0,19}")
+_NOTHING = np.zeros(0, np.uint64), np.zeros(0, np.bool_)
+
+
+def key_elements(
+    column: pa.Array | pa.ChunkedArray, key_type: KeyType, hash_key: HashKey
+) -> tuple[NDArray[np.uint64], Mask]:
+    """Returns the element of each record, and where there is one.
+
+    A key is text, bytes, a decimal or a whole number of up to 64 bits, also one stored as a float
+    or a boolean: Arrow stores ``[False, 0.5]`` as floats.
+    As ``text`` or ``bytes`` a number is its digits; as ``integer`` a text is the number whose
+    digits it is, so that ``7`` and ``"7"`` are the same key of one release, and ``"007"`` is
+    another. Everything else has no element: null, fractions, dates, nested values; as
+    ``integer`` also what is not from 0 to 2^64 - 1. Nothing is raised or told.
+
+    Args:
+        column: an Arrow array of any type.
+        key_type: what the keys of the release are.
+        hash_key: public, of the release.
+
+    Returns:
+        Shapes (n,) and (n,); what stands where there is no element is arbitrary.
+
+    Cost: about 1 ns an integer, 0.4 microseconds a distinct text of a batch.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> key = HashKey.draw(4)
+        >>> elements, valid = key_elements(pa.array(["7", "007", None]), "integer", key)
+        >>> int(elements[0]), valid.tolist()
+        (7, [True, False, False])
+    """
+    import pyarrow as pa
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    found = [_elements(chunk, key_type, hash_key) for chunk in chunks]
+    elements, valid = zip(*found, strict=True) if found else ((), ())
+    return np.concatenate([_NOTHING[0], *elements]), np.concatenate([_NOTHING[1], *valid])
+
+
+def clamped_numbers(
+    column: pa.Array | pa.ChunkedArray, largest: int
+) -> tuple[NDArray[np.int64], Mask]:
+    """Returns each record's whole number, moved into 0..largest, and where there is one.
+
+    What is a whole number is as for the keys of ``key_elements``; a negative one becomes 0.
+
+    Args:
+        column: an Arrow array of any type.
+        largest: below 2^63.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> clamped_numbers(pa.array([-3, 2, 900, None]), 10)[0].tolist()[:3]
+        [0, 2, 10]
+    """
+    import pyarrow as pa
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    numbers, valid = [np.zeros(0, np.int64)], [_NOTHING[1]]
+    for chunk in chunks:
+        values, negative, is_number = _whole_numbers(_plain(chunk))
+        clamped = np.minimum(values, np.uint64(largest)).astype(np.int64)
+        numbers.append(np.where(negative, 0, clamped))
+        valid.append(is_number)
+    return np.concatenate(numbers), np.concatenate(valid)
+
+
+def _elements(
+    chunk: pa.Array, key_type: KeyType, hash_key: HashKey
+) -> tuple[NDArray[np.uint64], Mask]:
+    if key_type == "integer":
+        numbers, negative, valid = _whole_numbers(_plain(chunk))
+        return numbers, valid & ~negative
+    import pyarrow as pa
+
+    # Columns of texts repeat themselves: each distinct one is hashed once.
+    texts = _texts(_plain(chunk))
+    encoded = texts.dictionary_encode()
+    distinct = encoded.dictionary
+    as_text = distinct.view(pa.large_string()) if key_type == "text" else distinct
+    # Null stands at the end.
+    of_text = np.append(universe_elements(as_text, hash_key), np.uint64(0))
+    places = encoded.indices.fill_null(len(distinct)).to_numpy()
+    return of_text[places], _valid(texts)
+
+
+def _plain(chunk: pa.Array) -> pa.Array:
+    """The same values, neither of a user's own type nor a dictionary nor in runs."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    while True:
+        if isinstance(chunk, pa.ExtensionArray):
+            chunk = chunk.storage
+        elif pa.types.is_dictionary(chunk.type):
+            chunk = chunk.dictionary_decode()
+        elif pa.types.is_run_end_encoded(chunk.type):
+            chunk = pc.run_end_decode(chunk)
+        else:
+            return chunk
+
+
+def _texts(chunk: pa.Array) -> pa.Array:
+    """The values as large binary; null for those that are no key."""
+    import pyarrow as pa
+
+    kind = chunk.type
+    if pa.types.is_boolean(kind):
+        return _texts(chunk.cast(pa.int8()))
+    if _is_text(kind):
+        # Also what is no UTF-8: it is hashed as it is, and nothing is checked.
+        return _binary(chunk)
+    if pa.types.is_integer(kind):
+        return chunk.cast(pa.large_string()).view(pa.large_binary())
+    if pa.types.is_floating(kind):
+        numbers, negative, valid = _whole_numbers(chunk)
+        signed = np.where(negative, -numbers.view(np.int64), numbers.view(np.int64))
+        return _texts(pa.array(signed, mask=~valid))
+    if pa.types.is_decimal(kind):
+        return pa.array([canonical_bytes(value) for value in chunk.to_pylist()], pa.large_binary())
+    if pa.types.is_union(kind):
+        return _gather([_texts(child) for child in _children(chunk)], chunk)
+    return pa.nulls(len(chunk), pa.large_binary())
+
+
+def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
+    """The sizes of whole numbers of up to 64 bits, which are negative, and which there are."""
+    import pyarrow as pa
+
+    kind = chunk.type
+    if pa.types.is_boolean(kind):
+        return _whole_numbers(chunk.cast(pa.int8()))
+    if pa.types.is_integer(kind):
+        numbers = chunk.fill_null(0).to_numpy(zero_copy_only=False)
+        if numbers.dtype.kind == "u":
+            return numbers.astype(np.uint64), np.zeros(len(chunk), np.bool_), _valid(chunk)
+        return _split(numbers.astype(np.int64), _valid(chunk))
+    if pa.types.is_floating(kind):
+        floats = chunk.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null as NaN
+        whole = (np.abs(floats) < 2.0**63) & (floats == np.floor(floats))
+        return _split(np.where(whole, floats, 0).astype(np.int64), whole)
+    if _is_text(kind):
+        return _read_digits(_binary(chunk))
+    if pa.types.is_decimal(kind):
+        return _read_digits(_texts(chunk))
+    if pa.types.is_union(kind):
+        children = [_whole_numbers(child) for child in _children(chunk)]
+        which, places = _places(chunk)
+        numbers = np.zeros(len(chunk), np.uint64)
+        negative, valid = np.zeros((2, len(chunk)), np.bool_)
+        for number, child in enumerate(children):
+            mine = which == number
+            numbers[mine], negative[mine], valid[mine] = (each[places[mine]] for each in child)
+        return numbers, negative, valid
+    nothing = np.zeros(len(chunk), np.bool_)
+    return np.zeros(len(chunk), np.uint64), nothing, nothing
+
+
+def _split(numbers: NDArray[np.int64], valid: Mask) -> tuple[NDArray[np.uint64], Mask, Mask]:
+    # The size of -2^63 wraps to itself, which is right as an unsigned number.
+    return np.abs(numbers).view(np.uint64), numbers < 0, valid
+
+
+def _read_digits(texts: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
+    """The numbers whose digits texts are; each distinct text is read once."""
+    encoded = texts.dictionary_encode()
+    read = [_number(text) for text in encoded.dictionary.to_pylist()] + [None]
+    sizes = np.array([abs(number or 0) for number in read], np.uint64)
+    negative = np.array([number is not None and number < 0 for number in read])
+    valid = np.array([number is not None for number in read])
+    places = encoded.indices.fill_null(len(read) - 1).to_numpy()
+    return sizes[places], negative[places], valid[places]
+
+
+def _number(text: bytes) -> int | None:
+    if not _DIGITS.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**64 else None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    kinds = (
+        types.is_string,
+        types.is_large_string,
+        types.is_string_view,
+        types.is_binary,
+        types.is_large_binary,
+        types.is_binary_view,
+        types.is_fixed_size_binary,
+    )
+    return any(is_kind(kind) for is_kind in kinds) and not types.is_decimal(kind)
+
+
+def _binary(chunk: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_binary(chunk.type):
+        chunk = chunk.cast(pa.binary())
+    return chunk.cast(pa.large_binary())
+
+
+def _valid(chunk: pa.Array) -> Mask:
+    valid: Mask = chunk.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _children(chunk: pa.UnionArray) -> list[pa.Array]:
+    return [_plain(chunk.field(number)) for number in range(chunk.type.num_fields)]
+
+
+def _places(chunk: pa.UnionArray) -> tuple[NDArray[Any], NDArray[Any]]:
+    """For each value of a union, the number of its child and its place there."""
+    codes = np.asarray(chunk.type.type_codes)
+    which = np.argmax(chunk.type_codes.to_numpy()[:, None] == codes, axis=1)
+    dense = chunk.type.mode == "dense"
+    return which, chunk.offsets.to_numpy() if dense else np.arange(len(chunk))
+
+
+def _gather(children: list[pa.Array], chunk: pa.UnionArray) -> pa.Array:
+    """The values of a union, given its children after some conversion."""
+    import pyarrow as pa
+
+    which, places = _places(chunk)
+    starts = np.cumsum([0, *map(len, children[:-1])])
+    return pa.concat_arrays(children).take(pa.array(starts[which] + places))

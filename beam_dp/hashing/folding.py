@@ -1,0 +1,65 @@
+"""Rows of any width from blocks of 2^b buckets: neighbouring buckets share a cell.
+
+``BlockSigns`` has blocks of a power of two. A row of w cells is a block of 2^b buckets, with 2^b
+at least 2 w unless w is a power of two itself, whose bucket i goes to cell floor(i w / 2^b). A
+record stays in one cell of each row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def num_buckets(row_width: int) -> int:
+    """Returns the buckets of the block that is folded into a row.
+
+    Example:
+        >>> num_buckets(2**18) == 2**18, num_buckets(2**20 // 3) == 2**20
+        (True, True)
+    """
+    if row_width & (row_width - 1) == 0:
+        return row_width
+    return 1 << (row_width.bit_length() + 1)
+
+
+def fold(sums: NDArray[np.int64], num_rows: int, row_width: int) -> NDArray[np.int64]:
+    """Returns the sums of the buckets of each cell, exactly, modulo 2^64.
+
+    Args:
+        sums: shape (num_rows * num_buckets(row_width),), int64.
+        num_rows: the blocks.
+        row_width: cells of a row.
+
+    Returns:
+        shape (num_rows * row_width,), int64.
+
+    Example:
+        >>> fold(np.arange(8), 1, 3)
+        array([ 3, 12, 13])
+    """
+    buckets = num_buckets(row_width)
+    if buckets == row_width:
+        return sums
+    starts = -(-np.arange(row_width) * buckets // row_width)
+    return np.asarray(np.add.reduceat(sums.reshape(num_rows, buckets), starts, axis=1)).ravel()
+
+
+def cell_of(buckets: NDArray[np.int64], row_width: int) -> NDArray[np.int64]:
+    """Returns the cell, in its row, of each bucket."""
+    return buckets * row_width // num_buckets(row_width)
+
+
+def collisions(row_width: int) -> float:
+    """Returns how likely two elements share a cell, times the cells of a row: 1 if all are alike.
+
+    At most 1.05.
+
+    Example:
+        >>> collisions(2**18), round(collisions(2**20 // 3), 4), round(collisions(5), 4)
+        (1.0, 1.0, 1.0156)
+    """
+    buckets = num_buckets(row_width)
+    least, larger = divmod(buckets, row_width)
+    squares = larger * (least + 1) ** 2 + (row_width - larger) * least**2
+    return squares * row_width / buckets**2

@@ -1,0 +1,132 @@
+"""Which mechanism for sparse queries, by predicted errors, before any record is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from beam_dp.errors import InputError
+from beam_dp.hashing import HashKey
+from beam_dp.mechanisms.count_sketch import INDEPENDENCE, CountSketch
+from beam_dp.mechanisms.hybrid_sketch import HybridSketch
+from beam_dp.mechanisms.key_profile import KeyProfile
+from beam_dp.mechanisms.sparse_error import held_share, sparse_error
+from beam_dp.mechanisms.sparse_plan import HistogramNoise, SparseMechanism, check_width
+from beam_dp.mechanisms.sparse_project import SparseProject
+from beam_dp.mechanisms.stability_histogram import StabilityHistogram, histogram_noise
+from beam_dp.privacy.guarantee import Guarantee
+
+_ROWS = (1, 3, 5, 7)
+_HISTOGRAM_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+_LEAST_WIDTH = 64
+_NUMBERS_A_KEY = 2  # of a histogram: the element and its count
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseChoice:
+    """One row of the planner's table.
+
+    Args:
+        mechanism: with its parameters; ``mechanism.plan`` gives the plan.
+        error: predicted root mean squared error of queries of the planned sparsity, in weight.
+        error_of_one: of queries of one element.
+        size: numbers in the artifact; of a histogram as many as are expected.
+        is_pure: whether a delta would be left unspent.
+    """
+
+    mechanism: SparseMechanism
+    error: float
+    error_of_one: float
+    size: int
+    is_pure: bool
+
+
+def plan_sparse_release(
+    guarantee: Guarantee,
+    profile: KeyProfile,
+    *,
+    max_sparsity: int,
+    max_size: int,
+    max_weight: int = 1,
+    sparsity: int | None = None,
+) -> list[SparseChoice]:
+    """Returns what could be released, best first.
+
+    The first one's error is to be compared with ``error_of_nothing``, too: for queries of few
+    elements with few records nothing beats the answer 0.
+
+    Args:
+        guarantee: what is promised.
+        profile: what is publicly assumed of the keys, in weight.
+        max_sparsity: the most elements that a query may have.
+        max_size: the most numbers that an artifact may hold, at least 64.
+        max_weight: the most that one record weighs.
+        sparsity: of the queries whose error is to be least; the largest one by default.
+
+    Raises:
+        InputError: naming the argument that is refused.
+
+    Cost: about a second.
+    """
+    check_width(max_size)
+    if max_size < _LEAST_WIDTH:
+        raise InputError("max_size", max_size, f"must be at least {_LEAST_WIDTH}")
+    asked = max_sparsity if sparsity is None else sparsity
+    if not 1 <= asked <= max_sparsity:
+        raise InputError("sparsity", asked, "must be from 1 to max_sparsity")
+    found = []
+    # The errors do not depend on it: one key for all.
+    key = HashKey.draw(INDEPENDENCE)
+    for mechanism, held in _candidates(guarantee, profile, max_size, max_weight):
+        plan = mechanism.plan(
+            guarantee, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=key
+        )
+        width = plan.sketch.projection_width if plan.sketch is not None else 0
+        found.append(
+            SparseChoice(
+                mechanism=mechanism,
+                error=sparse_error(plan, profile, asked),
+                error_of_one=sparse_error(plan, profile, 1),
+                size=width + held,
+                is_pure=plan.loss.kind == "pure" and plan.loss.slack is None,
+            )
+        )
+    return sorted(found, key=lambda choice: choice.error)
+
+
+def error_of_nothing(profile: KeyProfile, sparsity: int) -> float:
+    """Returns the root mean square of the queries themselves: the error of answering 0."""
+    counts, keys = profile.groups
+    share = keys / keys.sum()
+    mean = float(share @ counts)
+    spread = float(share @ counts**2) - mean**2
+    return math.sqrt(sparsity * max(0.0, spread) + (sparsity * mean) ** 2)
+
+
+def _candidates(
+    guarantee: Guarantee, profile: KeyProfile, max_size: int, max_weight: int
+) -> Iterator[tuple[SparseMechanism, int]]:
+    """Yields mechanisms that fit the size, and how many numbers their histograms should hold."""
+    for rows in _ROWS:
+        yield CountSketch(max_size // rows * rows, rows), 0
+    if guarantee.delta == 0:
+        return
+    for rows in _ROWS:
+        yield CountSketch(max_size // rows * rows, rows, noise="gaussian"), 0
+    yield SparseProject(max_size // 8 * 8), 0
+    for share in (1.0, *_HISTOGRAM_SHARES):
+        noise = histogram_noise(guarantee, max_weight, share * guarantee.epsilon)
+        held = _NUMBERS_A_KEY * math.ceil(_expected_keys(noise, profile))
+        if share == 1.0:
+            if held <= max_size:
+                yield StabilityHistogram(), held
+        elif max_size - held >= _LEAST_WIDTH:
+            for rows in _ROWS:
+                width = (max_size - held) // rows * rows
+                yield HybridSketch(width, rows, histogram_share=share), held
+
+
+def _expected_keys(noise: HistogramNoise, profile: KeyProfile) -> float:
+    counts, keys = profile.groups
+    return float(keys @ held_share(noise, counts))

@@ -1,0 +1,115 @@
+"""From records to a release for sparse queries: the one place where its noise is drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.sparse_plan import SparsePlan
+from beam_dp.mechanisms.sparse_release import SparseSummary, release_sparse
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.ledger_entries import Token
+from beam_dp.summaries import ProjectionAccumulator
+from beam_dp.transforms.bound_keys import BoundKeys
+from beam_dp.transforms.count_elements import CountElements, counts_of_shards
+from beam_dp.transforms.encode_keys import EncodeKeys, KeyColumns
+from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.records import refuse_windows
+from beam_dp.transforms.release import ReleaseShard, release_shards
+from beam_dp.transforms.summarise import Summarise
+
+
+class ReleaseProjection(beam.PTransform):
+    """Releases one artifact that answers any sparse query over a huge universe.
+
+    Privacy: the output satisfies ``plan.guarantee`` for records whose unit is
+    ``plan.guarantee.privacy_unit``. The distributed part bounds what a unit contributes, and
+    computes exact sums: of the columns of a public projection, of the weights of each element, or
+    both. They are as secret as the records. Noise is drawn once, by one step after the last
+    combine, and a draw is committed, as in ``ReleaseSyntheticDatabase``.
+
+    No record makes it fail, and no log or metric tells of records.
+
+    Args:
+        plan: from the ``plan`` of ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` or
+            ``HybridSketch``; its hash key is drawn with it, before any record is read.
+        columns: which columns of the records to read.
+        ledger_token: from ``Ledger.spend``, for just this release; the card then names its entry.
+
+    Raises:
+        InputError: if the token paid for something else; when applied, if the records are windowed
+            or unbounded, or lack a column.
+
+    Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema.
+
+    Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release of
+    the same shape as any other.
+    """
+
+    def __init__(
+        self, plan: SparsePlan, columns: KeyColumns, ledger_token: Token | None = None
+    ) -> None:
+        super().__init__()
+        public = {**plan.public, "key": dataclasses.asdict(columns)}
+        if ledger_token is not None:
+            paid = (ledger_token.mechanism, ledger_token.guarantee, ledger_token.loss)
+            if paid != (plan.mechanism, plan.guarantee, plan.loss):
+                condition = "must be of this release: its mechanism, guarantee and loss"
+                raise InputError("ledger_token", ledger_token.release_id, condition)
+            public["ledger_release"] = ledger_token.release_id
+        self.plan = dataclasses.replace(plan, public=public)
+        self.columns = columns
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
+        """Encodes, bounds, projects and counts, draws."""
+        refuse_windows(records)
+        plan = self.plan
+        encode = EncodeKeys(
+            self.columns, plan.max_weight, plan.hash_key, plan.guarantee.privacy_unit
+        )
+        bounded = records | "Encode" >> encode | "Bound" >> BoundKeys(plan)
+        sums = counts = None
+        if plan.sketch is not None:
+            project = Summarise(ProjectionAccumulator(plan.sketch.signs(plan.hash_key)))
+            sums = beam.pvalue.AsIter(bounded | "Project" >> project)
+        if plan.histogram is not None:
+            counts = beam.pvalue.AsIter(bounded | "Count" >> CountElements())
+        # From a public element, not from the sums: no records still make a release.
+        draw = beam.ParDo(_Draw(plan), sums, counts)
+        return (
+            records.pipeline
+            | "Once" >> beam.Create([None])
+            | "Draw" >> draw.with_output_types(ReleaseShard)
+            | "Keep the draw" >> beam.Reshuffle()
+        )
+
+
+class _Draw(beam.DoFn):
+    """Runs the mechanism on the sums: the only step that draws noise."""
+
+    def __init__(self, plan: SparsePlan) -> None:
+        self.plan = plan
+
+    def setup(self) -> None:
+        # Never pickled: copies of a generator would draw the same noise.
+        self._noise = NoiseSource()
+
+    @withhold_messages
+    def process(
+        self,
+        _: None,
+        sums: Iterable[tuple[int, bytes]] | None,
+        counts: Iterable[bytes] | None,
+    ) -> Iterator[ReleaseShard]:
+        projection = elements = None
+        if self.plan.sketch is not None and sums is not None:
+            signs = self.plan.sketch.signs(self.plan.hash_key)
+            projection = ProjectionAccumulator(signs).from_shards(sums)
+        if counts is not None:
+            elements = counts_of_shards(counts)
+        release = release_sparse(self.plan, SparseSummary(projection, elements), self._noise)
+        return iter(list(release_shards(release)))

@@ -1,0 +1,75 @@
+"""A dense projection through Beam, as a share of the speed of its own kernel.
+
+    python -m benchmarks.projection_pass
+
+Keys are integers in one Parquet file, T = 4096, r = 48; one local worker. Both are timed in turns
+in the same process; the median of three ratios is printed, with the share of keys that are new.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import statistics
+import tempfile
+import time
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_dp.hashing import DenseSigns, HashKey, active_backend
+from beam_dp.summaries import ProjectionAccumulator
+from beam_dp.transforms import KeyColumns, ReadRecords
+from beam_dp.transforms.encode_keys import EncodeKeys
+from beam_dp.transforms.summarise import Summarise
+
+WIDTH, INDEPENDENCE = 4096, 48
+NUM_RECORDS = 2**22
+REPEATS = 3
+
+
+def through_beam(path: str, signs: DenseSigns) -> float:
+    """Seconds of a pipeline that reads, encodes and projects."""
+    start = time.perf_counter()
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = (
+            pipeline
+            | ReadRecords(path)
+            | EncodeKeys(KeyColumns("key", "integer"), 1, signs.key, "record")
+            | Summarise(ProjectionAccumulator(signs))
+        )
+    return time.perf_counter() - start
+
+
+def kernel_alone(keys: np.ndarray, signs: DenseSigns) -> float:
+    """Seconds of the projection of all keys in memory, as they are."""
+    sums = np.zeros(WIDTH, np.int64)
+    start = time.perf_counter()
+    for part in np.array_split(keys, 64):
+        signs.add(sums, part, np.ones(len(part), np.int64))
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Prints one row for distinct keys, and one for keys that repeat themselves."""
+    signs = DenseSigns(HashKey.draw(INDEPENDENCE), WIDTH)
+    rng = np.random.default_rng(0)
+    print(f"T = {WIDTH}, r = {INDEPENDENCE}, {NUM_RECORDS:,} records, {active_backend()}")
+    for name, distinct in (("distinct", 2**62), ("100 a key", NUM_RECORDS // 100)):
+        keys = rng.integers(0, distinct, NUM_RECORDS).astype(np.uint64)
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(pathlib.Path(folder) / "keys.parquet")
+            pq.write_table(pa.table({"key": keys}), path)
+            times = [(kernel_alone(keys, signs), through_beam(path, signs)) for _ in range(REPEATS)]
+        ratio = statistics.median(kernel / piped for kernel, piped in times)
+        kernel, piped = times[-1]
+        print(
+            f"{name:>10}: kernel {kernel / NUM_RECORDS * 1e9:,.0f} ns a record,"
+            f" Beam {piped / NUM_RECORDS * 1e9:,.0f}; Beam's speed is {ratio:.2f} of the kernel's"
+        )
+
+
+if __name__ == "__main__":
+    main()

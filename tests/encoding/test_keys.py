@@ -1,0 +1,143 @@
+"""Keys of records: typed, and read one value at a time whatever stands beside it."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_dp.encoding.key_batch import KeyBatch, merged_keys
+from beam_dp.encoding.keys import clamped_numbers, key_elements
+from beam_dp.encoding.units import arrow_column
+from beam_dp.hashing import HashKey, universe_elements
+from beam_dp.queries.sparse import KEY_TYPES, KeyType
+
+KEY = HashKey.draw(4)
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**65), 2**65),
+    st.sampled_from([0, -1, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63)]),
+    st.floats(),
+    st.sampled_from([2.0**53, 2.0**63, -0.0, 3.0]),
+    st.text(max_size=3),
+    st.sampled_from(["7", "007", "-7", "7.0", "9223372036854775808", "\ud800"]),
+    st.binary(max_size=3),
+    st.sampled_from([b"7", decimal.Decimal(7), decimal.Decimal("7.5")]),
+    st.sampled_from([datetime.date(2020, 1, 1), {"a": 1}, [1], np.uint64(2**63 + 1)]),
+    st.sampled_from([np.int8(7), np.float32(7), np.bool_(True), np.str_("7")]),
+)
+
+
+def one_by_one(values: list[Any], key_type: KeyType) -> list[int | None]:
+    return [each for value in values for each in together([value], key_type)]
+
+
+def together(values: list[Any], key_type: KeyType) -> list[int | None]:
+    return listed(*key_elements(arrow_column(values), key_type, KEY))
+
+
+def listed(values: np.ndarray, valid: np.ndarray) -> list[int | None]:
+    assert len(values) == len(valid)
+    return [int(x) if there else None for x, there in zip(values, valid, strict=True)]
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(VALUES, max_size=6), st.sampled_from(KEY_TYPES))
+def test_a_key_does_not_depend_on_its_neighbours(values: list[Any], key_type: KeyType) -> None:
+    assert together(values, key_type) == one_by_one(values, key_type)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(VALUES, max_size=6))
+def test_a_weight_does_not_depend_on_its_neighbours(values: list[Any]) -> None:
+    def weights(part: list[Any]) -> list[int | None]:
+        return listed(*clamped_numbers(arrow_column(part), 100))
+
+    alone = [each for value in values for each in weights([value])]
+    assert weights(values) == alone
+    assert all(each is None or 0 <= each <= 100 for each in alone)
+
+
+@pytest.mark.parametrize(("key_type", "element"), [("text", "7"), ("bytes", b"7"), ("integer", 7)])
+def test_numbers_and_their_digits_are_one_key(key_type: KeyType, element: Any) -> None:
+    (expected,) = universe_elements([element], KEY).tolist()
+    values = [7, 7.0, "7", b"7", decimal.Decimal(7), np.uint8(7)]
+    assert one_by_one(values, key_type) == [expected] * len(values)
+    columns = [
+        pa.array([7], pa.int16()),
+        pa.array([7], pa.uint64()),
+        pa.array([7], pa.float32()),
+        pa.array(["7"], pa.large_string()),
+        pa.array(["7"], pa.string_view()),
+        pa.array([b"7"], pa.binary(1)),
+        pa.array(["7"]).dictionary_encode(),
+        pa.array([decimal.Decimal(7)], pa.decimal128(3, 1)),
+        pa.RunEndEncodedArray.from_arrays([1], ["7"]),
+    ]
+    for column in columns:
+        assert listed(*key_elements(column, key_type, KEY)) == [expected], column.type
+
+
+def test_texts_are_the_elements_of_queries() -> None:
+    texts = ["alice@example.org", "", "\u00e9", "alice@example.org", "\ud800"]
+    assert together(texts, "text") == universe_elements(texts, KEY).tolist()
+    assert together(["007", "7"], "integer") == [None, 7]
+
+
+@pytest.mark.parametrize("key_type", KEY_TYPES)
+def test_what_is_no_key_is_left_out(key_type: KeyType) -> None:
+    values = [None, 0.5, float("nan"), float("inf"), datetime.date(2020, 1, 1), {"a": 1}]
+    assert one_by_one(values, key_type) == [None] * len(values)
+    nested = pa.array([[1], None], pa.list_(pa.int8()))
+    assert listed(*key_elements(nested, key_type, KEY)) == [None, None]
+    assert listed(*key_elements(pa.array([None, 1.5]), key_type, KEY)) == [None, None]
+
+
+def test_integers_have_64_bits() -> None:
+    values = [-1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, "18446744073709551615", -(2**63)]
+    expected = [None, 2**63 - 1, 2**63, 2**64 - 1, None, 2**64 - 1, None]
+    assert one_by_one(values, "integer") == expected
+
+
+def test_slices_and_chunks_are_read_as_what_they_hold() -> None:
+    column = pa.array(["a", "b", None, "c"])
+    chunked = pa.chunked_array([column.slice(1, 2), column.slice(3)])
+    expected = [*universe_elements(["b"], KEY).tolist(), None, *universe_elements(["c"], KEY)]
+    assert listed(*key_elements(chunked, "text", KEY)) == expected
+    assert listed(*key_elements(pa.chunked_array([], pa.string()), "text", KEY)) == []
+    assert listed(*key_elements(pa.array([1, 2, 3]).slice(1), "integer", KEY)) == [2, 3]
+
+
+def test_weights_are_clamped() -> None:
+    column = pa.array([-(2**63), -1, 0, 5, 2**63 - 1, None])
+    assert listed(*clamped_numbers(column, 9)) == [0, 0, 0, 5, 9, None]
+    assert listed(*clamped_numbers(pa.array(["5", "x", "-5", "99"]), 9)) == [5, None, 0, 9]
+
+
+@pytest.mark.parametrize("distinct", [1, 40, 90, 10**6])
+@pytest.mark.parametrize("heaviest", [1, 9])
+def test_merging_keeps_the_sum_of_each_key(distinct: int, heaviest: int) -> None:
+    rng = np.random.default_rng(distinct)
+    keys = rng.integers(0, distinct, 100).astype(np.uint64)
+    batch = KeyBatch(keys, rng.integers(1, heaviest + 1, 100))
+    merged = merged_keys(batch)
+    assert sums(merged) == sums(batch)
+    assert len(merged.keys) == (len(set(keys.tolist())) if distinct <= 40 else 100)
+
+
+def test_merging_nothing_is_nothing() -> None:
+    assert len(merged_keys(KeyBatch(np.zeros(0, np.uint64), np.zeros(0, np.int64))).keys) == 0
+
+
+def sums(batch: KeyBatch) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for key, weight in zip(batch.keys.tolist(), batch.weights.tolist(), strict=True):
+        found[key] = found.get(key, 0) + weight
+    return found

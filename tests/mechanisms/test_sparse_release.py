@@ -1,0 +1,331 @@
+"""Sparse mechanisms: their noise, their answers and standard errors, what they refuse.
+
+Statistical tests: seeded, so they do not flake; limits lie at six standard errors or more.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise, Scripted, Seeded
+from sketch_laws import Shifted, batch_of, promise, seeded_key, summary_of
+from tiny import ADD, REPLACE
+
+from beam_dp.errors import InputError
+from beam_dp.hashing import universe_elements
+from beam_dp.mechanisms import (
+    CountSketch,
+    HybridSketch,
+    SparseProject,
+    SparseSummary,
+    StabilityHistogram,
+    release_sparse,
+)
+from beam_dp.mechanisms.stability_histogram import release_probability, stability_threshold
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.accounting import continuous_deviation
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.releases import SparseRelease
+from beam_dp.releases.sketch_estimates import noise_variance
+from beam_dp.summaries import ElementCounts, Projection
+from beam_dp.testing.audit import discrete_laplace
+
+PROMISE = Guarantee(1.0, 1e-9, ADD, "record", 1)
+SMALL = {
+    "dense": SparseProject(256, "dense"),
+    "blocks": SparseProject(240),
+    "textbook": SparseProject(256, calibration="textbook"),
+    "one row": CountSketch(250, 1),
+    "three rows": CountSketch(300, 3),
+    "mean of rows": CountSketch(300, 3, estimator="mean"),
+    "median of rows": CountSketch(300, 3, estimator="median"),
+    "gaussian rows": CountSketch(300, 3, noise="gaussian"),
+    "histogram": StabilityHistogram(),
+    "hybrid": HybridSketch(300, 3),
+    "hybrid of one row": HybridSketch(250, 1),
+}
+
+
+def plan_of(mechanism, guarantee=PROMISE, seed=0, **named):
+    named.setdefault("max_sparsity", 100)
+    return mechanism.plan(guarantee, hash_key=seeded_key(seed), **named)
+
+
+def summary_from(plan, elements, counts):
+    sketch = plan.sketch
+    sums = None if sketch is None else sketch.signs(plan.hash_key).project(elements, counts)
+    return SparseSummary(
+        None if sums is None else Projection(sums),
+        ElementCounts(elements, counts) if plan.histogram is not None else None,
+    )
+
+
+def test_the_noise_of_a_sketch_is_that_of_the_formulas():
+    # Integer scales: for a sketch whose columns have norm 1 they are sqrt(T) times less.
+    tight = plan_of(SparseProject(4096, "dense")).sketch
+    deviation = continuous_deviation(tight.scale * tight.grid) / tight.grid
+    assert deviation == pytest.approx(351.697, rel=1e-5)
+    textbook = plan_of(SparseProject(4096, "dense", calibration="textbook")).sketch
+    assert textbook.scale / 64 == pytest.approx(12.8758, rel=1e-5)
+    assert plan_of(CountSketch()).sketch.scale == pytest.approx(3.0)
+    assert plan_of(CountSketch(), max_weight=5).sketch.scale == pytest.approx(15.0)
+    person = Guarantee(0.5, 0, REPLACE, "person", 4)
+    assert plan_of(CountSketch(), person).sketch.scale == pytest.approx(2 * 4 * 3 / 0.5)
+    assert plan_of(StabilityHistogram(), promise(REPLACE, 4, 1e-6)).histogram.scale == (
+        pytest.approx(8.0)
+    )
+
+
+@pytest.mark.parametrize("family", ["dense", "blocks"])
+def test_tight_noise_has_at_least_3_3_times_less_deviation_than_the_published_one(family):
+    deviations = []
+    for calibration in ("textbook", "tight"):
+        plan = plan_of(SparseProject(2**14, family, calibration=calibration))
+        empty = SparseSummary(Projection(np.zeros(2**14, np.int64)))
+        release = release_sparse(plan, empty, NoiseSource())
+        deviations.append(release.sketch.cells.std() / release.sketch.grid)
+    # The deviation of the ratio of two samples of 2^14 is 1.2 %, and 3.3135 is expected.
+    assert deviations[0] / deviations[1] == pytest.approx(3.3135, rel=0.08)
+    planned = [
+        math.sqrt(noise_variance(plan.distribution, plan.scale))
+        for plan in (
+            plan_of(SparseProject(2**14, family, calibration=each)).sketch
+            for each in ("textbook", "tight")
+        )
+    ]
+    assert planned[0] / planned[1] >= 3.3
+
+
+def test_a_units_norm_bounds_the_gaussian_noise():
+    person = Guarantee(1.0, 1e-9, REPLACE, "person", 16)
+    loose = plan_of(CountSketch(noise="gaussian"), person).sketch
+    bounded = plan_of(CountSketch(noise="gaussian", unit_norm=4.0), person).sketch
+    assert bounded.max_squared_norm == 48 and loose.max_squared_norm is None
+    assert loose.scale / bounded.scale == pytest.approx(4.0, rel=1e-3)
+    # A bound that no unit can reach costs nothing.
+    wide = plan_of(CountSketch(noise="gaussian", unit_norm=99.0), person).sketch
+    assert wide.scale == loose.scale
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 7.5])
+@pytest.mark.parametrize("most", [1, 2, 5])
+@pytest.mark.parametrize("weight", [1, 3])
+def test_the_threshold_is_the_least_that_keeps_delta(scale, most, weight):
+    delta = 1e-4
+    threshold = stability_threshold(scale, delta, most, weight)
+
+    def largest(threshold):
+        """The probability over every way to hand out records, from the law of the noise."""
+        far = threshold + most * weight + math.ceil(60 * scale)
+        law = discrete_laplace(scale, 0, -far, far)
+
+        def tail(value):
+            return sum(p for z, p in law.items() if value + z >= threshold)
+
+        worst = 0.0
+        for parts in partitions(most):
+            none = math.prod(1 - tail(part * weight) for part in parts)
+            worst = max(worst, 1 - none)
+        return worst
+
+    assert largest(threshold) <= delta < largest(threshold - 1)
+    assert release_probability(scale, threshold, most, weight) == pytest.approx(
+        largest(threshold), rel=1e-6
+    )
+
+
+def partitions(total, largest=None):
+    if total == 0:
+        yield ()
+    for first in range(min(total, largest or total), 0, -1):
+        yield from ((first, *rest) for rest in partitions(total - first, first))
+
+
+def test_what_reaches_the_threshold_is_released_and_nothing_less():
+    plan = plan_of(StabilityHistogram())
+    threshold = plan.histogram.threshold
+    counts = np.array([5, 6, 7], np.int64)
+    summary = summary_from(plan, np.array([3, 1, 2], np.uint64)[np.argsort([3, 1, 2])], counts)
+    release = release_sparse(plan, summary, Shifted(threshold - 6))
+    assert release.histogram.elements.tolist() == [2, 3]
+    assert release.histogram.counts.tolist() == [threshold, threshold + 1]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_without_noise_and_collisions_answers_are_exact(name):
+    plan = plan_of(SMALL[name])
+    elements = universe_elements(["a", "b", 7], plan.hash_key)
+    order = np.argsort(elements)
+    counts = np.array([1000, 2000, 4000])
+    summary = summary_from(plan, elements[order], counts[order])
+    release = release_sparse(plan, summary, NoNoise())
+    query = SparseQuery({"a": 1.0, "b": 0.5, 7: 0.25})
+    answer = release.answer_query(query)
+    if name in ("dense", "blocks", "textbook", "mean of rows"):
+        # Three elements in a few hundred cells: what hashing adds is in the standard error.
+        assert abs(answer.value - 3000) <= 5 * answer.standard_error + 1e-9
+    else:
+        assert answer.value == pytest.approx(3000)
+    assert answer.bound >= answer.standard_error
+    assert release.answer_query(SparseQuery({})).value == 0
+
+
+SHAPES = {
+    "skewed": np.maximum(1, 3000 // np.arange(1, 2001)),
+    "distinct": np.ones(5000, int),
+    "equal": np.full(200, 60),
+}
+MEASURED = {
+    "dense": SparseProject(512, "dense"),
+    "blocks": SparseProject(2000),
+    "one row": CountSketch(2000, 1),
+    "three rows": CountSketch(2**12 // 3 * 3, 3),
+    "five rows": CountSketch(5000, 5),
+    "median of rows": CountSketch(3000, 3, estimator="median"),
+    "gaussian rows": CountSketch(3000, 3, noise="gaussian"),
+    "hybrid": HybridSketch(2000, 1),
+    "hybrid of three rows": HybridSketch(3000, 3, histogram_share=0.5),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_standard_error_is_what_answers_err_by(name, shape):
+    counts = SHAPES[shape].astype(np.int64)
+    elements = np.arange(1, len(counts) + 1, dtype=np.uint64) << np.uint64(20)
+    rng = np.random.default_rng(5)
+    ratios = []
+    exceeded = 0
+    for seed in range(12):
+        plan = plan_of(MEASURED[name], seed=seed)
+        release = release_sparse(plan, summary_from(plan, elements, counts), Seeded(seed))
+        for _ in range(25):
+            chosen = rng.choice(len(counts), 60, replace=False)
+            values = rng.uniform(0, 1, 60)
+            answer = release.answer(elements[chosen], values)
+            error = answer.value - float(values @ counts[chosen])
+            ratios.append(error / answer.standard_error)
+            exceeded += abs(error) > answer.bound
+    # 300 errors that overlap in their hash: about 100 independent ones, with heavy tails.
+    assert 0.72 < np.sqrt(np.mean(np.square(ratios))) < 1.3
+    assert exceeded <= 0.05 * len(ratios)
+
+
+def test_the_histograms_bound_covers_what_is_missing():
+    counts = np.array([200] * 20 + [3] * 80)
+    elements = np.arange(100, dtype=np.uint64)
+    plan = plan_of(StabilityHistogram())
+    exceeded = 0
+    for seed in range(100):
+        release = release_sparse(plan, summary_from(plan, elements, counts), Seeded(seed))
+        answer = release.answer(elements, np.ones(100))
+        exceeded += abs(answer.value - counts.sum()) > answer.bound
+        assert answer.standard_error == pytest.approx(math.sqrt(20 * 1.8413), rel=1e-3)
+    assert exceeded <= 5
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_no_data_gives_a_release_of_the_same_shape(name, relation):
+    plan = plan_of(SMALL[name], dataclasses.replace(PROMISE, neighboring=relation))
+    empty, full = (
+        release_sparse(plan, summary_of(plan, batch_of(data)), Scripted())
+        for data in ([], [(each, 1) for each in range(30)])
+    )
+    if empty.sketch is not None:
+        assert empty.sketch.cells.shape == full.sketch.cells.shape
+        assert len(empty.sketch.cells) == plan.sketch.projection_width
+        assert empty.sketch.cells.dtype == np.int64
+    assert empty.hash_key is plan.hash_key and empty.public == full.public
+
+
+def test_a_sketch_holds_no_element():
+    plan = plan_of(CountSketch(300, 3))
+    key = 0x1234567890ABCDEF
+    release = release_sparse(plan, summary_of(plan, batch_of([])), NoNoise())
+    held = release_sparse(
+        plan, summary_from(plan, np.array([key], np.uint64), np.array([1])), NoNoise()
+    )
+    assert release.histogram is None
+    for field in dataclasses.fields(SparseRelease):
+        if field.name != "sketch":
+            assert getattr(release, field.name) == getattr(held, field.name)
+    assert key not in held.sketch.cells.tolist()
+
+
+def test_a_hash_key_is_drawn_with_the_plan_and_never_again():
+    first, second = (CountSketch(300, 3).plan(PROMISE, max_sparsity=1) for _ in range(2))
+    assert first.hash_key != second.hash_key
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CountSketch(300, 2), "num_rows: 2 is refused; must be odd"),
+        (lambda: CountSketch(2**27, 1), "projection_width: 134217728 is refused"),
+        (lambda: CountSketch(301, 3).plan(PROMISE, max_sparsity=1), "a multiple of the number"),
+        (lambda: CountSketch(unit_norm=2.0), "unit_norm: 2.0 is refused; is for noise 'gaussian'"),
+        (lambda: CountSketch(noise="gaussian", unit_norm=math.nan), "unit_norm: nan is refused"),
+        (lambda: CountSketch(estimator="best"), "estimator: 'best' is refused"),
+        (lambda: CountSketch(noise="cauchy"), "noise: 'cauchy' is refused"),
+        (lambda: SparseProject(calibration="loose"), "calibration: 'loose' is refused"),
+        (lambda: SparseProject(family="sparse"), "family: 'sparse' is refused"),
+        (lambda: SparseProject(100, "dense").plan(PROMISE, max_sparsity=1), "multiple of 64"),
+        (lambda: HybridSketch(histogram_share=1.0), "histogram_share: 1.0 is refused"),
+        (lambda: plan_of(CountSketch(), max_weight=0), "max_weight: 0 is refused"),
+        (lambda: plan_of(CountSketch(), max_weight=1.5), "max_weight: 1.5 is refused"),
+        (lambda: plan_of(CountSketch(), max_sparsity=0), "max_sparsity: 0 is refused"),
+        (
+            lambda: plan_of(CountSketch(), Guarantee(1e-18, 0, ADD, "record", 1)),
+            "epsilon: 1e-18 is refused",
+        ),
+        (
+            lambda: plan_of(
+                SparseProject(calibration="textbook"), Guarantee(200.0, 1e-9, ADD, "record", 1)
+            ),
+            "epsilon: 200.0 is refused; is too large for the published scale",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_when_it_is_made(make, message):
+    with pytest.raises(InputError) as error:
+        make()
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [SparseProject(), CountSketch(noise="gaussian"), StabilityHistogram(), HybridSketch()],
+)
+def test_pure_privacy_is_refused_by_what_needs_a_delta(mechanism):
+    pure = Guarantee(1.0, 0, ADD, "record", 1)
+    with pytest.raises(InputError, match=r"delta: 0\.0 is refused"):
+        mechanism.plan(pure, max_sparsity=1)
+
+
+@pytest.mark.parametrize(
+    ("support", "values", "message"),
+    [
+        (np.arange(101, dtype=np.uint64), np.ones(101), "at most max_sparsity = 100"),
+        (np.array([1, 1], np.uint64), np.ones(2), "name each element once"),
+        (np.array([1, 2], np.uint64), np.ones(3), "must be of shape"),
+        (np.array([1]), np.ones(1), "must be uint64"),
+        (np.array([1], np.uint64), np.array([1.5]), "from 0 to 1"),
+        (np.array([1], np.uint64), np.array([math.nan]), "from 0 to 1"),
+    ],
+)
+def test_bad_queries_are_refused(support, values, message):
+    plan = plan_of(CountSketch(300, 3))
+    release = release_sparse(plan, summary_of(plan, batch_of([])), NoNoise())
+    with pytest.raises(InputError, match=message):
+        release.answer(support, values)
+
+
+def test_the_loss_is_that_of_the_noise():
+    assert plan_of(CountSketch()).loss.epsilon == 1.0 and plan_of(CountSketch()).loss.slack is None
+    for mechanism in (StabilityHistogram(), HybridSketch()):
+        loss = plan_of(mechanism).loss
+        assert (loss.epsilon, loss.slack) == (1.0, 1e-9)
+    assert plan_of(SparseProject()).loss.epsilon is None

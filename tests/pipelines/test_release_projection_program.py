@@ -1,0 +1,324 @@
+"""The program that releases projections, and the command that asks them: files in, lines out."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from jobs import everything_under, write_table
+
+import beam_dp.transforms.release_projection as release_module
+from beam_dp import cli
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases import SparseRelease, read_release
+from beam_dp.releases.filesystem import LocalStore
+from pipelines.release_projection import build, main, parse_arguments
+
+NUMBERS = [i % 50 for i in range(2000)]  # 40 records of each key
+
+
+def flags(
+    folder: pathlib.Path, *, keys: Any = None, file_format: str = "parquet", **overrides: str | None
+) -> list[str]:
+    keys = [f"plane {number}" for number in NUMBERS] if keys is None else keys
+    table = pa.table({"plane": keys, "seats": [2] * len(keys), "owner": list(range(len(keys)))})
+    values: dict[str, str | None] = {
+        "input": write_table(folder, table, file_format),
+        "key": "plane",
+        "max_sparsity": "10",
+        "epsilon": "1000",
+        "delta": "1e-9",
+        "neighboring": "add_or_remove_one",
+        "privacy_unit": "record",
+        "size": "65536",
+        "output": str(folder / "out"),
+    }
+    return [
+        f"--{name}={value}" for name, value in {**values, **overrides}.items() if value is not None
+    ]
+
+
+def answer(
+    folder: pathlib.Path, capfd: pytest.CaptureFixture[str], lines: str, name: str = "keys.txt"
+) -> Any:
+    """What `beam-dp answer --sparse` says of a file, as JSON; or its error."""
+    (folder / name).write_text(lines, encoding="utf-8")
+    capfd.readouterr()
+    code = cli.main(["answer", str(folder / "out"), "--sparse", str(folder / name), "--json"])
+    out, err = capfd.readouterr()
+    if code == 0:
+        return json.loads(out)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"error: [^\n]+\n", err), err
+    return err
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
+def test_a_release_answers_queries_in_files(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], file_format: str
+) -> None:
+    assert main(flags(tmp_path, file_format=file_format)) == 0
+    out, _ = capfd.readouterr()
+    assert "beam-dp answer" in out
+    found = answer(tmp_path, capfd, "plane 3\nplane 4\t0.5\nplane 99\n")
+    assert found["num_elements"] == 3
+    assert found["value"] == pytest.approx(60, abs=1)
+    found = answer(tmp_path, capfd, '{"sparse": {"plane 3": 1}}', "query.json")
+    assert found["value"] == pytest.approx(40, abs=1)
+    assert cli.main(["describe", str(tmp_path / "out")]) == 0
+    out, _ = capfd.readouterr()
+    assert "count_sketch" in out and "plane, text" in out
+    assert cli.main(["describe", str(tmp_path / "out"), "--json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "key_type", "line"),
+    [
+        (pa.array(NUMBERS), "integer", "3"),
+        (pa.array(NUMBERS), "text", "3"),
+        (pa.array([str(number) for number in NUMBERS]), "integer", "3"),
+        (pa.array([b"p%d" % number for number in NUMBERS]), "bytes", "p3"),
+        (pa.array([2**64 - 1 - number for number in NUMBERS], pa.uint64()), "integer", None),
+    ],
+)
+def test_keys_have_the_declared_type(
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+    keys: Any,
+    key_type: str,
+    line: str | None,
+) -> None:
+    assert main(flags(tmp_path, keys=keys, key_type=key_type)) == 0
+    found = answer(tmp_path, capfd, f"{2**64 - 4 if line is None else line}\n")
+    assert found["value"] == pytest.approx(40, abs=1)
+
+
+@pytest.mark.parametrize("mechanism", ["sparse_project", "stability_histogram", "hybrid", "auto"])
+def test_every_mechanism_answers(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], mechanism: str
+) -> None:
+    more: dict[str, str | None] = {"mechanism": mechanism}
+    if mechanism == "auto":
+        more |= {"num_records": "2000", "num_keys": "50", "largest_count": "40"}
+    if mechanism == "stability_histogram":
+        more |= {"size": None}
+    assert main(flags(tmp_path, **more)) == 0
+    found = answer(tmp_path, capfd, "plane 3\nplane 4\n")
+    assert found["value"] == pytest.approx(80, abs=5 * found["standard_error"] + 1)
+
+
+def test_units_and_weights_are_bounded(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    more = {"weight": "seats", "max_weight": "7"}
+    assert main(flags(tmp_path, **more)) == 0
+    assert answer(tmp_path, capfd, "plane 3\n")["value"] == pytest.approx(80, abs=1)
+    more |= {"privacy_unit": "plane", "max_records_per_unit": "3"}
+    assert main(flags(tmp_path, output=str(tmp_path / "units"), **more)) == 0
+    release = read_release(tmp_path / "units")
+    (tmp_path / "out").rename(tmp_path / "old")
+    (tmp_path / "units").rename(tmp_path / "out")
+    assert isinstance(release, SparseRelease)
+    assert answer(tmp_path, capfd, "plane 3\n")["value"] == pytest.approx(6, abs=1)
+
+
+def test_queries_that_are_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags(tmp_path)) == 0
+    for lines, name, pattern in (
+        ("".join(f"{i}\n" for i in range(11)), "keys.txt", r"sparse: 11 .*at most .*10"),
+        ("a\tnan\n", "keys.txt", r"line 1: 'nan' is refused; .*from 0 to 1"),
+        ("a\nb\t1.5\n", "keys.txt", r"line 2: '1.5' is refused; .*from 0 to 1"),
+        ("a\nb\t-0.1\n", "keys.txt", r"line 2: '-0.1' is refused"),
+        ("a\na\n", "keys.txt", r"line 2: 'a' is refused; must be given once"),
+        ('{"sparse": {"a": NaN}}', "query.json", r"nan is refused; .*from 0 to 1"),
+        ('{"sparse": [[2.5, 1]]}', "query.json", r"2.5 is refused; .*text, bytes or an integer"),
+        ('{"sparse": [[[1], 1]]}', "query.json", r"\[1\] is refused"),
+        ('{"sparse": [[5, 1]]}', "query.json", r"sparse: .*5.* is refused; must be text"),
+        ("{", "query.json", r"query"),
+    ):
+        found = answer(tmp_path, capfd, lines, name)
+        assert isinstance(found, str) and re.search(pattern, found), (lines, found)
+    assert cli.main(["answer", str(tmp_path / "out"), "--marginal", "plane"]) == 2
+    assert "--sparse: missing" in capfd.readouterr().err
+    assert cli.main(["answer", str(tmp_path / "out"), "--interval", "1", "2"]) == 2
+    assert "--sparse: missing" in capfd.readouterr().err
+    assert cli.main(["describe", str(tmp_path / "out")]) == 0
+    assert "values from 0 to 1" in capfd.readouterr().out
+    assert cli.main(["answer", str(tmp_path / "out"), "--sparse", "no such file"]) == 2
+    assert "cannot be read" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "pattern"),
+    [
+        ({"key": "plan"}, r"key: 'plan' is refused; .*plane"),
+        ({"key_type": "number"}, r"--key_type: 'number' is refused"),
+        ({"weight": "seats"}, r"--max_weight: missing"),
+        ({"max_weight": "3"}, r"--weight: missing"),
+        ({"weight": "plane", "max_weight": "3"}, r"--weight: 'plane' is refused"),
+        ({"weight": "seats", "max_weight": "0"}, r"--max_weight: 0 is refused"),
+        ({"max_sparsity": "0"}, r"--max_sparsity: 0 is refused"),
+        ({"max_sparsity": None}, r"--max_sparsity: missing"),
+        ({"max_sparsity": "nan"}, r"--max_sparsity: 'nan' is refused"),
+        ({"epsilon": "nan"}, r"--epsilon: nan is refused"),
+        ({"delta": "0", "mechanism": "stability_histogram", "size": None}, r"--delta: 0"),
+        ({"size": "0"}, r"--size: 0 is refused"),
+        ({"size": "2e9"}, r"--size: "),
+        ({"num_rows": "2"}, r"--num_rows: 2 is refused; must be odd"),
+        ({"num_rows": "-1"}, r"--num_rows: -1 is refused"),
+        ({"mechanism": "stability_histogram"}, r"--size: '65536' is refused; must not be given"),
+        ({"histogram_share": "0.5"}, r"--histogram_share: '0.5' is refused; must not be given"),
+        ({"mechanism": "hybrid", "histogram_share": "1"}, r"--histogram_share: 1.0 is refused"),
+        ({"mechanism": "auto"}, r"--num_records: missing; .*auto"),
+        ({"calibration": "textbook"}, r"--calibration: 'textbook' is refused"),
+        ({"unit_norm": "2"}, r"--unit_norm: 2.0 is refused"),
+        ({"privacy_unit": "owner"}, r"--max_records_per_unit: missing"),
+        ({"output": "gs://bucket/folder"}, r"--output: "),
+    ],
+    ids=str,
+)
+def test_bad_input_costs_one_line(
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+    change: dict[str, str | None],
+    pattern: str,
+) -> None:
+    argv = flags(tmp_path, **change)
+    before = everything_under(tmp_path)
+    assert main(argv) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"error: [^\n]+\n", err), err
+    assert re.search(pattern, err), err
+    assert everything_under(tmp_path) == before
+
+
+def test_keys_that_no_record_could_have_are_refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags(tmp_path, keys=pa.array([[1]] * 9))) == 2
+    assert "key: 'plane' is refused" in capfd.readouterr().err
+
+
+def test_validation_reads_and_writes_nothing(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    more = {"mechanism": "auto", "num_records": "2000", "num_keys": "50", "largest_count": "40"}
+    argv = [*flags(tmp_path, **more), "--validate_only"]
+    before = everything_under(tmp_path)
+    assert main(argv) == 0
+    card = json.loads(capfd.readouterr().out)
+    assert card["max_sparsity"] == 10 and card["choices"][0]["mechanism"] == card["mechanism"]
+    errors = [choice["error"] for choice in card["choices"]]
+    assert errors == sorted(errors)
+    assert everything_under(tmp_path) == before
+
+
+def test_a_ledger_is_paid_and_named(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = str(tmp_path / "ledger.sqlite")
+    ledger = Ledger(url)
+    ledger.declare(
+        "flights",
+        epsilon=1500.0,
+        delta=1e-8,
+        privacy_unit="record",
+        neighboring="add_or_remove_one",
+    )
+    paid = {"ledger": url, "dataset_id": "flights"}
+    more = {"mechanism": "auto", "num_records": "2000", "num_keys": "50", "largest_count": "40"}
+    assert main(flags(tmp_path, **paid, **more)) == 0
+    (entry,) = ledger.entries("flights")
+    release = read_release(tmp_path / "out")
+    assert isinstance(release, SparseRelease)
+    assert release.public["ledger_release"] == entry.release_id
+    # No second release of this size, and no kind of it that a ledger can't add up.
+    for change in ({}, {"mechanism": "stability_histogram", "size": None, "epsilon": "1"}):
+        argv = flags(tmp_path, output=str(tmp_path / "second"), **paid, **change)
+        assert main(argv) == 2
+        assert re.fullmatch(r"error: [^\n]+\n", capfd.readouterr().err.split("\n")[-2] + "\n")
+    assert len(ledger.entries("flights")) == 1
+    assert not (tmp_path / "second").exists()
+
+
+DRAWS: list[str] = []
+FAILURES: list[str] = []
+
+
+class Watched(NoiseSource):
+    """The real noise; the names of its draws are kept."""
+
+    def draw_id(self) -> str:
+        DRAWS.append(super().draw_id())
+        return DRAWS[-1]
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[None]:
+    DRAWS.clear()
+    FAILURES.clear()
+    monkeypatch.setattr(release_module, "NoiseSource", Watched)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    yield
+
+
+def assert_one_draw(folder: pathlib.Path) -> None:
+    draw_id = read_release(folder / "out").draw_id
+    assert everything_under(folder / "out") == [
+        "card.json",
+        f"hash-key-{draw_id}.avro",
+        f"histogram-{draw_id}.avro",
+        f"projection-{draw_id}.avro",
+    ]
+    assert everything_under(folder / "temporary") == []
+    for path in (folder / "out").iterdir():
+        data = path.read_bytes()
+        assert not [other for other in set(DRAWS) - {draw_id} if other.encode() in data]
+
+
+def test_every_bundle_done_three_times_leaves_one_draw(
+    tmp_path: pathlib.Path, watched: None
+) -> None:
+    argv = flags(tmp_path, mechanism="hybrid", epsilon="1")
+    assert main([*argv, "--direct_runner_bundle_repeat=2"]) == 0
+    assert len(set(DRAWS)) == 3
+    assert_one_draw(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["write_draft", "create_exclusively", "place", "remove_draft"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_writer_that_fails_and_is_done_again_leaves_one_draw(
+    tmp_path: pathlib.Path,
+    watched: None,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    after: bool,
+) -> None:
+    original = getattr(LocalStore, method)
+
+    def failing(*arguments: Any) -> Any:
+        result = original(*arguments) if after else None
+        if not FAILURES:
+            FAILURES.append(method)
+            raise OSError(5, "the disk went away")
+        return result if after else original(*arguments)
+
+    monkeypatch.setattr(LocalStore, method, failing)
+    pipeline = beam.Pipeline(runner=BundleBasedDirectRunner())
+    build(parse_arguments(flags(tmp_path, mechanism="hybrid", epsilon="1")), pipeline)
+    pipeline.run().wait_until_finish()
+    assert FAILURES
+    assert_one_draw(tmp_path)

@@ -1,0 +1,212 @@
+"""Sparse releases on disk: what is written is read; what is damaged or hostile is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import numpy as np
+import pytest
+
+from beam_dp.hashing import HashKey
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases import (
+    NoisyCounts,
+    NoisySketch,
+    ReleaseError,
+    SparseRelease,
+    read_release,
+    write_release,
+)
+from beam_dp.releases.avro_longs import encode_longs
+from beam_dp.releases.store import release_from_bytes, release_to_bytes
+
+DRAW = "0123456789abcdef0123456789abcdef"
+KEY = HashKey.draw(8)
+
+
+def release_of(width: int = 3 * 2**16, *, sketch: bool = True, histogram: bool = True) -> Any:
+    rng = np.random.default_rng(5)
+    cells = rng.integers(-9, 9, width)
+    cells[:4] = [2**62, -(2**62), 2**63 - 1, -(2**63)]
+    elements = np.unique(rng.integers(0, 2**64, 900, np.uint64))
+    return SparseRelease(
+        draw_id=DRAW,
+        mechanism="hybrid_sketch",
+        guarantee=Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 2),
+        hash_key=KEY,
+        max_sparsity=10,
+        max_weight=7,
+        public={"key": {"key": "email", "key_type": "text", "weight": None}},
+        sketch=NoisySketch("blocks", 3, cells, "discrete_laplace", 3.5, "clipped_mean", 4)
+        if sketch
+        else None,
+        histogram=NoisyCounts(elements, rng.integers(50, 900, len(elements)), 2.5, 50)
+        if histogram
+        else None,
+    )
+
+
+def assert_same(one: SparseRelease, other: SparseRelease) -> None:
+    for name in ("draw_id", "mechanism", "guarantee", "hash_key", "max_sparsity", "max_weight"):
+        assert getattr(one, name) == getattr(other, name)
+    assert dict(one.public) == dict(other.public)
+    for part in ("sketch", "histogram"):
+        mine, theirs = getattr(one, part), getattr(other, part)
+        assert (mine is None) == (theirs is None)
+        for name, value in vars(mine).items() if mine is not None else ():
+            np.testing.assert_array_equal(value, getattr(theirs, name))
+
+
+@pytest.mark.parametrize(("sketch", "histogram"), [(True, True), (True, False), (False, True)])
+def test_what_is_written_is_read(tmp_path: pathlib.Path, sketch: bool, histogram: bool) -> None:
+    release = release_of(sketch=sketch, histogram=histogram)
+    write_release(release, tmp_path)
+    found = read_release(tmp_path)
+    assert isinstance(found, SparseRelease)
+    assert_same(found, release)
+    again = release_from_bytes(release_to_bytes(release))
+    assert isinstance(again, SparseRelease)
+    assert_same(again, release)
+
+
+def test_any_avro_reader_reads_the_payload(tmp_path: pathlib.Path) -> None:
+    release = release_of()
+    write_release(release, tmp_path)
+    rows = {}
+    for name in ("projection", "histogram", "hash-key"):
+        with (tmp_path / f"{name}-{DRAW}.avro").open("rb") as file:
+            rows[name] = list(fastavro.reader(file))
+    cells = [cell for row in rows["projection"] for cell in row["cells"]]
+    np.testing.assert_array_equal(cells, release.sketch.cells)
+    assert [row["first_cell"] for row in rows["projection"]] == [0, 2**16, 2**17]
+    assert [row["count"] for row in rows["histogram"]] == release.histogram.counts.tolist()
+    elements = [row["element"] % 2**64 for row in rows["histogram"]]
+    assert elements == release.histogram.elements.tolist()
+    assert HashKey.from_bytes(rows["hash-key"][0]["key"]) == KEY
+
+
+def refusal(folder: pathlib.Path, change: Callable[[dict[str, Any]], Any]) -> str:
+    """Writes a release whose card was changed, and returns the line that refuses it."""
+    write_release(release_of(), folder)
+    path = folder / "card.json"
+    card = json.loads(path.read_text())
+    change(card)
+    path.write_text(json.dumps(card))
+    return refused(folder)
+
+
+def refused(folder: pathlib.Path) -> str:
+    start = time.monotonic()
+    with pytest.raises(ReleaseError) as caught:
+        read_release(folder)
+    assert time.monotonic() - start < 5
+    line = str(caught.value)
+    assert "\n" not in line and len(line) < 1000
+    return line
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda card: card.update(schema_version=2), "schema_version = 2: must be 1"),
+        (lambda card: card.update(hash_family="md5"), "hash_family = 'md5': must be 'bivariate"),
+        (lambda card: card.update(kind="sketch"), "kind = 'sketch'"),
+        (lambda card: card.update(draw_id="0" * 32), "must be the payload of the card's draw"),
+        (lambda card: card.update(max_sparsity=0), "max_sparsity = 0"),
+        (lambda card: card.update(max_sparsity=True), "max_sparsity = True"),
+        (lambda card: card.update(max_weight=2**60), "max_weight"),
+        (lambda card: card.update(sketch=None, histogram=None), "a sketch or a histogram"),
+        (lambda card: card["parameters"].update(key={"key_type": "float"}), "key_type"),
+        (lambda card: card["sketch"].update(family="sparse"), "family = 'sparse'"),
+        (lambda card: card["sketch"].update(estimator=[]), "estimator"),
+        (lambda card: card["sketch"].update(projection_width=2**40), "projection_width"),
+        (lambda card: card["sketch"].update(projection_width=9), "projection"),
+        (lambda card: card["sketch"].update(num_blocks=0), "num_blocks = 0"),
+        (lambda card: card["sketch"].update(num_blocks=7), "multiple"),
+        (lambda card: card["sketch"].update(family="dense"), "as many rows as cells"),
+        (lambda card: card["sketch"].update(scale=0), "scale = 0"),
+        (lambda card: card["sketch"].update(scale=2.0**60), "scale"),
+        (lambda card: card["sketch"].update(grid=0), "grid = 0"),
+        (lambda card: card["sketch"].pop("grid"), "grid"),
+        (lambda card: card["sketch"].update(more=1), "sketch"),
+        (lambda card: card["histogram"].update(threshold=51), "threshold"),
+        (lambda card: card["histogram"].update(num_elements=9), "more elements"),
+        (lambda card: card["histogram"].update(num_elements=10**6), "fewer elements"),
+        (lambda card: card["files"].pop(f"histogram-{DRAW}.avro"), "payload"),
+        (lambda card: card.pop("guarantee"), "guarantee"),
+    ],
+)
+def test_hostile_cards(
+    tmp_path: pathlib.Path, change: Callable[[dict[str, Any]], Any], message: str
+) -> None:
+    assert message in refusal(tmp_path, change)
+
+
+def damaged(folder: pathlib.Path, name: str, change: Callable[[bytes], bytes]) -> str:
+    """Damages a file, makes the checksum fit, and returns the line that refuses it."""
+    write_release(release_of(), folder)
+    path, card_path = folder / f"{name}-{DRAW}.avro", folder / "card.json"
+    good = path.read_bytes()
+    data = change(good)
+    assert data != good
+    path.write_bytes(data)
+    card = json.loads(card_path.read_text())
+    card["files"][path.name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    card_path.write_text(json.dumps(card))
+    return refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("hash-key", lambda data: data.replace(b"GF(2^64), 1", b"GF(2^64), 2")),
+        ("hash-key", lambda data: data.replace(b"beam_dp hash key 1", b"beam_dp hash key 2")),
+        ("projection", lambda data: data[:-40]),
+        ("projection", lambda data: data[:-200] + b"\x80" * 184 + data[-16:]),
+        ("histogram", lambda data: data[:-40]),
+        ("histogram", lambda data: data.replace(b"ElementCount", b"ElementsCoun")),
+        ("histogram", lambda data: data + data[-16:]),
+    ],
+)
+def test_damaged_files(tmp_path: pathlib.Path, name: str, change: Callable[[bytes], bytes]) -> None:
+    damaged(tmp_path, name, change)
+
+
+def test_elements_are_ascending(tmp_path: pathlib.Path) -> None:
+    elements = release_of().histogram.elements.view(np.int64)
+
+    def swap(data: bytes) -> bytes:
+        start, then = encode_longs(elements[:1]), encode_longs(elements[1:2])
+        return (
+            data.replace(start, b"?" * len(then), 1)
+            .replace(then, start, 1)
+            .replace(b"?" * len(then), then, 1)
+        )
+
+    assert "ascending" in damaged(tmp_path, "histogram", swap)
+
+
+def test_a_changed_file_has_another_checksum(tmp_path: pathlib.Path) -> None:
+    write_release(release_of(), tmp_path)
+    path = tmp_path / f"projection-{DRAW}.avro"
+    data = bytearray(path.read_bytes())
+    data[-30] ^= 1
+    path.write_bytes(data)
+    assert "checksum" in refused(tmp_path)
+
+
+def test_another_draw_is_not_written_over(tmp_path: pathlib.Path) -> None:
+    write_release(release_of(), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    write_release(release_of(), tmp_path)  # the same draw: nothing changes
+    with pytest.raises(ValueError, match="output"):
+        other = release_of()
+        object.__setattr__(other, "draw_id", "f" * 32)
+        write_release(other, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -1,0 +1,142 @@
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sketch_laws import seeded_key
+
+from beam_dp.encoding.key_batch import KeyBatch, clamped_weights
+from beam_dp.errors import InputError
+from beam_dp.hashing import BlockSigns, DenseSigns
+from beam_dp.hashing.folding import fold, num_buckets
+from beam_dp.summaries import ElementCounts, ProjectionAccumulator
+from beam_dp.summaries import projection as projection_module
+from beam_dp.summaries.shards import BLOCK_CELLS, add_shard, merge_shards, write_shard
+from beam_dp.summaries.unit_sketches import within_squared_norm
+
+SIGNS = {
+    "dense": DenseSigns(seeded_key(1), 128),
+    "blocks": BlockSigns(seeded_key(1), 4 * 64, 4),
+    "shards": BlockSigns(seeded_key(1), 2 * BLOCK_CELLS, 1),
+}
+
+
+def batch(rng, size, largest=1):
+    keys = rng.integers(0, 50, size, np.uint64)
+    return KeyBatch(keys, rng.integers(0, largest + 1, size))
+
+
+@pytest.mark.parametrize("name", SIGNS)
+@pytest.mark.parametrize("pending", [1, 2**14])
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 20), max_size=5),
+    largest=st.sampled_from([1, 2**40]),
+    seed=st.integers(0, 2**32),
+)
+def test_split_order_merge_and_shards_do_not_change_sums(name, pending, sizes, largest, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(projection_module, "_PENDING_KEYS", pending)
+        accumulator = ProjectionAccumulator(SIGNS[name])
+        rng = np.random.default_rng(seed)
+        parts = [batch(rng, size, largest) for size in sizes]
+        keys = np.concatenate([np.zeros(0, np.uint64), *(part.keys for part in parts)])
+        weights = np.concatenate([np.zeros(0, np.int64), *(part.weights for part in parts)])
+        expected = SIGNS[name].project(keys, weights)
+
+        def states():
+            return [accumulator.add_batch(accumulator.create(), part) for part in parts]
+
+        shards = [shard for state in states() for shard in accumulator.to_shards(state)]
+        one = accumulator.create()
+        for part in parts:
+            one = accumulator.compact(accumulator.add_batch(one, part))
+        by_block = {}
+        for block, shard in shards:
+            by_block.setdefault(block, []).append(shard)
+        merged = [(block, merge_shards(each)) for block, each in by_block.items()]
+        assert all(block < accumulator.num_blocks for block in by_block)
+        for summary in (
+            accumulator.extract(one),
+            accumulator.extract(accumulator.merge(reversed(states()))),
+            accumulator.from_shards(shards),
+            accumulator.from_shards(merged),
+        ):
+            assert summary.sums.dtype == np.int64
+            assert (summary.sums == expected).all()
+
+
+def test_no_shard_is_larger_than_a_mebibyte():
+    assert len(write_shard(np.full(BLOCK_CELLS, -(2**63), np.int64))) <= 2**20 + 8
+
+
+@given(st.lists(st.sampled_from([0, 1, -1, 127, 128, -128, -129, 2**63 - 1, -(2**63)])))
+def test_signed_shards_hold_every_integer(values):
+    expected = np.array(values, np.int64)
+    total = np.zeros(len(values), np.int64)
+    add_shard(total, write_shard(expected))
+    assert (total == expected).all()
+
+
+def test_a_pickled_accumulator_has_no_tables_and_the_same_sums():
+    accumulator = ProjectionAccumulator(SIGNS["blocks"])
+    copy = pickle.loads(pickle.dumps(accumulator))
+    data = batch(np.random.default_rng(0), 30)
+    sums = [each.extract(each.add_batch(each.create(), data)).sums for each in (accumulator, copy)]
+    assert (sums[0] == sums[1]).all()
+
+
+def test_secrets_do_not_print():
+    data = KeyBatch(np.array([77], np.uint64), np.array([88]))
+    accumulator = ProjectionAccumulator(SIGNS["dense"])
+    state = accumulator.add_batch(accumulator.create(), data)
+    for secret in (data, state, accumulator.extract(state), ElementCounts.of([data])):
+        assert "77" not in repr(secret) and "88" not in repr(secret)
+
+
+def test_a_projection_that_no_worker_could_hold_is_refused():
+    with pytest.raises(InputError, match="projection_width: '134,217,728' is refused"):
+        ProjectionAccumulator(BlockSigns(seeded_key(0), 2**27, 1))
+
+
+def test_weights_are_moved_into_their_range():
+    found = clamped_weights(np.array([-(2**63), -1, 0, 3, 4, 2**63 - 1]), 3)
+    assert found.tolist() == [0, 0, 0, 3, 3, 3]
+
+
+def test_element_counts_add_up_and_leave_out_what_weighs_nothing():
+    parts = [
+        KeyBatch(np.array([9, 2, 9], np.uint64), np.array([1, 0, 2])),
+        KeyBatch(np.array([2**64 - 1], np.uint64), np.array([5])),
+    ]
+    found = ElementCounts.of(parts)
+    assert found.elements.tolist() == [9, 2**64 - 1]
+    assert found.counts.tolist() == [3, 5]
+    assert ElementCounts.of([]).elements.dtype == np.uint64
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([1, 2, 4, 5]),
+    st.sampled_from([1, 3]),
+    st.integers(0, 60),
+)
+def test_no_units_own_sketch_passes_the_bound_and_other_units_change_nothing(
+    seed, row_width, rows, bound
+):
+    rng = np.random.default_rng(seed)
+    signs = BlockSigns(seeded_key(seed), rows * num_buckets(row_width), rows)
+    data = KeyBatch(rng.integers(0, 6, 40, np.uint64), rng.integers(0, 4, 40))
+    units = np.sort(rng.integers(0, 6, 40))
+    together = within_squared_norm(data, units, signs, row_width, bound)
+    apart = []
+    for unit in np.unique(units):
+        own = units == unit
+        alone = KeyBatch(data.keys[own], data.weights[own])
+        kept = within_squared_norm(alone, units[own], signs, row_width, bound)
+        cells = fold(signs.project(kept.keys, kept.weights), rows, row_width)
+        assert (cells**2).sum() <= bound
+        apart += list(zip(kept.keys.tolist(), kept.weights.tolist(), strict=True))
+    assert list(zip(together.keys.tolist(), together.weights.tolist(), strict=True)) == apart

@@ -1,0 +1,157 @@
+"""Sparse queries answered through Beam: near the truth, one draw, bad ones refused one by one."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from typing import Any
+
+import apache_beam as beam
+import fakes
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from jobs import everything_under, write_table
+
+from beam_dp import cli
+from beam_dp.errors import InputError
+from beam_dp.hashing import HashKey
+from beam_dp.mechanisms import plan_sparse_mw
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.sparse_reader import SparseQueries
+from beam_dp.transforms import AnswerSparseQueries, KeyColumns
+from pipelines.answer_queries import main
+
+KEYS = [f"{i % 20}@example.org" for i in range(4000)]  # 200 records of each
+RECORDS = [{"email": key, "person": i // 2} for i, key in enumerate(KEYS)]
+LINES = [
+    '{"id": "first", "sparse": {"3@example.org": 1, "4@example.org": 0.5}}',
+    '{"sparse": {"3@example.org": 2}}',
+    '{"sparse": {"a": 1, "b": 1, "c": 1, "d": 1}}',
+    '{"sparse": [[5, 1]]}',
+    '{"sparse": {"nobody": 1}}',
+]
+
+
+def plan(unit: str = "record", k: int = 1) -> Any:
+    promise = Guarantee(1000.0, 1e-9, "add_or_remove_one", unit, k)
+    return plan_sparse_mw(promise, "noisy", max_sparsity=3, num_questions=5, max_updates=5)
+
+
+def answers(
+    lines: list[Any], made: Any, records: list[Any] = RECORDS, **how: Any
+) -> list[dict[str, Any]]:
+    with fakes.pipeline(**how) as pipeline:
+        data = pipeline | "Records" >> beam.Create(records)
+        asked = pipeline | "Lines" >> beam.Create([lines])
+        answer = AnswerSparseQueries(made, KeyColumns("email"), data)
+        _ = asked | answer | fakes.collect("batches")
+    rows: list[dict[str, Any]] = fakes.COLLECTED["batches"][0].answers
+    return rows
+
+
+def test_answers_are_near_the_truth_and_bad_queries_have_errors() -> None:
+    rows = answers(LINES, plan())
+    assert [row["error"] is None for row in rows] == [True, False, False, False, True]
+    assert rows[0]["id"] == "first"
+    assert rows[0]["value"] == pytest.approx(300, abs=rows[0]["bound"])
+    assert rows[4]["value"] == pytest.approx(0, abs=rows[4]["bound"])
+    assert "3" in rows[2]["error"] and "must be text" in rows[3]["error"]
+
+
+def test_a_unit_keeps_k_records() -> None:
+    rows = answers([LINES[0]], plan("person", 1))
+    # Of each person one of two records, with neighbouring keys, is kept.
+    assert rows[0]["bound"] < 40
+    assert rows[0]["value"] == pytest.approx(150, abs=80)
+
+
+def test_no_records_and_no_queries_make_a_run() -> None:
+    assert answers([], plan(), []) == []
+    rows = answers([LINES[0]], plan(), [])
+    assert rows[0]["value"] == pytest.approx(0, abs=rows[0]["bound"])
+
+
+def test_elements_of_one_query_never_share_a_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = SparseQueries("text", 3, HashKey.draw(1))
+    asked = {"sparse": {"a": 1, "b": 1}}
+    assert reader.from_json(asked).sparsity == 2
+    same = lambda elements, key: np.zeros(len(elements), np.uint64)  # noqa: E731
+    monkeypatch.setattr("beam_dp.queries.sparse_reader.universe_elements", same)
+    with pytest.raises(InputError, match="must not share a fingerprint"):
+        reader.from_json(asked)
+
+
+def test_what_cannot_be_answered_is_refused() -> None:
+    with fakes.pipeline() as pipeline:
+        data = pipeline | beam.Create(RECORDS)
+        with pytest.raises(InputError, match="weight"):
+            AnswerSparseQueries(plan(), KeyColumns("email", weight="person"), data)
+
+
+def flags(folder: pathlib.Path, **overrides: str | None) -> list[str]:
+    (folder / "queries.jsonl").write_text("\n".join(LINES), encoding="utf-8")
+    values: dict[str, str | None] = {
+        "input": write_table(folder, pa.table({"email": KEYS})),
+        "queries": str(folder / "queries.jsonl"),
+        "mechanism": "sparse_mw",
+        "key": "email",
+        "max_sparsity": "3",
+        "epsilon": "1000",
+        "delta": "1e-9",
+        "neighboring": "add_or_remove_one",
+        "privacy_unit": "record",
+        "num_records": "noisy",
+        "output": str(folder / "out"),
+    }
+    return [
+        f"--{name}={value}" for name, value in {**values, **overrides}.items() if value is not None
+    ]
+
+
+@pytest.mark.parametrize("repeats", ["0", "2"])
+def test_the_program_writes_one_run(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], repeats: str
+) -> None:
+    assert main(flags(tmp_path, direct_runner_bundle_repeat=repeats)) == 0
+    assert "2 answers, 3 refused" in capfd.readouterr().out
+    (path,) = (tmp_path / "out").glob("answers-*.avro")
+    with path.open("rb") as file:
+        rows: list[Any] = list(fastavro.reader(file))
+    assert rows[0]["value"] == pytest.approx(300, abs=rows[0]["bound"])
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["mechanism"] == "sparse_mw" and card["plan"]["max_sparsity"] == 3
+    assert cli.main(["describe", str(tmp_path / "out")]) == 0
+    shown = capfd.readouterr().out
+    assert "sparse_mw" in shown and re.search(r"refused +3", shown)
+
+
+@pytest.mark.parametrize(
+    ("change", "pattern"),
+    [
+        ({"key": None}, r"--key: missing"),
+        ({"max_sparsity": None}, r"--max_sparsity: missing"),
+        ({"max_sparsity": "0"}, r"--(max_sparsity: 0|queries)"),
+        ({"domain": "x"}, r"--domain: 'x' is refused; must not be given for sparse_mw"),
+        ({"state": "x"}, r"--state: 'x' is refused; must not be given for sparse_mw"),
+        ({"resume": "x"}, r"--resume: 'x' is refused; must not be given for sparse_mw"),
+        ({"mechanism": "private_mw"}, r"--key: 'email' is refused; must not be given for private"),
+        ({"mechanism": "laplace", "key": None, "max_sparsity": None}, r"--domain: missing"),
+    ],
+    ids=str,
+)
+def test_flags_of_another_mechanism_are_refused(
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+    change: dict[str, str | None],
+    pattern: str,
+) -> None:
+    argv = flags(tmp_path, **change)
+    before = everything_under(tmp_path)
+    assert main(argv) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
+    assert re.search(pattern, err), err
+    assert everything_under(tmp_path) == before

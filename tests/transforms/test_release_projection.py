@@ -1,0 +1,248 @@
+"""Sparse releases through Beam: exact sums, bounded units, one draw; nothing tells of records."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from typing import Any
+
+import apache_beam as beam
+import fakes
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_dp.errors import InputError
+from beam_dp.hashing import HashKey, universe_elements
+from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
+from beam_dp.mechanisms.sparse_plan import SparsePlan
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases import SparseRelease, read_release
+from beam_dp.summaries import ElementCounts, ProjectionAccumulator
+from beam_dp.transforms import KeyColumns, ReleaseProjection, WriteRelease
+from beam_dp.transforms.bound_keys import BoundKeys
+from beam_dp.transforms.count_elements import CountElements, counts_of_shards
+from beam_dp.transforms.encode_keys import EncodeKeys
+from beam_dp.transforms.summarise import Summarise
+
+HUGE = 1e9  # an epsilon whose noise is 0 but with a probability that no test will see
+COLUMNS = KeyColumns("email")
+RECORDS = [{"email": f"{i % 40}@example.org", "person": i // 3} for i in range(600)]
+
+
+def plan(mechanism: Any, unit: str = "record", k: int = 1, epsilon: float = HUGE) -> SparsePlan:
+    promise = Guarantee(epsilon, 1e-9, "add_or_remove_one", unit, k)
+    made: SparsePlan = mechanism.plan(promise, max_sparsity=10, max_weight=5)
+    return made
+
+
+def exact(records: list[dict[str, Any]], plan: SparsePlan) -> np.ndarray:
+    """The projection of records, with no Beam."""
+    assert plan.sketch is not None
+    signs = plan.sketch.signs(plan.hash_key)
+    keys = universe_elements([record["email"] for record in records], plan.hash_key)
+    return signs.project(keys, np.ones(len(keys), np.int64))
+
+
+def release(
+    records: Any, plan: SparsePlan, folder: pathlib.Path, columns: KeyColumns = COLUMNS, **how: Any
+) -> SparseRelease:
+    with fakes.pipeline(**how) as pipeline:
+        _ = (
+            pipeline
+            | beam.Create(records)
+            | ReleaseProjection(plan, columns)
+            | WriteRelease(folder / "out")
+        )
+    found = read_release(folder / "out")
+    assert isinstance(found, SparseRelease)
+    return found
+
+
+SKETCHES = [
+    SparseProject(128, family="dense"),
+    SparseProject(2**18, num_blocks=8),
+    CountSketch(3 * 2**17),
+]
+
+
+@pytest.mark.parametrize("mechanism", SKETCHES, ids=lambda each: f"{each.projection_width}")
+def test_the_distributed_projection_is_exact(mechanism: Any) -> None:
+    made = plan(mechanism)
+    assert made.sketch is not None
+    accumulator = ProjectionAccumulator(made.sketch.signs(made.hash_key))
+    shards: list[Any] = (
+        RECORDS
+        | EncodeKeys(COLUMNS, 5, made.hash_key, "record")
+        | BoundKeys(made)
+        | Summarise(accumulator)
+    )
+    np.testing.assert_array_equal(accumulator.from_shards(shards).sums, exact(RECORDS, made))
+    assert max(len(shard) for _, shard in shards) <= 2**20 + 8
+
+
+@pytest.mark.parametrize("size", [1, 7, 600])
+def test_any_batches_give_the_same_counts(size: int) -> None:
+    key = HashKey.draw(4)
+    table = pa.Table.from_pylist(RECORDS)
+    batches = [table.slice(start, size) for start in range(0, 600, size)]
+    shards: list[bytes] = batches | EncodeKeys(COLUMNS, 1, key, "record") | CountElements()
+    counts = counts_of_shards(shards)
+    keys = universe_elements([record["email"] for record in RECORDS], key)
+    elements, numbers = np.unique(keys, return_counts=True)
+    np.testing.assert_array_equal(counts.elements, elements)
+    np.testing.assert_array_equal(counts.counts, numbers)
+
+
+def test_a_unit_keeps_k_records_and_others_do_not_matter() -> None:
+    made = plan(StabilityHistogram(), "person", 2)
+    encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
+
+    def bounded(records: list[dict[str, Any]]) -> dict[int, int]:
+        counts = counts_of_shards(records | encode | BoundKeys(made) | CountElements())
+        return dict(zip(counts.elements.tolist(), counts.counts.tolist(), strict=True))
+
+    everybody, without = bounded(RECORDS), bounded(RECORDS[3:])
+    assert sum(everybody.values()) == 400
+    changes = [everybody[key] - without.get(key, 0) for key in everybody]
+    assert set(changes) <= {0, 1, 2}
+    assert sum(changes) == 2
+
+
+def test_the_norm_of_a_units_sketch_is_bounded() -> None:
+    rows, norm = 3, 2.0
+    made = plan(CountSketch(rows * 64, rows, noise="gaussian", unit_norm=norm), "person", 50)
+    assert made.sketch is not None and made.sketch.max_squared_norm == 12
+    accumulator = ProjectionAccumulator(made.sketch.signs(made.hash_key))
+    one_unit = [{"email": f"{i % 4}@example.org", "person": 1} for i in range(50)]
+
+    def squared(records: list[dict[str, Any]]) -> int:
+        encoded = records | EncodeKeys(COLUMNS, 1, made.hash_key, "person")
+        sums = accumulator.from_shards(encoded | BoundKeys(made) | Summarise(accumulator)).sums
+        return int((sums**2).sum())
+
+    assert 0 < squared(one_unit) <= 12
+
+
+def test_what_is_kept_of_a_unit_depends_on_its_own_records_alone() -> None:
+    made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0), "person", 50)
+    encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
+    one_unit = [{"email": f"{i}@example.org", "person": 1} for i in range(40)]
+    others = [{"email": "x", "person": i} for i in range(2, 9)]
+    (x,) = universe_elements(["x"], made.hash_key)
+
+    def kept(records: list[dict[str, Any]]) -> list[int]:
+        keys = np.concatenate([each.keys for each in records | encode | BoundKeys(made)])
+        return sorted(keys[keys != x].tolist())
+
+    alone = kept(one_unit)
+    assert 0 < len(alone) < 40
+    for seed in range(5):
+        shuffled = np.random.default_rng(seed).permutation(np.array([*others, *one_unit]))
+        assert kept(shuffled.tolist()) == alone
+
+
+def test_a_heavy_record_is_left_out_where_each_is_a_unit() -> None:
+    made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0))
+    records = [{"email": "a", "n": weight} for weight in (1, 2, 3, 5)]
+    columns = KeyColumns("email", weight="n")
+    batches = records | EncodeKeys(columns, 5, made.hash_key, "record") | BoundKeys(made)
+    assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2]
+
+
+def test_weights_are_clamped_and_what_has_none_is_left_out() -> None:
+    key = HashKey.draw(4)
+    weights = [1, 3, 900, -4, 0, None, "2", "x", 2.5, 2.0]
+    records = [{"email": "a", "n": weight} for weight in weights]
+    batches = records | EncodeKeys(KeyColumns("email", weight="n"), 5, key, "record")
+    assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2, 2, 3, 5]
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [*SKETCHES, StabilityHistogram(), HybridSketch(3 * 2**10, 3)],
+    ids=lambda each: f"{each.name}{getattr(each, 'projection_width', '')}",
+)
+def test_a_release_answers_through_files(mechanism: Any, tmp_path: pathlib.Path) -> None:
+    found = release(RECORDS, plan(mechanism), tmp_path)
+    query = universe_elements([f"{i}@example.org" for i in range(8)], found.hash_key)
+    answer = found.answer(query, np.ones(8))
+    assert answer.value == pytest.approx(120, abs=5 * answer.standard_error + 1e-6)
+
+
+def test_empty_input_gives_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> None:
+    made = plan(HybridSketch(2**10), epsilon=1.0)
+    empty = release([], made, tmp_path / "empty")
+    full = release(RECORDS, made, tmp_path / "full")
+    assert empty.sketch is not None and full.sketch is not None
+    assert empty.sketch.cells.shape == full.sketch.cells.shape
+    names = [
+        sorted(name.replace(each.draw_id, "") for name in _names(tmp_path / folder / "out"))
+        for each, folder in ((empty, "empty"), (full, "full"))
+    ]
+    assert names[0] == names[1]
+
+
+def _names(folder: pathlib.Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def test_repeated_bundles_commit_one_draw(tmp_path: pathlib.Path) -> None:
+    found = release(RECORDS, plan(CountSketch(3 * 64), epsilon=1.0), tmp_path, bundle_repeat=2)
+    assert {name for name in _names(tmp_path / "out") if found.draw_id not in name} == {"card.json"}
+
+
+def test_repeated_bundles_count_each_record_once(tmp_path: pathlib.Path) -> None:
+    made = plan(CountSketch(3 * 64))
+    found = release(RECORDS, made, tmp_path, bundle_repeat=2)
+    assert found.sketch is not None
+    assert made.sketch is not None
+    np.testing.assert_array_equal(found.sketch.cells, made.sketch.fold(exact(RECORDS, made)))
+
+
+CANARY = "canary-4711@example.org"
+
+
+def test_nothing_tells_of_records(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    metrics = []
+    for number, records in enumerate(([], [{"email": CANARY, "person": CANARY}] * 50)):
+        pipeline = fakes.pipeline()
+        release_it = ReleaseProjection(plan(HybridSketch(64), "person", epsilon=1.0), COLUMNS)
+        _ = (
+            pipeline
+            | beam.Create([*records, {"email": object(), "person": []}, None, 3])
+            | release_it
+            | WriteRelease(tmp_path / str(number))
+        )
+        result = pipeline.run()
+        result.wait_until_finish()
+        counters = result.metrics().query()["counters"]
+        metrics.append([each for each in counters if "beam_dp" in str(each.key.metric.namespace)])
+        for path in (tmp_path / str(number)).iterdir():
+            assert CANARY.encode() not in path.read_bytes()
+    assert metrics == [[], []]
+    assert "canary" not in caplog.text
+
+
+def test_a_graph_holds_no_noise() -> None:
+    release_it = ReleaseProjection(plan(CountSketch(3 * 64), epsilon=1.0), COLUMNS)
+    assert b"NoiseSource" not in beam.internal.pickler.dumps(release_it)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: KeyColumns("email", "number"), "key_type"),  # type: ignore[arg-type]
+        (lambda: KeyColumns("email", weight="email"), "weight"),
+    ],
+)
+def test_bad_columns_are_refused(make: Any, name: str) -> None:
+    with pytest.raises(InputError) as refused:
+        make()
+    assert refused.value.name == name
+
+
+def test_counts_of_nothing_are_empty() -> None:
+    assert isinstance(counts_of_shards([]), ElementCounts)
+    assert list([] | EncodeKeys(COLUMNS, 1, HashKey.draw(4), "record") | CountElements()) == []
