@@ -257,7 +257,14 @@ class IntervalCard:
         if values.shape != (sum(sizes),):
             raise InputError(_ESTIMATE, values.shape, f"must have the shape ({sum(sizes)},)")
         nodes = Nodes(np.split(values, np.cumsum(sizes)[:-1]))
-        strategy.errors.mean()  # a matrix that answers nothing has none
+        if not (np.abs(values) < 2.0**63).all():
+            raise InputError(_ESTIMATE, values.shape, "must hold numbers below 2^63")
+        with np.errstate(all="ignore"):
+            # A matrix that answers nothing has none, and that of another strategy has another one.
+            error = self.noise_variance * strategy.errors.mean()
+        if not math.isclose(error, self.mean_squared_error, rel_tol=1e-6):
+            condition = "must be that of the strategy in the payload"
+            raise InputError("mean_squared_error", self.mean_squared_error, condition)
         fields = {name: getattr(self, name) for name in self.__annotations__ if name != "files"}
         estimate = nodes if is_tree else Prefixes(values)
         return IntervalRelease(**fields, strategy=strategy, estimate=estimate)

@@ -117,7 +117,7 @@ class IntervalRelease:
 
         Standard errors are exact, but for ``square_root``, where they are those of the last
         interval of the same length, the largest; and for ``sine`` above 1,024 cells, where they
-        are interpolated (to 0.1 % at 4,096 cells).
+        are interpolated (to 0.2 % at 4,096 cells).
 
         Args:
             low: integers, any shape.

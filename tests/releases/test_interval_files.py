@@ -156,6 +156,8 @@ SINE: Choice = ("sine", "discrete_gaussian")
         (lambda card: card["noise"].update(grid=0), "grid"),
         (lambda card: card["noise"].update(distribution="uniform"), "distribution"),
         (lambda card: card["errors"].clear(), "mean_squared_error"),
+        (lambda card: card["noise"].update(variance=5e-324), "that of the strategy"),
+        (lambda card: card["errors"].update(mean_squared_error=1.0), "that of the strategy"),
         (lambda card: card.update(files={"a": {}}), "files"),
         (lambda card: card.update(draw_id="../" * 10), "32 hexadecimal digits"),
         (lambda card: card["guarantee"].update(epsilon=0), "epsilon"),

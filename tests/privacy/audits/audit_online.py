@@ -373,7 +373,7 @@ def whole_pipeline() -> Finding:
             with beam.Pipeline(runner=FnApiRunner()) as p:
                 shards = p | "Records" >> beam.Create(records) | CountCells(plan.domain, PIPELINE)
                 lines = p | "Queries" >> beam.Create(['{"conjunction": {"a0": 0}}'])
-                step = answer_module._AnswerAll(answer_module._Starter(plan, None))
+                step = answer_module._AnswerAll(answer_module._Starter(plan, None), None)
                 _ = (
                     p
                     | "Often" >> beam.Create([None] * number)
