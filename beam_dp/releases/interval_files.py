@@ -261,7 +261,7 @@ class IntervalCard:
             raise InputError(_ESTIMATE, values.shape, "must hold numbers below 2^63")
         with np.errstate(all="ignore"):
             # A matrix that answers nothing has none, and that of another strategy has another one.
-            error = self.noise_variance * strategy.errors.mean()
+            error = self.noise_variance / self.grid**2 * strategy.errors.mean()
         if not math.isclose(error, self.mean_squared_error, rel_tol=1e-6):
             condition = "must be that of the strategy in the payload"
             raise InputError("mean_squared_error", self.mean_squared_error, condition)
