@@ -1,7 +1,7 @@
 """What artifacts hold under a hash key, by the hash family that they name.
 
 An artifact is read with the family of its card alone. Whoever changes what a family computes makes
-every artifact that names it answer nonsense: a change needs a new `HASH_FAMILY`, and a new row here.
+every artifact that names it answer nonsense: a change needs a new `HASH_FAMILY`, and a new row.
 """
 
 import hashlib
