@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from beam_dp.cli_parser import Once, RefusedError
@@ -32,26 +33,56 @@ def run_plan(options: argparse.Namespace) -> None:
     Raises:
         RefusedError: if a flag is refused.
     """
+    texts = {flag.name: getattr(options, flag.name) for flag in FLAGS}
+    switches = {flag.name: getattr(options, flag.name) for flag in SWITCHES}
+    plan = _plan_queries if texts["max_sparsity"] is None else _plan_sparse
+    try:
+        plan(texts, switches, options.json)
+    except InputError as error:
+        # Arguments of functions whose flags have other names.
+        name = {"max_size": "size"}.get(error.name, error.name)
+        if name not in texts:
+            raise
+        condition = error.condition.replace("unless allow_", "unless --allow_")
+        told = "missing" if error.value is None else f"{shown(error.value)} is refused"
+        raise RefusedError(f"--{name}: {told}; {condition}") from None
+
+
+def _plan_queries(
+    texts: Mapping[str, str | None], switches: Mapping[str, bool], as_json: bool
+) -> None:
     from rich.console import Console
 
     from beam_dp.planning.command import command_line, job_of, ranking_json
     from beam_dp.planning.ranking import rank_mechanisms
     from beam_dp.planning.table import ranking_table
 
-    texts = {flag.name: getattr(options, flag.name) for flag in FLAGS}
-    switches = {flag.name: getattr(options, flag.name) for flag in SWITCHES}
-    try:
-        job = job_of(texts, switches)
-    except InputError as error:
-        if error.name not in texts:
-            raise
-        condition = error.condition.replace("unless allow_", "unless --allow_")
-        told = "missing" if error.value is None else f"{shown(error.value)} is refused"
-        raise RefusedError(f"--{error.name}: {told}; {condition}") from None
-    ranking = rank_mechanisms(job)
-    if options.json:
+    ranking = rank_mechanisms(job_of(texts, switches))
+    if as_json:
         print(json.dumps(ranking_json(ranking, texts), ensure_ascii=False))
         return
     Console().print(ranking_table(ranking))
     if ranking.best is not None:
         print(command_line(ranking, ranking.best, texts))
+
+
+def _plan_sparse(
+    texts: Mapping[str, str | None], switches: Mapping[str, bool], as_json: bool
+) -> None:
+    from rich.console import Console
+
+    from beam_dp.planning.sparse_command import (
+        sparse_command_line,
+        sparse_job_of,
+        sparse_ranking_json,
+    )
+    from beam_dp.planning.sparse_ranking import rank_sparse_mechanisms
+    from beam_dp.planning.sparse_table import sparse_ranking_table
+
+    ranking = rank_sparse_mechanisms(sparse_job_of(texts, switches))
+    if as_json:
+        print(json.dumps(sparse_ranking_json(ranking, texts), ensure_ascii=False))
+        return
+    Console().print(sparse_ranking_table(ranking))
+    if ranking.best is not None:
+        print(sparse_command_line(ranking.job, ranking.best, texts))

@@ -11,7 +11,7 @@ from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.number_texts import integer, number
-from beam_dp.planning.flags import FLAGS
+from beam_dp.planning.flags import FLAGS, OF_SPARSE
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
@@ -29,6 +29,9 @@ def job_of(texts: Mapping[str, str | None], switches: Mapping[str, bool]) -> Pla
     Raises:
         InputError: naming the flag, without its dashes.
     """
+    for flag in OF_SPARSE:
+        if texts[flag.name] is not None:
+            raise InputError(flag.name, texts[flag.name], "must be given with --max_sparsity")
     for flag in FLAGS:
         if flag.required and texts[flag.name] is None:
             raise InputError(flag.name, None, f"must be given: {flag.help}")
