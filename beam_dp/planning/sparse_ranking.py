@@ -20,7 +20,7 @@ from beam_dp.planning.sparse_job import SparseOption, SparsePlanningJob
 from beam_dp.planning.synthesis_theorems import run_error
 
 PROGRAM, ONLINE_PROGRAM = "release_projection", "answer_queries"
-HISTOGRAM_NOTE = "names the keys that have enough records; no ledger can pay for it yet"
+HISTOGRAM_NOTE = "names the keys that have enough records; private but with probability delta"
 ONLINE_NOTE = "answers one query at a time; all of them are within the bound"
 # What each named form of a release is, in the order of docs/sparse_queries.md.
 _NAMES = (
