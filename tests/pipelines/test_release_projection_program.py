@@ -138,9 +138,9 @@ def test_queries_that_are_refused(
     eleven = "".join(f"{i}\n" for i in range(11))
     for lines, name, pattern in (
         (
-            "".join(f"{i}\n" for i in range(11)),
+            eleven,
             "keys.txt",
-            r"^error: --sparse: '11 elements' is refused; must have at most max_sparsity = 10\n$",
+            r"^error: --sparse: '11 elements' is refused; must have at most .* 10",
         ),
         ("a\tnan\n", "keys.txt", r"line 1: 'nan' is refused; .*from 0 to 1"),
         ("a\nb\t1.5\n", "keys.txt", r"line 2: '1.5' is refused; .*from 0 to 1"),
