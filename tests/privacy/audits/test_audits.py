@@ -19,6 +19,7 @@ from audit_intervals import interval_audits
 from audit_noise import noise_audits
 from audit_online import online_audits
 from audit_rectangles import rectangle_audits, several_audits
+from audit_sketch_runs import sketch_run_audits
 from audit_sketches import sketch_audits
 from audit_sparse_online import sparse_online_audits
 from audit_views import Finding
@@ -39,6 +40,7 @@ AUDITS = [
     *small_db_audits(),
     *online_audits(),
     *sketch_audits(),
+    *sketch_run_audits(),
     *sparse_online_audits(),
 ]
 RELATIONS = {"add_or_remove_one": "add/remove", "replace_one": "replace"}
