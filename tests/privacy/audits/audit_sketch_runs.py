@@ -1,43 +1,38 @@
-"""Audits of whole sparse releases, and of units whose sketches are clipped; and their mutants.
+"""Audits of whole sparse releases with the production noise, and the mutants that they must catch.
 
 "black box": releases with the production noise on two neighbours. "delta": how often an element
 that one unit alone holds is released. "form": what a release says besides noise, on very different
 data.
-"clipped": what neighbours spend after units were clipped to a norm, over all that they can hold.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 from audit_cases import Audit, Mutant, double_scales, halve_scales
-from audit_sketches import plan_for, pretend
+from audit_sketches import plan_for
 from audit_views import Finding, from_black_box
-from noise_sources import Draw, NoNoise
+from noise_sources import Draw
 from numpy.typing import NDArray
 from scipy import stats
 from sketch_laws import (
     LARGE_DELTA,
     Record,
     batch_of,
-    colliding_key,
     draws_of,
     promise,
     seeded_key,
     summary_of,
 )
-from tiny import ADD, REPLACE, share_spent
+from tiny import ADD, REPLACE
 
-from beam_dp.encoding.key_batch import KeyBatch, merged_keys
+from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
-from beam_dp.mechanisms import count_sketch as count_sketch_module
 from beam_dp.mechanisms import sparse_release as release_module
 from beam_dp.mechanisms import stability_histogram as histogram_module
 from beam_dp.mechanisms.sparse_plan import SparseMechanism, SparsePlan
@@ -47,15 +42,12 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import SparseRelease
 from beam_dp.releases.sparse_card import SparseCard
 from beam_dp.summaries import ElementCounts, Projection
-from beam_dp.summaries.unit_sketches import within_squared_norm
 from beam_dp.testing.audit import audit_black_box, discrete_gaussian, discrete_laplace
-from beam_dp.transforms import bound_keys as bound_keys_module
 
 Patch = pytest.MonkeyPatch
 Data = Sequence[Record]
 
 ROWS, WEIGHT, MOST = 3, 2, 2
-DELTA = 1e-6
 # Log-likelihood ratios are rounded to this.
 _BIN = 1e-2
 _FALSE_ALARM = 1e-6
@@ -251,47 +243,6 @@ def form_of(plan: SparsePlan, data: Data) -> str:
     return f"{json.dumps(card)} {release.hash_key.to_bytes()!r} {arrays}"
 
 
-def clipped(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
-    """Over all that a unit can hold, two units in a batch, where elements collide and do not."""
-    shares = []
-    for width, key in ((ROWS, colliding_key(ROWS)), (4 * ROWS, seeded_key(1))):
-        plan = dataclasses.replace(mechanism, projection_width=width).plan(
-            guarantee, max_sparsity=4, max_weight=WEIGHT, hash_key=key
-        )
-        records = [(element, weight) for element in range(3) for weight in (1, WEIGHT)]
-        most = guarantee.max_records_per_unit
-        draws = {
-            tuple(draw.exact.tolist()): draw
-            for size in range(most + 1)
-            for held in itertools.combinations_with_replacement(records, size)
-            for draw in [clipped_draw(plan, held)]
-        }
-        empty = clipped_draw(plan, [])
-        ends = [empty] if guarantee.neighboring == ADD else list(draws.values())
-        shares.append(
-            max(share_spent(guarantee, [one], [other]) for one in draws.values() for other in ends)
-        )
-    return Finding(max(shares) <= 1 + 1e-9 and min(shares) >= 0.8)
-
-
-def clipped_draw(plan: SparsePlan, held: Data) -> Draw:
-    """What is handed to the noise for a unit's records, beside a unit that is always the same."""
-    sketch = plan.sketch
-    assert sketch is not None and sketch.max_squared_norm is not None
-    words = bound_keys_module._ClippedKeyWords(
-        sketch.signs(plan.hash_key),
-        sketch.projection_width // sketch.num_blocks,
-        sketch.max_squared_norm,
-    )
-    batch = batch_of([*held, (1, 1), (2, WEIGHT)])
-    units = np.array([[0] * len(batch.keys), [7] * len(held) + [8] * 2], np.uint64)
-    noise = NoNoise()
-    kept = words.to_batch([batch.keys, batch.weights], units)
-    release_module.release_sparse(plan, summary_of(plan, kept), noise)
-    (draw,) = noise.draws
-    return draw
-
-
 def released_with(
     change: Callable[[SparsePlan, SparseSummary, SparseRelease], SparseRelease],
 ) -> Callable[[Patch], None]:
@@ -364,39 +315,6 @@ def half_threshold(patch: Patch) -> None:
     patch.setattr(histogram_module, "stability_threshold", lambda *given: original(*given) // 2 + 1)
 
 
-def no_clipping(batch: KeyBatch, *_: Any) -> KeyBatch:
-    return batch
-
-
-def clipped_before_hashing(
-    batch: KeyBatch, unit_of: NDArray[np.int64], signs: Any, row_width: int, limit: int
-) -> KeyBatch:
-    """The norm of a unit's counts is bounded, as if its elements never shared a cell."""
-    kept = np.zeros(len(batch.keys), np.bool_)
-    for unit in np.unique(unit_of):
-        (own,) = np.nonzero(unit_of == unit)
-        for end in range(1, len(own) + 1):
-            counts = merged_keys(KeyBatch(batch.keys[own[:end]], batch.weights[own[:end]])).weights
-            if signs.num_blocks * int(counts @ counts) > limit:
-                break
-            kept[own[end - 1]] = True
-    return KeyBatch(batch.keys[kept], batch.weights[kept])
-
-
-def clipped_one_late(
-    batch: KeyBatch, unit_of: NDArray[np.int64], signs: Any, row_width: int, limit: int
-) -> KeyBatch:
-    """The bound of a row is taken for that of all of them, which is larger."""
-    return within_squared_norm(batch, unit_of, signs, row_width, limit * signs.num_blocks)
-
-
-def half_the_norm(patch: Patch) -> None:
-    original = count_sketch_module.gaussian_noise
-    patch.setattr(
-        count_sketch_module, "gaussian_noise", lambda guarantee, norm: original(guarantee, norm / 2)
-    )
-
-
 SAMPLER = {
     "noise scale halved in the sampler": Mutant(halve_scales, "black box"),
     "noise doubled in the sampler": Mutant(double_scales, "black box", blinds=True),
@@ -414,20 +332,9 @@ COUNTS = {
     "threshold at half": Mutant(half_threshold, "delta"),
     "no noise on counts that are kept": Mutant(released_with(exact_counts), "black box"),
 }
-CLIPPING = {
-    name: Mutant(pretend(bound_keys_module, "within_squared_norm", value), "clipped")
-    for name, value in {
-        "no clipping": no_clipping,
-        "clipping before hashing": clipped_before_hashing,
-        "clipping at the norm of more rows": clipped_one_late,
-    }.items()
-}
 
 
-def mutants_of(mechanism: SparseMechanism, replaces: bool) -> dict[str, Mutant]:
-    if mechanism is CLIPPED:
-        replaced = {"replaced as if added": Mutant(half_the_norm, "clipped")} if replaces else {}
-        return {**CLIPPING, **replaced}
+def mutants_of(mechanism: SparseMechanism) -> dict[str, Mutant]:
     found = {**SAMPLER, **ANY_FORM}
     if mechanism is not HISTOGRAM:
         found |= SKETCH_FORM
@@ -438,23 +345,19 @@ def mutants_of(mechanism: SparseMechanism, replaces: bool) -> dict[str, Mutant]:
 
 RUNS = 4 * REPLICAS
 GAUSSIAN = CountSketch(ROWS, ROWS, noise="gaussian")
-CLIPPED = CountSketch(ROWS, ROWS, noise="gaussian", unit_norm=3.0)
 PROJECT = SparseProject(ROWS, num_blocks=ROWS)
 HISTOGRAM = StabilityHistogram()
 HYBRID = HybridSketch(ROWS, ROWS)
-# Mechanism, epsilon, delta, records of a unit.
-CASES: dict[str, tuple[SparseMechanism, float, float, int]] = {
-    "count sketch, gaussian, runs": (GAUSSIAN, 4.0, LARGE_DELTA, MOST),
-    "sparse project, runs": (PROJECT, 4.0, LARGE_DELTA, MOST),
-    "stability histogram, runs": (HISTOGRAM, 3.0, LARGE_DELTA, MOST),
-    "hybrid sketch, runs": (HYBRID, 3.0, LARGE_DELTA, MOST),
-    "count sketch, clipped": (CLIPPED, 1.0, DELTA, 4),
+# Mechanism and epsilon.
+CASES: dict[str, tuple[SparseMechanism, float]] = {
+    "count sketch, gaussian, runs": (GAUSSIAN, 4.0),
+    "sparse project, runs": (PROJECT, 4.0),
+    "stability histogram, runs": (HISTOGRAM, 3.0),
+    "hybrid sketch, runs": (HYBRID, 3.0),
 }
 
 
 def checks_of(mechanism: SparseMechanism, guarantee: Guarantee) -> dict[str, Callable[[], Finding]]:
-    if mechanism is CLIPPED:
-        return {"clipped": lambda: clipped(mechanism, guarantee)}
     checks: dict[str, Callable[[], Finding]] = {
         "black box": lambda: black_box(mechanism, guarantee, RUNS),
         "form": lambda: form(mechanism, guarantee),
@@ -469,10 +372,10 @@ def sketch_run_audits() -> list[Audit]:
     return [
         Audit(
             name,
-            (guarantee := promise(relation, most, delta, epsilon)),
+            (guarantee := promise(relation, MOST, LARGE_DELTA, epsilon)),
             checks_of(mechanism, guarantee),
-            mutants_of(mechanism, relation == REPLACE),
+            mutants_of(mechanism),
         )
-        for name, (mechanism, epsilon, delta, most) in CASES.items()
+        for name, (mechanism, epsilon) in CASES.items()
         for relation in (ADD, REPLACE)
     ]

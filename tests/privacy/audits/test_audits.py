@@ -14,6 +14,7 @@ from collections.abc import Callable
 import pytest
 from audit_cases import Audit, mechanism_audits
 from audit_choices import selection_audits, small_db_audits
+from audit_clipping import clipping_audits
 from audit_end_to_end import end_to_end_audits
 from audit_intervals import interval_audits
 from audit_noise import noise_audits
@@ -41,6 +42,7 @@ AUDITS = [
     *online_audits(),
     *sketch_audits(),
     *sketch_run_audits(),
+    *clipping_audits(),
     *sparse_online_audits(),
 ]
 RELATIONS = {"add_or_remove_one": "add/remove", "replace_one": "replace"}
