@@ -1,7 +1,7 @@
 """Every audit of the registry passes, and every mutant of it is caught by the check it names.
 
 Statistical checks: a black-box bound is wrong with probability 1e-6 at most, and a chi-square
-rejects a true law with at most 5.2e-6; a run makes about 60 of these on code without a bug. The
+rejects a true law with at most 5.2e-6; a run makes about 70 of these on code without a bug. The
 power checks are no tests of a stated size: the floor of 0.8 lies four standard errors or more below
 what is predicted.
 """
