@@ -21,7 +21,7 @@ DECLARATION = (
     ("delta", "X", "total delta, 0 <= delta <= 1e-5; 0 admits purely private releases only"),
     ("privacy_unit", "U", "the unit of every release: a column, or the word record"),
     ("neighboring", "R", "the relation of every release: add_or_remove_one or replace_one"),
-    ("composition", "C", "how releases add up: auto (default), zcdp or gaussian"),
+    ("composition", "C", "how releases add up: auto (default), zcdp, gaussian or with_slack"),
 )
 
 
@@ -67,7 +67,7 @@ def run_ledger(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"ledger": ledger.name, "datasets": reports}, ensure_ascii=False))
         return
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             report["dataset_id"],
             f"{report['privacy_unit']}, {report['neighboring'].replace('_', ' ')}",
@@ -75,12 +75,14 @@ def run_ledger(options: argparse.Namespace) -> None:
             f"{report['epsilon']:g}",
             f"{report['spent_epsilon']:.4g}",
             " / ".join(f"{left:.4g}" for left in report["remaining_epsilon"].values()),
+            f"{report['remaining_slack']:.4g}",
         )
         for report in reports
     ]
-    columns = ("dataset", "unit, relation", "delta", "epsilon", "spent", "left")
+    columns = ("dataset", "unit, relation", "delta", "epsilon", "spent", "left", "slack")
     print_table(f"budgets of {ledger.name}", columns, rows)
     print("left: the epsilon of one more release of pure, Gaussian or zero-concentrated privacy")
+    print("slack: the delta that is left for releases that are private but with some probability")
     entries = [entry for report in reports for entry in report["entries"]]
     if entries:
         rows = [
@@ -128,5 +130,6 @@ def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:
         "spent_epsilon": account.spent_epsilon(),
         "filters": list(account.filters()),
         "remaining_epsilon": {kind: account.largest_epsilon(kind, dataset.delta) for kind in KINDS},
+        "remaining_slack": account.largest_slack(),
         "entries": [entry.to_json() for entry in ledger.entries(dataset.dataset_id)],
     }

@@ -141,11 +141,13 @@ def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Los
     """
     ledger.check(dataset_id, guarantee, loss)
     account = ledger.account(dataset_id)
+    slack = {} if loss.slack is None else {"remaining_slack": account.largest_slack(loss)}
     return {
         "dataset_id": dataset_id,
         "budget": {"epsilon": account.epsilon, "delta": account.delta},
         "loss": loss.to_json(),
         "remaining_epsilon": account.largest_epsilon(loss.kind, guarantee.delta),
+        **slack,
     }
 
 

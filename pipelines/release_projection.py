@@ -41,7 +41,7 @@ from .common import (
 )
 from .flags import Flag, FlagError, integer
 from .progress import Progress
-from .sparse_mechanisms import MECHANISM_FLAGS, choices_json, choose
+from .sparse_mechanisms import AUTO, MECHANISM_FLAGS, choices_json, choose
 
 PROGRAM = "python -m pipelines.release_projection"
 WEIGHT = Flag("weight", "column of whole weights; by default each record weighs 1", "COLUMN")
@@ -93,12 +93,12 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         argv: the command line, without the program's name.
 
     Returns:
-        The job; each of its fields is valid, and nothing has been read. The hash key of its plan
-        is drawn here.
+        The job; each of its fields is valid, and nothing has been read, but the ledger for
+        ``auto``. The hash key of its plan is drawn here.
 
     Raises:
         FlagError: a flag is unknown, missing, repeated or outside its choices.
-        InputError: a value is refused.
+        InputError: a value is refused, or the ledger knows no such dataset id.
     """
     description = (__doc__ or "").partition("\n")[0]
     texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=description)
@@ -107,9 +107,10 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     ledger = read_ledger(given)
     max_sparsity = integer("max_sparsity", given["max_sparsity"])
     max_weight = _max_weight(given)
-    mechanism, choices = choose(
-        given, guarantee, max_sparsity, max_weight, has_ledger=ledger is not None
-    )
+    account = None
+    if ledger is not None and given["mechanism"] == AUTO:
+        account = ledger.account(given["dataset_id"])
+    mechanism, choices = choose(given, guarantee, max_sparsity, max_weight, account=account)
     return Job(
         input=given["input"],
         input_format=given.get("input_format"),

@@ -17,6 +17,7 @@ from beam_dp.mechanisms import (
 from beam_dp.mechanisms.key_profile import KeyProfile
 from beam_dp.mechanisms.sparse_planner import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger_filters import Account
 
 from .flags import CALIBRATION, Flag, FlagError, integer, number
 
@@ -74,7 +75,7 @@ def choose(
     max_sparsity: int,
     max_weight: int,
     *,
-    has_ledger: bool,
+    account: Account | None,
 ) -> tuple[SparseMechanism, list[SparseChoice]]:
     """Returns the mechanism that flags describe, and for ``auto`` all choices, best first.
 
@@ -83,7 +84,7 @@ def choose(
         guarantee: what is promised.
         max_sparsity: the most keys that a query may name.
         max_weight: the most that a record weighs.
-        has_ledger: then ``auto`` leaves out what no ledger admits.
+        account: that pays, where one does: ``auto`` then leaves out what does not fit it.
 
     Raises:
         FlagError: a flag that ``auto`` needs is missing.
@@ -97,7 +98,7 @@ def choose(
         raise InputError("calibration", given["calibration"], f"must be 'tight' for {name}")
     try:
         if name == AUTO:
-            return _best(given, guarantee, max_sparsity, max_weight, has_ledger)
+            return _best(given, guarantee, max_sparsity, max_weight, account)
         return _named(name, given), []
     except InputError as error:
         if error.name in ("projection_width", "max_size"):
@@ -133,7 +134,7 @@ def _best(
     guarantee: Guarantee,
     max_sparsity: int,
     max_weight: int,
-    has_ledger: bool,
+    account: Account | None,
 ) -> tuple[SparseMechanism, list[SparseChoice]]:
     for flag in _PROFILE:
         if flag.name not in given:
@@ -146,13 +147,10 @@ def _best(
         max_size=_size(given),
         max_weight=max_weight,
     )
-    if has_ledger:
-        # A ledger admits no release that is private but with probability delta.
-        choices = [
-            choice
-            for choice in choices
-            if not isinstance(choice.mechanism, StabilityHistogram | HybridSketch)
-        ]
+    if account is not None:
+        affordable = [choice for choice in choices if account.fits(choice.loss)]
+        # Where nothing fits, the ledger says best why.
+        choices = affordable or choices
     return choices[0].mechanism, choices
 
 

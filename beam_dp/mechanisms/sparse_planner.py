@@ -16,6 +16,7 @@ from beam_dp.mechanisms.sparse_plan import HistogramNoise, SparseMechanism, chec
 from beam_dp.mechanisms.sparse_project import SparseProject
 from beam_dp.mechanisms.stability_histogram import StabilityHistogram, histogram_noise
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
 
 _ROWS = (1, 3, 5, 7)
 _HISTOGRAM_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -32,14 +33,19 @@ class SparseChoice:
         error: predicted root mean squared error of queries of the planned sparsity, in weight.
         error_of_one: of queries of one element.
         size: numbers in the artifact; of a histogram as many as are expected.
-        is_pure: whether a delta would be left unspent.
+        loss: what it would reveal, for a ledger.
     """
 
     mechanism: SparseMechanism
     error: float
     error_of_one: float
     size: int
-    is_pure: bool
+    loss: Loss
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether a delta would be left unspent."""
+        return self.loss.kind == "pure" and self.loss.slack is None
 
 
 def plan_sparse_release(
@@ -89,7 +95,7 @@ def plan_sparse_release(
                 error=sparse_error(plan, profile, asked),
                 error_of_one=sparse_error(plan, profile, 1),
                 size=width + held,
-                is_pure=plan.loss.kind == "pure" and plan.loss.slack is None,
+                loss=plan.loss,
             )
         )
     return sorted(found, key=lambda choice: choice.error)

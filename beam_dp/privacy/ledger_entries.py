@@ -148,12 +148,20 @@ def over_budget(
     loss: Loss,
 ) -> OverBudgetError:
     """Returns the refusal: what was requested, what is left, what would fit, who spent it."""
+    if not account.admits_slack(loss):
+        return OverBudgetError(
+            "delta",
+            guarantee.delta,
+            f"must be at most {account.largest_slack(loss):g}: that much of delta is left of"
+            f" {dataset_id!r} for releases that are private but with some probability"
+            + (f", of {account.slack_limit(loss):g} kept for them" if account.delta else ""),
+        )
     which = account.best(loss)
     if which is None:
         admitted = "purely private releases" if account.delta == 0 else "releases with a mu or pure"
         condition = f"must fit {dataset_id!r}, whose budget admits {admitted} only"
         return OverBudgetError("epsilon", guarantee.epsilon, condition)
-    requested, left = float(cost(which, loss) or 0), float(account.left(which))
+    requested, left = float(cost(which, loss) or 0), float(account.left(which, loss))
     largest = account.largest_epsilon(loss.kind, guarantee.delta)
     fits = f"at most {largest:g}" if largest > 0 else "of another dataset id, for nothing is left"
     spenders = sorted(paid, key=lambda token: cost(which, token.loss) or 0, reverse=True)[:3]

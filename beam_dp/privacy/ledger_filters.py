@@ -2,7 +2,8 @@
 
 An analyst looks at one release before asking for the next, so the parameters of a release may
 depend on the noise of earlier ones. A *filter* is a rule of when to stop whose promise holds all
-the same. A budget is a pair (epsilon, delta), and three filters keep it:
+the same. A budget is a pair (epsilon, delta), and three filters keep it, of releases whose claims
+always hold; what the others need is said below:
 
 **pure**: all releases are purely private and their epsilons sum to at most epsilon. Every step
 changes the probability of a transcript by at most e^epsilon_i, so every transcript's by e^epsilon.
@@ -34,10 +35,28 @@ The fixed filter is named by the declaration or, under ``auto``, chosen from the
 which no earlier release can have influenced: ``zcdp``, which admits every mechanism, unless the
 first release fits ``gaussian`` and not ``zcdp``.
 
-All sums are exact. Epsilons are what people typed, rounded to a double: their sum may exceed the
-budget by one part in 2^50, which ten times 0.1 needs to be 1. What is promised is therefore
-(epsilon (1 + 2^-50), delta): the transcripts that only the pure filter accepts add nothing to the
-sum of (P - e^(epsilon (1 + 2^-50)) Q)+.
+**Slack.** The claims of some releases hold but for a probability, their slack. A part r of delta,
+fixed before the first noise is drawn, is kept for slacks: they may sum to at most r, whichever
+filter accepts, and that sum is a pure one, so each may depend on all that was seen. The fixed
+filter has the rest: its limit is that of (epsilon, delta - r); with r = delta the pure filter is
+alone. Claim: this keeps (epsilon, delta). Proof. A release of slack s has, for either neighbour, a
+law (1 - s) P' + s P'', where the claims hold of P' and Q' (``Loss``). Let the transcript also say
+which part each release was drawn from: that can only tell more. Some release is drawn from its
+second part with a probability of at most E[sum of s] <= r, the union bound over the steps. All
+other transcripts have probabilities c P' and c Q' with the same c = product of (1 - s) <= 1, P' and
+Q' being those of releases without slack, which one filter of (epsilon, delta - r) accepted. So the
+sum of (P - e^epsilon Q)+ is at most r + (delta - r). For zero-concentrated privacy this is the
+composition of Bun and Steinke (2016), Section 8, and the filter of Whitehouse et al. (2023).
+
+What r is must not depend on noise either: a filter that had whatever delta the slacks left could
+reach almost 2 delta, as an analyst would spend the slacks where the noise was kind. It is half of
+delta where the declaration says ``with_slack``. Else the first release decides: r = 0 if it has
+no slack, half of delta if its slack is at most that, and all of delta if it is more.
+
+All sums are exact. Epsilons and slacks are what people typed, rounded to a double: their sums may
+exceed epsilon and r by one part in 2^50, which ten times 0.1 needs to be 1. What is promised is
+therefore (epsilon (1 + 2^-50), delta (1 + 2^-50)): the transcripts that only the pure filter
+accepts add nothing to the sum of (P - e^(epsilon (1 + 2^-50)) Q)+ but their slacks.
 """
 
 from __future__ import annotations
@@ -60,9 +79,9 @@ from beam_dp.privacy.guarantee import checked_delta
 from beam_dp.privacy.loss import KINDS, Kind, Loss
 
 Filter = Literal["pure", "zcdp", "gaussian"]
-Composition = Literal["auto", "zcdp", "gaussian"]
+Composition = Literal["auto", "zcdp", "gaussian", "with_slack"]
 
-COMPOSITIONS: tuple[Composition, ...] = ("auto", "zcdp", "gaussian")
+COMPOSITIONS: tuple[Composition, ...] = ("auto", "zcdp", "gaussian", "with_slack")
 # The proof above needs bounds, and nobody needs more.
 MAX_RELEASES = 2**20
 MIN_EPSILON, MAX_EPSILON = 1e-6, 1e6
@@ -85,9 +104,10 @@ def limit(which: Filter, epsilon: float, delta: float) -> Fraction:
 
 
 def cost(which: Filter, loss: Loss) -> Fraction | None:
-    """Returns what a release adds to the filter's sum; None where the filter can't admit it."""
-    if loss.slack is not None:
-        return None  # its delta would have to be taken out of the filter's own
+    """Returns what a release adds to the filter's sum; None where the filter can't admit it.
+
+    Its slack is added up apart.
+    """
     value = {"pure": loss.epsilon, "zcdp": loss.rho, "gaussian": loss.mu}[which]
     if value is None:
         return None
@@ -101,7 +121,8 @@ class Account:
     Args:
         epsilon: total, from 1e-6 to 1e6.
         delta: total; 0 admits pure releases only.
-        composition: which filter is used beside ``pure``, see the module.
+        composition: which filter is used beside ``pure``, see the module; ``with_slack`` is
+            ``auto`` with half of delta kept for slacks.
         losses: of the releases so far, in order.
     """
 
@@ -112,20 +133,61 @@ class Account:
 
     def filters(self, next_loss: Loss | None = None) -> tuple[Filter, ...]:
         """Returns the filters any one of which may accept, should this loss come next."""
-        if self.delta == 0:
+        if self.slack_limit(next_loss) == self.delta:
             return ("pure",)
-        if self.composition != "auto":
+        if self.composition in ("zcdp", "gaussian"):
             return ("pure", self.composition)
-        first = self.losses[0] if self.losses else next_loss
+        first = self._first(next_loss)
         if first is None:
             return ("pure", "zcdp")
-        only_gaussian = not self._is_within("zcdp", cost("zcdp", first)) and self._is_within(
-            "gaussian", cost("gaussian", first)
+        only_gaussian = not self._is_within("zcdp", cost("zcdp", first), first) and self._is_within(
+            "gaussian", cost("gaussian", first), first
         )
         return ("pure", "gaussian" if only_gaussian else "zcdp")
 
-    def _is_within(self, which: Filter, value: Fraction | None) -> bool:
-        return value is not None and value <= limit(which, self.epsilon, self.delta)
+    def slack_limit(self, next_loss: Loss | None = None) -> float:
+        """Returns the part of delta that is kept for slacks, should this loss come next."""
+        half = self.delta / 2
+        if self.composition == "with_slack":
+            return half
+        first = self._first(next_loss)
+        if first is None or first.slack is None:
+            return 0.0
+        return half if first.slack <= half else self.delta
+
+    def admits_slack(self, loss: Loss) -> bool:
+        """Returns whether the slack of one more release is left."""
+        return loss.slack is None or Fraction(loss.slack) <= self._slack_left(loss)
+
+    def largest_slack(self, next_loss: Loss | None = None) -> float:
+        """Returns what the slacks may still grow by, with six digits, rounded down.
+
+        Args:
+            next_loss: that comes next; what it decides is left open without it.
+        """
+        if not self.losses and next_loss is None and self.composition != "with_slack":
+            return self.delta
+        left = self._slack_left(next_loss)
+        if left < Fraction(self.delta) / 10**12:
+            return 0.0  # what rounding left
+        typed = float(f"{float(left):.6g}")
+        return typed if typed <= left else _round_down(float(left))
+
+    def _slack_left(self, next_loss: Loss | None) -> Fraction:
+        return Fraction(self.slack_limit(next_loss)) * _TYPED - self._slack
+
+    @cached_property
+    def _slack(self) -> Fraction:
+        return sum((Fraction(loss.slack or 0) for loss in self.losses), Fraction(0))
+
+    def _first(self, next_loss: Loss | None) -> Loss | None:
+        return self.losses[0] if self.losses else next_loss
+
+    def _limit(self, which: Filter, next_loss: Loss | None) -> Fraction:
+        return limit(which, self.epsilon, self.delta - self.slack_limit(next_loss))
+
+    def _is_within(self, which: Filter, value: Fraction | None, next_loss: Loss) -> bool:
+        return value is not None and value <= self._limit(which, next_loss)
 
     @cached_property
     def _spent(self) -> dict[Filter, Fraction | None]:
@@ -136,21 +198,23 @@ class Account:
             sums[which] = sum(known, Fraction(0)) if len(known) == len(costs) else None
         return sums
 
-    def left(self, which: Filter) -> Fraction:
+    def left(self, which: Filter, next_loss: Loss | None = None) -> Fraction:
         """Returns what the filter's sum may still grow by; 0 where it can't admit the history."""
         spent = self._spent[which]
         if spent is None:
             return Fraction(0)
-        return max(Fraction(0), limit(which, self.epsilon, self.delta) - spent)
+        return max(Fraction(0), self._limit(which, next_loss) - spent)
 
     def fits(self, loss: Loss) -> bool:
         """Returns whether one more release may be accepted."""
-        return any(self.fits_in(which, loss) for which in self.filters(loss))
+        return self.admits_slack(loss) and any(
+            self.fits_in(which, loss) for which in self.filters(loss)
+        )
 
     def fits_in(self, which: Filter, loss: Loss) -> bool:
-        """Returns whether one filter accepts the history with this release."""
+        """Returns whether one filter accepts the history with this release, but for slacks."""
         spent, more = self._spent[which], cost(which, loss)
-        return spent is not None and more is not None and self._is_within(which, spent + more)
+        return spent is not None and more is not None and self._is_within(which, spent + more, loss)
 
     def best(self, loss: Loss) -> Filter | None:
         """Returns the filter that accepts this loss or comes nearest; None if none can admit it."""
@@ -158,7 +222,7 @@ class Account:
         for which in self.filters(loss):
             spent, more = self._spent[which], cost(which, loss)
             if spent is not None and more is not None:
-                shares.append(((spent + more) / limit(which, self.epsilon, self.delta), which))
+                shares.append(((spent + more) / self._limit(which, loss), which))
         return min(shares)[1] if shares else None
 
     def largest_epsilon(self, kind: Kind, delta: float) -> float:
@@ -179,7 +243,8 @@ class Account:
         delta = checked_delta(delta)
         if kind != "pure" and delta == 0:
             return 0.0
-        first_of_all = not self.losses and self.composition == "auto" and self.delta > 0
+        chosen_first = self.composition in ("auto", "with_slack")
+        first_of_all = not self.losses and chosen_first and self.delta > 0
         filters: tuple[Filter, ...] = (
             ("pure", "zcdp", "gaussian") if first_of_all else self.filters()
         )
@@ -219,6 +284,8 @@ class Account:
         if not self.losses:
             return 0.0
         found = []
+        # At least half of delta, where it is used: else the pure filter is alone.
+        delta = float(Fraction(self.delta) - self._slack)
         for which in self.filters():
             spent = self._spent[which]
             if spent is None:
@@ -227,10 +294,10 @@ class Account:
             if which == "pure":
                 found.append(value)
             elif which == "zcdp":
-                found.append(zcdp_epsilon(value, self.delta))
+                found.append(zcdp_epsilon(value, delta))
             else:
                 mu = math.sqrt(value) * (1 + 1e-12)
-                found.append(_gaussian_epsilon(mu, self.delta))
+                found.append(_gaussian_epsilon(mu, delta))
         return min(min(found) * (1 + 1e-12), self.epsilon) if found else self.epsilon
 
 

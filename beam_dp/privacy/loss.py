@@ -35,7 +35,8 @@ class Loss:
             where nothing of the kind is proved.
         epsilon: pure differential privacy; None where the release has none.
         slack: the probability with which none of these claims holds; None where they always do.
-            The ledger's filters admit none.
+            A mechanism of slack s has, for any two neighbours, laws (1 - s) P' + s P'' and
+            (1 - s) Q' + s Q'', and the claims hold of P' and Q'.
 
     Raises:
         InputError: if a number is not finite and > 0.
@@ -98,7 +99,21 @@ class Loss:
 
     @classmethod
     def approximate(cls, epsilon: float, delta: float) -> Self:
-        """Returns the loss of a mechanism that is purely private but with probability delta."""
+        """Returns the loss of a mechanism of which (epsilon, delta)-privacy alone is known.
+
+        Privacy: it is purely private but with probability delta (Kairouz, Oh and Viswanath, 2015).
+        Let a and b be the sums of (P - e^epsilon Q)+ and (Q - e^epsilon P)+, both at most delta.
+        min(P, e^epsilon Q) and min(Q, e^epsilon P) have masses 1 - a and 1 - b, and nowhere is one
+        of them more than e^epsilon times the other: where P > e^epsilon Q, say, they are
+        e^epsilon Q and Q. Scale both until the smaller one, say the second, has mass 1 - delta.
+        Move the first one from its place towards e^-epsilon times the second: both inequalities
+        keep holding, and the mass falls to less than 1 - delta, so somewhere it is just that.
+        These are (1 - delta) P' and (1 - delta) Q', with all claims of ``pure``.
+
+        Args:
+            epsilon: of the promise.
+            delta: of the promise, in (0, 1).
+        """
         return dataclasses.replace(cls.pure(epsilon), slack=delta)
 
     @property

@@ -196,7 +196,9 @@ class SparseRelease:
         it leaves out that two elements of the query that share cells err alike, which matters
         where the query holds a good part of all there is. A histogram alone answers 0
         for what it does not hold: its standard error is that of its noise, and only the bound
-        covers what is missing.
+        covers what is missing. No bound here is a theorem: hashing has none that holds for all data
+        with a fixed key, and that of a histogram adds two that each fail with the probability; see
+        docs/sparse_queries.md.
 
         Args:
             support: shape (m,), uint64, each element once; m at most ``max_sparsity``.

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from beam_dp.queries import marginals
-from beam_dp.releases import read_release
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.releases import IntervalRelease, SparseRelease, read_release
 
 GOLDEN = pathlib.Path(__file__).parent
 
@@ -40,3 +41,36 @@ def test_a_synthetic_database_of_schema_1_holds_the_records_that_it_did(release)
     }
     assert not release.num_records_is_public and release.num_records == 60
     assert release.parameters == {"calibration": "tight", "num_rounds": 3}
+
+
+# Value, standard error and bound of one query.
+SPARSE = {
+    "sparse_project": (441.750000, 130.336736, 582.883604),
+    "count_sketch": (539.500000, 79.985000, 357.703795),
+    "stability_histogram": (539.000000, 9.475862, 194.943409),
+    "hybrid_sketch": (590.842102, 66.326248, 296.620000),
+}
+
+
+@pytest.mark.parametrize("mechanism", SPARSE)
+def test_a_sparse_release_of_schema_1_answers_as_it_did(mechanism):
+    release = read_release(GOLDEN / f"{mechanism}_1")
+    assert isinstance(release, SparseRelease) and release.mechanism == mechanism
+    answer = release.answer_query(SparseQuery({"key 4": 1.0, "key 3": 0.5, "nobody": 1.0}))
+    found = (answer.value, answer.standard_error, answer.bound)
+    np.testing.assert_allclose(found, SPARSE[mechanism], atol=1e-6)
+    assert (release.max_sparsity, release.max_weight) == (8, 3)
+    assert release.public["key"] == {"key": "email", "key_type": "text", "weight": "visits"}
+    assert release.guarantee.delta == 1e-9 and release.guarantee.max_records_per_unit == 2
+
+
+def test_intervals_of_schema_1_answer_as_they_did():
+    release = read_release(GOLDEN / "intervals_1")
+    assert isinstance(release, IntervalRelease)
+    answers = release.answer([0, 3, 0], [4, 12, 22])
+    np.testing.assert_allclose(answers.values, [3.89654, 37.005915, 215.096474], atol=1e-6)
+    errors = [20.140794, 26.564427, 29.85293]
+    np.testing.assert_allclose(answers.standard_errors, errors, atol=1e-6)
+    np.testing.assert_allclose(answers.bounds, [54.706485, 72.154377, 81.086618], atol=1e-6)
+    assert release.choice == ("weighted_tree", "discrete_gaussian")
+    assert (release.attribute.name, release.num_leaves) == ("age", 23)

@@ -257,13 +257,56 @@ def test_a_ledger_is_paid_and_named(
     release = read_release(tmp_path / "out")
     assert isinstance(release, SparseRelease)
     assert release.public["ledger_release"] == entry.release_id
-    # No second release of this size, and no kind of it that a ledger can't add up.
-    for change in ({}, {"mechanism": "stability_histogram", "size": None, "epsilon": "1"}):
-        argv = flags(tmp_path, output=str(tmp_path / "second"), **paid, **change)
-        assert main(argv) == 2
-        assert re.fullmatch(r"error: [^\n]+\n", capfd.readouterr().err.split("\n")[-2] + "\n")
+    # No second release of this size.
+    assert main(flags(tmp_path, output=str(tmp_path / "second"), **paid)) == 2
+    assert re.fullmatch(r"error: [^\n]+\n", capfd.readouterr().err.split("\n")[-2] + "\n")
     assert len(ledger.entries("flights")) == 1
     assert not (tmp_path / "second").exists()
+
+
+def test_a_release_with_a_histogram_is_paid_while_delta_lasts(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = str(tmp_path / "ledger.sqlite")
+    ledger = Ledger(url)
+    ledger.declare("flights", 50.0, 3e-9, "record", "add_or_remove_one")
+    shape = {"num_records": "2000", "num_keys": "50", "largest_count": "40"}
+    paid: dict[str, str | None] = {
+        "ledger": url,
+        "dataset_id": "flights",
+        "mechanism": "auto",
+        "epsilon": "5",
+        "size": "512",
+        **shape,
+    }
+    assert main(flags(tmp_path, **paid)) == 0
+    (entry,) = ledger.entries("flights")
+    release = read_release(tmp_path / "out")
+    assert isinstance(release, SparseRelease) and release.histogram is not None
+    assert release.public["ledger_release"] == entry.release_id
+    assert entry.loss.slack == 1e-9 and entry.state == "released"
+
+    # Half of delta is kept for histograms: no second one, and `auto` takes what else fits.
+    second = flags(
+        tmp_path,
+        **{**paid, "mechanism": "stability_histogram", "size": None} | dict.fromkeys(shape),
+        output=str(tmp_path / "second"),
+    )
+    capfd.readouterr()
+    assert main(second) == 2
+    assert capfd.readouterr().err == (
+        "error: --delta: 1e-09 is refused; must be at most 5e-10: that much of delta is left of"
+        " 'flights' for releases that are private but with some probability, of 1.5e-09 kept for"
+        " them\n"
+    )
+    assert len(ledger.entries("flights")) == 1 and not (tmp_path / "second").exists()
+    output = str(tmp_path / "second")
+    assert main([*flags(tmp_path, output=output, **paid), "--validate_only"]) == 0
+    card = json.loads(capfd.readouterr().out)
+    assert card["mechanism"] == "count_sketch"
+    assert {"stability_histogram", "hybrid_sketch"}.isdisjoint(
+        choice["mechanism"] for choice in card["choices"]
+    )
 
 
 DRAWS: list[str] = []

@@ -111,6 +111,27 @@ def test_a_refusal_says_what_would_fit_and_who_spent_most(ledger_url: str) -> No
         ledger.spend("visits", TENTH, Loss.pure(0.1), "mwem")
 
 
+def test_a_refusal_says_how_much_delta_is_left(ledger_url: str) -> None:
+    ledger = Ledger(ledger_url)
+    ledger.declare("visits", 1.0, 2e-9, "person", AR)
+    guarantee, loss = Guarantee(0.1, 4e-10, AR, "person", 3), Loss.approximate(0.1, 4e-10)
+    for _ in range(2):
+        ledger.spend("visits", guarantee, loss, "stability_histogram")
+    with pytest.raises(OverBudgetError) as error:
+        ledger.spend("visits", guarantee, loss, "stability_histogram")
+    assert one_line(error) == (
+        "delta: 4e-10 is refused; must be at most 2e-10: that much of delta is left of 'visits' for"
+        " releases that are private but with some probability, of 1e-09 kept for them"
+    )
+    last = Guarantee(0.1, 2e-10, AR, "person", 3)
+    ledger.spend("visits", last, Loss.approximate(0.1, 2e-10), "hybrid_sketch")
+    with pytest.raises(OverBudgetError, match="at most 0: that much"):
+        ledger.check("visits", guarantee, loss)
+    ledger.check("visits", TENTH, Loss.pure(0.7))
+    with pytest.raises(OverBudgetError, match=r"at most 0\.7"):
+        ledger.check("visits", TENTH, Loss.pure(0.8))
+
+
 def test_a_check_costs_nothing(ledger_url: str) -> None:
     ledger = declared(ledger_url)
     ledger.check("visits", TENTH, Loss.pure(0.1))

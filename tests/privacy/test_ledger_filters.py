@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.common import DifferentialPrivacyParameters
@@ -165,19 +167,22 @@ losses = st.one_of(
     epsilons.map(Loss.pure),
     epsilons.map(lambda epsilon: loss_of("gaussian", epsilon, 1e-9)),
     epsilons.map(lambda epsilon: loss_of("zcdp", epsilon, 1e-9)),
+    st.builds(Loss.approximate, epsilons, st.sampled_from([1e-10, 3e-10, 6e-10, 1e-7, 3e-7])),
 )
 accounts = st.builds(
     Account,
     st.sampled_from([0.3, 1.0, 3.0]),
     st.sampled_from([0.0, 1e-6, 1e-9]),
-    st.sampled_from(["auto", "zcdp", "gaussian"]),
+    st.sampled_from(["auto", "zcdp", "gaussian", "with_slack"]),
 )
 
 
 def accepted(account: Account, offers: list[Loss]) -> list[Loss]:
     """The rule again, in decimals and by hand."""
-    chosen: str | None = None if account.composition == "auto" else account.composition
+    declared = account.composition in ("zcdp", "gaussian")
+    chosen: str | None = account.composition if declared else None
     kept: list[Loss] = []
+    reserved = account.delta / 2 if account.composition == "with_slack" else 0.0
 
     def within(values: list[float | None], power: int, most: float) -> bool:
         if any(value is None for value in values):
@@ -185,13 +190,21 @@ def accepted(account: Account, offers: list[Loss]) -> list[Loss]:
         total = sum((Decimal(value or 0) ** power for value in values), Decimal(0))
         return total <= Decimal(most) ** power
 
-    if account.delta > 0:
-        rho = zcdp_rho(account.epsilon, account.delta)
-        mu = discrete_gaussian_mu(account.epsilon, account.delta)
     for loss in offers:
         history = [*kept, loss]
+        if not kept and account.composition != "with_slack":
+            slack = loss.slack or 0.0
+            reserved = 0.0 if slack == 0 else account.delta / 2
+            if slack > reserved:
+                reserved = account.delta
+        if not within([each.slack or 0.0 for each in history], 1, reserved * (1 + 1e-15)):
+            continue
+        rest = account.delta - reserved
+        if rest > 0:
+            rho = zcdp_rho(account.epsilon, rest)
+            mu = discrete_gaussian_mu(account.epsilon, rest)
         pure = within([each.epsilon for each in history], 1, account.epsilon * (1 + 1e-15))
-        if account.delta == 0:
+        if rest == 0:
             fits = pure
         else:
             zcdp = within([each.rho for each in history], 1, rho)
@@ -240,7 +253,8 @@ def test_what_fits_keeps_the_budget_by_another_library(
     )
     parts = [
         pld.from_privacy_parameters(
-            DifferentialPrivacyParameters(loss.epsilon, 0.0), value_discretization_interval=1e-3
+            DifferentialPrivacyParameters(loss.epsilon, loss.slack or 0.0),
+            value_discretization_interval=1e-3,
         )
         for loss in kept
         if loss.epsilon is not None
@@ -253,38 +267,50 @@ def test_what_fits_keeps_the_budget_by_another_library(
         assert epsilon <= account.epsilon + 1e-3 * (len(parts) + 1)
 
 
-def best_adversary(account: Account, steps: tuple[float, ...]) -> float:
+Step = tuple[float, float]  # epsilon and slack
+
+
+def best_adversary(account: Account, steps: tuple[Step, ...]) -> float:
     """The largest sum of (P - e^epsilon Q)+ that adaptive randomised responses can reach.
 
-    Randomised response is the worst purely private mechanism. The adversary sees every answer and
-    chooses the next epsilon; what was spent is known from how often each was chosen.
+    Randomised response is the worst purely private mechanism; with a slack it is one that tells
+    everything with that probability. The adversary sees every answer and chooses the next step;
+    what was spent is known from the first step and from how often each was chosen.
     """
 
-    @functools.cache
-    def fits(counts: tuple[int, ...], step: float) -> bool:
-        history = tuple(
-            Loss.pure(each) for each, count in zip(steps, counts, strict=True) for _ in range(count)
-        )
-        spent = Account(account.epsilon, account.delta, account.composition, history)
-        return spent.fits(Loss.pure(step))
+    def loss_of_step(step: Step) -> Loss:
+        epsilon, slack = step
+        return Loss.approximate(epsilon, slack) if slack else Loss.pure(epsilon)
 
     @functools.cache
-    def best(counts: tuple[int, ...], signs: tuple[int, ...]) -> float:
+    def fits(first: int | None, counts: tuple[int, ...], step: Step) -> bool:
+        order = [] if first is None else [first]
+        order += [i for i, count in enumerate(counts) for _ in range(count - (i == first))]
+        history = tuple(loss_of_step(steps[i]) for i in order)
+        spent = Account(account.epsilon, account.delta, account.composition, history)
+        return spent.fits(loss_of_step(step))
+
+    @functools.cache
+    def best(first: int | None, counts: tuple[int, ...], signs: tuple[int, ...]) -> float:
         """Of the rest, per unit of Q, given how often each answer pointed to P."""
-        loss = sum(step * sign for step, sign in zip(steps, signs, strict=True))
+        loss = sum(step[0] * sign for step, sign in zip(steps, signs, strict=True))
         value = max(0.0, math.exp(loss) - math.exp(account.epsilon))
         for position, step in enumerate(steps):
-            if fits(counts, step):
+            if fits(first, counts, step):
+                start = position if first is None else first
                 more = tuple(c + (i == position) for i, c in enumerate(counts))
                 up, down = (
                     tuple(s + (i == position) * sign for i, s in enumerate(signs))
                     for sign in (1, -1)
                 )
-                q = 1 / (1 + math.exp(step))  # the chance under Q of an answer that points to P
-                value = max(value, q * best(more, up) + (1 - q) * best(more, down))
+                epsilon, slack = step
+                q = 1 / (1 + math.exp(epsilon))  # of an answer that points to P, under Q
+                rest = q * best(start, more, up) + (1 - q) * best(start, more, down)
+                # What tells everything has the probability slack e^loss under P, and 0 under Q.
+                value = max(value, slack * math.exp(loss) + (1 - slack) * rest)
         return value
 
-    return best((0,) * len(steps), (0,) * len(steps))
+    return best(None, (0,) * len(steps), (0,) * len(steps))
 
 
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
@@ -292,8 +318,20 @@ def best_adversary(account: Account, steps: tuple[float, ...]) -> float:
 def test_the_best_adaptive_adversary_stays_within_delta(
     composition: Composition, epsilon: float, delta: float
 ) -> None:
-    reached = best_adversary(Account(epsilon, delta, composition), (0.1, 0.3))
+    reached = best_adversary(Account(epsilon, delta, composition), ((0.1, 0.0), (0.3, 0.0)))
     assert reached <= delta
+
+
+@pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian", "with_slack"])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
+@pytest.mark.parametrize("share", [0.15, 0.5, 1.0])
+def test_the_best_adaptive_adversary_with_slacks_stays_within_delta(
+    composition: Composition, epsilon: float, delta: float, share: float
+) -> None:
+    account = Account(epsilon, delta, composition)
+    reached = best_adversary(account, ((0.2, 0.0), (1e-3, share * delta)))
+    assert (share if account.fits(approximate(1e-3, share * delta)) else 0) * delta <= reached
+    assert reached <= delta * (1 + 1e-9)
 
 
 def test_that_adversary_catches_a_filter_of_four_times_the_budget(
@@ -303,7 +341,34 @@ def test_that_adversary_catches_a_filter_of_four_times_the_budget(
         return 4 * limit(which, epsilon, delta)
 
     monkeypatch.setattr("beam_dp.privacy.ledger_filters.limit", wrong)
-    assert best_adversary(Account(1.0, 0.05, "zcdp"), (0.3,)) > 0.05
+    assert best_adversary(Account(1.0, 0.05, "zcdp"), ((0.3, 0.0),)) > 0.05
+
+
+def whole_delta_kept(account: Account, next_loss: Loss | None = None) -> float:
+    return account.delta
+
+
+def whole_delta_for_the_filter(account: Account, which: Filter, next_loss: Loss | None) -> Fraction:
+    return limit(which, account.epsilon, account.delta)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("admits_slack", lambda account, loss: True),
+        ("filters", lambda account, next_loss=None: ("pure", "zcdp")),
+    ],
+)
+def test_that_adversary_catches_slacks_that_are_not_kept_apart(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: Callable[..., object]
+) -> None:
+    """Slacks that nobody adds up; and a whole delta for slacks and another one for the filter."""
+    if name == "filters":
+        monkeypatch.setattr(Account, "slack_limit", whole_delta_kept)
+        monkeypatch.setattr(Account, "_limit", whole_delta_for_the_filter)
+    monkeypatch.setattr(Account, name, value)
+    account = Account(1.0, 0.05, "zcdp")
+    assert best_adversary(account, ((0.2, 0.0), (0.05, 0.05))) > 0.05 * 1.2
 
 
 def test_the_margin_pays_for_the_grid_of_every_release() -> None:
@@ -322,13 +387,92 @@ def test_the_pure_filter_admits_what_is_promised_and_no_more() -> None:
     full = Account(1.0, 1e-9, "auto", (Loss.pure(0.5), Loss.pure(0.5)))
     assert full.left("pure") == most - 1
     assert not full.fits(Loss.pure(2.0**-49))
-    assert "(epsilon (1 + 2^-50), delta)" in (ledger_filters.__doc__ or "")
+    slacks = [Loss.approximate(0.1, 1e-10)] * 10
+    assert len(fill(Account(1.0, 2e-9, "with_slack"), *slacks).losses) == 10
+    promised = "(epsilon (1 + 2^-50), delta (1 + 2^-50))"
+    assert promised in (ledger_filters.__doc__ or "").replace("\n", " ")
 
 
-def test_a_loss_that_holds_but_with_some_probability_fits_no_filter():
-    """Its delta would have to come out of the filters' own."""
-    account = Account(10.0, 1e-5, "auto")
-    loss = Loss.approximate(0.1, 1e-12)
+approximate = Loss.approximate
+
+
+@pytest.mark.parametrize("loss", [approximate(0.1, 1e-12), Loss(rho=0.1, slack=1e-9)])
+def test_a_loss_that_holds_but_with_some_probability_survives_json(loss: Loss) -> None:
     assert Loss.from_json(loss.to_json()) == loss
-    assert account.fits(Loss.pure(0.1)) and not account.fits(loss)
-    assert account.best(loss) is None
+
+
+@pytest.mark.parametrize(
+    ("composition", "first", "kept"),
+    [
+        ("auto", Loss.pure(0.1), 0.0),
+        ("auto", approximate(0.1, 1e-7), 0.5),
+        ("zcdp", approximate(0.1, 5e-7), 0.5),
+        ("gaussian", approximate(0.1, 6e-7), 1.0),
+        ("auto", approximate(0.1, 1e-3), 1.0),
+        ("with_slack", Loss.pure(0.1), 0.5),
+        ("with_slack", approximate(0.1, 6e-7), 0.5),
+    ],
+)
+def test_the_first_release_or_the_declaration_decides_what_is_kept_for_slacks(
+    composition: Composition, first: Loss, kept: float
+) -> None:
+    account = Account(1.0, 1e-6, composition)
+    assert account.slack_limit(first) == kept * 1e-6
+    assert account.fits(first) == ((first.slack or 0) <= kept * 1e-6)
+    # Nothing that comes later changes it.
+    for later in (Loss.pure(0.1), approximate(0.1, 1e-7)):
+        after = Account(1.0, 1e-6, composition, (first,))
+        assert after.slack_limit(later) == kept * 1e-6
+
+
+def test_slacks_add_up_and_are_refused_where_they_no_longer_fit() -> None:
+    account = fill(Account(100.0, 1e-6, "with_slack"), *[approximate(0.1, 1e-7)] * 9)
+    assert len(account.losses) == 5  # half of delta, and five times 1e-7 is 5e-7
+    assert account.largest_slack() == 0.0
+    assert account.fits(Loss.pure(0.1)) and account.fits(Loss.zcdp(0.1))
+    whole = fill(Account(3.0, 3e-9, "auto"), *[approximate(1.0, 3e-9)] * 2)
+    assert len(whole.losses) == 1 and whole.filters() == ("pure",)
+    assert whole.fits(Loss.pure(2.0)) and not whole.fits(Loss.pure(2.01))
+    assert not whole.fits(Loss.zcdp(1e-6))
+
+
+def test_other_filters_have_only_the_delta_that_is_not_kept_for_slacks() -> None:
+    first = approximate(1e-3, 1e-9)
+    account = fill(Account(1.0, 4e-9, "zcdp"), first)
+    assert account.left("zcdp") == Fraction(zcdp_rho(1.0, 2e-9)) - Fraction(first.rho)
+    assert account.fits(Loss.zcdp(zcdp_rho(1.0, 2e-9) - 2 * first.rho))
+    assert not account.fits(Loss.zcdp(zcdp_rho(1.0, 4e-9) - 2 * first.rho))
+    assert account.largest_slack() == 1e-9
+
+
+def test_a_slack_needs_a_delta() -> None:
+    assert not Account(1.0, 0.0, "auto").fits(approximate(0.1, 1e-300))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_any_approximately_private_pair_is_a_mixture_as_a_loss_says(epsilon: float) -> None:
+    """The proof of ``Loss.approximate``, carried out on random pairs of laws."""
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        p, q = rng.dirichlet(np.full(5, 0.4), 2)
+        factor = math.exp(epsilon)
+        lost = [np.maximum(one - factor * other, 0).sum() for one, other in ((p, q), (q, p))]
+        delta = max(lost) * rng.choice([1.0, 1.1])
+        if delta >= 1:
+            continue
+        rest = [np.minimum(p, factor * q), np.minimum(q, factor * p)]
+        if lost[0] > lost[1]:
+            rest.reverse()
+        small, large = rest[1], rest[0]
+        scale = (1 - delta) / small.sum()
+        small, large = small * scale, large * scale
+        target, end = 1 - delta, small / factor
+        share = (large.sum() - target) / (large.sum() - end.sum())
+        large = (1 - share) * large + share * end
+        for part in (small, large):
+            assert part.sum() == pytest.approx(target, rel=1e-9)
+            assert -1e-12 <= share <= 1 + 1e-12
+        assert (large <= factor * small * (1 + 1e-9) + 1e-15).all()
+        assert (small <= factor * large * (1 + 1e-9) + 1e-15).all()
+        ends = (p, q) if lost[0] <= lost[1] else (q, p)
+        assert (large <= ends[0] + 1e-12).all() and (small <= ends[1] + 1e-12).all()

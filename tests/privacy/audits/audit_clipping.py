@@ -1,0 +1,146 @@
+"""Audits of units that are clipped to the norm of their own sketch, and their mutants.
+
+"clipped": what neighbours spend after that, over all that a unit can hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from audit_cases import Audit, Mutant
+from audit_sketch_runs import ROWS, WEIGHT, Data
+from audit_sketches import pretend
+from audit_views import Finding
+from noise_sources import Draw, NoNoise
+from numpy.typing import NDArray
+from sketch_laws import (
+    batch_of,
+    colliding_key,
+    promise,
+    seeded_key,
+    summary_of,
+)
+from tiny import ADD, REPLACE, share_spent
+
+from beam_dp.encoding.key_batch import KeyBatch, merged_keys
+from beam_dp.mechanisms import CountSketch
+from beam_dp.mechanisms import count_sketch as count_sketch_module
+from beam_dp.mechanisms import sparse_release as release_module
+from beam_dp.mechanisms.sparse_plan import SparseMechanism, SparsePlan
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.summaries.unit_sketches import within_squared_norm
+from beam_dp.transforms import bound_keys as bound_keys_module
+
+Patch = pytest.MonkeyPatch
+
+EPSILON, DELTA, MOST = 1.0, 1e-6, 4
+CLIPPED = CountSketch(ROWS, ROWS, noise="gaussian", unit_norm=3.0)
+
+
+def clipped(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
+    """Over all that a unit can hold, two units in a batch, where elements collide and do not."""
+    shares = []
+    for width, key in ((ROWS, colliding_key(ROWS)), (4 * ROWS, seeded_key(1))):
+        plan = dataclasses.replace(mechanism, projection_width=width).plan(
+            guarantee, max_sparsity=4, max_weight=WEIGHT, hash_key=key
+        )
+        records = [(element, weight) for element in range(3) for weight in (1, WEIGHT)]
+        most = guarantee.max_records_per_unit
+        draws = {
+            tuple(draw.exact.tolist()): draw
+            for size in range(most + 1)
+            for held in itertools.combinations_with_replacement(records, size)
+            for draw in [clipped_draw(plan, held)]
+        }
+        empty = clipped_draw(plan, [])
+        ends = [empty] if guarantee.neighboring == ADD else list(draws.values())
+        shares.append(
+            max(share_spent(guarantee, [one], [other]) for one in draws.values() for other in ends)
+        )
+    return Finding(max(shares) <= 1 + 1e-9 and min(shares) >= 0.8)
+
+
+def clipped_draw(plan: SparsePlan, held: Data) -> Draw:
+    """What is handed to the noise for a unit's records, beside a unit that is always the same."""
+    sketch = plan.sketch
+    assert sketch is not None and sketch.max_squared_norm is not None
+    words = bound_keys_module._ClippedKeyWords(
+        sketch.signs(plan.hash_key),
+        sketch.projection_width // sketch.num_blocks,
+        sketch.max_squared_norm,
+    )
+    batch = batch_of([*held, (1, 1), (2, WEIGHT)])
+    units = np.array([[0] * len(batch.keys), [7] * len(held) + [8] * 2], np.uint64)
+    noise = NoNoise()
+    kept = words.to_batch([batch.keys, batch.weights], units)
+    release_module.release_sparse(plan, summary_of(plan, kept), noise)
+    (draw,) = noise.draws
+    return draw
+
+
+def no_clipping(batch: KeyBatch, *_: Any) -> KeyBatch:
+    return batch
+
+
+def clipped_before_hashing(
+    batch: KeyBatch, unit_of: NDArray[np.int64], signs: Any, row_width: int, limit: int
+) -> KeyBatch:
+    """The norm of a unit's counts is bounded, as if its elements never shared a cell."""
+    kept = np.zeros(len(batch.keys), np.bool_)
+    for unit in np.unique(unit_of):
+        (own,) = np.nonzero(unit_of == unit)
+        for end in range(1, len(own) + 1):
+            counts = merged_keys(KeyBatch(batch.keys[own[:end]], batch.weights[own[:end]])).weights
+            if signs.num_blocks * int(counts @ counts) > limit:
+                break
+            kept[own[end - 1]] = True
+    return KeyBatch(batch.keys[kept], batch.weights[kept])
+
+
+def clipped_one_late(
+    batch: KeyBatch, unit_of: NDArray[np.int64], signs: Any, row_width: int, limit: int
+) -> KeyBatch:
+    """The bound of a row is taken for that of all of them, which is larger."""
+    return within_squared_norm(batch, unit_of, signs, row_width, limit * signs.num_blocks)
+
+
+def half_the_norm(patch: Patch) -> None:
+    original = count_sketch_module.gaussian_noise
+    patch.setattr(
+        count_sketch_module, "gaussian_noise", lambda guarantee, norm: original(guarantee, norm / 2)
+    )
+
+
+CLIPPING = {
+    name: Mutant(pretend(bound_keys_module, "within_squared_norm", value), "clipped")
+    for name, value in {
+        "no clipping": no_clipping,
+        "clipping before hashing": clipped_before_hashing,
+        "clipping at the norm of more rows": clipped_one_late,
+    }.items()
+}
+
+
+def clipping_audits() -> list[Audit]:
+    """A unit of four records that sum to eight at most, and to a norm of three once clipped."""
+    return [
+        Audit(
+            "count sketch, clipped",
+            (guarantee := promise(relation, MOST, DELTA, EPSILON)),
+            {"clipped": functools.partial(clipped, CLIPPED, guarantee)},
+            {
+                **CLIPPING,
+                **(
+                    {"replaced as if added": Mutant(half_the_norm, "clipped")}
+                    if relation == REPLACE
+                    else {}
+                ),
+            },
+        )
+        for relation in (ADD, REPLACE)
+    ]

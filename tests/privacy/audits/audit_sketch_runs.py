@@ -1,0 +1,381 @@
+"""Audits of whole sparse releases with the production noise, and the mutants that they must catch.
+
+"black box": releases with the production noise on two neighbours. "delta": how often an element
+that one unit alone holds is released. "form": what a release says besides noise, on very different
+data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from audit_cases import Audit, Mutant, double_scales, halve_scales
+from audit_sketches import plan_for
+from audit_views import Finding, from_black_box
+from noise_sources import Draw
+from numpy.typing import NDArray
+from scipy import stats
+from sketch_laws import (
+    LARGE_DELTA,
+    Record,
+    batch_of,
+    draws_of,
+    promise,
+    seeded_key,
+    summary_of,
+)
+from tiny import ADD, REPLACE
+
+from beam_dp.encoding.key_batch import KeyBatch
+from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
+from beam_dp.mechanisms import sparse_release as release_module
+from beam_dp.mechanisms import stability_histogram as histogram_module
+from beam_dp.mechanisms.sparse_plan import SparseMechanism, SparsePlan
+from beam_dp.mechanisms.sparse_release import SparseSummary
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases import SparseRelease
+from beam_dp.releases.sparse_card import SparseCard
+from beam_dp.summaries import ElementCounts, Projection
+from beam_dp.testing.audit import audit_black_box, discrete_gaussian, discrete_laplace
+
+Patch = pytest.MonkeyPatch
+Data = Sequence[Record]
+
+ROWS, WEIGHT, MOST = 3, 2, 2
+# Log-likelihood ratios are rounded to this.
+_BIN = 1e-2
+_FALSE_ALARM = 1e-6
+ELEMENTS = (0, 1)
+REPLICAS = 2048
+LEAST_HITS = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class Coordinate:
+    """One number of a release: its log-likelihood ratio in bins, and its two laws, by value."""
+
+    low: int
+    bins: NDArray[np.int64]
+    laws: tuple[NDArray[np.float64], NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, kind: str, scale: float, ends: tuple[int, int], least: int | None) -> Coordinate:
+        """Of an exact value at either end; values below ``least`` are seen as it."""
+        law, reach = discrete_laplace, 0  # beyond both ends nothing more is told
+        if kind == "gaussian":
+            law, reach = discrete_gaussian, math.ceil(9 * scale)
+        low, high = min(ends) - reach, max(ends) + reach
+        if least is not None:
+            low, high = max(low, least), max(high, least)
+        one, other = (np.array(list(law(scale, end, low, high).values())) for end in ends)
+        return cls(low, np.rint(np.log(one / other) / _BIN).astype(np.int64), (one, other))
+
+    def bins_of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.bins[np.clip(values - self.low, 0, len(self.bins) - 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """Two neighbours, and what tells releases of them apart.
+
+    A release is of many replicas: each has cells of its own in every row of a wide sketch, and
+    elements of its own in the histogram, with the same exact numbers and independent noise.
+    """
+
+    plan: SparsePlan
+    exact: tuple[list[Draw], list[Draw]]
+    coordinates: list[Coordinate]
+
+    @classmethod
+    def of(cls, plan: SparsePlan, pair: tuple[Data, Data]) -> View:
+        leasts: list[int | None] = []
+        if plan.sketch is not None:
+            leasts.append(None)
+        if plan.histogram is not None:
+            leasts.append(plan.histogram.threshold - 1)
+        exact = draws_of(plan, pair[0]), draws_of(plan, pair[1])
+        return cls(
+            plan,
+            exact,
+            [
+                Coordinate.of(one.kind, one.scale, ends, least)
+                for one, other, least in zip(*exact, leasts, strict=True)
+                for ends in zip(one.exact.tolist(), other.exact.tolist(), strict=True)
+            ],
+        )
+
+    def run(self, side: int, runs: int) -> list[int]:
+        """The log-likelihood ratios, in bins, of so many replicas."""
+        noise = NoiseSource()
+        parts = []
+        for _ in range(0, runs, REPLICAS):
+            release = release_module.release_sparse(*self.wide(side), noise)
+            values = zip(self.coordinates, seen(release), strict=True)
+            parts.append(sum(coordinate.bins_of(each) for coordinate, each in values))
+        return np.concatenate(parts)[:runs].tolist()
+
+    def wide(self, side: int) -> tuple[SparsePlan, SparseSummary]:
+        plan, draws = self.plan, list(self.exact[side])
+        projection = counts = None
+        if plan.sketch is not None:
+            sketch = dataclasses.replace(plan.sketch, projection_width=ROWS * REPLICAS)
+            plan = dataclasses.replace(plan, sketch=sketch)
+            # A power of two of cells: the sums are the cells, but for the grid.
+            projection = Projection(np.repeat(draws.pop(0).exact // sketch.grid, REPLICAS))
+        if plan.histogram is not None:
+            exact = np.repeat(draws.pop(0).exact, REPLICAS)
+            counts = ElementCounts(np.arange(len(exact), dtype=np.uint64), exact)
+        return plan, SparseSummary(projection, counts)
+
+    def law(self, side: int) -> dict[int, float]:
+        low, law = 0, np.ones(1)
+        for coordinate in self.coordinates:
+            least = int(coordinate.bins.min())
+            law = np.convolve(law, np.bincount(coordinate.bins - least, coordinate.laws[side]))
+            low += least
+        return {low + place: float(p) for place, p in enumerate(law) if p > 0}
+
+
+def seen(release: SparseRelease) -> list[NDArray[np.int64]]:
+    """The cells of each row, and each element's counts, or what is just below the threshold."""
+    values: list[NDArray[np.int64]] = []
+    if release.sketch is not None:
+        values += list(release.sketch.cells.reshape(ROWS, REPLICAS))
+    if release.histogram is not None:
+        elements = np.arange(len(ELEMENTS) * REPLICAS, dtype=np.uint64)
+        counts, found = release.histogram.look_up(elements)
+        values += list(
+            np.where(found, counts, release.histogram.threshold - 1).reshape(-1, REPLICAS)
+        )
+    return values
+
+
+def cap_of(laws: tuple[dict[int, float], dict[int, float]], runs: int) -> int:
+    """The largest bin such that an event beyond it still happens often enough on the other side.
+
+    Rarer ones would promise a little more, and their frequencies would be too uncertain for an
+    audit that must not fail by chance.
+    """
+    best = []
+    for law, sign in ((laws[1], 1), (laws[0], -1)):
+        values = np.array(list(law)) * sign
+        order = np.argsort(-values)
+        enough = np.cumsum(np.array(list(law.values()))[order]) >= LEAST_HITS / runs
+        best.append(int(values[order][enough.argmax()]))
+    return max(1, min(best))
+
+
+def neighbours(plan: SparsePlan) -> tuple[Data, Data]:
+    """A unit's records with equal signs, or opposite ones after replacement.
+
+    Of a histogram the two elements have as many other records as make the threshold lie between.
+    """
+    others: list[Record] = []
+    if plan.histogram is not None:
+        near = plan.histogram.threshold - MOST
+        others = [(element, near) for element in ELEMENTS]
+    held = [(0, WEIGHT)] * MOST
+    replaced = [] if plan.guarantee.neighboring == ADD else [(1, WEIGHT)] * MOST
+    return [*others, *held], [*others, *replaced]
+
+
+def black_box(mechanism: SparseMechanism, guarantee: Guarantee, runs: int) -> Finding:
+    plan = plan_for(mechanism, guarantee)
+    view = View.of(plan, neighbours(plan))
+    laws = view.law(0), view.law(1)
+    cap = cap_of(laws, runs)
+    return from_black_box(
+        audit_black_box(
+            lambda number: view.run(0, number),
+            lambda number: view.run(1, number),
+            guarantee.epsilon,
+            guarantee.delta,
+            runs=runs,
+            score=lambda ratio: float(min(max(ratio, -cap), cap)),
+            laws=laws,
+        )
+    )
+
+
+def delta_of_one(mechanism: SparseMechanism, guarantee: Guarantee, runs: int) -> Finding:
+    """How often anything that one unit alone holds is released; it may be delta at most."""
+    plan = plan_for(mechanism, guarantee)
+    held = WEIGHT * MOST
+    replicas = np.arange(runs, dtype=np.uint64)
+    summary = summary_of(plan, KeyBatch(replicas, np.full(runs, held)))
+    if plan.sketch is not None:
+        plan = dataclasses.replace(plan, sketch=None)
+    release = release_module.release_sparse(plan, summary, NoiseSource())
+    assert release.histogram is not None
+    hits = len(release.histogram.elements)
+    low = stats.beta.ppf(_FALSE_ALARM, max(hits, 1), runs - hits + 1)
+    # None at all has a probability of e^-40 where the threshold is not higher than it needs be.
+    return Finding(hits > 0 and low <= guarantee.delta)
+
+
+def form(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
+    """What is not noise is the same for no records, one unit's and many, and is the plan's."""
+    plan = plan_for(mechanism, guarantee)
+    many = [(element, WEIGHT) for element in range(2000)]
+    forms = {form_of(plan, data) for data in ([], [(0, WEIGHT)], [(1, WEIGHT)] * MOST, many)}
+    (first, *others) = forms
+    is_of_plan = str(plan.hash_key.to_bytes()) in first
+    return Finding(not others and is_of_plan and "float64" not in first)
+
+
+def form_of(plan: SparsePlan, data: Data) -> str:
+    release = release_module.release_sparse(plan, summary_of(plan, batch_of(data)), NoiseSource())
+    card = SparseCard.of(release, {}).to_json()
+    del card["draw_id"]
+    arrays = []
+    if release.sketch is not None:
+        arrays.append((release.sketch.cells.dtype, release.sketch.cells.shape))
+    if release.histogram is not None:
+        arrays.append((release.histogram.counts.dtype, release.histogram.elements.dtype))
+        # How many elements are named is what delta pays for.
+        del card["histogram"]["num_elements"]
+    return f"{json.dumps(card)} {release.hash_key.to_bytes()!r} {arrays}"
+
+
+def released_with(
+    change: Callable[[SparsePlan, SparseSummary, SparseRelease], SparseRelease],
+) -> Callable[[Patch], None]:
+    """A release that something is done to after the noise."""
+
+    def mutate(patch: Patch) -> None:
+        original = release_module.release_sparse
+
+        def release(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource) -> SparseRelease:
+            return change(plan, summary, original(plan, summary, noise))
+
+        patch.setattr(release_module, "release_sparse", release)
+
+    return mutate
+
+
+def weight_in(summary: SparseSummary) -> int:
+    if summary.counts is not None:
+        return int(summary.counts.counts.sum())
+    assert summary.projection is not None
+    return int(np.abs(summary.projection.sums).sum())
+
+
+def rows_of_the_data(
+    plan: SparsePlan, summary: SparseSummary, release: SparseRelease
+) -> SparseRelease:
+    assert release.sketch is not None
+    cells = np.resize(release.sketch.cells, ROWS * max(1, weight_in(summary)))
+    return dataclasses.replace(release, sketch=dataclasses.replace(release.sketch, cells=cells))
+
+
+def key_of_the_data(
+    plan: SparsePlan, summary: SparseSummary, release: SparseRelease
+) -> SparseRelease:
+    return dataclasses.replace(release, hash_key=seeded_key(weight_in(summary)))
+
+
+def key_after_the_data(
+    plan: SparsePlan, summary: SparseSummary, release: SparseRelease
+) -> SparseRelease:
+    return dataclasses.replace(release, hash_key=seeded_key(99))
+
+
+def named_keys(plan: SparsePlan, summary: SparseSummary, release: SparseRelease) -> SparseRelease:
+    """The cells that hold anything, which tell the elements to who knows the hash key."""
+    assert summary.projection is not None
+    held = np.flatnonzero(summary.projection.sums).tolist()
+    return dataclasses.replace(release, public={**release.public, "held": held})
+
+
+def exact_counts(plan: SparsePlan, summary: SparseSummary, release: SparseRelease) -> SparseRelease:
+    assert summary.counts is not None and release.histogram is not None
+    kept = np.isin(summary.counts.elements, release.histogram.elements)
+    histogram = dataclasses.replace(release.histogram, counts=summary.counts.counts[kept])
+    return dataclasses.replace(release, histogram=histogram)
+
+
+def float_noise(patch: Patch) -> None:
+    rng = np.random.default_rng(1)
+
+    def noisy(_: NoiseSource, values: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+        return values + rng.normal(0, scale, len(values))
+
+    for name in ("laplace", "gaussian"):
+        patch.setattr(NoiseSource, name, noisy)
+
+
+def half_threshold(patch: Patch) -> None:
+    original = histogram_module.stability_threshold
+    patch.setattr(histogram_module, "stability_threshold", lambda *given: original(*given) // 2 + 1)
+
+
+SAMPLER = {
+    "noise scale halved in the sampler": Mutant(halve_scales, "black box"),
+    "noise doubled in the sampler": Mutant(double_scales, "black box", blinds=True),
+}
+ANY_FORM = {
+    "float noise": Mutant(float_noise, "form"),
+    "hash key drawn from the data": Mutant(released_with(key_of_the_data), "form"),
+    "hash key drawn after the data": Mutant(released_with(key_after_the_data), "form"),
+}
+SKETCH_FORM = {
+    "rows that depend on the number of records": Mutant(released_with(rows_of_the_data), "form"),
+    "keys of the sketch in the artifact": Mutant(released_with(named_keys), "form"),
+}
+COUNTS = {
+    "threshold at half": Mutant(half_threshold, "delta"),
+    "no noise on counts that are kept": Mutant(released_with(exact_counts), "black box"),
+}
+
+
+def mutants_of(mechanism: SparseMechanism) -> dict[str, Mutant]:
+    found = {**SAMPLER, **ANY_FORM}
+    if mechanism is not HISTOGRAM:
+        found |= SKETCH_FORM
+    if mechanism in (HISTOGRAM, HYBRID):
+        found |= COUNTS
+    return found
+
+
+RUNS = 4 * REPLICAS
+GAUSSIAN = CountSketch(ROWS, ROWS, noise="gaussian")
+PROJECT = SparseProject(ROWS, num_blocks=ROWS)
+HISTOGRAM = StabilityHistogram()
+HYBRID = HybridSketch(ROWS, ROWS)
+# Mechanism and epsilon.
+CASES: dict[str, tuple[SparseMechanism, float]] = {
+    "count sketch, gaussian, runs": (GAUSSIAN, 4.0),
+    "sparse project, runs": (PROJECT, 4.0),
+    "stability histogram, runs": (HISTOGRAM, 3.0),
+    "hybrid sketch, runs": (HYBRID, 3.0),
+}
+
+
+def checks_of(mechanism: SparseMechanism, guarantee: Guarantee) -> dict[str, Callable[[], Finding]]:
+    checks: dict[str, Callable[[], Finding]] = {
+        "black box": lambda: black_box(mechanism, guarantee, RUNS),
+        "form": lambda: form(mechanism, guarantee),
+    }
+    if mechanism in (HISTOGRAM, HYBRID):
+        checks["delta"] = lambda: delta_of_one(mechanism, guarantee, RUNS)
+    return checks
+
+
+def sketch_run_audits() -> list[Audit]:
+    """Sparse mechanisms that need a delta, with their production noise, under either relation."""
+    return [
+        Audit(
+            name,
+            (guarantee := promise(relation, MOST, LARGE_DELTA, epsilon)),
+            checks_of(mechanism, guarantee),
+            mutants_of(mechanism),
+        )
+        for name, (mechanism, epsilon) in CASES.items()
+        for relation in (ADD, REPLACE)
+    ]
