@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from beam_dp.queries import linear_workload_forms as forms
 from beam_dp.queries.linear import MAX_QUERY_CELLS, VALUE_BITS, Explicit, LinearQuery
 from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.workload import read_lines
 from beam_dp.reduction import Number, marginal_tables, sum_of_tables
 from beam_dp.strict_json import RepeatedKeyError, parse_json
 
@@ -207,7 +207,7 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
                                   from 0 to 1, rounded to multiples of 2^-16
     a path                        a file of JSON lines, each as of
                                   ``LinearQueries.from_json`` or ``{"marginal": [...]}``,
-                                  which gives a query for each cell
+                                  which gives a query for each cell; or these lines themselves
     ============================  ====================================================
 
     Levels stand in the order of their codes; "other" and null are in no interval.
@@ -233,15 +233,8 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
         return LinearWorkload(domain, tuple(_FORMS[form](domain, rest, spec)))
     if colon and form == "matrix":
         return LinearWorkload(domain, _read_matrix(rest, spec, domain))
-    try:
-        text = Path(spec).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError("workload", spec, f"is not UTF-8 at byte {error.start}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        condition = f"cannot be read as a file ({reason}); {_KNOWN_FORMS}"
-        raise InputError("workload", spec, condition) from None
-    return LinearWorkload(domain, tuple(_read_lines(text, spec, make)))
+    lines = read_lines(spec, _KNOWN_FORMS)
+    return LinearWorkload(domain, tuple(_read_lines(lines, spec, make)))
 
 
 def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[LinearQuery, ...]:

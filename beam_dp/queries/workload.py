@@ -193,8 +193,9 @@ def parse_workload(spec: str, domain: Domain) -> Workload:
 
     Args:
         spec: ``marginals:3`` (every set of 3 attributes), ``marginals:age,sex;age,education``, or
-            the path of a local file of JSON lines such as ``{"marginal": ["age", "sex"]}``, each
-            with an optional ``"weight"``. Names that hold a comma or a semicolon need a file.
+            JSON lines such as ``{"marginal": ["age", "sex"]}``, each with an optional
+            ``"weight"``, or the path of a local file of them. Names that hold a comma or a
+            semicolon need JSON.
         domain: the universe.
 
     Returns:
@@ -224,15 +225,29 @@ def parse_workload(spec: str, domain: Domain) -> Workload:
         return Workload(domain, tables)
     if colon and form in ("conjunctions", "intervals"):
         raise InputError("workload", spec, f"must be of marginals; {_KNOWN_FORMS}")
+    return _parse_lines(read_lines(spec, _KNOWN_FORMS), spec, domain)
+
+
+def read_lines(spec: str, known_forms: str) -> str:
+    """Returns JSON lines: those of a file, or the text itself if it starts with ``{``.
+
+    Args:
+        spec: a path, or the lines.
+        known_forms: what else a workload can be, for the refusal.
+
+    Raises:
+        InputError: naming the workload, if the file can't be read.
+    """
+    if spec.lstrip().startswith("{"):
+        return spec
     try:
-        text = Path(spec).read_bytes().decode("utf-8-sig")
+        return Path(spec).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError("workload", spec, f"is not UTF-8 at byte {error.start}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
-        condition = f"cannot be read as a file ({reason}); {_KNOWN_FORMS}"
+        condition = f"cannot be read as a file ({reason}); {known_forms}"
         raise InputError("workload", spec, condition) from None
-    return _parse_lines(text, spec, domain)
 
 
 def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
