@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
-import importlib
 import itertools
 import json
 import os
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from beam_dp.cli_tables import print_table
 from beam_dp.errors import InputError, shown
+from beam_dp.programs import import_program
 
 if TYPE_CHECKING:
     from beam_dp.domain import Domain
@@ -226,17 +226,15 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _run_pipeline(module: str, arguments: list[str]) -> int:
-    for package in ("beam_dp.pipelines", "pipelines"):
-        try:
-            program = importlib.import_module(f"{package}.{module}")
-        except ModuleNotFoundError as error:
-            if error.name not in (package, f"{package}.{module}"):
-                raise
-            continue
-        code: int = program.main(arguments)
-        return code
-    print(f"error: {module}: not installed; must be run in a checkout", file=sys.stderr)
-    return EXIT_BAD_INPUT
+    try:
+        program = import_program(module)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("beam_dp.pipelines"):
+            raise
+        print(f"error: {module}: not installed; must be run in a checkout", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    code: int = program.main(arguments)
+    return code
 
 
 def _describe(options: argparse.Namespace) -> None:
