@@ -55,6 +55,9 @@ endef
 bench: $(VENV)/.stamp-test
 	$(BIN)/python benchmarks/distributed_pass.py --quick
 	$(BIN)/python benchmarks/hashing.py --quick
+	$(BIN)/python benchmarks/projection_pass.py --quick
+	$(BIN)/python benchmarks/sparse_queries.py --quick
+	$(BIN)/python benchmarks/sparse_queries.py --quick --weighted
 	$(BIN)/python benchmarks/accuracy.py wide --ways 2 --epsilon 1 --delta 1e-9 --runs 1
 	$(BIN)/python benchmarks/intervals.py sizes --measured 64
 	@if [ -n "$$BEAM_DP_DATA" ]; then set -x; \

@@ -21,35 +21,47 @@ if TYPE_CHECKING:
     from beam_dp.errors import InputError
     from beam_dp.mechanisms import (
         MWEM,
+        CountSketch,
         Gaussian,
+        HybridSketch,
         Laplace,
         MultisetChoice,
         PrivateMW,
         SmallDB,
         SparseMW,
+        SparseProject,
+        StabilityHistogram,
         draw_workload_answers,
         plan_private_mw,
         plan_sparse_mw,
         plan_workload_answers,
+        release_sparse,
     )
+    from beam_dp.mechanisms.key_profile import KeyProfile
+    from beam_dp.mechanisms.sparse_planner import plan_sparse_release
     from beam_dp.planning.job import PlanningJob
     from beam_dp.planning.ranking import rank_mechanisms
+    from beam_dp.planning.sparse_job import SparsePlanningJob
+    from beam_dp.planning.sparse_ranking import rank_sparse_mechanisms
     from beam_dp.privacy.guarantee import Guarantee, Neighboring
     from beam_dp.privacy.ledger import Ledger, LedgerError
     from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
     from beam_dp.queries.reader import LinearQueries
     from beam_dp.queries.sparse import SparseQuery
     from beam_dp.queries.sparse_files import read_sparse_query
+    from beam_dp.queries.sparse_rows import row_conjunction, row_parity
     from beam_dp.queries.workload import Workload, marginals, parse_workload
     from beam_dp.releases import (
         IntervalRelease,
         ReleaseError,
+        SparseRelease,
         SyntheticDatabase,
         read_release,
         write_release,
     )
     from beam_dp.transforms import (
         AnswerQueries,
+        AnswerSparseQueries,
         AnswerWorkload,
         KeyColumns,
         ReadRecords,
@@ -72,35 +84,47 @@ _MODULES = {
     "beam_dp.errors": ("InputError",),
     "beam_dp.mechanisms": (
         "MWEM",
+        "CountSketch",
         "Gaussian",
+        "HybridSketch",
         "Laplace",
         "MultisetChoice",
         "PrivateMW",
         "SmallDB",
         "SparseMW",
+        "SparseProject",
+        "StabilityHistogram",
         "draw_workload_answers",
         "plan_private_mw",
         "plan_sparse_mw",
         "plan_workload_answers",
+        "release_sparse",
     ),
+    "beam_dp.mechanisms.key_profile": ("KeyProfile",),
+    "beam_dp.mechanisms.sparse_planner": ("plan_sparse_release",),
     "beam_dp.planning.job": ("PlanningJob",),
     "beam_dp.planning.ranking": ("rank_mechanisms",),
+    "beam_dp.planning.sparse_job": ("SparsePlanningJob",),
+    "beam_dp.planning.sparse_ranking": ("rank_sparse_mechanisms",),
     "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
     "beam_dp.queries.linear_workload": ("LinearWorkload", "parse_linear_workload"),
     "beam_dp.queries.reader": ("LinearQueries",),
     "beam_dp.queries.sparse": ("SparseQuery",),
     "beam_dp.queries.sparse_files": ("read_sparse_query",),
+    "beam_dp.queries.sparse_rows": ("row_conjunction", "row_parity"),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": (
         "IntervalRelease",
         "ReleaseError",
+        "SparseRelease",
         "SyntheticDatabase",
         "read_release",
         "write_release",
     ),
     "beam_dp.transforms": (
         "AnswerQueries",
+        "AnswerSparseQueries",
         "AnswerWorkload",
         "KeyColumns",
         "ReadRecords",
@@ -116,16 +140,20 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "MWEM",
     "AnswerQueries",
+    "AnswerSparseQueries",
     "AnswerWorkload",
     "BooleanAttribute",
     "CategoricalAttribute",
+    "CountSketch",
     "Domain",
     "Gaussian",
     "Guarantee",
+    "HybridSketch",
     "InputError",
     "IntegerAttribute",
     "IntervalRelease",
     "KeyColumns",
+    "KeyProfile",
     "Laplace",
     "Ledger",
     "LedgerError",
@@ -143,7 +171,11 @@ __all__ = [
     "ReleaseSyntheticDatabase",
     "SmallDB",
     "SparseMW",
+    "SparsePlanningJob",
+    "SparseProject",
     "SparseQuery",
+    "SparseRelease",
+    "StabilityHistogram",
     "SyntheticDatabase",
     "Workload",
     "WriteAnswers",
@@ -155,11 +187,16 @@ __all__ = [
     "parse_workload",
     "plan_private_mw",
     "plan_sparse_mw",
+    "plan_sparse_release",
     "plan_workload_answers",
     "rank_mechanisms",
+    "rank_sparse_mechanisms",
     "read_domain",
     "read_release",
     "read_sparse_query",
+    "release_sparse",
+    "row_conjunction",
+    "row_parity",
     "write_release",
 ]
 

@@ -13,6 +13,7 @@ import numpy as np
 from beam_dp.cli_tables import print_table
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
+from beam_dp.number_texts import integer, number
 from beam_dp.queries.linear import LinearQuery, Product
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.intervals import IntervalRelease
@@ -43,7 +44,7 @@ def answer_intervals(options: argparse.Namespace, release: IntervalRelease) -> N
         elif flag == "queries":
             _print_intervals(options, release, *_of_file(release, options.queries))
         else:
-            cells = [release.cells(*map(_number, pair)) for pair in options.interval]
+            cells = [release.cells(*map(_level, pair)) for pair in options.interval]
             names = [f"{low} to {high}" for low, high in options.interval]
             _print_intervals(options, release, names, cells)
     except InputError as error:
@@ -84,7 +85,7 @@ def _print_intervals(
         print(json.dumps(found))
         return
     shown = list(zip(names, numbers, strict=True))[: options.limit]
-    rows = [(name, *(f"{number:,.1f}" for number in each)) for name, each in shown]
+    rows = [(name, *(f"{value:,.1f}" for value in each)) for name, each in shown]
     print_table(release.attribute.name, COLUMNS, rows)
     if len(names) > len(rows):
         print(f"{len(rows)} of {len(names):,} intervals; --limit shows more")
@@ -92,7 +93,7 @@ def _print_intervals(
 
 
 def _print_quantiles(options: argparse.Namespace, release: IntervalRelease) -> None:
-    shares = [float(_number(share)) for share in options.quantile]
+    shares = [number("value", share) for share in options.quantile]
     levels = [release.attribute.label(cell) for cell in release.quantiles(shares).tolist()]
     pairs = list(zip(shares, levels, strict=True))
     if options.json:
@@ -112,12 +113,9 @@ def _range(query: LinearQuery, num_leaves: int) -> Cells:
     raise InputError("queries", query.to_json(), "must be an interval or a prefix")
 
 
-def _number(text: str) -> int | float:
+def _level(text: str) -> int | float:
+    """An integer where it is written as one: a float has no room for all digits of a long one."""
     try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError("value", text, "must be a number") from None
+        return integer("value", text)
+    except InputError:
+        return number("value", text)

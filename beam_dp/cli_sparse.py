@@ -26,11 +26,14 @@ def answer_sparse(release: SparseRelease, path: str, *, as_json: bool) -> str:
     Raises:
         InputError: if the file or the query is refused.
     """
-    query = read_query(release, path)
     try:
+        query = read_query(release, path)
         answer = release.answer_query(query)
     except InputError as error:
-        raise InputError("sparse", error.value, error.condition) from None
+        # What is wrong with a line names the file and the line.
+        if error.name.startswith(path):
+            raise
+        raise InputError("--sparse", error.value, error.condition) from None
     if as_json:
         found = {
             "num_elements": query.sparsity,

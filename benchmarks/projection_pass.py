@@ -8,6 +8,7 @@ in the same process; the median of three ratios is printed, with the share of ke
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 import statistics
 import tempfile
@@ -26,7 +27,7 @@ from beam_dp.transforms.encode_keys import EncodeKeys
 from beam_dp.transforms.summarise import Summarise
 
 WIDTH, INDEPENDENCE = 4096, 48
-NUM_RECORDS = 2**22
+NUM_RECORDS, NUM_RECORDS_QUICK = 2**22, 2**16
 REPEATS = 3
 
 
@@ -54,20 +55,24 @@ def kernel_alone(keys: np.ndarray, signs: DenseSigns) -> float:
 
 def main() -> None:
     """Prints one row for distinct keys, and one for keys that repeat themselves."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few records, once: fixed costs show")
+    is_quick = parser.parse_args().quick
+    num_records, repeats = (NUM_RECORDS_QUICK, 1) if is_quick else (NUM_RECORDS, REPEATS)
     signs = DenseSigns(HashKey.draw(INDEPENDENCE), WIDTH)
     rng = np.random.default_rng(0)
-    print(f"T = {WIDTH}, r = {INDEPENDENCE}, {NUM_RECORDS:,} records, {active_backend()}")
-    for name, distinct in (("distinct", 2**62), ("100 a key", NUM_RECORDS // 100)):
-        keys = rng.integers(0, distinct, NUM_RECORDS).astype(np.uint64)
+    print(f"T = {WIDTH}, r = {INDEPENDENCE}, {num_records:,} records, {active_backend()}")
+    for name, distinct in (("distinct", 2**62), ("100 a key", num_records // 100)):
+        keys = rng.integers(0, distinct, num_records).astype(np.uint64)
         with tempfile.TemporaryDirectory() as folder:
             path = str(pathlib.Path(folder) / "keys.parquet")
             pq.write_table(pa.table({"key": keys}), path)
-            times = [(kernel_alone(keys, signs), through_beam(path, signs)) for _ in range(REPEATS)]
+            times = [(kernel_alone(keys, signs), through_beam(path, signs)) for _ in range(repeats)]
         ratio = statistics.median(kernel / piped for kernel, piped in times)
         kernel, piped = times[-1]
         print(
-            f"{name:>10}: kernel {kernel / NUM_RECORDS * 1e9:,.0f} ns a record,"
-            f" Beam {piped / NUM_RECORDS * 1e9:,.0f}; Beam's speed is {ratio:.2f} of the kernel's"
+            f"{name:>10}: kernel {kernel / num_records * 1e9:,.0f} ns a record,"
+            f" Beam {piped / num_records * 1e9:,.0f}; Beam's speed is {ratio:.2f} of the kernel's"
         )
 
 

@@ -41,7 +41,11 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--delta", type=float, default=1e-9)
     parser.add_argument("--neighboring", default="replace_one")
+    parser.add_argument("--quick", action="store_true", help="a hundredth of queries and records")
     flags = parser.parse_args()
+    if flags.quick:
+        for name in ("queries", "records", "keys"):
+            setattr(flags, name, getattr(flags, name) // 100)
     generator = np.random.default_rng(0)
     records = KeyCounts.of(map(key, generator.zipf(_SKEW, flags.records).tolist()))
     names = [key(number) for number in range(1, flags.keys + 1)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from typing import Any, NoReturn
 from apache_beam.options import pipeline_options
 
 from beam_dp.errors import InputError
+from beam_dp.number_texts import integer as integer
+from beam_dp.number_texts import number as number
 from beam_dp.queries.sparse import KEY_TYPES
 
 EXIT_BAD_INPUT = 2
@@ -256,44 +257,6 @@ def nearest(name: str, known: Sequence[str]) -> str:
         '--epsilon'
     """
     return difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-
-
-def number(name: str, text: str) -> float:
-    """Returns the text as a float; only its form is judged here, not its range.
-
-    Example:
-        >>> number("epsilon", "1e-9")
-        1e-09
-    """
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(name, text, "must be a number") from None
-
-
-def integer(name: str, text: str, or_word: str = "") -> int:
-    """Returns the text as an integer: digits, or a float that is one, such as 1e6.
-
-    Args:
-        name: the flag.
-        text: its value.
-        or_word: what else the flag takes, for the refusal.
-
-    Example:
-        >>> integer("num_records", "1e6")
-        1000000
-    """
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value.is_integer():
-        raise InputError(name, text, f"must be a whole number {or_word}".rstrip())
-    return int(value)
 
 
 def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:

@@ -45,7 +45,7 @@ FORBIDDEN = {
     ),
     # Planning reads no data and draws no noise.
     "beam_dp/planning/": ("summaries", "transforms", "encoding", "noise", "cli"),
-    "beam_dp/cli.py": ("summaries", "mechanisms", "transforms", "encoding", "noise"),
+    "beam_dp/cli": ("summaries", "mechanisms", "transforms", "encoding", "noise"),
 }
 RANDOM_MODULES = ("opendp", "secrets", "random", "uuid")
 RANDOM_ALLOWED = ("beam_dp/noise.py",)
@@ -360,3 +360,25 @@ def test_importing_the_package_is_quick() -> None:
 def test_every_public_name_exists() -> None:
     code = "import beam_dp as dp; print([n for n in dp.__all__ if not hasattr(dp, n)])"
     assert run_python(code) == "[]"
+
+
+def test_the_names_for_sparse_queries_are_public() -> None:
+    import beam_dp
+    import beam_dp.mechanisms
+    import beam_dp.transforms
+
+    names = {*beam_dp.mechanisms.__all__, *beam_dp.transforms.__all__}
+    configurations = {name for name in names if name.endswith(("Sketch", "Histogram", "Project"))}
+    pipelines = {"AnswerSparseQueries", "KeyColumns", "ReleaseProjection"}
+    assert configurations == {
+        "CountSketch",
+        "HybridSketch",
+        "SparseProject",
+        "StabilityHistogram",
+    }
+    planning = {"KeyProfile", "SparsePlanningJob", "rank_sparse_mechanisms", "plan_sparse_release"}
+    queries = {"SparseQuery", "read_sparse_query", "row_conjunction", "row_parity"}
+    online = {"SparseMW", "plan_sparse_mw", "release_sparse", "SparseRelease"}
+    public = {*beam_dp.__all__}
+    assert configurations | pipelines | planning | queries | online <= public
+    assert public == {*beam_dp._HOMES}

@@ -1,9 +1,12 @@
-"""The benchmarks of errors by queries and of online answers run, on little data."""
+"""The benchmarks of errors by queries, of online and of sparse answers run, on little data."""
 
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -17,6 +20,26 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "told"),
+    [
+        ("sparse_queries", [], "1,000 membership queries of 100 elements"),
+        ("sparse_queries", ["--weighted"], "1,000 weighted queries of 100 elements"),
+        ("projection_pass", [], "of the kernel's"),
+        ("hashing", [], "| 8 blocks | 4,096 | "),
+    ],
+)
+def test_benchmarks_of_sparse_queries_are_quick_if_asked(name, flags, told):
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick", *flags],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(BENCHMARKS.parent)},
+    )
+    assert told in done.stdout
 
 
 def codes(number: int, share: float) -> list[np.ndarray]:

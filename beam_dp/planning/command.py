@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pathlib
 import shlex
 from collections.abc import Mapping
@@ -11,7 +10,8 @@ from typing import Any
 from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError
-from beam_dp.planning.flags import FLAGS
+from beam_dp.number_texts import integer, number
+from beam_dp.planning.flags import FLAGS, OF_SPARSE
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
@@ -29,24 +29,14 @@ def job_of(texts: Mapping[str, str | None], switches: Mapping[str, bool]) -> Pla
     Raises:
         InputError: naming the flag, without its dashes.
     """
+    for flag in OF_SPARSE:
+        if texts[flag.name] is not None:
+            raise InputError(flag.name, texts[flag.name], "must be given with --max_sparsity")
     for flag in FLAGS:
         if flag.required and texts[flag.name] is None:
             raise InputError(flag.name, None, f"must be given: {flag.help}")
     given = {name: text for name, text in texts.items() if text is not None}
-    unit = given["privacy_unit"]
-    if "max_records_per_unit" not in given and unit not in ("", RECORD):
-        condition = f"must be given with --privacy_unit {unit}: how many records of one are kept"
-        raise InputError("max_records_per_unit", None, condition)
-    guarantee = Guarantee(
-        epsilon=_number("epsilon", given["epsilon"]),
-        delta=_number("delta", given["delta"]),
-        neighboring=given["neighboring"],  # type: ignore[arg-type]  # its value is accepted
-        privacy_unit=unit,
-        max_records_per_unit=_integer(
-            "max_records_per_unit", given.get("max_records_per_unit", "1")
-        ),
-        allow_large_delta=switches["allow_large_delta"],
-    )
+    guarantee = read_guarantee(given, switches)
     domain = _read_domain(given["domain"])
     max_error = given.get("max_error")
     is_public = switches["num_records_is_public"]
@@ -54,17 +44,39 @@ def job_of(texts: Mapping[str, str | None], switches: Mapping[str, bool]) -> Pla
         return PlanningJob(
             workload=read_workload(given["workload"], domain),
             guarantee=guarantee,
-            num_records=_integer("num_records", given["num_records"]),
+            num_records=integer("num_records", given["num_records"]),
             num_records_is_public=is_public or guarantee.neighboring is Neighboring.REPLACE_ONE,
-            failure_probability=_number(
+            failure_probability=number(
                 "failure_probability", given.get("failure_probability", "0.05")
             ),
-            max_error_fraction=None if max_error is None else _number("max_error", max_error),
+            max_error_fraction=None if max_error is None else number("max_error", max_error),
         )
     except InputError as error:
         if error.name == "max_error_fraction":
             raise InputError("max_error", error.value, error.condition) from None
         raise
+
+
+def read_guarantee(given: Mapping[str, str], switches: Mapping[str, bool]) -> Guarantee:
+    """Returns the guarantee that flags describe.
+
+    Raises:
+        InputError: naming the flag, without its dashes.
+    """
+    unit = given["privacy_unit"]
+    if "max_records_per_unit" not in given and unit not in ("", RECORD):
+        condition = f"must be given with --privacy_unit {unit}: how many records of one are kept"
+        raise InputError("max_records_per_unit", None, condition)
+    return Guarantee(
+        epsilon=number("epsilon", given["epsilon"]),
+        delta=number("delta", given["delta"]),
+        neighboring=given["neighboring"],  # type: ignore[arg-type]  # its value is accepted
+        privacy_unit=unit,
+        max_records_per_unit=integer(
+            "max_records_per_unit", given.get("max_records_per_unit", "1")
+        ),
+        allow_large_delta=switches["allow_large_delta"],
+    )
 
 
 def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
@@ -145,20 +157,3 @@ def _read_domain(path: str) -> Domain:
         reason = getattr(error, "strerror", None) or "not a path"
         raise InputError("domain", path, f"cannot be read as a file ({reason})") from None
     return parse_domain(text, source=path)
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(name, text, "must be a number") from None
-
-
-def _integer(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        number = _number(name, text)
-    if not (math.isfinite(number) and number.is_integer()):
-        raise InputError(name, text, "must be a whole number")
-    return int(number)

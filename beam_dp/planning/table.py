@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from beam_dp.errors import magnitude
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
+from beam_dp.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,26 +62,34 @@ def _title(job: PlanningJob) -> str:
     return (
         f"{magnitude(job.domain.num_cells)} cells, {job.num_queries:,} answers;"
         f" {job.num_records:,} records ({origin});"
-        f" epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g},"
-        f" {guarantee.neighboring.value.replace('_', ' ')}. Errors in records."
+        f" {guarantee_text(guarantee)}. Errors in records."
+    )
+
+
+def guarantee_text(guarantee: Guarantee) -> str:
+    """Returns a promise in a few words."""
+    return (
+        f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g},"
+        f" {guarantee.neighboring.value.replace('_', ' ')}"
     )
 
 
 def _expected(option: Option) -> str:
     if option.expected_error is not None:
-        return _short(option.expected_error)
+        return short(option.expected_error)
     if option.measured_error is not None:
-        return f"({_short(option.measured_error)} where measured)"
+        return f"({short(option.measured_error)} where measured)"
     return "depends on the data"
 
 
 def _bound(option: Option) -> str:
     if option.bound is None:
         return "none"
-    return _short(option.bound.max_error) + (" vacuous" if option.bound.vacuous else "")
+    return short(option.bound.max_error) + (" vacuous" if option.bound.vacuous else "")
 
 
-def _short(error: float) -> str:
+def short(error: float) -> str:
+    """Returns an error in a few digits."""
     if not math.isfinite(error):
         return "none"
     return f"{error:,.0f}" if error >= 100 else f"{error:.3g}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +14,11 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries import linear_workload_forms as forms
+from beam_dp.queries.json_lines import parsed_lines, read_workload_text
 from beam_dp.queries.linear import MAX_QUERY_CELLS, VALUE_BITS, Explicit, LinearQuery
 from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.workload import read_lines
 from beam_dp.reduction import Number, marginal_tables, sum_of_tables
-from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 MAX_QUERIES = forms.MAX_QUERIES
 # Values of explicit queries that are held in memory, of all queries together: 256 MiB.
@@ -233,8 +231,8 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
         return LinearWorkload(domain, tuple(_FORMS[form](domain, rest, spec)))
     if colon and form == "matrix":
         return LinearWorkload(domain, _read_matrix(rest, spec, domain))
-    lines = read_lines(spec, _KNOWN_FORMS)
-    return LinearWorkload(domain, tuple(_read_lines(lines, spec, make)))
+    text = read_workload_text(spec, _KNOWN_FORMS)
+    return LinearWorkload(domain, tuple(_read_lines(text, spec, make)))
 
 
 def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[LinearQuery, ...]:
@@ -267,19 +265,7 @@ def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[LinearQ
     """Reads JSON lines; blank ones are skipped."""
     domain = make.domain
     num_queries = num_explicit = 0
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            parsed = parse_json(line)
-        except RepeatedKeyError as error:
-            condition = f"line {number} must give {shown(error.key)} once"
-            raise InputError("workload", source, condition) from None
-        except json.JSONDecodeError as error:
-            place = f"line {number}, column {error.colno}"
-            raise InputError("workload", source, f"is not JSON at {place}: {error.msg}") from None
-        except (RecursionError, ValueError):
-            raise InputError("workload", source, f"is not JSON at line {number}") from None
+    for number, parsed in parsed_lines(text, source):
         queries: list[LinearQuery] = []
         try:
             if isinstance(parsed, dict) and set(parsed) == {"marginal"}:

@@ -75,7 +75,8 @@ def expand_line(queries: LinearQueries, line: str) -> list[str]:
     """Returns the lines of the cells of ``{"marginal": [...]}``, and any other line as it is.
 
     Every cell has the ``id`` of its line, if that has one. A marginal that is refused is left as
-    it is, for ``read_line`` to say why.
+    it is, for ``read_line`` to say why; so is one with a ``weight`` other than 1, which is of
+    marginals for a synthetic database: answers have none.
 
     Raises:
         InputError: if the marginal has more than ``MAX_QUERIES`` cells.
@@ -88,7 +89,7 @@ def expand_line(queries: LinearQueries, line: str) -> list[str]:
     """
     try:
         parsed = _parsed(line)
-        if set(parsed) - {"id"} != {"marginal"}:
+        if set(parsed) - {"id", "weight"} != {"marginal"} or not _has_weight_one(parsed):
             return [line]
         cells = list(itertools.islice(queries.marginal_cells(parsed["marginal"]), MAX_QUERIES + 1))
     except InputError:
@@ -97,6 +98,11 @@ def expand_line(queries: LinearQueries, line: str) -> list[str]:
         raise InputError("query", line, f"must have at most {MAX_QUERIES:,} cells")
     identity = {"id": parsed["id"]} if "id" in parsed else {}
     return [json.dumps({**identity, **cell.to_json()}) for cell in cells]
+
+
+def _has_weight_one(parsed: Mapping[str, Any]) -> bool:
+    weight = parsed.get("weight", 1)
+    return weight == 1 and not isinstance(weight, bool)
 
 
 def _parsed(line: Any) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ multiples of 2^-16, as in ``linear``, so that sums over records are exact intege
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import repeat
 from operator import mul
 from typing import Any, Literal
@@ -68,13 +68,14 @@ class SparseQuery:
     def __init__(self, values: Mapping[Element, float] | Iterable[tuple[Element, float]]) -> None:
         by_element = dict(values) if isinstance(values, Mapping) else _by_element(values)
         _check(by_element)
-        scaled = {value: round(value * _ONE) for value in set(by_element.values())}
-        if 0 in scaled.values():
-            by_element = {x: value for x, value in by_element.items() if scaled[value]}
+        numerators = _scaled(by_element.values())
+        if 0 in numerators:
+            by_element = {x: value for x, value in by_element.items() if round(value * _ONE)}
+            numerators = tuple(numerator for numerator in numerators if numerator)
         set_once = super().__setattr__
         set_once("elements", tuple(by_element))
-        set_once("numerators", tuple(map(scaled.__getitem__, by_element.values())))
-        is_list = all(each in (0, _ONE) for each in scaled.values())
+        set_once("numerators", numerators)
+        is_list = numerators.count(_ONE) == len(numerators)
         set_once("_is_list", is_list)
         # In any order.
         set_once("_hash", hash(frozenset(by_element if is_list else self._items())))
@@ -202,10 +203,18 @@ def _check(by_element: Mapping[Element, float]) -> None:
         for element, value in by_element.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InputError("query", value, f"the value of {shown(element)} must be a number")
-    for value in set(by_element.values()):
-        if not 0 <= value <= 1:
-            element = next(x for x, held in by_element.items() if held is value)
-            raise InputError("query", value, f"the value of {shown(element)} must be from 0 to 1")
+    # The least and the largest value may pass NaN over, the sum does not.
+    values = by_element.values()
+    if values and not (min(values) >= 0 and max(values) <= 1 and sum(values) >= 0):
+        element, value = next(pair for pair in by_element.items() if not 0 <= pair[1] <= 1)
+        raise InputError("query", value, f"the value of {shown(element)} must be from 0 to 1")
+
+
+def _scaled(values: Collection[float]) -> tuple[int, ...]:
+    """Returns 2^16 times each value, rounded."""
+    if values and min(values) == max(values):
+        return (round(next(iter(values)) * _ONE),) * len(values)
+    return tuple(map(round, map(mul, values, repeat(float(_ONE)))))
 
 
 def _check_element(element: object) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.errors import InputError, shown
-from beam_dp.strict_json import RepeatedKeyError, parse_json
+from beam_dp.queries.json_lines import parsed_lines, read_workload_text
 
 Names = tuple[str, ...]
 
@@ -225,48 +223,15 @@ def parse_workload(spec: str, domain: Domain) -> Workload:
         return Workload(domain, tables)
     if colon and form in ("conjunctions", "intervals"):
         raise InputError("workload", spec, f"must be of marginals; {_KNOWN_FORMS}")
-    return _parse_lines(read_lines(spec, _KNOWN_FORMS), spec, domain)
-
-
-def read_lines(spec: str, known_forms: str) -> str:
-    """Returns JSON lines: those of a file, or the text itself if it starts with ``{``.
-
-    Args:
-        spec: a path, or the lines.
-        known_forms: what else a workload can be, for the refusal.
-
-    Raises:
-        InputError: naming the workload, if the file can't be read.
-    """
-    if spec.lstrip().startswith("{"):
-        return spec
-    try:
-        return Path(spec).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError("workload", spec, f"is not UTF-8 at byte {error.start}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        condition = f"cannot be read as a file ({reason}); {known_forms}"
-        raise InputError("workload", spec, condition) from None
+    text = read_workload_text(spec, _KNOWN_FORMS)
+    return _parse_lines(text, spec, domain)
 
 
 def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
     """Reads JSON lines; blank ones are skipped."""
     tables: list[Names] = []
     weights: list[float] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            entry = parse_json(line)
-        except RepeatedKeyError as error:
-            condition = f"line {number} must give {shown(error.key)} once"
-            raise InputError("workload", source, condition) from None
-        except json.JSONDecodeError as error:
-            place = f"line {number}, column {error.colno}"
-            raise InputError("workload", source, f"is not JSON at {place}: {error.msg}") from None
-        except (RecursionError, ValueError):
-            raise InputError("workload", source, f"is not JSON at line {number}") from None
+    for number, entry in parsed_lines(text, source):
         if not isinstance(entry, dict) or "marginal" not in entry:
             condition = f'line {number} must be an object such as {{"marginal": ["age", "sex"]}}'
             raise InputError("workload", source, condition)

@@ -202,6 +202,8 @@ class IntervalRelease:
         ends = []
         for name, given in (("low", low), ("high", high)):
             array = np.asarray(given)
+            if not array.size:
+                array = array.astype(np.int64)  # An empty list tells no type.
             if array.dtype.kind not in "iu":
                 raise InputError(name, given, "must be integers")
             ends.append(array)

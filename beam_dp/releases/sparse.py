@@ -303,8 +303,8 @@ def _check(support: NDArray[np.uint64], values: NDArray[np.float64], max_sparsit
         found = f"{support.dtype} {support.shape}"
         raise InputError("support", found, "must be uint64 of shape (m,)")
     if len(support) > max_sparsity:
-        condition = f"must have at most max_sparsity = {max_sparsity} elements"
-        raise InputError("support", len(support), condition)
+        condition = f"must have at most max_sparsity = {max_sparsity:,}"
+        raise InputError("support", f"{len(support):,} elements", condition)
     if values.shape != support.shape:
         raise InputError("values", values.shape, f"must be of shape {support.shape}")
     if len(np.unique(support)) < len(support):

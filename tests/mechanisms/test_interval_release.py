@@ -93,6 +93,15 @@ def test_increasing_prefixes_are_the_nearest_and_quantiles_follow_them():
     assert release.quantiles([0.5, 0.9]).tolist() == [4, 9]
 
 
+@pytest.mark.parametrize("name", plans())
+def test_no_intervals_have_no_answers(name: str):
+    release = release_intervals(plans()[name], COUNTS, NoNoise())
+    for empty in ([], np.zeros((0, 3), np.int64)):
+        found = release.answer(empty, empty)
+        shapes = {np.shape(array) for array in vars(found).values() if np.ndim(array)}
+        assert shapes == {np.shape(empty)}
+
+
 def test_a_release_has_the_same_shape_for_all_data():
     plan = plan_intervals(23, GUARANTEE)
     for counts in (np.zeros(23, np.int64), COUNTS, COUNTS * 10**6):

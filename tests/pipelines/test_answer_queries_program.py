@@ -234,3 +234,13 @@ def test_bad_input_costs_one_line(tmp_path, capfd, named, pattern):
     assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
     assert re.search(pattern, err.strip()), err
     assert everything_under(tmp_path) == before
+
+
+@pytest.mark.parametrize("number", ["0", "-3", "1e10"])
+def test_a_sparsity_out_of_range_is_refused_before_queries_are_read(number, capsys):
+    promise = "--epsilon 1 --delta 0 --neighboring replace_one --privacy_unit record"
+    asked = f"--mechanism sparse_mw --key k --max_sparsity {number} --queries q --num_records 9"
+    words = f"--input i.csv {promise} {asked} --output o".split()
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: --max_sparsity: ") and told.endswith("from 1 to 2^31\n")

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from beam_dp.cli import DECLARATION
+from beam_dp.cli_ledger import DECLARATION
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
-from pipelines import answer_queries, flags
+from pipelines import answer_queries, flags, release_intervals, release_projection
 from pipelines.release_synthetic_database import FLAGS
 
 REQUIRED = [
@@ -61,6 +61,9 @@ def test_the_readme_names_every_flag() -> None:
     known = {*FLAGS, *answer_queries.FLAGS}
     missing = [flag for flag in known if flag.name not in rows and not flag.is_switch]
     missing += [flag for flag in known if flag.is_switch and f"--{flag.name}" not in table]
+    # Those of other programs may share a row.
+    others = {*release_projection.FLAGS, *release_intervals.FLAGS}
+    missing += [flag for flag in others if f"`--{flag.name}" not in table]
     assert missing == []
     of_ledger = re.findall(r"--(\w+)", rest.partition("\n## ")[0])
     assert [flag for flag, _, _ in DECLARATION if flag not in of_ledger] == []

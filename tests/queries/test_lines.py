@@ -79,3 +79,13 @@ def test_a_marginal_of_too_many_cells_is_refused_at_once():
     with pytest.raises(InputError, match=r"must have at most 262,144 cells$"):
         expand_line(queries, '{"marginal": ["a", "b"]}')
     assert len(expand_line(queries, '{"marginal": ["a"]}')) == 1024
+
+
+def test_a_marginal_of_weight_one_is_expanded_and_another_weight_is_refused():
+    plain = expand_line(QUERIES, '{"marginal": ["sex"]}')
+    assert len(plain) == 2
+    assert expand_line(QUERIES, '{"marginal": ["sex"], "weight": 1.0}') == plain
+    for weight in ("2", "true", '"1"', "null"):
+        line = f'{{"marginal": ["sex"], "weight": {weight}}}'
+        assert expand_line(QUERIES, line) == [line]
+        assert read_line(QUERIES, line).query is None

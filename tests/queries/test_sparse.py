@@ -56,6 +56,7 @@ def test_sums_are_exact():
     "values, message",
     [
         ({"a": math.nan}, "the value of 'a' must be from 0 to 1"),
+        ({"b": 0.5, "a": math.nan, "c": 1}, "the value of 'a' must be from 0 to 1"),
         ({"a": 1.5}, "the value of 'a' must be from 0 to 1"),
         ({"a": -1e-9}, "the value of 'a' must be from 0 to 1"),
         ({"a": math.inf}, "must be from 0 to 1"),

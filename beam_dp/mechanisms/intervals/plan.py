@@ -148,8 +148,13 @@ def plan_intervals(
         asked_for = [choice for choice in asked_for if choice[0] not in _NEVER_BEST_OF_MANY]
     found = [planned(num_leaves, guarantee, choice) for choice in asked_for]
     if not found:
-        names = " or ".join(repr("/".join(choice)) for choice in choices(guarantee))
-        asked = f"{strategy}/{distribution or 'any'}"
+        # Names as they were asked for: of strategies alone, where no noise was named.
+        known = dict.fromkeys(
+            choice[0] if distribution is None else " with ".join(choice)
+            for choice in choices(guarantee)
+        )
+        names = " or ".join(map(repr, known))
+        asked = strategy if distribution is None else f"{strategy} with {distribution}"
         condition = f"must be 'best' or, for a delta of {guarantee.delta:g}, {names}"
         raise InputError("strategy", asked, condition)
     check_noise(guarantee, [min(plan.scale for plan in found)])

@@ -1,0 +1,187 @@
+"""Every mechanism for sparse queries, best first, before any data is read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from beam_dp.errors import InputError, magnitude
+from beam_dp.mechanisms import (
+    CountSketch,
+    HybridSketch,
+    SparseMechanism,
+    SparseProject,
+    StabilityHistogram,
+    plan_sparse_mw,
+)
+from beam_dp.mechanisms.sparse_planner import SparseChoice, error_of_nothing, plan_sparse_release
+from beam_dp.planning.bound import Bound
+from beam_dp.planning.sparse_job import SparseOption, SparsePlanningJob
+from beam_dp.planning.synthesis_theorems import run_error
+
+PROGRAM, ONLINE_PROGRAM = "release_projection", "answer_queries"
+HISTOGRAM_NOTE = "names the keys that have enough records; private but with probability delta"
+ONLINE_NOTE = "answers one query at a time; all of them are within the bound"
+# What each named form of a release is, in the order of docs/sparse_queries.md.
+_NAMES = (
+    "count_sketch, laplace",
+    "count_sketch, gaussian",
+    "sparse_project",
+    "stability_histogram",
+    "hybrid",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseRanking:
+    """What every mechanism would make of sparse queries, best first.
+
+    Args:
+        job: what was asked.
+        options: one a mechanism, with its best parameters, sorted by ``Option.rank``.
+        error_of_nothing: of the answer 0 to every query of m keys: nothing with a larger expected
+            error is worth its budget.
+    """
+
+    job: SparsePlanningJob
+    options: tuple[SparseOption, ...]
+    error_of_nothing: float
+
+    @property
+    def best(self) -> SparseOption | None:
+        """The first option that can do the job; None where none can."""
+        return next((each for each in self.options if each.is_feasible), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the ranking as JSON values."""
+        return {
+            **self.job.to_json(),
+            "error_of_nothing": self.error_of_nothing,
+            "options": [option.to_json() for option in self.options],
+        }
+
+
+def rank_sparse_mechanisms(job: SparsePlanningJob) -> SparseRanking:
+    """Returns what every mechanism would make of sparse queries, best first.
+
+    Reads no data and spends nothing: everything follows from the job, which must be public.
+    Errors of releases are those of ``plan_sparse_release``, as of ``release_projection --mechanism
+    auto``, which without a ledger chooses the same.
+
+    Args:
+        job: the promise, the profile of the keys, and what is asked.
+
+    Raises:
+        InputError: naming the argument that is refused.
+
+    Cost: seconds.
+
+    Example:
+        >>> from beam_dp.mechanisms.key_profile import KeyProfile
+        >>> from beam_dp.privacy.guarantee import Guarantee
+        >>> promise = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
+        >>> job = SparsePlanningJob(promise, KeyProfile(10**6, 10**6, 1), 256, max_size=2**16)
+        >>> ranking = rank_sparse_mechanisms(job)
+        >>> ranking.best.mechanism, round(ranking.best.expected_error)
+        ('count_sketch', 66)
+    """
+    choices = plan_sparse_release(
+        job.guarantee, job.profile, max_sparsity=job.max_sparsity, max_size=job.max_size
+    )
+    best: dict[str, SparseChoice] = {}
+    for choice in choices:
+        best.setdefault(_name(choice.mechanism), choice)
+    options = [
+        _release_option(best[name]) if name in best else _refused(name, job) for name in _NAMES
+    ]
+    options.append(_sparse_mw_option(job))
+    return SparseRanking(
+        job,
+        tuple(sorted(options, key=lambda option: option.rank)),
+        error_of_nothing(job.profile, job.max_sparsity),
+    )
+
+
+def release_parameters(mechanism: SparseMechanism) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Returns the name of a mechanism in ``release_projection``, and the flags that make it."""
+    if isinstance(mechanism, SparseProject):
+        return "sparse_project", (("size", str(mechanism.projection_width)),)
+    if isinstance(mechanism, CountSketch):
+        return "count_sketch", (
+            ("size", str(mechanism.projection_width)),
+            ("num_rows", str(mechanism.num_rows)),
+            ("noise", mechanism.noise),
+        )
+    if isinstance(mechanism, HybridSketch):
+        return "hybrid", (
+            ("size", str(mechanism.projection_width)),
+            ("num_rows", str(mechanism.num_rows)),
+            ("histogram_share", f"{mechanism.histogram_share:g}"),
+        )
+    return "stability_histogram", ()
+
+
+def _name(mechanism: SparseMechanism) -> str:
+    name, _ = release_parameters(mechanism)
+    return f"{name}, {mechanism.noise}" if isinstance(mechanism, CountSketch) else name
+
+
+def _release_option(choice: SparseChoice) -> SparseOption:
+    name, parameters = release_parameters(choice.mechanism)
+    has_histogram = isinstance(choice.mechanism, StabilityHistogram | HybridSketch)
+    return SparseOption(
+        name,
+        "tight",
+        PROGRAM,
+        expected_error=choice.error,
+        parameters=parameters,
+        note=HISTOGRAM_NOTE if has_histogram else "",
+        error_of_one=choice.error_of_one,
+        size=choice.size,
+        is_pure=choice.is_pure,
+    )
+
+
+def _refused(name: str, job: SparsePlanningJob) -> SparseOption:
+    mechanism, _, noise = name.partition(", ")
+    if job.guarantee.delta == 0:
+        reason = "it needs a delta above 0"
+    else:
+        reason = f"the keys that it should hold do not fit {magnitude(job.max_size)} numbers"
+    parameters = (("noise", noise),) if noise else ()
+    return SparseOption(mechanism, "tight", PROGRAM, reason, parameters=parameters)
+
+
+def _sparse_mw_option(job: SparsePlanningJob) -> SparseOption:
+    name = "sparse_mw"
+    if job.num_questions is None:
+        reason = "--num_questions must be given: how many queries bounds are stated for"
+        return SparseOption(name, "tight", ONLINE_PROGRAM, reason)
+    number = job.profile.num_records
+    try:
+        plan = plan_sparse_mw(
+            job.guarantee,
+            job.given_num_records,
+            max_sparsity=job.max_sparsity,
+            num_questions=job.num_questions,
+            failure_probability=job.failure_probability,
+        )
+        settings = plan.settle(number)
+    except InputError as error:
+        return SparseOption(name, "tight", ONLINE_PROGRAM, str(error))
+    bound = Bound(
+        "SMW: Blum and Roth (2011), corrected, with the run's own noise",
+        number,
+        run_error(settings),
+        job.failure_probability,
+    )
+    return SparseOption(
+        name,
+        "tight",
+        ONLINE_PROGRAM,
+        measured_error=settings.noise.answer_deviation,
+        bound=bound,
+        parameters=(("num_questions", str(job.num_questions)),),
+        note=ONLINE_NOTE,
+        is_pure=plan.loss.kind == "pure",
+    )

@@ -1,0 +1,154 @@
+"""The ranking of what answers sparse queries, its table and its command lines."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from beam_dp.cli import main
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import SparseMWPlan
+from beam_dp.mechanisms.key_profile import KeyProfile
+from beam_dp.mechanisms.sparse_error import sparse_error
+from beam_dp.planning.sparse_job import SparsePlanningJob
+from beam_dp.planning.sparse_ranking import rank_sparse_mechanisms
+from beam_dp.privacy.guarantee import Guarantee
+from pipelines import answer_queries, release_projection
+
+PROFILE = ("--num_records", "300000", "--num_keys", "4000", "--largest_count", "575")
+PROMISE = ("--epsilon", "1", "--neighboring", "add_or_remove_one", "--privacy_unit", "record")
+ASKED = ("--max_sparsity", "50", "--num_questions", "20", "--size", "65536")
+DELTA = ("--delta", "1e-9")
+
+
+def ranked(capsys, *more: str) -> dict:
+    assert main(["plan", *ASKED, *PROFILE, *PROMISE, *more, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_mechanism_has_a_row_and_the_least_error_is_first(capsys):
+    found = ranked(capsys, *DELTA)
+    options = found["options"]
+    assert {option["mechanism"] for option in options} == {
+        "count_sketch",
+        "sparse_project",
+        "stability_histogram",
+        "hybrid",
+        "sparse_mw",
+    }
+    errors = [o["expected_error"] for o in options if o["expected_error"] is not None]
+    assert errors == sorted(errors) and len(errors) == 5
+    assert all(0 < o["error_of_one"] < o["expected_error"] for o in options[:5])
+    assert all(option["size"] <= 65536 for option in options[:5])
+    assert errors[0] < found["error_of_nothing"]
+
+
+def test_commands_make_what_was_planned(capsys, tmp_path):
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"sparse": {"a": 1}}\n')
+    profile = KeyProfile(300_000, 4_000, 575)
+    for option in ranked(capsys, *DELTA)["options"]:
+        words = shlex.split(option["command"])
+        assert words[:2] == ["python", "-m"]
+        words = [str(queries) if word == "QUERIES" else word for word in words[3:]]
+        if option["mechanism"] == "sparse_mw":
+            plan = answer_queries.parse_arguments(words).plan
+            assert isinstance(plan, SparseMWPlan)
+            assert (plan.max_sparsity, plan.num_questions, plan.num_records) == (50, 20, "noisy")
+            bound = plan.settle(300_000).hypothesis_bound
+            assert option["bound"]["max_error"] >= bound
+            continue
+        plan = release_projection.parse_arguments(words).plan
+        assert sparse_error(plan, profile, 50) == pytest.approx(option["expected_error"])
+        assert sparse_error(plan, profile, 1) == pytest.approx(option["error_of_one"])
+        is_pure = plan.loss.kind == "pure" and plan.loss.slack is None
+        assert is_pure == option["is_pure"]
+
+
+def test_the_best_is_what_the_program_chooses_by_itself():
+    for size in ("256", "4096", "1000000"):
+        job = SparsePlanningJob(
+            Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
+            KeyProfile(300_000, 4_000, 575),
+            50,
+            max_size=int(size),
+        )
+        best = rank_sparse_mechanisms(job).best
+        words = ["--input", "INPUT", "--key", "KEY", "--max_sparsity", "50", "--size", size]
+        words += [*PROFILE, *PROMISE, *DELTA, "--mechanism", "auto", "--output", "OUTPUT"]
+        choices = release_projection.parse_arguments(words).choices
+        assert best is not None
+        assert choices[0]["error"] == best.expected_error
+        assert choices[0]["size"] == best.size
+
+
+def test_a_pure_promise_leaves_what_needs_a_delta_out(capsys):
+    options = ranked(capsys, "--delta", "0")["options"]
+    assert [o["mechanism"] for o in options if o["refusal"] is None] == [
+        "count_sketch",
+        "sparse_mw",
+    ]
+    assert {o["refusal"] for o in options if o["refusal"]} == {"it needs a delta above 0"}
+    assert all(o["command"] is None for o in options if o["refusal"])
+
+
+def test_histograms_that_do_not_fit_are_refused(capsys):
+    words = ["--delta", "1e-6", "--num_records", "4000000"]
+    profile = ["--num_keys", "4000", "--largest_count", "1000"]
+    assert main(["plan", "--max_sparsity", "5", *words, *profile, *PROMISE, "--size", "64"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "stability_histogram: no: the keys that it should hold do not fit 64 numbers" in told
+    assert "sparse_mw: no: --num_questions must be given" in told
+
+
+def test_the_table_says_what_it_is_about_and_how_to_run_the_best(capsys):
+    assert main(["plan", *ASKED, *PROFILE, *PROMISE, *DELTA]) == 0
+    out = capsys.readouterr().out
+    table, _, command = out.rpartition("python -m ")
+    told = " ".join(table.split())
+    assert "Queries of up to 50 keys; 300,000 records (private, a guess), 4,000 keys" in told
+    assert "Answering 0 to every query would err by" in told
+    assert command.startswith("pipelines.release_projection --input INPUT --key KEY")
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (["--domain", "x.json"], "--domain: 'x.json' is refused; must not be given with"),
+        (["--max_error", "0.1"], "--max_error: '0.1' is refused; must not be given with"),
+        (["--size", "63"], "--size: 63 is refused; must be at least 64"),
+        (["--size", "1_000"], "--size: '1_000' is refused; must be a whole number"),
+        (["--max_sparsity", "0"], "--max_sparsity: 0 is refused; must be from 1 to 2^31"),
+        (["--largest_count", "74"], "--num_records: 300000 is refused; must be from"),
+        (["--num_keys", "many"], "--num_keys: 'many' is refused; must be a whole number"),
+        (["--failure_probability", "1"], "--failure_probability: 1.0 is refused; must be"),
+        (["--key", None], "--num_keys: missing; must be given: with --max_sparsity: about"),
+    ],
+)
+def test_a_bad_argument_costs_one_line(capsys, more, line):
+    texts = dict(
+        zip((*PROFILE, *PROMISE, *DELTA)[::2], (*PROFILE, *PROMISE, *DELTA)[1::2], strict=True)
+    )
+    texts |= {"--max_sparsity": "50"}
+    if more[1] is None:
+        del texts["--num_keys"]
+    else:
+        texts[more[0]] = more[1]
+    assert main(["plan", *(word for pair in texts.items() for word in pair)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {line}") and err.count("\n") == 1
+
+
+def test_flags_of_sparse_queries_are_refused_without_them(capsys):
+    assert main(["plan", "--num_keys", "3"]) == 2
+    assert (
+        "--num_keys: '3' is refused; must be given with --max_sparsity" in capsys.readouterr().err
+    )
+
+
+def test_a_private_number_of_records_under_replace_one_is_refused():
+    promise = Guarantee(1.0, 0, "replace_one", "record", 1)
+    with pytest.raises(InputError, match="num_records_is_public"):
+        SparsePlanningJob(promise, KeyProfile(10, 10, 1), 5)
