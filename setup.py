@@ -20,6 +20,9 @@ KERNEL = Extension(
     optional=True,
 )
 
+# What `apache_beam.yaml` imports; Beam's own extra of that name also pins pandas.
+YAML = ["docstring_parser>=0.15", "jinja2>=3", "jsonschema>=4"]
+
 setup(
     name="beam_dp",
     version="0.1.0",
@@ -53,7 +56,9 @@ setup(
         "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
         "postgresql": ["psycopg[binary]>=3.1"],
         "report": ["matplotlib>=3.8"],
+        "yaml": YAML,
         "test": [
+            *YAML,
             "hypothesis",
             "mypy",
             "psycopg[binary]>=3.1",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import pathlib
 import sys
@@ -13,6 +12,7 @@ from beam_dp.cli_ledger import add_ledger, run_ledger
 from beam_dp.cli_parser import Parser, RefusedError, nearest
 from beam_dp.cli_plan import add_plan, run_plan
 from beam_dp.errors import InputError, shown
+from beam_dp.programs import import_program
 
 EXIT_BAD_INPUT = 2
 # Programs that need Beam live beside the package in a checkout, and inside it once installed.
@@ -114,17 +114,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _run_pipeline(module: str, arguments: list[str]) -> int:
-    for package in ("beam_dp.pipelines", "pipelines"):
-        try:
-            program = importlib.import_module(f"{package}.{module}")
-        except ModuleNotFoundError as error:
-            if error.name not in (package, f"{package}.{module}"):
-                raise
-            continue
-        code: int = program.main(arguments)
-        return code
-    print(f"error: {module}: not installed; must be run in a checkout", file=sys.stderr)
-    return EXIT_BAD_INPUT
+    try:
+        program = import_program(module)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("beam_dp.pipelines"):
+            raise
+        print(f"error: {module}: not installed; must be run in a checkout", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    code: int = program.main(arguments)
+    return code
 
 
 def _describe(options: argparse.Namespace) -> None:

@@ -17,7 +17,6 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,33 +26,26 @@ from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw
-from beam_dp.mechanisms.saved_runs import Payment
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.privacy.ledger import Token
 from beam_dp.queries.linear_workload import (
     LinearWorkload,
     names_workload,
     parse_linear_workload,
 )
-from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
+from beam_dp.queries.lines import QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.releases.online_answers import answers_file, read_answers, read_answers_card
-from beam_dp.transforms import (
-    AnswerQueries,
-    AnswerSparseQueries,
-    AnswerWorkload,
-    KeyColumns,
-    ReadRecords,
-    WriteAnswers,
-)
+from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
-from beam_dp.transforms.answer_queries import SPARSE_MW, AnswerPlan, mechanism_name
+from beam_dp.transforms.answer_queries import SPARSE_MW, AnswerPlan
 from beam_dp.transforms.write_answers import answers_card
 
 from . import flags
-from .accuracy import accuracy, is_vacuous
+from .accuracy import accuracy
+from .answer_job import Job, add_answers, spend, warnings_of
 from .answer_sparse import KEY, MAX_SPARSITY, OF_SPARSE_MW, sparse_mw_plan, sparse_queries
 from .common import (
     ledger_card,
@@ -138,31 +130,6 @@ FLAGS = (
     RESUME,
 )
 OF_PRIVATE_MW = (NUM_QUESTIONS, MAX_ERROR, MAX_UPDATES, START_FROM, STATE, RESUME)
-_SHOWN_REFUSALS = 5
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything that the command line says, as values that have been checked one by one."""
-
-    input: str
-    input_format: str | None
-    lines: tuple[str, ...]
-    asked: tuple[QueryLine, ...]
-    refusals: tuple[str, ...]
-    plan: AnswerPlan
-    failure_probability: float
-    start: SyntheticDatabase | None
-    columns: KeyColumns | None
-    state: Path | None
-    resume: Path | None
-    payment: Payment | None
-    ledger_url: str | None = field(repr=False)
-    ledger: Ledger | None
-    dataset_id: str
-    output: str
-    validate_only: bool
-    beam_flags: tuple[str, ...]
 
 
 def parse_arguments(argv: Sequence[str]) -> Job:
@@ -181,7 +148,20 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     """
     description = (__doc__ or "").partition("\n")[0]
     texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=description)
-    given = {name: text for name, text in texts.items() if text is not None}
+    return read_job({name: text for name, text in texts.items() if text is not None}, beam_flags)
+
+
+def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
+    """Returns the job that flags describe.
+
+    Args:
+        given: the texts of the flags that were given or have a default.
+        beam_flags: Beam's own.
+
+    Raises:
+        FlagError: a flag that others need is missing.
+        InputError: a value is refused.
+    """
     guarantee = read_guarantee(given)
     is_sparse = given["mechanism"] == SPARSE_MW
     _check_belongs(given, is_sparse)
@@ -358,26 +338,7 @@ def build(
         InputError: the input or the output is refused.
     """
     records = pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format)
-    if isinstance(job.plan, PrivateMWPlan):
-        lines = pipeline | "Queries" >> beam.Create([list(job.lines)])  # answered in this order
-        answers = lines | "Answer" >> AnswerQueries(
-            job.plan,
-            records,
-            job.start,
-            token,
-            save_in=None if job.state is None else save_in or job.state,
-            resume=job.resume,
-            ledger=job.ledger_url,
-        )
-    elif isinstance(job.plan, SparseMWPlan):
-        assert job.columns is not None
-        lines = pipeline | "Queries" >> beam.Create([list(job.lines)])
-        answers = lines | "Answer" >> AnswerSparseQueries(job.plan, job.columns, records, token)
-    else:
-        answer = AnswerWorkload(job.plan, job.asked, token)
-        answers = records | "Answer" >> answer
-    number = None if job.payment is None else job.payment.state_number
-    _ = answers | "Write" >> WriteAnswers(job.output, job.plan, token, number)
+    add_answers(job, records, token, save_in)
 
 
 def public_card(job: Job) -> dict[str, Any]:
@@ -411,24 +372,13 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         InputError: if the ledger refuses; then nothing was spent or run.
     """
     plan, token = job.plan, None
-    for refusal in job.refusals[:_SHOWN_REFUSALS]:
-        print(f"warning: --queries: {refusal}", file=sys.stderr)
-    if len(job.refusals) > _SHOWN_REFUSALS:
-        print(f"warning: --queries: {len(job.refusals)} lines are refused", file=sys.stderr)
-    if is_vacuous(plan):
-        print(
-            "warning: the bound on errors is no better than the number of records;"
-            " more records or a larger --epsilon help",
-            file=sys.stderr,
-        )
+    for warning in warnings_of(job):
+        print(f"warning: {warning}", file=sys.stderr)
     if job.payment is not None:
         token = job.payment.token
         progress.say(f"resumes: state {job.payment.state_number} of {token.release_id}")
     elif job.ledger is not None:
-        parameters = plan.public if isinstance(plan, WorkloadAnswersPlan) else plan.to_json()
-        token = job.ledger.spend(
-            job.dataset_id, plan.guarantee, plan.loss, mechanism_name(plan), parameters
-        )
+        token = spend(job.ledger, job)
         progress.say(f"spent: {token.release_id} in the ledger")
     progress.say(
         f"{len(job.lines):,} queries over {_universe(job)}; runner {type(pipeline.runner).__name__}"

@@ -79,11 +79,17 @@ def read_ledger(given: dict[str, str]) -> Ledger | None:
 
 
 def read_text(name: str, path: str) -> str:
-    """Returns the text of a file on any filesystem that Beam knows.
+    """Returns the text of a file on any filesystem that Beam knows, or JSON that stands for one.
+
+    Args:
+        name: the flag.
+        path: of the file; a text that starts with ``{`` is what the file would hold.
 
     Raises:
         InputError: naming the flag, if it can't be read or is not UTF-8.
     """
+    if path.lstrip().startswith("{"):
+        return path
     try:
         with FileSystems.open(path) as file:
             return str(file.read(), "utf-8-sig")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -196,6 +196,20 @@ def parse(
     values, rest = ours.parse_known_args(argv)
     _check_beam_flags(rest, [f"--{flag.name}" for flag in flags])
     texts: dict[str, str | None] = vars(values)
+    check_texts(flags, texts)
+    return texts, rest
+
+
+def check_texts(flags: Sequence[Flag], texts: Mapping[str, str | None]) -> None:
+    """Refuses what is missing, empty or outside a flag's choices.
+
+    Args:
+        flags: of a program.
+        texts: the text of each flag; None where it was not given.
+
+    Raises:
+        FlagError: naming the flag.
+    """
     for flag in flags:
         value = texts[flag.name]
         if value is None:
@@ -208,7 +222,6 @@ def parse(
                 f"--{flag.name}: {value!r} is refused; must be one of {', '.join(flag.choices)};"
                 f" the nearest is {nearest(value, flag.choices)!r}"
             )
-    return texts, rest
 
 
 def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:

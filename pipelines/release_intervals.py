@@ -96,7 +96,20 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     """
     description = (__doc__ or "").partition("\n")[0]
     texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=description)
-    given = {name: text for name, text in texts.items() if text is not None}
+    return read_job({name: text for name, text in texts.items() if text is not None}, beam_flags)
+
+
+def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
+    """Returns the job that flags describe.
+
+    Args:
+        given: the texts of the flags that were given or have a default.
+        beam_flags: Beam's own.
+
+    Raises:
+        FlagError: a flag that others need is missing.
+        InputError: a value is refused.
+    """
     return Job(
         input=given["input"],
         input_format=given.get("input_format"),
@@ -126,14 +139,31 @@ def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> Inte
     Raises:
         InputError: the input, the output or a combination of parameters is refused.
     """
-    release = ReleaseIntervals(job.domain, job.attribute, job.guarantee, job.strategy, token)
-    _ = (
-        pipeline
-        | "Read" >> ReadRecords(job.input, file_format=job.input_format)
-        | "Release" >> release
-        | "Write" >> WriteRelease(job.output)
+    add_release(
+        job, pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format), token
     )
-    return release.plan
+    return plan_of(job)
+
+
+def plan_of(job: Job) -> IntervalPlan:
+    """Returns what will be measured.
+
+    Raises:
+        InputError: if the attribute is not ordered, or the strategy can't keep the guarantee.
+    """
+    return ReleaseIntervals(job.domain, job.attribute, job.guarantee, job.strategy).plan
+
+
+def add_release(
+    job: Job, records: beam.PCollection[Any], token: Token | None = None
+) -> beam.PCollection[str]:
+    """Adds the release of some records, and its writing; returns the directory.
+
+    Raises:
+        InputError: the records, the output or a combination of parameters is refused.
+    """
+    release = ReleaseIntervals(job.domain, job.attribute, job.guarantee, job.strategy, token)
+    return records | "Release" >> release | "Write" >> WriteRelease(job.output)
 
 
 def public_card(job: Job, plan: IntervalPlan) -> dict[str, Any]:
@@ -159,6 +189,16 @@ def public_card(job: Job, plan: IntervalPlan) -> dict[str, Any]:
     return card
 
 
+def spend(ledger: Ledger, job: Job, plan: IntervalPlan) -> Token:
+    """Pays for a release.
+
+    Raises:
+        InputError: if the ledger refuses; then nothing was spent.
+    """
+    parameters = {"attribute": job.attribute, "strategy": plan.choice[0]}
+    return ledger.spend(job.dataset_id, job.guarantee, plan.loss, MECHANISM, parameters)
+
+
 def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progress) -> int:
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
 
@@ -167,8 +207,7 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
     """
     token = None
     if job.ledger is not None:
-        parameters = {"attribute": job.attribute, "strategy": plan.choice[0]}
-        token = job.ledger.spend(job.dataset_id, job.guarantee, plan.loss, MECHANISM, parameters)
+        token = spend(job.ledger, job, plan)
         progress.say(f"spent: {token.release_id} in the ledger")
         # The same job once more, whose card will name the ledger's entry.
         pipeline = make_pipeline(job)

@@ -102,7 +102,20 @@ def parse_arguments(argv: Sequence[str]) -> Job:
     """
     description = (__doc__ or "").partition("\n")[0]
     texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=description)
-    given = {name: text for name, text in texts.items() if text is not None}
+    return read_job({name: text for name, text in texts.items() if text is not None}, beam_flags)
+
+
+def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
+    """Returns the job that flags describe; the hash key of its plan is drawn here.
+
+    Args:
+        given: the texts of the flags that were given or have a default.
+        beam_flags: Beam's own.
+
+    Raises:
+        FlagError: a flag that others need is missing.
+        InputError: a value is refused.
+    """
     guarantee = read_guarantee(given)
     ledger = read_ledger(given)
     max_sparsity = integer("max_sparsity", given["max_sparsity"])
@@ -147,9 +160,21 @@ def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None
     Raises:
         InputError: the input or the output is refused.
     """
-    (
-        pipeline
-        | "Read" >> ReadRecords(job.input, file_format=job.input_format)
+    add_release(
+        job, pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format), token
+    )
+
+
+def add_release(
+    job: Job, records: beam.PCollection[Any], token: Token | None = None
+) -> beam.PCollection[str]:
+    """Adds the release of some records, and its writing; returns the directory.
+
+    Raises:
+        InputError: the records or the output is refused.
+    """
+    return (
+        records
         | "Release" >> ReleaseProjection(job.plan, job.columns, token)
         | "Write" >> WriteRelease(job.output)
     )
@@ -178,6 +203,17 @@ def public_card(job: Job) -> dict[str, Any]:
     return card
 
 
+def spend(ledger: Ledger, job: Job) -> Token:
+    """Pays for a release.
+
+    Raises:
+        InputError: if the ledger refuses; then nothing was spent.
+    """
+    plan = job.plan
+    parameters = {**plan.public, "key": dataclasses.asdict(job.columns)}
+    return ledger.spend(job.dataset_id, plan.guarantee, plan.loss, plan.mechanism, parameters)
+
+
 def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
 
@@ -186,10 +222,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
     """
     plan, token = job.plan, None
     if job.ledger is not None:
-        parameters = {**plan.public, "key": dataclasses.asdict(job.columns)}
-        token = job.ledger.spend(
-            job.dataset_id, plan.guarantee, plan.loss, plan.mechanism, parameters
-        )
+        token = spend(job.ledger, job)
         progress.say(f"spent: {token.release_id} in the ledger")
         # The same job once more, whose card will name the ledger's entry.
         pipeline = make_pipeline(job)

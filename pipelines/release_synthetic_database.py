@@ -121,7 +121,20 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         InputError: a value is refused.
     """
     texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=_description())
-    given = {name: text for name, text in texts.items() if text is not None}
+    return read_job({name: text for name, text in texts.items() if text is not None}, beam_flags)
+
+
+def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
+    """Returns the job that flags describe.
+
+    Args:
+        given: the texts of the flags that were given or have a default.
+        beam_flags: Beam's own.
+
+    Raises:
+        FlagError: a flag that others need is missing.
+        InputError: a value is refused.
+    """
     guarantee = read_guarantee(given)
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
     return Job(
@@ -208,9 +221,21 @@ def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None
     Raises:
         InputError: the input, the output or a combination of parameters is refused.
     """
-    (
-        pipeline
-        | "Read" >> ReadRecords(job.input, file_format=job.input_format)
+    add_release(
+        job, pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format), token
+    )
+
+
+def add_release(
+    job: Job, records: beam.PCollection[Any], token: Token | None = None
+) -> beam.PCollection[str]:
+    """Adds the release of some records, and its writing; returns the directory.
+
+    Raises:
+        InputError: the records, the output or a combination of parameters is refused.
+    """
+    return (
+        records
         | "Release"
         >> ReleaseSyntheticDatabase(
             job.domain,
@@ -252,6 +277,30 @@ def _workload_json(job: Job) -> Any:
     return {"queries": job.workload_spec, "num_queries": len(job.workload)}
 
 
+def spend(ledger: Ledger, job: Job, plan: Plan) -> Token:
+    """Pays for a release.
+
+    Raises:
+        InputError: if the ledger refuses; then nothing was spent.
+    """
+    parameters = {
+        "num_records": job.num_records,
+        "workload": _workload_json(job),
+        **plan.public,
+    }
+    return ledger.spend(job.dataset_id, job.guarantee, plan.loss, job.mechanism.name, parameters)
+
+
+def warnings_of(plan: Plan) -> list[str]:
+    """Returns what to tell before a release is made."""
+    if plan.public.get("sampler") != "search":
+        return []
+    return [
+        "--sampler search: how long it takes depends on the records; use it only where nobody else"
+        " sees the time"
+    ]
+
+
 def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> int:
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
 
@@ -263,21 +312,10 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         InputError: if the ledger refuses; then nothing was spent or run.
     """
     token = None
-    if plan.public.get("sampler") == "search":
-        print(
-            "warning: --sampler search: how long it takes depends on the records; use it only where"
-            " nobody else sees the time",
-            file=sys.stderr,
-        )
+    for warning in warnings_of(plan):
+        print(f"warning: {warning}", file=sys.stderr)
     if job.ledger is not None:
-        parameters = {
-            "num_records": job.num_records,
-            "workload": _workload_json(job),
-            **plan.public,
-        }
-        token = job.ledger.spend(
-            job.dataset_id, job.guarantee, plan.loss, job.mechanism.name, parameters
-        )
+        token = spend(job.ledger, job, plan)
         progress.say(f"spent: {token.release_id} in the ledger")
         # The same job once more, whose card will name the ledger's entry.
         pipeline = make_pipeline(job)

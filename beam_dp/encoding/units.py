@@ -72,7 +72,10 @@ def canonical_bytes(value: object) -> bytes | None:
     if isinstance(value, datetime.time):
         since_midnight = datetime.datetime.combine(_UNIX_EPOCH, value, datetime.UTC) - _UNIX_EPOCH
         return b"time:%d" % (since_midnight // _MICROSECOND * 1000)
-    return f"{type(value).__name__}:{value}".encode("utf-8", "surrogatepass")
+    name, micros = type(value).__name__, getattr(value, "micros", None)
+    if name in ("Timestamp", "Duration") and isinstance(micros, int):  # Beam's own
+        return b"%s:%d" % (name.lower().encode(), micros * 1000)
+    return f"{name}:{value}".encode("utf-8", "surrogatepass")
 
 
 def arrow_column(values: Sequence[Any]) -> pa.Array:

@@ -102,6 +102,19 @@ def shown_url(url: sa.URL) -> str:
     return text.replace("%2A%2A%2A", _HIDDEN)
 
 
+def holds_secrets(text: str) -> bool:
+    """Returns whether a URL holds a password, or an option that may be one.
+
+    Raises:
+        LedgerError: if it names no ledger.
+
+    Example:
+        >>> holds_secrets("postgresql://bob:a@localhost/db"), holds_secrets("budgets.sqlite")
+        (True, False)
+    """
+    return _HIDDEN in shown_url(parse_url(text))
+
+
 def without_secrets(text: str, url: sa.URL) -> str:
     """Returns a text, such as a driver's message, without the secrets of a URL."""
     secrets = [value for key, value in url.query.items() if key not in _PUBLIC]

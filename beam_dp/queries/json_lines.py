@@ -12,15 +12,17 @@ from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 
 def read_workload_text(spec: str, known_forms: str) -> str:
-    """Returns the text of a file of queries.
+    """Returns JSON lines: those of a file of queries, or the text itself if it starts with ``{``.
 
     Args:
-        spec: its path.
+        spec: a path, or the lines.
         known_forms: what else a workload may be, for the refusal.
 
     Raises:
         InputError: if it can't be read or is not UTF-8.
     """
+    if spec.lstrip().startswith("{"):
+        return spec
     try:
         return Path(spec).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:

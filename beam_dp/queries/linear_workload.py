@@ -205,7 +205,7 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
                                   from 0 to 1, rounded to multiples of 2^-16
     a path                        a file of JSON lines, each as of
                                   ``LinearQueries.from_json`` or ``{"marginal": [...]}``,
-                                  which gives a query for each cell
+                                  which gives a query for each cell; or these lines themselves
     ============================  ====================================================
 
     Levels stand in the order of their codes; "other" and null are in no interval.

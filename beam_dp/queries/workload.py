@@ -191,8 +191,9 @@ def parse_workload(spec: str, domain: Domain) -> Workload:
 
     Args:
         spec: ``marginals:3`` (every set of 3 attributes), ``marginals:age,sex;age,education``, or
-            the path of a local file of JSON lines such as ``{"marginal": ["age", "sex"]}``, each
-            with an optional ``"weight"``. Names that hold a comma or a semicolon need a file.
+            JSON lines such as ``{"marginal": ["age", "sex"]}``, each with an optional
+            ``"weight"``, or the path of a local file of them. Names that hold a comma or a
+            semicolon need JSON.
         domain: the universe.
 
     Returns:

@@ -132,15 +132,30 @@ class _BatchRows(beam.DoFn):
 
 def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
     """The columns of some elements; what an element is read as does not depend on the others."""
-    try:
-        # Other mappings may make up what they have not.
-        if {*map(type, rows)} != {dict}:
-            raise TypeError
-        values = [[row[column] for row in rows] for column in columns]
-    except Exception:
+    values = _values_of_one_kind(rows, columns)
+    if values is None:
         read = [found for row in rows if (found := _values(row, columns)) is not None]
         values = [[found[place] for found in read] for place in range(len(columns))]
     return pa.record_batch([arrow_column(each) for each in values], names=list(columns))
+
+
+def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequence[Any]] | None:
+    """The values of each column, quickly; None unless all rows are of one kind and have them."""
+    kind = type(rows[0])
+    # Other mappings may make up what they have not.
+    if any(type(row) is not kind for row in rows):
+        return None
+    try:
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            by_name = dict(zip(kind._fields, zip(*rows, strict=True), strict=True))
+            return [by_name[column] for column in columns]
+        if kind is beam.Row:
+            rows = [vars(row) for row in rows]
+        elif kind is not dict:
+            return None
+        return [[row[column] for row in rows] for column in columns]
+    except Exception:  # one of them lacks a column, or fails: only that one may suffer
+        return None
 
 
 def _values(row: Any, columns: Sequence[str]) -> list[Any] | None:

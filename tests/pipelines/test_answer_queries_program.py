@@ -117,7 +117,9 @@ def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
     rows = answers(tmp_path / "out")
     women = people()["sex"].to_pylist().count("Female")
     assert [row["id"] for row in rows] == ["women", None, None, "7"]
-    assert abs(rows[0]["value"] - women) <= rows[0]["bound"] < 5
+    # False alarms: 4e-8 for Laplace noise; the stated bound itself may fail in one run of five.
+    assert abs(rows[0]["value"] - women) <= 12 * rows[0]["standard_error"]
+    assert rows[0]["bound"] < 5
     assert rows[3]["value"] == rows[0]["value"] and rows[0]["route"] == "measured"
     assert rows[1]["error"] and rows[1]["value"] is rows[1]["standard_error"] is None
     card = json.loads((tmp_path / "out" / "card.json").read_text())

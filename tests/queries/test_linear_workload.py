@@ -176,6 +176,7 @@ def test_a_file_of_lines_is_read(tmp_path):
     workload = parse_linear_workload(str(path), MIXED)
     assert len(workload) == 8
     check_against_each(workload, 4)
+    assert parse_linear_workload(path.read_text(), MIXED) == workload  # the lines themselves
     path.write_text("\n".join(map(json.dumps, workload.to_json())))
     assert parse_linear_workload(str(path), MIXED) == workload
 

@@ -35,6 +35,7 @@ def test_a_file_of_json_lines(tmp_path):
     workload = parse_workload(str(path), DOMAIN)
     assert workload.marginals == (("sex", "a,b; c"), ("age",))
     assert workload.weights == (1.0, 2.0)
+    assert parse_workload(path.read_text(), DOMAIN) == workload  # the lines themselves
 
 
 @pytest.mark.parametrize(

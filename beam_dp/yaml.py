@@ -1,0 +1,29 @@
+"""Transforms for Beam YAML, as ``type: python`` providers: see docs/yaml.md.
+
+``ReadRecords``, ``ReleaseSyntheticDatabase``, ``ReleaseProjection``, ``ReleaseIntervals`` and
+``AnswerQueries``: the programs of the same names, with their flags as fields.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from beam_dp.programs import import_program
+
+_NAMES = (
+    "AnswerQueries",
+    "ReadRecords",
+    "ReleaseIntervals",
+    "ReleaseProjection",
+    "ReleaseSyntheticDatabase",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_program("yaml_transforms"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NAMES})

@@ -1,0 +1,215 @@
+"""Transforms for Beam YAML: the programs, with their flags as fields and records as their input.
+
+Each checks its fields as the program checks its flags, with the same words, and writes what it
+releases itself, so that everything it can refuse is refused before a budget is spent.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import apache_beam as beam
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import plan_release
+from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.privacy.ledger_url import holds_secrets
+from beam_dp.transforms import ReadRecords as ReadFiles
+from beam_dp.transforms.records import refuse_windows
+
+from . import (
+    answer_job,
+    answer_queries,
+    release_intervals,
+    release_projection,
+    release_synthetic_database,
+)
+from .common import LOCAL_RUNNER
+from .flags import INPUT, INPUT_FORMAT, Flag, FlagError
+from .yaml_config import config_error, texts_of, without_dashes
+
+# What the programs take on their command line only.
+_ELSEWHERE = {
+    "input": "must be the input of the transform, such as ReadRecords",
+    "input_format": "must be given to ReadRecords",
+    "validate_only": "must be given to the program of the same name",
+    "state": "must be given to beam-dp answer-queries",
+    "resume": "must be given to beam-dp answer-queries",
+}
+_LOG = logging.getLogger("beam_dp.yaml")
+
+
+class ReadRecords(beam.PTransform):
+    """Reads files of records, as ``beam_dp.ReadRecords``: only the columns that a release needs.
+
+    Args:
+        config: the fields ``input``, a glob, and ``input_format`` where no extension tells it.
+
+    Raises:
+        ConfigError: if a field or a file is refused.
+
+    Output: Arrow batches, for the transforms beside this one.
+    """
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        fields = (INPUT, INPUT_FORMAT)
+        with _in_words_of(fields):
+            texts = texts_of(fields, config)
+            self._read = ReadFiles(texts["input"], file_format=texts.get("input_format"))
+
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[Any]:
+        """Reads; what comes out knows its reader, which a release asks for columns."""
+        return pipeline | self._read
+
+
+class _Release(beam.PTransform):
+    """What all releases do alike: read the fields, refuse, pay, release and write.
+
+    Args:
+        config: the fields.
+
+    Raises:
+        ConfigError: if a field is refused; when applied, if the records are windowed or unbounded
+            or lack a column, the output is refused, or the ledger refuses.
+
+    Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema: of any source.
+
+    Output: one row with the ``directory``, once the release is in it.
+    """
+
+    _flags: ClassVar[Sequence[Flag]]
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        with _in_words_of(self._flags):
+            texts = texts_of(self._flags, config, _ELSEWHERE)
+            # Beam writes the fields into the graph of the job.
+            if "ledger" in texts and holds_secrets(texts["ledger"]):
+                condition = "must hold no password: Beam shows fields to whoever sees the job"
+                raise InputError("ledger", "a URL with a password", condition)
+            self._job: Any = self._read_job({**texts, "input": ""})
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
+        """Refuses what can be refused, then pays, then builds.
+
+        A graph that is built twice is paid for twice: each may run, and draw.
+        """
+        token = None
+        with _in_words_of(self._flags):
+            if self._job.ledger is not None:
+                self._add(_stand_in(records), None)
+                token = self._spend(self._job.ledger)
+            for warning in self._warnings():
+                _LOG.warning(without_dashes(warning, self._flags))
+            written = self._add(records, token)
+        return written | "Directory" >> beam.Map(lambda path: beam.Row(directory=str(path)))
+
+    def _warnings(self) -> list[str]:
+        return []
+
+    @abstractmethod
+    def _read_job(self, given: dict[str, str]) -> Any:
+        """Returns the job that the texts of flags describe."""
+
+    @abstractmethod
+    def _spend(self, ledger: Ledger) -> Token:
+        """Pays for the release."""
+
+    @abstractmethod
+    def _add(self, records: beam.PCollection[Any], token: Token | None) -> beam.PCollection[str]:
+        """Adds the release and its writing."""
+
+
+class ReleaseSyntheticDatabase(_Release):
+    """Releases a synthetic database: ``beam-dp release-synthetic-database`` for any records."""
+
+    _flags = release_synthetic_database.FLAGS
+
+    def _read_job(self, given: dict[str, str]) -> release_synthetic_database.Job:
+        return release_synthetic_database.read_job(given)
+
+    def _plan(self) -> Any:
+        job = self._job
+        return plan_release(job.mechanism, job.domain, job.workload, job.guarantee, job.num_records)
+
+    def _spend(self, ledger: Ledger) -> Token:
+        return release_synthetic_database.spend(ledger, self._job, self._plan())
+
+    def _warnings(self) -> list[str]:
+        return release_synthetic_database.warnings_of(self._plan())
+
+    def _add(self, records: beam.PCollection[Any], token: Token | None) -> beam.PCollection[str]:
+        return release_synthetic_database.add_release(self._job, records, token)
+
+
+class ReleaseProjection(_Release):
+    """Releases an artifact for sparse queries: ``beam-dp release-projection`` for any records."""
+
+    _flags = release_projection.FLAGS
+
+    def _read_job(self, given: dict[str, str]) -> release_projection.Job:
+        return release_projection.read_job(given)
+
+    def _spend(self, ledger: Ledger) -> Token:
+        return release_projection.spend(ledger, self._job)
+
+    def _add(self, records: beam.PCollection[Any], token: Token | None) -> beam.PCollection[str]:
+        return release_projection.add_release(self._job, records, token)
+
+
+class ReleaseIntervals(_Release):
+    """Releases counts of all intervals: ``beam-dp release-intervals`` for any records."""
+
+    _flags = release_intervals.FLAGS
+
+    def _read_job(self, given: dict[str, str]) -> release_intervals.Job:
+        return release_intervals.read_job(given)
+
+    def _spend(self, ledger: Ledger) -> Token:
+        return release_intervals.spend(ledger, self._job, release_intervals.plan_of(self._job))
+
+    def _add(self, records: beam.PCollection[Any], token: Token | None) -> beam.PCollection[str]:
+        return release_intervals.add_release(self._job, records, token)
+
+
+class AnswerQueries(_Release):
+    """Answers queries that are known before: ``beam-dp answer-queries`` for any records."""
+
+    _flags = answer_queries.FLAGS
+
+    def _read_job(self, given: dict[str, str]) -> answer_job.Job:
+        return answer_queries.read_job(given)
+
+    def _spend(self, ledger: Ledger) -> Token:
+        return answer_job.spend(ledger, self._job)
+
+    def _warnings(self) -> list[str]:
+        return answer_job.warnings_of(self._job)
+
+    def _add(self, records: beam.PCollection[Any], token: Token | None) -> beam.PCollection[str]:
+        return answer_job.add_answers(self._job, records, token)
+
+
+def _stand_in(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
+    """A collection of a pipeline that never runs, which is refused wherever the records are."""
+    refuse_windows(records)
+    other = beam.Pipeline(LOCAL_RUNNER) | beam.Create([], reshuffle=False)
+    other.element_type = records.element_type
+    reader = getattr(records, "reader", None)
+    if reader is not None:
+        other.reader = reader
+    return other
+
+
+@contextmanager
+def _in_words_of(flags: Sequence[Flag]) -> Iterator[None]:
+    """Turns a refusal about a flag into one line about a field."""
+    try:
+        yield
+    except (FlagError, InputError) as error:
+        raise config_error(error, flags) from None

@@ -1,0 +1,262 @@
+"""Beam YAML: the programs as transforms, refused in the same words, paid before they draw."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pathlib
+import re
+from typing import Any
+
+import apache_beam as beam
+import pytest
+import yaml
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.yaml import main as yaml_main
+from apache_beam.yaml.yaml_transform import expand_pipeline
+from jobs import DOMAIN, job_flags, people, write_table
+
+import beam_dp.yaml
+from beam_dp.errors import InputError
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases import read_release
+from pipelines import release_synthetic_database
+from pipelines.flags import FlagError
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+EXAMPLES = sorted((ROOT / "examples" / "yaml").glob("*.yaml"))
+NAMES = (
+    "AnswerQueries",
+    "ReadRecords",
+    "ReleaseIntervals",
+    "ReleaseProjection",
+    "ReleaseSyntheticDatabase",
+)
+PROMISE: dict[str, Any] = {
+    "epsilon": 1,
+    "delta": 0,
+    "neighboring": "add_or_remove_one",
+    "privacy_unit": "household",
+    "max_records_per_unit": 2,
+}
+RELEASE = {**PROMISE, "domain": DOMAIN, "workload": "marginals:2", "num_records": "noisy"}
+
+
+def run(*transforms: dict[str, Any]) -> None:
+    """Builds and runs a chain, written and read as YAML."""
+    providers = {
+        "type": "python",
+        "config": {"packages": []},
+        "transforms": {name: f"beam_dp.yaml.{name}" for name in NAMES},
+    }
+    spec = {
+        "pipeline": {"type": "chain", "transforms": list(transforms)},
+        "providers": [providers],
+    }
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        expand_pipeline(pipeline, yaml.safe_dump(spec))
+
+
+def step(name: str, **config: Any) -> dict[str, Any]:
+    return {"type": name, "config": config}
+
+
+def read(folder: pathlib.Path) -> dict[str, Any]:
+    return step("ReadRecords", input=write_table(folder, people()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_runs(
+    example: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    output = tmp_path / "out"
+    yaml_main.run(
+        [
+            f"--yaml_pipeline_file={example}",
+            f"--jinja_variables={json.dumps({'output': str(output)})}",
+            "--runner=FnApiRunner",
+        ]
+    )
+    assert (output / "card.json").is_file()
+
+
+def test_the_examples_show_every_transform() -> None:
+    shown = {
+        name for path in EXAMPLES for name in re.findall(r"beam_dp\.yaml\.(\w+)", path.read_text())
+    }
+    assert shown == set(NAMES)
+    for name in NAMES:
+        assert issubclass(getattr(beam_dp.yaml, name), beam.PTransform)
+
+
+def test_a_release_is_that_of_the_command_line(tmp_path: pathlib.Path) -> None:
+    flags = {name: str(each) for name, each in PROMISE.items()}
+    argv = job_flags(tmp_path, **flags, output=str(tmp_path / "program"))
+    assert release_synthetic_database.main(argv) == 0
+    run(read(tmp_path), step("ReleaseSyntheticDatabase", output=str(tmp_path / "yaml"), **RELEASE))
+    program, of_yaml = (
+        json.loads((tmp_path / folder / "card.json").read_text()) for folder in ("program", "yaml")
+    )
+    for public in ("kind", "mechanism", "guarantee", "domain", "workload", "parameters", "noise"):
+        assert of_yaml[public] == program[public]
+
+
+def test_rows_of_another_source_are_released(tmp_path: pathlib.Path) -> None:
+    elements = [{"who": i // 2, "years": i % 100} for i in range(60)]
+    fields = {"household": "who", "age": "years"}
+    run(
+        step("Create", elements=elements),
+        step("MapToFields", fields=fields),
+        step(
+            "ReleaseIntervals",
+            **{**PROMISE, "epsilon": 1e6},
+            domain={"age": 100},
+            attribute="age",
+            strategy="histogram",
+            output=str(tmp_path / "out"),
+        ),
+        # What comes out is a row, for whatever follows.
+        step("AssertEqual", elements=[{"directory": str(tmp_path / "out")}]),
+    )
+    answer = read_release(tmp_path / "out").answer([10], [49])
+    assert round(float(answer.values[0])) == 40
+
+
+# Field, value, and the flag's text; both must be refused alike.
+BAD_VALUES = [
+    ("epsilon", 0, "0.0"),
+    ("epsilon", -1.5, "-1.5"),
+    ("epsilon", "one", "one"),
+    ("epsilon", float("nan"), "nan"),
+    ("delta", 1, "1"),
+    ("neighboring", "replace", "replace"),
+    ("num_records", "many", "many"),
+    ("num_rounds", 1.5, "1.5"),
+    ("mechanism", "mwen", "mwen"),
+    ("size", 5, "5"),
+    ("max_records_per_unit", 0, "0"),
+    ("workload", "marginals:agee,sex", "marginals:agee,sex"),
+    ("workload", [{"marginal": ["agee"]}], '{"marginal": ["agee"]}'),
+    ("domain", {"age": -1}, '{"age": -1}'),
+    ("privacy_unit", None, ""),
+    ("dataset_id", "people", "people"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "text"), BAD_VALUES)
+def test_a_value_is_refused_in_the_words_of_the_command_line(
+    tmp_path: pathlib.Path, field: str, value: Any, text: str
+) -> None:
+    texts = {name: str(each) for name, each in RELEASE.items()} | {"domain": json.dumps(DOMAIN)}
+    with pytest.raises((FlagError, InputError)) as program:
+        argv = [f"--{name}={each}" for name, each in (texts | {field: text}).items()]
+        release_synthetic_database.parse_arguments([*argv, "--input=x.csv", "--output=out"])
+    with pytest.raises(ValueError) as refused:
+        fields = {**RELEASE, field: value}
+        beam_dp.yaml.ReleaseSyntheticDatabase(output=str(tmp_path / "out"), **fields)
+    expected = " ".join(str(program.value).split())
+    assert str(refused.value) == re.sub(r"--([a-z])", r"\1", expected)
+    assert str(refused.value).startswith(f"{'ledger' if field == 'dataset_id' else field}: ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"epsilom": 1}, "epsilom: unknown field; must be one of .*; the nearest is 'epsilon'"),
+        ({"domain": 7}, "domain: '7' is refused; must be a file that can be read"),
+        ({"domain": [1]}, r"domain: \[1\] is refused; must be a text or a mapping"),
+        ({"workload": ["age"]}, "workload: .* is refused; must be a list of mappings, or a text"),
+        ({"workload": []}, "workload: .* is refused; must be a list of mappings, or a text"),
+        ({"epsilon": True}, "epsilon: True is refused; must be a text or a number"),
+        ({"epsilon": [1]}, r"epsilon: \[1\] is refused; must be a text or a number"),
+        (
+            {"allow_large_delta": "yes"},
+            "allow_large_delta: 'yes' is refused; must be true or false",
+        ),
+        ({"input": "x.csv"}, "input: 'x.csv' is refused; must be the input of the transform"),
+        ({"validate_only": True}, "validate_only: True is refused; must be given to the program"),
+        ({"domain": {"attributes": [{"name": beam}]}}, "domain: .*; must hold texts, numbers"),
+        (
+            {"ledger": "postgresql://bob:secret@host/db", "dataset_id": "people"},
+            "ledger: 'a URL with a password' is refused; must hold no password",
+        ),
+    ],
+)
+def test_a_field_of_no_meaning_is_one_clear_line(
+    tmp_path: pathlib.Path, fields: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(
+        ValueError, match=f"^{line}" if line else "^domain: '7' is refused"
+    ) as refused:
+        given = {**RELEASE, "output": str(tmp_path / "out"), **fields}
+        beam_dp.yaml.ReleaseSyntheticDatabase(**given)
+    assert "\n" not in str(refused.value) and "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["state", "resume"])
+def test_a_saved_run_is_left_to_the_program(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name}: 'x' is refused; must be given to beam-dp"):
+        beam_dp.yaml.AnswerQueries(**{name: "x"})
+
+
+def test_a_reader_refuses_what_is_not_its_own(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match=r"^inputs: unknown field; .* nearest is 'input'"):
+        beam_dp.yaml.ReadRecords(inputs="x")
+    with pytest.raises(ValueError, match=r"^input: missing; must be given"):
+        beam_dp.yaml.ReadRecords()
+    with pytest.raises(ValueError, match=r"^input: .* must match a file"):
+        beam_dp.yaml.ReadRecords(input=str(tmp_path / "*.csv"))
+
+
+def test_windowed_records_are_refused_when_the_pipeline_is_built(tmp_path: pathlib.Path) -> None:
+    fixed = step("WindowInto", windowing={"type": "fixed", "size": "60s"})
+    release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
+    with pytest.raises(ValueError, match=r"records: .* must be in the global window"):
+        run(read(tmp_path), fixed, release)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path: pathlib.Path) -> None:
+    url = str(tmp_path / "ledger.sqlite")
+    ledger = Ledger(url)
+    ledger.declare("people", 2.5, 0.0, "household", "add_or_remove_one")
+    paid = {**RELEASE, "ledger": url, "dataset_id": "people"}
+    records = read(tmp_path)
+    # A column that the file has not, an output that exists: nothing is spent.
+    wrong = {**paid, "domain": {"agee": 3}, "workload": "marginals:1"}
+    with pytest.raises(ValueError, match="domain: 'agee' is refused"):
+        run(records, step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **wrong))
+    with pytest.raises(ValueError, match=r"output: .* is refused"):
+        run(records, step("ReleaseSyntheticDatabase", output=str(tmp_path), **paid))
+    assert ledger.entries("people") == []
+    run(records, step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **paid))
+    (entry,) = ledger.entries("people")
+    assert read_release(tmp_path / "out").parameters["ledger_release"] == entry.release_id
+    # One more of twice the size does not fit.
+    with pytest.raises(ValueError, match="epsilon"):
+        more = {**paid, "epsilon": 2}
+        run(records, step("ReleaseSyntheticDatabase", output=str(tmp_path / "more"), **more))
+    assert len(ledger.entries("people")) == 1 and not (tmp_path / "more").exists()
+
+
+@pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
+def test_queries_are_given_inline_and_refused_ones_are_named(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, mechanism: str
+) -> None:
+    queries = [{"conjunction": {"sex": "Male"}}, {"conjunction": {"sexx": "Male"}}]
+    fields = {name: value for name, value in RELEASE.items() if name != "workload"}
+    answer = step(
+        "AnswerQueries",
+        queries=queries,
+        mechanism=mechanism,
+        output=str(tmp_path / "out"),
+        **fields,
+    )
+    with caplog.at_level(logging.WARNING, "beam_dp.yaml"):
+        run(read(tmp_path), answer)
+    assert "queries: line 2: query: 'sexx' is refused" in caplog.text
+    assert "--queries" not in caplog.text
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert (card["num_answers"], card["num_refused"]) == (1, 1)

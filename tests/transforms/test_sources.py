@@ -1,0 +1,244 @@
+"""Records of any source make what the same records in a file make, in every transform."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from apache_beam.transforms import window
+from apache_beam.utils.timestamp import Timestamp
+from fakes import COLLECTED, NoPrivacy, collect, pipeline
+
+from beam_dp.domain import CategoricalAttribute, Domain, IntegerAttribute
+from beam_dp.encoding.units import canonical_bytes
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import (
+    CountSketch,
+    plan_private_mw,
+    plan_sparse_mw,
+    plan_workload_answers,
+)
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.linear_workload import parse_linear_workload
+from beam_dp.queries.lines import read_line
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import SparseRelease, SyntheticDatabase, release_from_bytes
+from beam_dp.summaries import ElementCounts
+from beam_dp.transforms import (
+    AnswerQueries,
+    AnswerSparseQueries,
+    AnswerWorkload,
+    KeyColumns,
+    ReadRecords,
+    ReleaseIntervals,
+    ReleaseProjection,
+    ReleaseSyntheticDatabase,
+    answer_queries,
+    answer_sparse,
+)
+from beam_dp.transforms.answer_queries import _Starter
+from beam_dp.transforms.count_elements import counts_of_shards
+
+HUGE = 1e6  # an epsilon whose noise is 0, but with a probability that no test will see
+DOMAIN = Domain(
+    (
+        IntegerAttribute("age", 0, 9),
+        CategoricalAttribute("sex", ("f", "m"), nullable=True),
+        IntegerAttribute("cost", 0, 4, other=True),
+    )
+)
+WHO = Guarantee(HUGE, 0.0, "add_or_remove_one", "born", 2)
+# Which records of a unit are kept follows a hash that each run of sparse_mw draws anew.
+ALL_OF_THREE = Guarantee(HUGE, 0.0, "add_or_remove_one", "born", 3)
+N = 200
+
+
+class Visit(typing.NamedTuple):
+    age: float
+    sex: str | None
+    cost: decimal.Decimal
+    clinic: bytes
+    born: datetime.date
+    seen: datetime.datetime
+
+
+VISITS = [
+    Visit(
+        age=float(i % 11),
+        sex=("f", "m", None)[i % 3],
+        cost=decimal.Decimal(i % 7) / (1 + i % 2),
+        clinic=b"clinic %d" % (i % 5),
+        born=datetime.date(1990, 1, 1) + datetime.timedelta(days=i // 3),
+        seen=datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(hours=i),
+    )
+    for i in range(N)
+]
+DICTS = [visit._asdict() for visit in VISITS]
+TABLE = pa.Table.from_pylist(DICTS)
+SOURCES: dict[str, list[Any]] = {
+    "rows": [beam.Row(**each) for each in DICTS],
+    "named tuples": VISITS,
+    "dicts, without the nulls": [
+        {name: value for name, value in each.items() if value is not None} for each in DICTS
+    ],
+    "tables": [TABLE.slice(0, 50), TABLE.slice(50)],
+    "batches": TABLE.to_batches(max_chunksize=64),
+}
+
+KEY = KeyColumns("clinic")
+QUERIES = [
+    '{"conjunction": {"sex": "f"}}',
+    '{"interval": {"attribute": "age", "low": 2, "high": 5}}',
+    '{"conjunction": {"sex": null, "cost": 1}}',
+]
+PLANS = {
+    "private_mw": plan_private_mw(DOMAIN, WHO, N, num_questions=3),
+    "sparse_mw": plan_sparse_mw(ALL_OF_THREE, N, max_sparsity=2, num_questions=1),
+    "laplace": plan_workload_answers(
+        parse_linear_workload("\n".join(QUERIES), DOMAIN), WHO, N, "discrete_laplace"
+    ),
+    "count_sketch": CountSketch(3 * 128).plan(WHO, max_sparsity=2),
+}
+ASKED = tuple(read_line(LinearQueries(DOMAIN), line) for line in QUERIES)
+
+TRANSFORMS: dict[str, Callable[[Any], Any]] = {
+    "ReleaseSyntheticDatabase": lambda records: (
+        records | ReleaseSyntheticDatabase(DOMAIN, marginals(DOMAIN, ways=2), WHO, NoPrivacy())  # type: ignore[arg-type]
+    ),
+    "ReleaseIntervals": lambda records: (
+        records | ReleaseIntervals(DOMAIN, "age", WHO, strategy="histogram")
+    ),
+    "ReleaseProjection": lambda records: records | ReleaseProjection(PLANS["count_sketch"], KEY),
+    "AnswerQueries": lambda records: (
+        records.pipeline
+        | "Queries" >> beam.Create([QUERIES])
+        | AnswerQueries(PLANS["private_mw"], records)
+    ),
+    "AnswerSparseQueries": lambda records: (
+        records.pipeline
+        | "Queries" >> beam.Create(['{"sparse": {"clinic 1": 1.0, "clinic 4": 0.5}}'])
+        | AnswerSparseQueries(PLANS["sparse_mw"], KEY, records)
+    ),
+    "AnswerWorkload": lambda records: records | AnswerWorkload(PLANS["laplace"], ASKED),
+}
+
+
+COUNTS: list[Any] = []  # what online mechanisms are given, whose answers no epsilon makes exact
+
+
+def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+    def noting(*given: Any) -> Any:
+        found = function(*given)
+        counts = found if isinstance(found, ElementCounts) else found.counts
+        COUNTS.append(counts)
+        return found
+
+    return noting
+
+
+def outcome(source: beam.PTransform, name: str) -> Any:
+    """What a transform makes of a source of records, without what is drawn anew each time."""
+    COUNTS.clear()
+    with pytest.MonkeyPatch.context() as patch, pipeline() as p:
+        patch.setattr(answer_queries._Starter, "histogram", noted(_Starter.histogram))
+        patch.setattr(answer_sparse, "counts_of_shards", noted(counts_of_shards))
+        _ = TRANSFORMS[name](p | "Source" >> source) | collect("found")
+    (found,) = COLLECTED["found"]
+    if name == "AnswerQueries":
+        return COUNTS[0].tolist()
+    if name == "AnswerSparseQueries":
+        return sorted(COUNTS[0].counts.tolist())  # under the run's own hash
+    if name == "AnswerWorkload":
+        return [row["value"] for row in found.answers]
+    release = release_from_bytes(found[1][2])
+    if isinstance(release, SyntheticDatabase):
+        return sorted(zip(*(each.tolist() for each in release.codes), release.counts, strict=True))
+    if isinstance(release, SparseRelease):
+        queries = {"clinic 1": 1.0}, {"clinic 0": 1.0, "clinic 4": 0.5}
+        return [release.answer_query(SparseQuery(each)) for each in queries]
+    return [release.answer([low], [high]) for low, high in ((0, 3), (2, 9), (5, 5))]
+
+
+@pytest.fixture(scope="module")
+def of_a_file(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    path = tmp_path_factory.mktemp("visits") / "visits.parquet"
+    pyarrow.parquet.write_table(TABLE, path)
+    return {name: str(outcome(ReadRecords(str(path)), name)) for name in TRANSFORMS}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_records_of_any_kind_make_what_those_of_a_file_make(
+    name: str, of_a_file: dict[str, str]
+) -> None:
+    found = {kind: str(outcome(beam.Create(each), name)) for kind, each in SOURCES.items()}
+    assert found == dict.fromkeys(SOURCES, of_a_file[name])
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_records_are_counted_at_all(name: str, of_a_file: dict[str, str]) -> None:
+    """Else all sources would agree that there is nothing."""
+    assert str(outcome(beam.Create([], reshuffle=False), name)) != of_a_file[name]
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_windowed_or_unbounded_records_are_refused_by_every_transform(name: str) -> None:
+    windowed = pipeline() | beam.Create(DICTS) | beam.WindowInto(window.FixedWindows(60))
+    with pytest.raises(InputError, match=r"^records: .*must be in the global window") as refused:
+        TRANSFORMS[name](windowed)
+    assert "\n" not in str(refused.value)
+    unbounded = pipeline() | beam.Create(DICTS)
+    unbounded.is_bounded = False
+    with pytest.raises(InputError, match=r"^records: .*must be bounded"):
+        TRANSFORMS[name](unbounded)
+
+
+class Lacking(typing.NamedTuple):
+    age: int
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_a_schema_that_lacks_a_column_is_refused_by_every_transform(name: str) -> None:
+    rows = pipeline() | beam.Create([Lacking(1)])
+    with pytest.raises(InputError, match="must be a field of the records; known are 'age'"):
+        TRANSFORMS[name](rows)
+
+
+class CanaryError(Exception):
+    """What no reader of a job's log may see."""
+
+
+class Broken(dict):
+    """A record whose fields can't be read, and whose texts would tell of it."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise CanaryError("canary-4711")
+
+    get = __getitem__  # type: ignore[assignment]
+    __repr__ = __str__ = lambda self: "canary-4711"
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_no_exception_and_no_log_depends_on_a_record(
+    name: str, of_a_file: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    strange: list[Any] = [Broken(), {"born": Broken()}, {"age": "canary-4711"}, {7: 8}, {}]
+    strange += [beam.Row(other="canary-4711"), pa.table({"other": ["canary-4711"]}), b"\xff"]
+    strange += [{**DICTS[0], "born": None}, {**DICTS[0], "born": float("nan")}]
+    assert str(outcome(beam.Create([*DICTS, *strange]), name)) == of_a_file[name]
+    assert "canary" not in caplog.text
+
+
+def test_a_unit_is_the_same_in_beams_timestamps_and_in_pythons() -> None:
+    when = VISITS[5].seen
+    expected = canonical_bytes(when)
+    assert canonical_bytes(Timestamp.from_utc_datetime(when)) == expected
+    assert expected is not None and expected.startswith(b"timestamp:1704")
