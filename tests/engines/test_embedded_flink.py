@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,9 @@ import fastavro
 import pytest
 from jobs import everything_under, interval_flags, job_flags, people
 
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases.filesystem import LocalStore
+from beam_dp.summaries import HistogramAccumulator
 from pipelines import (
     answer_queries,
     release_intervals,
@@ -20,6 +24,7 @@ from pipelines import (
 
 pytestmark = pytest.mark.engines
 LOCAL = ["--runner=FnApiRunner"]
+SECRET = "a count of 4711"
 HOUSEHOLDS = {"privacy_unit": "household", "max_records_per_unit": "2"}
 # What the job's flags decide, and no record and no draw: equal on every runner.
 PUBLIC = (
@@ -153,3 +158,68 @@ def test_answers_are_near_the_truth_and_a_bad_line_has_an_error(
     # With epsilon 1000 a bound of 100 records is far wider than the noise.
     for name, truth in truths.items():
         assert abs(rows[name]["value"] - truth) <= rows[name]["bound"] < 100
+
+
+def test_the_runner_that_users_name_starts_its_own_server(
+    tmp_path: pathlib.Path, job_server_jar: str
+) -> None:
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
+    argv = job_flags(
+        tmp_path,
+        runner="FlinkRunner",
+        flink_master="[local]",
+        flink_job_server_jar=job_server_jar,
+        ledger=str(tmp_path / "ledger.sqlite"),
+        dataset_id="people",
+    )
+    assert release_synthetic_database.main(argv) == 0
+    (entry,) = ledger.entries("people")
+    assert (entry.state, entry.draw_id) == ("released", card(tmp_path / "out")["draw_id"])
+    assert len(everything_under(tmp_path / "out")) == 3
+
+
+def test_a_run_that_is_saved_is_refused_on_flink(
+    tmp_path: pathlib.Path, flink: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = PROGRAMS["private_mw"]
+    state = f"--state={tmp_path / 'state'}"
+    assert program.main([*program.argv(tmp_path, tmp_path / "out"), state, *flink]) == 2
+    _, err = capfd.readouterr()
+    assert re.fullmatch(r"error: runner: 'PortableRunner' is refused; [^\n]+\n", err), err
+    assert not (tmp_path / "state").exists() and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "line"),
+    [
+        (HistogramAccumulator, "from_shards", "the job failed with RuntimeError"),
+        (LocalStore, "create_exclusively", "output: .* must be a directory that can be written"),
+    ],
+)
+def test_a_job_that_fails_publishes_nothing_and_says_nothing_of_records(
+    owner: type,
+    method: str,
+    line: str,
+    tmp_path: pathlib.Path,
+    flink: list[str],
+    flink_log: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise OSError(SECRET)  # by its name: a traceback shows this line
+
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
+    paid = {"ledger": str(tmp_path / "ledger.sqlite"), "dataset_id": "people"}
+    argv = job_flags(tmp_path, **paid)
+    # The workers of an embedded Flink are threads of this process.
+    monkeypatch.setattr(owner, method, fail)
+    assert release_synthetic_database.main([*argv, *flink]) == 1
+    (entry,) = ledger.entries("people")
+    assert entry.state == "spent"
+    assert everything_under(tmp_path / "out") == []
+    _, err = capfd.readouterr()
+    assert len(re.findall(rf"^error: {line}[^\n]*$", err, re.M)) == 1, err
+    assert SECRET not in err + flink_log.read_text(encoding="utf-8")
