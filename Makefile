@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo test lint bench audit fuzz test-engines clean
+.PHONY: help demo test lint bench audit fuzz flink test-engines clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench         the benchmarks: speed and accuracy against stated figures"
 	@echo "make audit         the statistical privacy audits"
 	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
+	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
 	@echo "make test-engines  the tests that need a distributed engine"
 	@echo "make clean         remove the environment and everything generated"
 
@@ -46,7 +47,7 @@ test: lint
 
 # Pytest's exit code 5 means that no test has the marker yet: said plainly, not passed off as a success.
 define run_marked
-	@$(BIN)/python -m pytest -m $(1); code=$$?; \
+	@$(BIN)/python -m pytest -rs -m $(1) $(2); code=$$?; \
 	if [ $$code -eq 5 ]; then echo "nothing to run: no test is marked '$(1)' yet"; \
 	else exit $$code; fi
 endef
@@ -75,9 +76,35 @@ fuzz: $(VENV)/.stamp-test
 	  $(BIN)/python tests/fuzz/run.py $$target --seconds $(FUZZ_SECONDS) || exit 1; \
 	done
 
+# The job server of the installed Beam is taken from Maven's registry; of the versions of Flink that
+# Beam knows, the newest. A registry that lacks it may still hold the parts of flink/pom.xml.
+FLINK_JARS := flink-jars
+FLINK_VERSION ?=
+PRINT_ARTIFACT := import sys, apache_beam; \
+  from apache_beam.options.pipeline_options import FlinkRunnerOptions as options; \
+  flink = sys.argv[1] or options.PUBLISHED_FLINK_VERSIONS[-1]; \
+  print(f"org.apache.beam:beam-runners-flink-{flink}-job-server:{apache_beam.__version__}")
+MAVEN := mvn --batch-mode --quiet -Dstyle.color=never
+MAVEN_COPY := $(MAVEN) org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy
+flink: $(VENV)/.stamp-demo
+	@command -v java > /dev/null || { echo "error: java: missing; Java 17 must be installed"; exit 2; }
+	@command -v mvn > /dev/null || { echo "error: mvn: missing; Maven must be installed"; exit 2; }
+	@artifact=$$($(BIN)/python -c '$(PRINT_ARTIFACT)' "$(FLINK_VERSION)" 2> /dev/null); \
+	if $(MAVEN_COPY) -Dartifact=$$artifact -DoutputDirectory=$(FLINK_JARS) > /dev/null 2>&1; then \
+	  echo "job server: $$artifact, which Maven found"; \
+	elif [ -n "$(FLINK_VERSION)" ]; then \
+	  echo "error: FLINK_VERSION: Maven finds no $$artifact"; exit 2; \
+	elif $(MAVEN) --file flink/pom.xml package && mkdir -p $(FLINK_JARS) && \
+	  mv build/flink/beam-dp-flink-*-job-server-*.jar $(FLINK_JARS)/; then \
+	  echo "job server: built from flink/pom.xml, for Maven finds no $$artifact"; \
+	else echo "error: flink: Maven finds neither $$artifact nor the parts of flink/pom.xml"; exit 2; fi
+	@ls $(FLINK_JARS)/*.jar
+
+# Without Java or Maven the tests on Flink are skipped and say so.
 test-engines: $(VENV)/.stamp-test
-	$(call run_marked,engines)
+	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server: Flink is skipped"
+	$(call run_marked,engines,tests/engines)
 
 clean:
 	rm -f beam_dp/hashing/*.so
-	rm -rf $(VENV) demo-output build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-output build dist $(FLINK_JARS) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

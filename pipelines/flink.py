@@ -1,0 +1,119 @@
+"""What FlinkRunner needs before a job starts: Java, Beam's job server, a cluster that answers.
+
+Without these checks Beam downloads a jar behind the user's back, or fails after the budget was
+spent. `make flink` fetches the jar, or builds one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import urllib.request
+import zipfile
+from urllib.parse import urlsplit
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    JobServerOptions,
+    PipelineOptions,
+    StandardOptions,
+)
+
+from .flags import FlagError
+
+RUNNER = "FlinkRunner"
+JAR_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
+SECONDS_TO_ANSWER = 5.0
+_DEFAULT_LAUNCHER = "java"
+_EMBEDDED = ("[local]", "[auto]")
+_JAR_NAME = re.compile(r"beam-(runners|dp)-flink-(?P<flink>\d+\.\d+)-job-server-(?P<beam>.+)\.jar")
+# Not the installed Beam, but tested with it by `make test-engines`: what flink/pom.xml builds.
+_TESTED = ("2.70.0",)
+
+
+def prepare_flink(options: PipelineOptions) -> None:
+    """Checks what FlinkRunner needs; fills in the jar and the Java that the environment names.
+
+    Args:
+        options: Beam's; nothing happens unless their runner is FlinkRunner.
+
+    Raises:
+        FlagError: Java or the jar is missing, the jar is damaged or of another Beam or Flink, or
+            the cluster does not answer or runs another Flink.
+    """
+    runner = options.view_as(StandardOptions).runner or ""
+    if runner.rpartition(".")[2].lower() != RUNNER.lower():
+        return
+    flink = options.view_as(FlinkRunnerOptions)
+    server = options.view_as(JobServerOptions)
+    server.job_server_java_launcher = _java(server.job_server_java_launcher)
+    if not flink.flink_job_server_jar:
+        flink.flink_job_server_jar = os.environ.get(JAR_VARIABLE)
+    given_version = options.get_all_options(drop_default=True).get("flink_version")
+    version = _check_jar(flink.flink_job_server_jar, given_version) or flink.flink_version
+    if flink.flink_master.strip() not in _EMBEDDED:
+        _check_cluster(flink.flink_master.strip(), version)
+
+
+def _java(launcher: str) -> str:
+    """Returns the program that starts Java: Beam's own default ignores ``JAVA_HOME``."""
+    home = os.environ.get("JAVA_HOME")
+    if launcher == _DEFAULT_LAUNCHER and home:
+        launcher = os.path.join(home, "bin", "java")
+    if shutil.which(launcher) is None:
+        raise FlagError(
+            f"--runner: {RUNNER!r} is refused; must have Java 17, and {launcher!r} is no program"
+        )
+    return launcher
+
+
+def _check_jar(jar: str | None, given_version: str | None) -> str | None:
+    """Returns the version of Flink that the jar's name states, if it states one."""
+    if not jar:
+        raise FlagError(
+            f"--flink_job_server_jar: missing; must be given with --runner {RUNNER}, unless"
+            f" {JAR_VARIABLE} names the jar; `make flink` makes it"
+        )
+    parts = urlsplit(jar)
+    if not parts.scheme and not os.path.isfile(jar):
+        raise FlagError(f"--flink_job_server_jar: {jar!r} is refused; must be a file, or an URL")
+    if not parts.scheme and not zipfile.is_zipfile(jar):
+        # Java would say so, once the budget is spent.
+        raise FlagError(f"--flink_job_server_jar: {jar!r} is refused; must be a jar, and complete")
+    match = _JAR_NAME.fullmatch(os.path.basename(parts.path))
+    if match is None:
+        return None
+    if match["beam"] not in (beam.__version__, *_TESTED):
+        raise FlagError(
+            f"--flink_job_server_jar: {jar!r} is refused; must be of Beam {beam.__version__}, or of"
+            f" one that was tested with it: {', '.join(_TESTED)}"
+        )
+    if given_version is not None and given_version != match["flink"]:
+        raise FlagError(
+            f"--flink_version: {given_version!r} is refused; must be that of the jar,"
+            f" {match['flink']}"
+        )
+    return match["flink"]
+
+
+def _check_cluster(master: str, version: str) -> None:
+    """Asks the job manager's REST interface which Flink it runs."""
+    address = master if re.match("https?://", master) else f"http://{master}"
+    try:
+        with urllib.request.urlopen(f"{address}/config", timeout=SECONDS_TO_ANSWER) as answer:
+            running = str(json.load(answer)["flink-version"])
+    except (OSError, http.client.HTTPException, LookupError, TypeError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise FlagError(
+            f"--flink_master: {master!r} is refused; must be [local], or host:port of a Flink"
+            f" cluster that answers: {reason}"
+        ) from None
+    if not running.startswith(f"{version}."):
+        raise FlagError(
+            f"--flink_version: {version!r} is refused; must be that of the cluster, which runs"
+            f" Flink {running}"
+        )
