@@ -232,11 +232,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--others", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="", help="data with this in its name")
+    parser.add_argument("--most", type=int, default=1600, help="releases of a mechanism")
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
     start = time.perf_counter()
     tables = other_data() if flags.others else grid_data()
-    sizes, releases = SIZES, (20, 1600)
+    sizes, releases = SIZES, (min(20, flags.most), flags.most)
     if flags.quick:
         tables = {name: tables[name] for name in QUICK if name in tables}
         sizes, releases = SIZES[:1], (_FIRST, 2 * _FIRST)
@@ -244,7 +246,7 @@ def main() -> None:
     print(f"| {header} | standard error |\n|{' --- |' * 10}")
     ratios = []
     for name, data in tables.items():
-        for size in sizes:
+        for size in sizes if flags.only in name else ():
             for row in compared(data, size, flags.seed, releases):
                 ratios.append(row.ratio)
                 print(
