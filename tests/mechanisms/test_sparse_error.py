@@ -1,7 +1,7 @@
 """Predicted errors against measured ones, and the planner's choices.
 
 Statistical tests: seeded, so they do not flake. A mean squared error may be 5 of its standard
-errors and 3 % away from its law; 5 standard errors alone are a chance of 1e-6 where tails are
+errors and 2 % away from its law; 5 standard errors alone are a chance of 1e-6 where tails are
 light.
 """
 
@@ -52,6 +52,8 @@ MECHANISMS = {
     "histogram": StabilityHistogram(),
     "hybrid": HybridSketch(2**12, 1),
     "hybrid of three rows": HybridSketch(2**13 // 3 * 3, 3),
+    # Its threshold is near 100: keys are held because their noise is large.
+    "hybrid of a small share": HybridSketch(2**12, 1, histogram_share=0.2),
 }
 
 
@@ -92,7 +94,7 @@ def test_predicted_errors_are_measured(name, shape):
     """Over all sets of m keys: their mean squared error is a function of two sums of errors."""
     counts = counts_of(PROFILES[shape])
     number = len(counts)
-    releases = 10 if name == "dense" else 40
+    releases = 20 if name == "dense" else 40
     found = [measured_sums(MECHANISMS[name], counts, seed) for seed in range(releases)]
     squares, products = np.array(found).T
     law = sparse_error(MECHANISMS[name].plan(PROMISE, max_sparsity=64), PROFILES[shape])
@@ -100,7 +102,7 @@ def test_predicted_errors_are_measured(name, shape):
         squared = m / number * (squares + (m - 1) / (number - 1) * products)
         deviation = squared.std() / math.sqrt(releases)
         assert deviation < 0.15 * squared.mean() or m == 1000
-        allowed = 5 * deviation + 0.03 * squared.mean()
+        allowed = 5 * deviation + 0.02 * squared.mean()
         assert law.error(m) ** 2 == pytest.approx(squared.mean(), abs=allowed), m
 
 
