@@ -61,6 +61,8 @@ bench: $(VENV)/.stamp-test
 	$(BIN)/python benchmarks/sparse_queries.py --quick --weighted
 	$(BIN)/python benchmarks/accuracy.py wide --ways 2 --epsilon 1 --delta 1e-9 --runs 1
 	$(BIN)/python benchmarks/intervals.py sizes --measured 64
+	$(BIN)/python benchmarks/sparse_release.py --quick
+	$(BIN)/python benchmarks/sparse_grid.py --quick
 	@if [ -n "$$BEAM_DP_DATA" ]; then set -x; \
 	  $(BIN)/python benchmarks/accuracy.py nltcs --ways 3 --epsilon 1 --delta 1e-9 --runs 3; \
 	else echo "accuracy: skipped, BEAM_DP_DATA is not set"; fi

@@ -1,7 +1,8 @@
-"""The benchmarks of errors by queries, of online and of sparse answers run, on little data."""
+"""The benchmarks of errors by queries, of online answers and of sparse releases and queries run."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pathlib
@@ -104,3 +105,43 @@ def test_fresh_noise_answers_as_many_as_the_target_allows():
     assert online_comparison.fresh_capacity(quantile * 0.999) == 0
     assert online_comparison.fresh_capacity(quantile * 1.001) == 1
     assert online_comparison.fresh_capacity(1000.0) == pytest.approx(1827, rel=0.1)
+
+
+def test_errors_over_all_supports_are_their_mean_over_each():
+    import sparse_measure
+
+    errors = np.array([1.0, -2.0, 4.0, 0.5])
+    for m in (1, 2, 3, 4):
+        squared = [sum(chosen) ** 2 for chosen in itertools.combinations(errors.tolist(), m)]
+        assert sparse_measure.over_supports(errors, 0.0, m) == pytest.approx(np.mean(squared))
+    assert sparse_measure.over_supports(errors, 0.0, 9) == pytest.approx(3.5**2)
+
+
+def test_the_errors_of_other_places_change_no_mean():
+    import sparse_measure
+
+    from beam_dp.mechanisms import CountSketch
+
+    generator = np.random.default_rng(0)
+    counts = np.append(np.ones(2000, np.int64), 300)
+    more, squares = [], []
+    for _ in range(40):
+        # So narrow that several keys of each release share two rows with the heavy one; and cells
+        # of unequal numbers of buckets.
+        drawn = sparse_measure.drawn_release(CountSketch(3 * 30, 3), counts, generator)
+        more.append(sparse_measure.of_other_places(*drawn))
+        squares.append(float((sparse_measure.keyed_errors(*drawn) ** 2).sum()))
+    assert abs(np.mean(more)) < 5 * np.std(more) / 40**0.5
+    assert np.std(np.add(squares, more)) < 0.7 * np.std(squares)
+
+
+def test_the_choice_of_a_sparse_release_is_compared_with_the_best():
+    import sparse_grid
+    from sparse_measure import equal
+
+    rows = sparse_grid.compared(equal(100, 10**5), 2**12, seed=0, releases=(10, 10))
+    assert [row.sparsity for row in rows] == [1, 256, 1000]
+    assert [row.choice.mechanism.name for row in rows] == 3 * ["stability_histogram"]
+    # Laplace noise of scale 1, and nothing below the threshold.
+    assert rows[0].error == pytest.approx(1.357, rel=0.05)
+    assert 1 <= rows[1].ratio < 1.3

@@ -46,7 +46,7 @@ class CountSketch:
       (``summaries.unit_sketches``). Adding a unit then moves the cells by at most c sqrt(s),
       replacing it, by the triangle inequality, by at most 2 c sqrt(s).
 
-    Accuracy: see ``sparse_error.count_sketch_error``.
+    Accuracy: see ``sparse_error.sparse_error``.
 
     Args:
         projection_width: of all rows together; a multiple of ``num_rows``.

@@ -13,15 +13,20 @@ from beam_dp.errors import InputError, magnitude
 
 _EXACT_RANKS = 1024
 _RANKS_A_GROUP = 1.01
+_LEAST_SHAPE, _MOST_SHAPE = 1e-9, 1e6
 
 
 @dataclasses.dataclass(frozen=True)
 class KeyProfile:
-    """Counts by key that fall with the rank by a power law, from the largest one down to one.
+    """Counts by key that fall with the rank by a generalised Pareto law.
 
-    A law with these three numbers has a fixed exponent: 0 where every key has as many records, and
-    about 1.1 for words and web pages. Privacy does not depend on it; if it is wrong, a prediction
-    is, and a plan may not be the best.
+    The key of rank r of N has a (((N + 1) / r)^s - 1) / s records, at least one. Three numbers fix
+    a and the shape s, that goes from equal counts (minus infinity) over uniform (-1) and geometric
+    ones (0) to power laws: about 1.1 for words and web pages. Excesses over a high threshold have
+    this law whatever the data (Pickands, 1975); and unless all counts are much alike it has keys of
+    few records, as real tables do, where a power law with the same ends has none.
+
+    Privacy does not depend on it; if it is wrong, a prediction is, and a plan may not be the best.
 
     Args:
         num_records: the sum of all counts; public, or a public guess.
@@ -76,17 +81,27 @@ def _groups(
     ends = np.array(edges, np.float64)
     keys = np.diff(ends, prepend=0.0)
     ranks = ends - (keys - 1) / 2
+    logs = np.log(ranks / (num_keys + 1))
 
-    def counts(exponent: float) -> NDArray[np.float64]:
-        falling = largest * ranks**-exponent
-        # A count is a whole number: of small ones some keys have one more, for the same sum.
-        return np.maximum(falling, 1.0)
+    def counts(shape: float) -> NDArray[np.float64]:
+        # In terms of the largest count, and so that no power overflows.
+        if abs(shape) < _LEAST_SHAPE:
+            falling = logs / logs[0]
+        else:
+            falling = np.expm1(abs(shape) * logs) / np.expm1(abs(shape) * logs[0])
+            falling *= ranks ** -max(shape, 0.0)
+        # A key that is counted has a record.
+        return np.asarray(np.maximum(largest * falling, 1.0))
 
-    def excess(exponent: float) -> float:
-        return float(keys @ counts(exponent)) - num_records
+    # The sum falls as the shape grows; angles, because shapes have no bounds.
+    def excess(turned: float) -> float:
+        return float(keys @ counts(math.tan(turned))) - num_records
 
-    if excess(0.0) <= 0 or num_keys == 1:
-        return counts(0.0), keys
-    highest = 64.0
-    exponent = highest if excess(highest) >= 0 else float(brentq(excess, 0.0, highest))
-    return counts(exponent), keys
+    if num_keys == 1:
+        return np.array([float(largest)]), keys
+    low, high = math.atan(-_MOST_SHAPE), math.atan(_MOST_SHAPE)
+    if excess(low) <= 0:
+        return np.full(len(keys), num_records / num_keys), keys
+    if excess(high) >= 0:
+        return counts(_MOST_SHAPE), keys
+    return counts(math.tan(float(brentq(excess, low, high)))), keys

@@ -11,7 +11,7 @@ from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.count_sketch import INDEPENDENCE, CountSketch
 from beam_dp.mechanisms.hybrid_sketch import HybridSketch
 from beam_dp.mechanisms.key_profile import KeyProfile
-from beam_dp.mechanisms.sparse_error import held_share, sparse_error
+from beam_dp.mechanisms.sparse_error import held_keys, sparse_error
 from beam_dp.mechanisms.sparse_plan import HistogramNoise, SparseMechanism, check_width
 from beam_dp.mechanisms.sparse_project import SparseProject
 from beam_dp.mechanisms.stability_histogram import StabilityHistogram, histogram_noise
@@ -19,7 +19,8 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 
 _ROWS = (1, 3, 5, 7)
-_HISTOGRAM_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+# The least ones are enough to take the few heaviest keys out of a sketch.
+_HISTOGRAM_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _LEAST_WIDTH = 64
 _NUMBERS_A_KEY = 2  # of a histogram: the element and its count
 
@@ -89,11 +90,12 @@ def plan_sparse_release(
             guarantee, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=key
         )
         width = plan.sketch.projection_width if plan.sketch is not None else 0
+        law = sparse_error(plan, profile)
         found.append(
             SparseChoice(
                 mechanism=mechanism,
-                error=sparse_error(plan, profile, asked),
-                error_of_one=sparse_error(plan, profile, 1),
+                error=law.error(asked),
+                error_of_one=law.error(1),
                 size=width + held,
                 loss=plan.loss,
             )
@@ -103,11 +105,13 @@ def plan_sparse_release(
 
 def error_of_nothing(profile: KeyProfile, sparsity: int) -> float:
     """Returns the root mean square of the queries themselves: the error of answering 0."""
+    m, number = min(sparsity, profile.num_keys), profile.num_keys
     counts, keys = profile.groups
-    share = keys / keys.sum()
-    mean = float(share @ counts)
-    spread = float(share @ counts**2) - mean**2
-    return math.sqrt(sparsity * max(0.0, spread) + (sparsity * mean) ** 2)
+    squares = float(keys @ counts**2) / number
+    if number == 1:
+        return math.sqrt(squares)
+    products = (float(keys @ counts) ** 2 / number - squares) / (number - 1)
+    return math.sqrt(m * squares + m * (m - 1) * products)
 
 
 def _candidates(
@@ -135,4 +139,4 @@ def _candidates(
 
 def _expected_keys(noise: HistogramNoise, profile: KeyProfile) -> float:
     counts, keys = profile.groups
-    return float(keys @ held_share(noise, counts))
+    return float(keys @ held_keys(noise, counts).share)

@@ -222,13 +222,28 @@ class SparseRelease:
             missed = self.histogram.threshold + _laplace_reach(self.histogram.scale, len(support))
             bound = _chebyshev(variance) + missed * float(weights[~found].sum())
             return SparseAnswer(value, math.sqrt(variance), bound, FAILURE_PROBABILITY)
-        # Two estimates of the same: the count, and the count plus what the sketch finds beside it.
-        # The second gets the weight that makes the variance least.
-        spread = self._element_variance
-        share = np.where(found, noise / (noise + spread), 1.0)
+        share = self._residual_share(found)
         rest, variance = self._from_sketch(support, weights * share)
         kept = weights[found] * (1 - share[found])
         return _answer(value + rest, variance + noise * float((kept**2).sum()))
+
+    def estimates(self, support: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """Returns what each of some elements is answered alone; answers add these, times values.
+
+        Args:
+            support: shape (n,), uint64, any number of elements.
+
+        Returns:
+            shape (n,), float64, in weight.
+
+        Cost: that of ``answer``, for all elements at once.
+        """
+        if self.histogram is None:
+            return self._sketched(support)
+        counts, found = self.histogram.look_up(support)
+        if self.sketch is None:
+            return counts.astype(np.float64)
+        return np.asarray(counts + self._residual_share(found) * self._sketched(support))
 
     @cached_property
     def _signs(self) -> DenseSigns | BlockSigns:
@@ -262,6 +277,32 @@ class SparseRelease:
         noise = noise_variance(self.sketch.distribution, self.sketch.scale)
         return noise / self.sketch.num_blocks + self._squared_norm / self.sketch.effective_width
 
+    def _residual_share(self, found: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """How much of what the sketch finds beside the histogram each element is answered.
+
+        There are two estimates of an element that the histogram holds: the count, and the count
+        plus what the sketch finds beside it. The second gets the weight that makes the variance
+        least.
+        """
+        assert self.histogram is not None
+        noise = noise_variance("discrete_laplace", self.histogram.scale)
+        return np.where(found, noise / (noise + self._element_variance), 1.0)
+
+    def _sketched(self, support: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """What the sketch says of each element."""
+        assert self.sketch is not None
+        signs = self._signs
+        if isinstance(signs, DenseSigns):
+            found = np.empty(len(support))
+            for part, entries in signs.sign_tiles(support):
+                found[part] = entries.astype(np.float64) @ self._cells / signs.projection_width
+            return found
+        rows = estimates_by_element(self._cells, signs, support)
+        if self.sketch.estimator == "mean":
+            return np.asarray(rows.mean(axis=1))
+        clip = self.sketch.scale if self.sketch.estimator == "clipped_mean" else 0.0
+        return clipped_mean(rows, clip)
+
     def _from_sketch(
         self, support: NDArray[np.uint64], weights: NDArray[np.float64]
     ) -> tuple[float, float]:
@@ -274,13 +315,11 @@ class SparseRelease:
             value, squares, own = dense_estimate(self._cells, signs, support, weights)
             noise_of_value = noise * squares
         else:
-            rows = estimates_by_element(self._cells, signs, support)
+            found = self._sketched(support)
+            value = float(weights @ found)
             if self.sketch.estimator != "mean":
-                clip = self.sketch.scale if self.sketch.estimator == "clipped_mean" else 0.0
-                value = float(weights @ clipped_mean(rows, clip))
                 return value, norm * self._element_variance
-            found = rows.mean(axis=1)
-            value, own = float(weights @ found), float((weights * found) @ (weights * found))
+            own = float((weights * found) @ (weights * found))
             noise_of_value = noise * norm / self.sketch.num_blocks
         width = self.sketch.effective_width
         hashing = variance_of_mean(norm, self._squared_norm, value, own, width)

@@ -329,3 +329,18 @@ def test_the_loss_is_that_of_the_noise():
         loss = plan_of(mechanism).loss
         assert (loss.epsilon, loss.slack) == (1.0, 1e-9)
     assert plan_of(SparseProject()).loss.epsilon is None
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_an_answer_is_the_sum_of_the_estimates_of_its_elements(name):
+    elements = np.arange(40, dtype=np.uint64) << np.uint64(20)
+    # Some reach the threshold of a histogram, some do not.
+    counts = np.arange(40, dtype=np.int64) * 4
+    plan = plan_of(SMALL[name])
+    release = release_sparse(plan, summary_from(plan, elements, counts), Seeded(1))
+    values = np.random.default_rng(2).random(40)
+    found = release.estimates(elements)
+    assert values @ found == pytest.approx(release.answer(elements, values).value)
+    alone = [release.answer(elements[i : i + 1], np.ones(1)).value for i in range(40)]
+    assert found == pytest.approx(alone)
+    assert len(set(found.tolist())) > 10
