@@ -26,6 +26,7 @@ from beam_dp.mechanisms.private_mw_state import (
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
 from beam_dp.noise import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.reader import LinearQueries
@@ -33,6 +34,7 @@ from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Histogram, HistogramAccumulator
 from beam_dp.transforms.count import CountCells
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.one_worker import run_once
 
 MECHANISM = "private_mw"
 SPARSE_MW = "sparse_mw"
@@ -143,27 +145,26 @@ class AnswerQueries(beam.PTransform):
             _refuse_elsewhere(queries)
         count = CountCells(self.plan.domain, self.plan.guarantee)
         shards = beam.pvalue.AsIter(self.records | "Count" >> count)
-        starter = _Starter(self.plan, self.start, self.token, self.resume, self.ledger)
+        # A URL can hold a password, and graphs are shown. Only a run that resumes needs the ledger,
+        # and that is refused where workers are other machines.
+        ledger = None if self.resume is None else self.ledger
+        starter = _Starter(self.plan, self.start, self.token, self.resume, ledger)
+        min_ram = worker_bytes(self.plan, self.plan.domain.num_cells)
         if queries.is_bounded:
             everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
-            # From a public element: no queries still make a run, with no answers.
-            answered = (
-                queries.pipeline
-                | "Once" >> beam.Create([None])
-                | "Answer"
-                >> beam.ParDo(
-                    _AnswerAll(starter, self.save_in), beam.pvalue.AsIter(everything), shards
-                ).with_output_types(AnswerBatch)
+            answer = beam.ParDo(
+                _AnswerAll(starter, self.save_in), beam.pvalue.AsIter(everything), shards
             )
-        else:
-            answered = (
-                queries
-                | "To one window" >> beam.WindowInto(GlobalWindows())
-                | "Batch" >> beam.ParDo(_Batch()).with_output_types(tuple[str, list[Any]])
-                | "Answer"
-                >> beam.ParDo(_AnswerStream(starter), shards).with_output_types(AnswerBatch)
-            )
-        return answered | "Keep the answers" >> beam.Reshuffle()
+            step = "Answer" >> answer.with_output_types(AnswerBatch)
+            return run_once(queries.pipeline, step, "Keep the answers", min_ram)
+        stream = beam.ParDo(_AnswerStream(starter), shards).with_output_types(AnswerBatch)
+        return (
+            queries
+            | "To one window" >> beam.WindowInto(GlobalWindows())
+            | "Batch" >> beam.ParDo(_Batch()).with_output_types(tuple[str, list[Any]])
+            | "Answer" >> stream.with_resource_hints(min_ram=min_ram)
+            | "Keep the answers" >> beam.Reshuffle().with_resource_hints(min_ram=min_ram)
+        )
 
 
 def mechanism_name(plan: AnswerPlan) -> str:

@@ -16,6 +16,7 @@ from beam_dp.mechanisms.private_mw_log import answer_line
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.sparse import Element
@@ -26,6 +27,7 @@ from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.encode_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.records import refuse_windows
 
 # Fingerprints need no more of their key than its sixteen bytes.
@@ -92,16 +94,9 @@ class AnswerSparseQueries(beam.PTransform):
             queries | "To one window" >> beam.WindowInto(GlobalWindows())
         )
         reader = SparseQueries(self.columns.key_type, self.plan.max_sparsity, self.hash_key)
-        # From a public element: no queries still make a run, with no answers.
-        return (
-            queries.pipeline
-            | "Once" >> beam.Create([None])
-            | "Answer"
-            >> beam.ParDo(_AnswerAll(self.plan, reader), everything, shards).with_output_types(
-                AnswerBatch
-            )
-            | "Keep the answers" >> beam.Reshuffle()
-        )
+        answer = beam.ParDo(_AnswerAll(self.plan, reader), everything, shards)
+        step = "Answer" >> answer.with_output_types(AnswerBatch)
+        return run_once(queries.pipeline, step, "Keep the answers", worker_bytes(self.plan, 0))
 
 
 class _AnswerAll(beam.DoFn):

@@ -10,12 +10,14 @@ import apache_beam as beam
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, draw_workload_answers
 from beam_dp.noise import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.lines import QueryLine
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.answer_queries import AnswerBatch, check_paid
 from beam_dp.transforms.count import CountCells
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.one_worker import run_once
 
 Row = dict[str, Any]
 
@@ -72,12 +74,9 @@ class AnswerWorkload(beam.PTransform):
         guarantee = self.plan.guarantee
         shards = records | "Count" >> CountCells(self.plan.workload.domain, guarantee)
         draw = beam.ParDo(_Draw(self.plan, self.rows), beam.pvalue.AsIter(shards))
-        return (
-            records.pipeline
-            | "Once" >> beam.Create([None])
-            | "Draw" >> draw.with_output_types(AnswerBatch)
-            | "Keep the draw" >> beam.Reshuffle()
-        )
+        min_ram = worker_bytes(self.plan, self.plan.workload.domain.num_cells)
+        step = "Draw" >> draw.with_output_types(AnswerBatch)
+        return run_once(records.pipeline, step, "Keep the draw", min_ram)
 
 
 class _Draw(beam.DoFn):
