@@ -48,6 +48,7 @@ from beam_dp.transforms import (
     ReadRecords,
     WriteAnswers,
 )
+from beam_dp.transforms.answer_batches import numbered_queries
 from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
 from beam_dp.transforms.answer_queries import SPARSE_MW, AnswerPlan, mechanism_name
 from beam_dp.transforms.write_answers import answers_card
@@ -359,7 +360,7 @@ def build(
     """
     records = pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format)
     if isinstance(job.plan, PrivateMWPlan):
-        lines = pipeline | "Queries" >> beam.Create([list(job.lines)])  # answered in this order
+        lines = pipeline | "Queries" >> beam.Create(numbered_queries(job.lines))
         answers = lines | "Answer" >> AnswerQueries(
             job.plan,
             records,
@@ -371,7 +372,7 @@ def build(
         )
     elif isinstance(job.plan, SparseMWPlan):
         assert job.columns is not None
-        lines = pipeline | "Queries" >> beam.Create([list(job.lines)])
+        lines = pipeline | "Queries" >> beam.Create(numbered_queries(job.lines))
         answers = lines | "Answer" >> AnswerSparseQueries(job.plan, job.columns, records, token)
     else:
         answer = AnswerWorkload(job.plan, job.asked, token)

@@ -14,12 +14,11 @@ from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.lines import QueryLine
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms.answer_queries import AnswerBatch, check_paid
+from beam_dp.transforms.answer_batches import AnswerBatch, Row, answer_batches
+from beam_dp.transforms.answer_queries import check_paid
 from beam_dp.transforms.count import CountCells
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.one_worker import run_once
-
-Row = dict[str, Any]
 
 
 class AnswerWorkload(beam.PTransform):
@@ -38,7 +37,7 @@ class AnswerWorkload(beam.PTransform):
         InputError: if a query is not in the workload, or the token paid for something else; when
             applied, if the records are windowed or unbounded, or lack a column.
 
-    Output: one ``AnswerBatch``, its rows in the order of the lines.
+    Output: ``AnswerBatch`` elements of a few MB, by their numbers in the order of the lines.
     """
 
     def __init__(
@@ -98,4 +97,4 @@ class _Draw(beam.DoFn):
             row if place is None else {**row, "value": values[place]} for row, place in self.rows
         ]
         public = None if self.plan.num_records == "noisy" else self.plan.num_records
-        return iter([AnswerBatch(self._noise.draw_id(), 0, public, rows)])
+        return iter(answer_batches(self._noise.draw_id(), public, rows))
