@@ -68,14 +68,14 @@ class WriteAnswers(beam.PTransform):
         write = beam.ParDo(_WriteRun(self.directory, self.plan, self.paid))
         return (
             batches
-            | "By run" >> beam.WithKeys(_run_id).with_output_types(tuple[str, AnswerBatch])
+            | "By run" >> beam.Map(_by_run).with_output_types(tuple[str, AnswerBatch])
             | "Group batches" >> beam.GroupByKey()
             | "Write answers" >> write.with_output_types(str)
         )
 
 
-def _run_id(batch: AnswerBatch) -> str:
-    return batch.run_id
+def _by_run(batch: AnswerBatch) -> tuple[str, AnswerBatch]:
+    return batch.run_id, batch
 
 
 class _WriteRun(beam.DoFn):
