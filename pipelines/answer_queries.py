@@ -57,6 +57,7 @@ from . import flags
 from .accuracy import accuracy, is_vacuous
 from .answer_sparse import KEY, MAX_SPARSITY, OF_SPARSE_MW, sparse_mw_plan, sparse_queries
 from .common import (
+    is_launched,
     ledger_card,
     make_pipeline,
     mark_released,
@@ -65,6 +66,7 @@ from .common import (
     read_num_records,
     read_text,
     run_pipeline,
+    stage_pipeline,
 )
 from .flags import Flag, FlagError, integer, number
 from .progress import Progress
@@ -438,6 +440,8 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         # The same job once more, which now knows the ledger's entry and where to save.
         pipeline = make_pipeline(job)
         build(job, pipeline, token, save_in)
+        if is_launched(pipeline):
+            return stage_pipeline(pipeline, progress)
         if not run_pipeline(pipeline, progress):
             return flags.EXIT_JOB_FAILED
         try:

@@ -7,7 +7,11 @@ from typing import Any, Literal, Protocol
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    StandardOptions,
+)
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -134,6 +138,26 @@ def run_pipeline(pipeline: beam.Pipeline, progress: Progress) -> bool:
         print(f"error: {failure(error)}", file=sys.stderr)
         return False
     return True
+
+
+def is_launched(pipeline: beam.Pipeline) -> bool:
+    """Returns whether the launcher of a Dataflow Flex Template runs this program."""
+    return pipeline.options.view_as(GoogleCloudOptions).template_location is not None
+
+
+def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
+    """Stages a pipeline for the launcher, which starts the job once this program ends.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        pipeline.run()
+    except Exception as error:
+        print(f"error: {failure(error)}", file=sys.stderr)
+        return flags.EXIT_JOB_FAILED
+    progress.say("staged: the launcher starts the job; a ledger keeps it as spent")
+    return 0
 
 
 def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Loss) -> Any:
