@@ -25,6 +25,7 @@ from .progress import Progress, failure
 
 # Not DirectRunner: that one looks for another runner to download first.
 LOCAL_RUNNER = "FnApiRunner"
+_DATAFLOW = "dataflowrunner"
 
 
 class BeamJob(Protocol):
@@ -33,6 +34,10 @@ class BeamJob(Protocol):
     @property
     def beam_flags(self) -> tuple[str, ...]:
         """Beam's own flags."""
+
+    @property
+    def output(self) -> str:
+        """Where the release is written."""
 
 
 def read_guarantee(given: dict[str, str]) -> Guarantee:
@@ -105,12 +110,17 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
 
     Raises:
         FlagError: Beam knows no such runner, or its flags contradict each other, or FlinkRunner
-            lacks something: ``prepare_flink``.
+            lacks something: ``prepare_flink``; or Dataflow's workers could not share the output.
     """
     options = PipelineOptions(list(job.beam_flags))
     standard = options.view_as(StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
     prepare_flink(options)
+    if "://" not in job.output and standard.runner.rpartition(".")[2].lower() == _DATAFLOW:
+        raise FlagError(
+            f"--output: {job.output!r} is refused; must not be a folder of one machine with"
+            f" --runner {standard.runner}: its workers share none"
+        )
     try:
         return beam.Pipeline(options=options)
     except ValueError as error:

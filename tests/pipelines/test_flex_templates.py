@@ -220,3 +220,14 @@ def test_a_launcher_is_not_kept_waiting(
     assert release_intervals.main(argv) == 0
     assert "staged" in capsys.readouterr().err
     assert release_intervals.main(argv[:-1]) == flags.EXIT_JOB_FAILED
+
+
+@pytest.mark.parametrize("runner", ["DataflowRunner", "dataflowrunner"])
+def test_workers_of_dataflow_share_no_folder(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], runner: str
+) -> None:
+    """Before anything is spent: a release on the disk of a worker is lost."""
+    argv = [*interval_flags(tmp_path), f"--runner={runner}", "--project=p", "--region=r"]
+    assert release_intervals.main(argv) == flags.EXIT_BAD_INPUT
+    line = capsys.readouterr().err
+    assert line.startswith("error: --output: ") and line.count("\n") == 1
