@@ -231,3 +231,12 @@ def test_workers_of_dataflow_share_no_folder(
     assert release_intervals.main(argv) == flags.EXIT_BAD_INPUT
     line = capsys.readouterr().err
     assert line.startswith("error: --output: ") and line.count("\n") == 1
+
+
+def test_the_command_of_the_manual_gives_what_the_template_needs() -> None:
+    manual = (ROOT / "docs" / "runners.md").read_text(encoding="utf-8")
+    (given,) = re.findall(r"--parameters '\^~\^(.*)'", manual)
+    names = {each.partition("=")[0] for each in given.split("~")}
+    parameters = metadata("release_intervals")["parameters"]
+    assert names <= {each["name"] for each in parameters}
+    assert {each["name"] for each in parameters if not each["isOptional"]} <= names
