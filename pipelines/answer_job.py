@@ -21,6 +21,7 @@ from beam_dp.transforms import (
     KeyColumns,
     WriteAnswers,
 )
+from beam_dp.transforms.answer_batches import numbered_queries
 from beam_dp.transforms.answer_queries import AnswerPlan, mechanism_name
 
 from .accuracy import is_vacuous
@@ -65,7 +66,7 @@ def add_answers(
     """
     pipeline = records.pipeline
     if isinstance(job.plan, PrivateMWPlan):
-        lines = pipeline | "Queries" >> beam.Create([list(job.lines)])  # answered in this order
+        lines = pipeline | "Queries" >> beam.Create(numbered_queries(job.lines))
         answers = lines | "Answer" >> AnswerQueries(
             job.plan,
             records,
@@ -77,7 +78,7 @@ def add_answers(
         )
     elif isinstance(job.plan, SparseMWPlan):
         assert job.columns is not None
-        lines = pipeline | "Queries" >> beam.Create([list(job.lines)])
+        lines = pipeline | "Queries" >> beam.Create(numbered_queries(job.lines))
         answers = lines | "Answer" >> AnswerSparseQueries(job.plan, job.columns, records, token)
     else:
         answer = AnswerWorkload(job.plan, job.asked, token)

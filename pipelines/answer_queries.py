@@ -48,6 +48,7 @@ from .accuracy import accuracy
 from .answer_job import Job, add_answers, spend, warnings_of
 from .answer_sparse import KEY, MAX_SPARSITY, OF_SPARSE_MW, sparse_mw_plan, sparse_queries
 from .common import (
+    is_launched,
     ledger_card,
     make_pipeline,
     mark_released,
@@ -56,6 +57,7 @@ from .common import (
     read_num_records,
     read_text,
     run_pipeline,
+    stage_pipeline,
 )
 from .flags import Flag, FlagError, integer, number
 from .progress import Progress
@@ -387,6 +389,8 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         # The same job once more, which now knows the ledger's entry and where to save.
         pipeline = make_pipeline(job)
         build(job, pipeline, token, save_in)
+        if is_launched(pipeline):
+            return stage_pipeline(pipeline, progress)
         if not run_pipeline(pipeline, progress):
             return flags.EXIT_JOB_FAILED
         try:

@@ -7,7 +7,11 @@ from typing import Any, Literal, Protocol
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    StandardOptions,
+)
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -21,6 +25,7 @@ from .progress import Progress, failure
 
 # Not DirectRunner: that one looks for another runner to download first.
 LOCAL_RUNNER = "FnApiRunner"
+_DATAFLOW = "dataflowrunner"
 
 
 class BeamJob(Protocol):
@@ -29,6 +34,10 @@ class BeamJob(Protocol):
     @property
     def beam_flags(self) -> tuple[str, ...]:
         """Beam's own flags."""
+
+    @property
+    def output(self) -> str:
+        """Where the release is written."""
 
 
 def read_guarantee(given: dict[str, str]) -> Guarantee:
@@ -107,12 +116,17 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
 
     Raises:
         FlagError: Beam knows no such runner, or its flags contradict each other, or FlinkRunner
-            lacks something: ``prepare_flink``.
+            lacks something: ``prepare_flink``; or Dataflow's workers could not share the output.
     """
     options = PipelineOptions(list(job.beam_flags))
     standard = options.view_as(StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
     prepare_flink(options)
+    if "://" not in job.output and standard.runner.rpartition(".")[2].lower() == _DATAFLOW:
+        raise FlagError(
+            f"--output: {job.output!r} is refused; must not be a folder of one machine with"
+            f" --runner {standard.runner}: its workers share none"
+        )
     try:
         return beam.Pipeline(options=options)
     except ValueError as error:
@@ -140,6 +154,26 @@ def run_pipeline(pipeline: beam.Pipeline, progress: Progress) -> bool:
         print(f"error: {failure(error)}", file=sys.stderr)
         return False
     return True
+
+
+def is_launched(pipeline: beam.Pipeline) -> bool:
+    """Returns whether the launcher of a Dataflow Flex Template runs this program."""
+    return pipeline.options.view_as(GoogleCloudOptions).template_location is not None
+
+
+def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
+    """Stages a pipeline for the launcher, which starts the job once this program ends.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        pipeline.run()
+    except Exception as error:
+        print(f"error: {failure(error)}", file=sys.stderr)
+        return flags.EXIT_JOB_FAILED
+    progress.say("staged: the launcher starts the job; a ledger keeps it as spent")
+    return 0
 
 
 def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Loss) -> Any:

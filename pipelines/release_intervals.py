@@ -35,6 +35,7 @@ from beam_dp.transforms.release_intervals import MECHANISM
 
 from . import flags
 from .common import (
+    is_launched,
     ledger_card,
     make_pipeline,
     mark_released,
@@ -42,6 +43,7 @@ from .common import (
     read_ledger,
     read_text,
     run_pipeline,
+    stage_pipeline,
 )
 from .flags import Flag, FlagError
 from .progress import Progress
@@ -216,6 +218,8 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
         f"all intervals of {job.attribute}, {plan.num_leaves:,} levels, by {plan.choice[0]};"
         f" runner {type(pipeline.runner).__name__}"
     )
+    if is_launched(pipeline):
+        return stage_pipeline(pipeline, progress)
     if not run_pipeline(pipeline, progress):
         return flags.EXIT_JOB_FAILED
     try:

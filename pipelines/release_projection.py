@@ -32,12 +32,14 @@ from beam_dp.transforms import KeyColumns, ReadRecords, ReleaseProjection, Write
 
 from . import flags
 from .common import (
+    is_launched,
     ledger_card,
     make_pipeline,
     mark_released,
     read_guarantee,
     read_ledger,
     run_pipeline,
+    stage_pipeline,
 )
 from .flags import Flag, FlagError, integer
 from .progress import Progress
@@ -228,6 +230,8 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         pipeline = make_pipeline(job)
         build(job, pipeline, token)
     progress.say(f"{plan.mechanism}, {_size(plan)}; runner {type(pipeline.runner).__name__}")
+    if is_launched(pipeline):
+        return stage_pipeline(pipeline, progress)
     if not run_pipeline(pipeline, progress):
         return flags.EXIT_JOB_FAILED
     try:

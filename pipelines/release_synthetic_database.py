@@ -42,6 +42,7 @@ from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelea
 
 from . import flags
 from .common import (
+    is_launched,
     ledger_card,
     make_pipeline,
     mark_released,
@@ -50,6 +51,7 @@ from .common import (
     read_num_records,
     read_text,
     run_pipeline,
+    stage_pipeline,
 )
 from .flags import Flag, FlagError, integer, number
 from .progress import Progress
@@ -325,6 +327,8 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         f"release of {len(job.domain.names)} attributes, {magnitude(job.domain.num_cells)} cells,"
         f" {len(job.workload):,} {what}; runner {type(pipeline.runner).__name__}"
     )
+    if is_launched(pipeline):
+        return stage_pipeline(pipeline, progress)
     if not run_pipeline(pipeline, progress):
         return flags.EXIT_JOB_FAILED
     try:

@@ -10,6 +10,7 @@ the records before that takes about as long as reading their files, see
 from __future__ import annotations
 
 import dataclasses
+import math
 
 # The interpreter with the libraries that a mechanism needs, without Beam.
 _BASE_BYTES = 110e6
@@ -42,6 +43,8 @@ _SUMMED_SECONDS = 5e-10
 # over which windows are optimised.
 _LEAF_SECONDS = 1.2e-5
 _LEAF_BYTES = 700
+# Of a cell of a projection: its sums, noise, and the file that is written.
+_SKETCH_BYTES = 80
 _BLOCK_SECONDS = 2e-3
 _MAX_BLOCKS = 1024
 
@@ -121,3 +124,23 @@ def intervals_resources(num_leaves: int) -> Resources:
         _BASE_BYTES + _LEAF_BYTES * num_leaves,
         _BASE_SECONDS + optimising + _LEAF_SECONDS * num_leaves,
     )
+
+
+def choice_bytes(num_queries: int, num_cells: int, nested_size: int = 0) -> float:
+    """Returns the most memory that choosing a small database takes, without planning it.
+
+    Args:
+        num_queries: of the workload.
+        num_cells: of the domain.
+        nested_size: how many records are drawn by products of polynomials, else 0: a product has
+            no more bits than there are multisets, times its length.
+    """
+    matrix = _MATRIX_BYTES * num_queries * num_cells
+    products = (num_queries + 1) ** 2 * (nested_size + 1)
+    bits = nested_size * math.log2(num_cells + nested_size + 1) * (nested_size + 1)
+    return _BASE_BYTES + matrix + products * bits / 8
+
+
+def sketch_bytes(projection_width: int) -> float:
+    """Returns the memory that noise and the files of a projection of so many cells take."""
+    return _BASE_BYTES + _SKETCH_BYTES * projection_width

@@ -99,6 +99,11 @@ class HistogramAccumulator:
         """Number of shards of a full histogram."""
         return num_blocks(self.domain.num_cells)
 
+    @property
+    def num_cells(self) -> int:
+        """Number of cells that are counted."""
+        return self.domain.num_cells
+
     def create(self) -> CellCounts:
         """Returns the state of no records."""
         return CellCounts(self.domain.num_cells)

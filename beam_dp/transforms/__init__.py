@@ -1,6 +1,7 @@
 """The Beam layer: one file a stage, each a few lines around the folders above."""
 
-from beam_dp.transforms.answer_queries import AnswerBatch, AnswerQueries
+from beam_dp.transforms.answer_batches import AnswerBatch
+from beam_dp.transforms.answer_queries import AnswerQueries
 from beam_dp.transforms.answer_sparse import AnswerSparseQueries
 from beam_dp.transforms.answer_workload import AnswerWorkload
 from beam_dp.transforms.bound import BoundContributions

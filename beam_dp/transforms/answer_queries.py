@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import FastPrimitivesCoder, StrUtf8Coder
@@ -26,37 +26,23 @@ from beam_dp.mechanisms.private_mw_state import (
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
 from beam_dp.noise import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Histogram, HistogramAccumulator
+from beam_dp.transforms.answer_batches import AnswerBatch, answer_batches, each_query
 from beam_dp.transforms.count import CountCells
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.one_worker import run_once
 
 MECHANISM = "private_mw"
 SPARSE_MW = "sparse_mw"
 # Whose steps all see the same folders.
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
 
-Row = dict[str, Any]
 AnswerPlan = PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
-
-
-class AnswerBatch(NamedTuple):
-    """Answers that were committed together; public.
-
-    Args:
-        run_id: random, of the run.
-        number: of the batch in its run, from 0.
-        num_records: N of the run, public or noisy; None where it is private and not needed.
-        answers: rows with the fields of ``releases.online_answers.ANSWER_SCHEMA``.
-    """
-
-    run_id: str
-    number: int
-    num_records: int | None
-    answers: list[Row]
 
 
 class AnswerQueries(beam.PTransform):
@@ -98,11 +84,12 @@ class AnswerQueries(beam.PTransform):
             whose workers are other machines, which have other folders.
 
     Input: queries, each a line of JSON or a dict as ``LinearQueries.from_json`` reads, with an
-    ``id`` if it likes; or a list of them, which are answered in this order. Any windows:
-    there is one run for all of them.
+    ``id`` if it likes; or a list of them, which are answered in this order, or pairs of a number
+    and a list, which are answered in the order of the numbers. Any windows: there is one run for
+    all of them.
 
-    Output: ``AnswerBatch`` elements in the global window. A query that is refused gets a row
-    with an ``error``, spends nothing, and stops nothing.
+    Output: ``AnswerBatch`` elements of a few MB in the global window. A query that is refused gets
+    a row with an ``error``, spends nothing, and stops nothing.
 
     Cost: ``PrivateMW``; in a stream also state for each new query, a few kB, but about 7 bytes a
     cell for one with explicit values; and after a bundle that was done again the replay of all
@@ -143,27 +130,26 @@ class AnswerQueries(beam.PTransform):
             _refuse_elsewhere(queries)
         count = CountCells(self.plan.domain, self.plan.guarantee)
         shards = beam.pvalue.AsIter(self.records | "Count" >> count)
-        starter = _Starter(self.plan, self.start, self.token, self.resume, self.ledger)
+        # A URL can hold a password, and graphs are shown. Only a run that resumes needs the ledger,
+        # and that is refused where workers are other machines.
+        ledger = None if self.resume is None else self.ledger
+        starter = _Starter(self.plan, self.start, self.token, self.resume, ledger)
+        min_ram = worker_bytes(self.plan, self.plan.domain.num_cells)
         if queries.is_bounded:
             everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
-            # From a public element: no queries still make a run, with no answers.
-            answered = (
-                queries.pipeline
-                | "Once" >> beam.Create([None])
-                | "Answer"
-                >> beam.ParDo(
-                    _AnswerAll(starter, self.save_in), beam.pvalue.AsIter(everything), shards
-                ).with_output_types(AnswerBatch)
+            answer = beam.ParDo(
+                _AnswerAll(starter, self.save_in), beam.pvalue.AsIter(everything), shards
             )
-        else:
-            answered = (
-                queries
-                | "To one window" >> beam.WindowInto(GlobalWindows())
-                | "Batch" >> beam.ParDo(_Batch()).with_output_types(tuple[str, list[Any]])
-                | "Answer"
-                >> beam.ParDo(_AnswerStream(starter), shards).with_output_types(AnswerBatch)
-            )
-        return answered | "Keep the answers" >> beam.Reshuffle()
+            step = "Answer" >> answer.with_output_types(AnswerBatch)
+            return run_once(queries.pipeline, step, "Keep the answers", min_ram)
+        stream = beam.ParDo(_AnswerStream(starter), shards).with_output_types(AnswerBatch)
+        return (
+            queries
+            | "To one window" >> beam.WindowInto(GlobalWindows())
+            | "Batch" >> beam.ParDo(_Batch()).with_output_types(tuple[str, list[Any]])
+            | "Answer" >> stream.with_resource_hints(min_ram=min_ram)
+            | "Keep the answers" >> beam.Reshuffle().with_resource_hints(min_ram=min_ram)
+        )
 
 
 def mechanism_name(plan: AnswerPlan) -> str:
@@ -251,7 +237,7 @@ class _AnswerAll(beam.DoFn):
         if self.save_in is not None:
             # The secret goes from this step to the disk, and into no collection.
             save_private_mw(run, os.path.join(self.save_in, run_id))
-        return iter([AnswerBatch(run_id, 0, total, rows)])
+        return iter(answer_batches(run_id, total, rows))
 
 
 class _Batch(beam.DoFn):
@@ -324,12 +310,3 @@ class _AnswerStream(beam.DoFn):
         head.write((version, run_id, number + 1, run.settings.total, run.secret_state()))
         self._kept = version, run
         return iter([AnswerBatch(run_id, number, run.settings.total, rows)])
-
-
-def each_query(lines: Iterable[Any]) -> Iterator[Any]:
-    """Yields the single queries of queries and lists of them."""
-    for line in lines:
-        if isinstance(line, Sequence) and not isinstance(line, str | bytes):
-            yield from line
-        else:
-            yield line

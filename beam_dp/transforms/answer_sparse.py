@@ -16,16 +16,19 @@ from beam_dp.mechanisms.private_mw_log import answer_line
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.sparse import Element
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.summaries import ElementCounts, KeyCounts
-from beam_dp.transforms.answer_queries import AnswerBatch, check_paid, each_query
+from beam_dp.transforms.answer_batches import AnswerBatch, answer_batches, each_query
+from beam_dp.transforms.answer_queries import check_paid
 from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.encode_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.records import refuse_windows
 
 # Fingerprints need no more of their key than its sixteen bytes.
@@ -52,10 +55,10 @@ class AnswerSparseQueries(beam.PTransform):
             the records are windowed or unbounded or lack a column, or the queries are unbounded.
 
     Input: queries, each a line of JSON or a dict ``{"sparse": {...}}``, with an ``id`` if it likes;
-    or a list of them, which are answered in this order.
+    or lists of them, as of ``AnswerQueries``.
 
-    Output: one ``AnswerBatch``. A query that is refused gets a row with an ``error``, spends
-    nothing, and stops nothing.
+    Output: ``AnswerBatch`` elements of a few MB. A query that is refused gets a row with an
+    ``error``, spends nothing, and stops nothing.
 
     Cost: 16 bytes a distinct key of the records in the memory of one worker; about 5 microseconds
     an element of a query.
@@ -92,16 +95,9 @@ class AnswerSparseQueries(beam.PTransform):
             queries | "To one window" >> beam.WindowInto(GlobalWindows())
         )
         reader = SparseQueries(self.columns.key_type, self.plan.max_sparsity, self.hash_key)
-        # From a public element: no queries still make a run, with no answers.
-        return (
-            queries.pipeline
-            | "Once" >> beam.Create([None])
-            | "Answer"
-            >> beam.ParDo(_AnswerAll(self.plan, reader), everything, shards).with_output_types(
-                AnswerBatch
-            )
-            | "Keep the answers" >> beam.Reshuffle()
-        )
+        answer = beam.ParDo(_AnswerAll(self.plan, reader), everything, shards)
+        step = "Answer" >> answer.with_output_types(AnswerBatch)
+        return run_once(queries.pipeline, step, "Keep the answers", worker_bytes(self.plan, 0))
 
 
 class _AnswerAll(beam.DoFn):
@@ -122,7 +118,7 @@ class _AnswerAll(beam.DoFn):
         counts = _CountsByFingerprint(counts_of_shards(shards), self.reader.hash_key)
         run = SparseMW(self.plan, KeyCounts(counts), self._noise)
         rows = [answer_line(run, self.reader, line)[0] for line in each_query(lines)]
-        return iter([AnswerBatch(self._noise.draw_id(), 0, run.settings.total, rows)])
+        return iter(answer_batches(self._noise.draw_id(), run.settings.total, rows))
 
 
 class _CountsByFingerprint(Mapping[Element, int]):

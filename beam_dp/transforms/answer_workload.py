@@ -10,14 +10,15 @@ import apache_beam as beam
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, draw_workload_answers
 from beam_dp.noise import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.lines import QueryLine
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms.answer_queries import AnswerBatch, check_paid
+from beam_dp.transforms.answer_batches import AnswerBatch, Row, answer_batches
+from beam_dp.transforms.answer_queries import check_paid
 from beam_dp.transforms.count import CountCells
 from beam_dp.transforms.errors import withhold_messages
-
-Row = dict[str, Any]
+from beam_dp.transforms.one_worker import run_once
 
 
 class AnswerWorkload(beam.PTransform):
@@ -36,7 +37,7 @@ class AnswerWorkload(beam.PTransform):
         InputError: if a query is not in the workload, or the token paid for something else; when
             applied, if the records are windowed or unbounded, or lack a column.
 
-    Output: one ``AnswerBatch``, its rows in the order of the lines.
+    Output: ``AnswerBatch`` elements of a few MB, by their numbers in the order of the lines.
     """
 
     def __init__(
@@ -72,12 +73,9 @@ class AnswerWorkload(beam.PTransform):
         guarantee = self.plan.guarantee
         shards = records | "Count" >> CountCells(self.plan.workload.domain, guarantee)
         draw = beam.ParDo(_Draw(self.plan, self.rows), beam.pvalue.AsIter(shards))
-        return (
-            records.pipeline
-            | "Once" >> beam.Create([None])
-            | "Draw" >> draw.with_output_types(AnswerBatch)
-            | "Keep the draw" >> beam.Reshuffle()
-        )
+        min_ram = worker_bytes(self.plan, self.plan.workload.domain.num_cells)
+        step = "Draw" >> draw.with_output_types(AnswerBatch)
+        return run_once(records.pipeline, step, "Keep the draw", min_ram)
 
 
 class _Draw(beam.DoFn):
@@ -99,4 +97,4 @@ class _Draw(beam.DoFn):
             row if place is None else {**row, "value": values[place]} for row, place in self.rows
         ]
         public = None if self.plan.num_records == "noisy" else self.plan.num_records
-        return iter([AnswerBatch(self._noise.draw_id(), 0, public, rows)])
+        return iter(answer_batches(self._noise.draw_id(), public, rows))

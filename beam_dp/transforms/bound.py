@@ -22,7 +22,8 @@ from beam_dp.encoding.bounding import (
 )
 from beam_dp.transforms.errors import withhold_messages
 
-# Also of one unit alone, this many records make no element of more than 16 MiB.
+# Also of one unit alone, however many words a record has, no element is longer than this.
+_ELEMENT_BYTES = 2**23
 _BUFFERED_RECORDS = 2**18
 
 
@@ -93,8 +94,10 @@ class _Partition(beam.DoFn):
         words = [np.concatenate(word) for word in zip(*self._records, strict=True)]
         self._clear()
         elements = []
-        for start in range(0, units.shape[1], _BUFFERED_RECORDS):
-            part = slice(start, start + _BUFFERED_RECORDS)
+        record_bytes = 16 + sum(dtype.itemsize for dtype in self.words.dtypes)
+        num_records = min(_BUFFERED_RECORDS, _ELEMENT_BYTES // record_bytes)
+        for start in range(0, units.shape[1], num_records):
+            part = slice(start, start + num_records)
             for number, units_here, words_here in split_by_unit(
                 units[:, part], [word[part] for word in words], self.num_partitions
             ):

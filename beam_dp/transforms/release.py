@@ -13,6 +13,7 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.small_db import plan_release
 from beam_dp.noise import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
@@ -21,6 +22,7 @@ from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumula
 from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.encode import EncodeRecords
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.summarise import Summarise
 
@@ -102,25 +104,22 @@ class ReleaseSyntheticDatabase(beam.PTransform):
             bound = BoundContributions(self.domain, self.guarantee.max_records_per_unit)
             encoded = encoded | "Bound" >> bound
         shards = encoded | "Summarise" >> Summarise(self.accumulator)
-        return draw_once(shards, _Draw(self.mechanism, self.plan, self.accumulator))
+        draw = _Draw(self.mechanism, self.plan, self.accumulator)
+        return draw_once(shards, draw, worker_bytes(self.plan, self.accumulator.num_cells))
 
 
 def draw_once(
-    shards: beam.PCollection[tuple[int, bytes]], draw: beam.DoFn
+    shards: beam.PCollection[tuple[int, bytes]], draw: beam.DoFn, min_ram: int
 ) -> beam.PCollection[ReleaseShard]:
     """Returns the shards of a release: the one step that draws noise, and a barrier behind it.
 
     Args:
         shards: of the exact summary.
-        draw: is given one public element, not the counts, so that no records still make a
-            release; and all shards as its side input.
+        draw: is given one public element, and all shards as its side input.
+        min_ram: of the worker that draws, in bytes; asked of the runner, so it must be public.
     """
-    return (
-        shards.pipeline
-        | "Once" >> beam.Create([None])
-        | "Draw" >> beam.ParDo(draw, beam.pvalue.AsIter(shards)).with_output_types(ReleaseShard)
-        | "Keep the draw" >> beam.Reshuffle()
-    )
+    step = beam.ParDo(draw, beam.pvalue.AsIter(shards)).with_output_types(ReleaseShard)
+    return run_once(shards.pipeline, "Draw" >> step, "Keep the draw", min_ram)
 
 
 def release_shards(release: Release) -> Iterator[ReleaseShard]:

@@ -12,6 +12,7 @@ from beam_dp.domain import Domain
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.intervals.plan import StrategyChoice
 from beam_dp.noise import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.interval_files import ordered_domain
 from beam_dp.summaries import HistogramAccumulator
@@ -79,7 +80,8 @@ class ReleaseIntervals(beam.PTransform):
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Counts, draws."""
         shards = records | "Count" >> CountCells(self.domain, self.plan.guarantee)
-        return draw_once(shards, _Draw(self.plan, self.domain, self.parameters))
+        draw = _Draw(self.plan, self.domain, self.parameters)
+        return draw_once(shards, draw, worker_bytes(self.plan, self.domain.num_cells))
 
 
 class _Draw(beam.DoFn):

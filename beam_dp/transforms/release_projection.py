@@ -12,12 +12,14 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.sparse_plan import SparsePlan
 from beam_dp.mechanisms.sparse_release import SparseSummary, release_sparse
 from beam_dp.noise import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.summaries import ProjectionAccumulator
 from beam_dp.transforms.bound_keys import BoundKeys
 from beam_dp.transforms.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.encode_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.release import ReleaseShard, release_shards
 from beam_dp.transforms.summarise import Summarise
@@ -78,14 +80,10 @@ class ReleaseProjection(beam.PTransform):
             sums = beam.pvalue.AsIter(bounded | "Project" >> project)
         if plan.histogram is not None:
             counts = beam.pvalue.AsIter(bounded | "Count" >> CountElements())
-        # From a public element, not from the sums: no records still make a release.
-        draw = beam.ParDo(_Draw(plan), sums, counts)
-        return (
-            records.pipeline
-            | "Once" >> beam.Create([None])
-            | "Draw" >> draw.with_output_types(ReleaseShard)
-            | "Keep the draw" >> beam.Reshuffle()
-        )
+        draw = beam.ParDo(_Draw(plan), sums, counts).with_output_types(ReleaseShard)
+        width = 0 if plan.sketch is None else plan.sketch.projection_width
+        min_ram = worker_bytes(plan, width)
+        return run_once(records.pipeline, "Draw" >> draw, "Keep the draw", min_ram)
 
 
 class _Draw(beam.DoFn):

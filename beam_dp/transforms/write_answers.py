@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
@@ -14,12 +14,8 @@ from beam_dp.releases import check_output
 from beam_dp.releases.filesystem import local_path
 from beam_dp.releases.online_answers import OnlineAnswers, write_batch
 from beam_dp.releases.store import commit_draw
-from beam_dp.transforms.answer_queries import (
-    AnswerBatch,
-    AnswerPlan,
-    check_paid,
-    mechanism_name,
-)
+from beam_dp.transforms.answer_batches import AnswerBatch
+from beam_dp.transforms.answer_queries import AnswerPlan, check_paid, mechanism_name
 
 
 class WriteAnswers(beam.PTransform):
@@ -70,7 +66,16 @@ class WriteAnswers(beam.PTransform):
             return batches | "Write batches" >> write.with_output_types(str)
         check_output(self.directory)
         write = beam.ParDo(_WriteRun(self.directory, self.plan, self.paid))
-        return batches | "Write answers" >> write.with_output_types(str)
+        return (
+            batches
+            | "By run" >> beam.Map(_by_run).with_output_types(tuple[str, AnswerBatch])
+            | "Group batches" >> beam.GroupByKey()
+            | "Write answers" >> write.with_output_types(str)
+        )
+
+
+def _by_run(batch: AnswerBatch) -> tuple[str, AnswerBatch]:
+    return batch.run_id, batch
 
 
 class _WriteRun(beam.DoFn):
@@ -79,10 +84,16 @@ class _WriteRun(beam.DoFn):
         self.plan = plan
         self.paid = paid
 
-    def process(self, batch: AnswerBatch) -> Iterator[str]:
-        card = {**answers_card(self.plan, batch.num_records), **self.paid}
-        commit_draw(OnlineAnswers(batch.run_id, batch.answers, card), self.directory)
-        yield self.directory
+    def process(self, run: tuple[str, Iterable[AnswerBatch]]) -> Iterator[str]:
+        run_id, batches = run
+        by_number = {batch.number: batch for batch in batches}
+        first = next(iter(by_number.values()))
+        # Anything less is no complete run.
+        if len(by_number) == first.num_batches:
+            card = {**answers_card(self.plan, first.num_records), **self.paid}
+            rows = [row for number in sorted(by_number) for row in by_number[number].answers]
+            commit_draw(OnlineAnswers(run_id, rows, card), self.directory)
+            yield self.directory
 
 
 class _WriteBatch(beam.DoFn):

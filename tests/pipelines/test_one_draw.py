@@ -17,6 +17,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from barriers import remove_barrier
 from jobs import everything_under, job_flags, released_records
 
 import beam_dp.transforms.release as release_module
@@ -124,7 +125,7 @@ def barrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def remove_barriers(patch: pytest.MonkeyPatch) -> None:
     """One fused step draws and writes."""
-    patch.setattr(beam, "Reshuffle", lambda: beam.Map(lambda element: element))
+    remove_barrier(patch)
 
     def expand(self: Any, shards: Any) -> Any:
         return (

@@ -178,7 +178,7 @@ def test_what_cannot_be_resumed_costs_one_line_and_no_state(tmp_path, capfd):
         ({"state": "gs://bucket/state"}, r"--state: .*must be a local directory"),
         ({"state": "new", "mechanism": "laplace", "num_questions": None}, r"--state: 'new' is"),
         (
-            {"state": str(tmp_path / "new"), "runner": "FlinkRunner", **paid(tmp_path, "other")},
+            {"state": str(tmp_path / "new"), "runner": "PortableRunner", **paid(tmp_path, "other")},
             r"runner: .*must be on this machine",
         ),
     ):

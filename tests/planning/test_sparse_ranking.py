@@ -61,8 +61,9 @@ def test_commands_make_what_was_planned(capsys, tmp_path):
             assert option["bound"]["max_error"] >= bound
             continue
         plan = release_projection.parse_arguments(words).plan
-        assert sparse_error(plan, profile, 50) == pytest.approx(option["expected_error"])
-        assert sparse_error(plan, profile, 1) == pytest.approx(option["error_of_one"])
+        law = sparse_error(plan, profile)
+        assert law.error(50) == pytest.approx(option["expected_error"])
+        assert law.error(1) == pytest.approx(option["error_of_one"])
         is_pure = plan.loss.kind == "pure" and plan.loss.slack is None
         assert is_pure == option["is_pure"]
 

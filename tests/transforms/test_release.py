@@ -10,6 +10,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from barriers import remove_barrier
 from fakes import (
     COLLECTED,
     DOMAIN,
@@ -127,7 +128,7 @@ def test_replayed_bundles_see_one_release(tmp_path: pathlib.Path) -> None:
 def test_the_test_above_would_see_two_draws_without_the_barrier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(beam, "Reshuffle", lambda: beam.Map(lambda element: element))
+    remove_barrier(monkeypatch)
     with pipeline(bundle_repeat=2) as p:
         _ = (
             p

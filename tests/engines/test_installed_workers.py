@@ -1,0 +1,189 @@
+"""What `--setup_file` ships: built as Beam builds it, installed elsewhere, run by workers there.
+
+The source distribution is made by Beam's own stager and installed by pip into an empty environment,
+where the kernel is compiled. Its version is one that no checkout has, so that a card tells which
+package made the release. Dependencies are not downloaded once more: they come, through a path file,
+from the environment of the tests, which does not make `beam_dp` of the checkout importable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+
+import pytest
+from apache_beam.runners.portability.stager import Stager
+from jobs import interval_flags, job_flags
+
+from beam_dp.hashing.backend import available_backends
+
+pytestmark = pytest.mark.engines
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+VERSION = "0.0.1+shipped"
+SECONDS_TO_START = 60.0
+
+PROBE = """
+import json
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+def look(_):
+    import beam_dp, beam_dp.pipelines.release_synthetic_database as program
+    from beam_dp.hashing.backend import active_backend
+    try:
+        import pipelines
+        checkout = pipelines.__file__
+    except ImportError:
+        checkout = None
+    return json.dumps([beam_dp.__file__, program.__file__, active_backend(), checkout])
+
+def keep(line):
+    with open({path!r}, "w") as file:
+        file.write(line)
+
+with beam.Pipeline(options=PipelineOptions({flags!r})) as pipeline:
+    _ = pipeline | beam.Create([None]) | beam.Map(look) | beam.Map(keep)
+"""
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """An environment that holds the package, installed from the source distribution."""
+    folder = tmp_path_factory.mktemp("shipped")
+    checkout, staged = folder / "checkout", folder / "staged"
+    checkout.mkdir()
+    staged.mkdir()
+    for name in ("setup.py", "pyproject.toml", "README.md", "MANIFEST.in", "LICENSE"):
+        shutil.copy(ROOT / name, checkout / name)
+    for name in ("beam_dp", "pipelines"):
+        ignored = shutil.ignore_patterns("*.so", "__pycache__")
+        shutil.copytree(ROOT / name, checkout / name, ignore=ignored)
+    setup = checkout / "setup.py"
+    text = setup.read_text(encoding="utf-8")
+    assert 'version="0.1.0"' in text
+    setup.write_text(text.replace('version="0.1.0"', f'version="{VERSION}"'), encoding="utf-8")
+    archive = Stager._build_setup_package(str(setup), str(staged))
+    shutil.rmtree(checkout)
+
+    environment = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    python = environment / "bin" / "python"
+    # As the worker's boot program does; a build that is not isolated would need our setuptools.
+    install = [python, "-m", "pip", "install", "--quiet", "--no-deps", archive]
+    subprocess.run(install, check=True, cwd=folder)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    shared = sysconfig.get_paths()["purelib"]
+    (packages / "dependencies_of_the_tests.pth").write_text(f"{shared}\n", encoding="utf-8")
+    return environment
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def workers(shipped: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Beam's flags that send the work to a pool of workers in that environment."""
+    folder = tmp_path_factory.mktemp("workers")
+    port = free_port()
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
+    }
+    environment["PATH"] = f"{shipped / 'bin'}{os.pathsep}{environment['PATH']}"
+    command = ["-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+    with (folder / "log").open("wb") as log:
+        pool = subprocess.Popen(
+            [shipped / "bin" / "python", *command],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        _wait_for(port, pool)
+        yield [
+            "--runner=PortableRunner",
+            "--job_endpoint=embed",
+            "--environment_type=EXTERNAL",
+            f"--environment_config=127.0.0.1:{port}",
+        ]
+    finally:
+        os.killpg(pool.pid, signal.SIGKILL)
+        pool.wait()
+
+
+def _wait_for(port: int, pool: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < deadline and pool.poll() is None:
+        with socket.socket() as attempt:
+            if attempt.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise AssertionError("the pool of workers did not start")
+
+
+def submit(folder: pathlib.Path, command: list[str], *, python_path: str | None) -> None:
+    """Runs a command as somebody who submits a job, in a folder that is no checkout."""
+    environment = {**os.environ, "PYTHONPATH": python_path or ""}
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+def test_workers_run_what_was_shipped(
+    tmp_path: pathlib.Path, shipped: pathlib.Path, workers: list[str]
+) -> None:
+    found = tmp_path / "found"
+    script = tmp_path / "probe.py"
+    script.write_text(PROBE.format(path=str(found), flags=workers), encoding="utf-8")
+    submit(tmp_path, [sys.executable, str(script)], python_path=str(ROOT))
+    package, program, backend, checkout = json.loads(found.read_text(encoding="utf-8"))
+    assert pathlib.Path(package).is_relative_to(shipped)
+    assert pathlib.Path(program).is_relative_to(shipped)
+    # Compiled there: the fastest that this machine runs, unless the checkout has no kernel either.
+    assert backend != "numpy"
+    assert backend == next(name for name in available_backends() if name != "numpy")
+    assert checkout is None, "the workers see the checkout"
+
+
+def released_by(folder: pathlib.Path) -> str:
+    """The version of the package that made a release."""
+    card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+    version: str = card["versions"]["beam_dp"]
+    return version
+
+
+def test_a_program_of_a_checkout_runs_there(tmp_path: pathlib.Path, workers: list[str]) -> None:
+    argv = ["-m", "pipelines.release_synthetic_database", *job_flags(tmp_path), *workers]
+    submit(tmp_path, [sys.executable, *argv], python_path=str(ROOT))
+    assert released_by(tmp_path / "out") == VERSION, "another package made the release"
+
+
+def test_a_program_that_was_installed_runs_there(
+    tmp_path: pathlib.Path, shipped: pathlib.Path, workers: list[str]
+) -> None:
+    command = [str(shipped / "bin" / "beam-dp"), "release-intervals"]
+    submit(tmp_path, [*command, *interval_flags(tmp_path), *workers], python_path=None)
+    assert released_by(tmp_path / "out") == VERSION

@@ -1,0 +1,242 @@
+"""Flex Templates of Dataflow: metadata that is the programs' flags, and what a launcher runs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pathlib
+import re
+import runpy
+import sys
+from typing import Any
+
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from jobs import interval_flags
+
+from pipelines import flags, release_intervals
+from pipelines.flex_templates import PROGRAMS, main, metadata, text
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / "dataflow"
+
+# The fields of Dataflow's API, v1b3: TemplateMetadata, ParameterMetadata and its enum options;
+# which must be given is said in "Template metadata" of the guide to Flex Templates.
+TEMPLATE_FIELDS: dict[str, type] = {
+    "name": str,
+    "description": str,
+    "parameters": list,
+    "streaming": bool,
+    "supportsAtLeastOnce": bool,
+    "supportsExactlyOnce": bool,
+    "defaultStreamingMode": str,
+}
+PARAMETER_FIELDS: dict[str, type] = {
+    "name": str,
+    "label": str,
+    "helpText": str,
+    "isOptional": bool,
+    "regexes": list,
+    "paramType": str,
+    "customMetadata": dict,
+    "groupName": str,
+    "parentName": str,
+    "parentTriggerValues": list,
+    "enumOptions": list,
+    "defaultValue": str,
+    "hiddenUi": bool,
+}
+PARAMETER_TYPES = {
+    "DEFAULT",
+    "TEXT",
+    "GCS_READ_BUCKET",
+    "GCS_WRITE_BUCKET",
+    "GCS_READ_FILE",
+    "GCS_WRITE_FILE",
+    "GCS_READ_FOLDER",
+    "GCS_WRITE_FOLDER",
+    "PUBSUB_TOPIC",
+    "PUBSUB_SUBSCRIPTION",
+    "BIGQUERY_TABLE",
+    "JAVASCRIPT_UDF_FILE",
+    "SERVICE_ACCOUNT",
+    "MACHINE_TYPE",
+    "KMS_KEY_NAME",
+    "WORKER_REGION",
+    "WORKER_ZONE",
+    "BOOLEAN",
+    "ENUM",
+    "NUMBER",
+    "KAFKA_TOPIC",
+    "KAFKA_READ_TOPIC",
+    "KAFKA_WRITE_TOPIC",
+}
+# What Google's launcher adds to the parameters of a template.
+LAUNCHER_FLAGS = [
+    "--runner=DataflowRunner",
+    "--project=project",
+    "--region=europe-west1",
+    "--job_name=ages",
+    "--template_location=gs://staging/job_object",
+    "--temp_location=gs://temp",
+    "--staging_location=gs://staging",
+    "--setup_file=/template/setup.py",
+    "--labels={}",
+]
+
+
+def problems(given: dict[str, Any]) -> list[str]:
+    """What Dataflow would refuse in the metadata of a template."""
+    found = [
+        f"{name}: {type(value).__name__}"
+        for name, value in given.items()
+        if not isinstance(value, TEMPLATE_FIELDS.get(name, ()))
+    ]
+    if not given.get("name"):
+        found.append("no name")
+    for parameter in given.get("parameters", []):
+        name = parameter.get("name", "?")
+        found += [
+            f"{name}.{field}: {type(value).__name__}"
+            for field, value in parameter.items()
+            if not isinstance(value, PARAMETER_FIELDS.get(field, ()))
+        ]
+        found += [
+            f"{name}: no {field}"
+            for field in ("name", "label", "helpText")
+            if not parameter.get(field)
+        ]
+        kind = parameter.get("paramType", "DEFAULT")
+        if kind not in PARAMETER_TYPES:
+            found.append(f"{name}: {kind}")
+        if (kind == "ENUM") != ("enumOptions" in parameter):
+            found.append(f"{name}: enumOptions without ENUM, or ENUM without")
+    return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_metadata_has_the_published_form(name: str) -> None:
+    given = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    assert problems(given) == []
+    assert len({each["name"] for each in given["parameters"]}) == len(given["parameters"])
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"title": "x"},
+        {"name": ""},
+        {"streaming": "no"},
+        {"parameters": [{"name": "a", "label": "A"}]},
+        {"parameters": [{"name": "a", "label": "A", "helpText": "a", "paramType": "INT"}]},
+        {"parameters": [{"name": "a", "label": "A", "helpText": "a", "is_optional": True}]},
+        {"parameters": [{"name": "a", "label": "A", "helpText": "a", "paramType": "ENUM"}]},
+        {"parameters": [{"name": "a", "label": "A", "helpText": "a", "regexes": "^a$"}]},
+    ],
+)
+def test_other_forms_are_seen(broken: dict[str, Any]) -> None:
+    assert problems({"name": "x", **broken})
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_files_are_what_the_flags_say(name: str) -> None:
+    written = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
+    assert written == text(name), "write them anew: python -m pipelines.flex_templates dataflow"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_all_flags_are_parameters_but_switches_and_folders_of_one_machine(name: str) -> None:
+    parameters = {each["name"]: each for each in metadata(name)["parameters"]}
+    for flag in PROGRAMS[name].FLAGS:
+        if flag.is_switch or flag.name in ("start_from", "state", "resume"):
+            assert flag.name not in parameters
+        else:
+            assert parameters[flag.name]["isOptional"] is not flag.required
+
+
+def test_a_ledger_with_a_password_is_no_parameter() -> None:
+    (ledger,) = (
+        each for each in metadata("release_intervals")["parameters"] if each["name"] == "ledger"
+    )
+    (pattern,) = ledger["regexes"]
+    assert re.fullmatch(pattern, "postgresql://bob@db.example.org:5432/budgets")
+    for refused in (
+        "postgresql://bob:hunter2@db.example.org/budgets",
+        "postgresql://bob@db/budgets?password=hunter2",
+        "/tmp/ledger.sqlite",
+    ):
+        assert not re.fullmatch(pattern, refused)
+
+
+def test_files_are_written_and_nothing_else_is_taken(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path)]) == 0
+    assert {path.stem for path in tmp_path.iterdir()} == set(PROGRAMS)
+    capsys.readouterr()
+    for argv in ([], [str(tmp_path / "none")]):
+        assert main(argv) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_image_holds_what_the_launcher_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (FOLDER / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
+    assert all((ROOT / name).exists() for name in copied)
+    assert {"setup.py", "pyproject.toml", "MANIFEST.in", "beam_dp", "pipelines"} <= set(copied)
+    (requirement,) = re.findall(r"'apache-beam\[gcp\]==([\d.]+)'", "\n".join(lines))
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    assert f'"apache-beam>={requirement.rpartition(".")[0]}' in setup
+    # Installed, the programs are in `beam_dp.pipelines`; here they are in `pipelines`.
+    tree = ast.parse((FOLDER / "main.py").read_text(encoding="utf-8"))
+    assert "beam_dp.pipelines." in ast.unparse(tree)
+    monkeypatch.setitem(sys.modules, "beam_dp.pipelines.release_intervals", release_intervals)
+    monkeypatch.setenv("BEAM_DP_PROGRAM", "release_intervals")
+    monkeypatch.setattr(sys, "argv", ["main.py", "--epsilon=1"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(FOLDER / "main.py"), run_name="__main__")
+    assert ended.value.code == flags.EXIT_BAD_INPUT
+    assert "--input: missing" in capsys.readouterr().err
+
+
+def test_the_flags_of_a_launcher_are_known(tmp_path: pathlib.Path) -> None:
+    job = release_intervals.parse_arguments([*interval_flags(tmp_path), *LAUNCHER_FLAGS])
+    assert job.beam_flags == tuple(LAUNCHER_FLAGS)
+
+
+def test_a_launcher_is_not_kept_waiting(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A launched program stages a job and ends; of a job that never ran there is no release."""
+
+    class Staged:
+        def wait_until_finish(self) -> None:
+            raise OSError("Failed to get the Dataflow job id.")
+
+    monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda *_: Staged())
+    argv = [*interval_flags(tmp_path), "--template_location=gs://staging/job_object"]
+    assert release_intervals.main(argv) == 0
+    assert "staged" in capsys.readouterr().err
+    assert release_intervals.main(argv[:-1]) == flags.EXIT_JOB_FAILED
+
+
+@pytest.mark.parametrize("runner", ["DataflowRunner", "dataflowrunner"])
+def test_workers_of_dataflow_share_no_folder(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], runner: str
+) -> None:
+    """Before anything is spent: a release on the disk of a worker is lost."""
+    argv = [*interval_flags(tmp_path), f"--runner={runner}", "--project=p", "--region=r"]
+    assert release_intervals.main(argv) == flags.EXIT_BAD_INPUT
+    line = capsys.readouterr().err
+    assert line.startswith("error: --output: ") and line.count("\n") == 1
+
+
+def test_the_command_of_the_manual_gives_what_the_template_needs() -> None:
+    manual = (ROOT / "docs" / "runners.md").read_text(encoding="utf-8")
+    (given,) = re.findall(r"--parameters '\^~\^(.*)'", manual)
+    names = {each.partition("=")[0] for each in given.split("~")}
+    parameters = metadata("release_intervals")["parameters"]
+    assert names <= {each["name"] for each in parameters}
+    assert {each["name"] for each in parameters if not each["isOptional"]} <= names

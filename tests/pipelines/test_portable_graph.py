@@ -1,0 +1,300 @@
+"""What a runner, and whoever sees its jobs, gets of each program: the portable graph.
+
+Runners show names of steps, options and hints in their user interface, and keep the graph in a
+staging folder. So names are for people, and nothing that is secret may be in it. Pickled steps are
+unpacked here, down to the text in them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import bz2
+import dataclasses
+import pathlib
+import re
+import types
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2
+from jobs import interval_flags, job_flags, people
+
+from beam_dp.privacy.ledger_entries import Token
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import read_release
+from pipelines import (
+    answer_queries,
+    release_intervals,
+    release_projection,
+    release_synthetic_database,
+)
+from pipelines.common import make_pipeline
+
+Proto = beam_runner_api_pb2.Pipeline
+MIN_RAM = "beam:resources:min_ram_bytes:v1"
+MOST_BYTES = 2**24
+PASSWORD = "hunter2-of-the-ledger"
+CANARY = "canary-in-a-record"
+# Names that Beam gives to parts of its own transforms: we name the transforms.
+BEAMS_OWN = ("Once", "Files", "Queries", "Spread ranges", "Keep the draw", "Keep the answers")
+
+
+def table() -> pa.Table:
+    """The people, whose households nobody may read in a graph; also the least and largest one."""
+    records = people()
+    names = pa.array([f"{CANARY}-{number // 2}" for number in range(len(records))])
+    return records.set_column(0, "household", names)
+
+
+def queries(folder: pathlib.Path, line: str) -> str:
+    path = folder / "queries.jsonl"
+    path.write_text(f"{line}\n", encoding="utf-8")
+    return str(path)
+
+
+def flags(folder: pathlib.Path, **overrides: str | None) -> list[str]:
+    unit = {"privacy_unit": "household", "max_records_per_unit": "2"}
+    given = job_flags(folder, table(), **{**unit, **overrides})
+    return [flag for flag in given if "key" not in overrides or not flag.startswith("--domain=")]
+
+
+def answers(folder: pathlib.Path, **overrides: str | None) -> list[str]:
+    path = queries(folder, '{"id": "women", "conjunction": {"sex": "Female"}}')
+    return flags(folder, workload=None, queries=path, **overrides)
+
+
+def sparse(folder: pathlib.Path, mechanism: str) -> list[str]:
+    return flags(
+        folder,
+        workload=None,
+        num_records=None,
+        key="household",
+        max_sparsity="10",
+        mechanism=mechanism,
+    )
+
+
+Flags = Callable[[pathlib.Path], list[str]]
+# Each mechanism that makes steps of its own.
+JOBS: dict[str, tuple[types.ModuleType, Flags]] = {
+    "mwem": (release_synthetic_database, flags),
+    "small_db": (
+        release_synthetic_database,
+        lambda folder: flags(folder, mechanism="small_db", workload="conjunctions:1", size="2"),
+    ),
+    "intervals": (release_intervals, lambda folder: interval_flags(folder, table())),
+    "projection": (release_projection, lambda folder: sparse(folder, "sparse_project")),
+    "hybrid": (release_projection, lambda folder: sparse(folder, "hybrid")),
+    "private_mw": (answer_queries, answers),
+    "laplace": (answer_queries, lambda folder: answers(folder, mechanism="laplace")),
+    "sparse_mw": (
+        answer_queries,
+        lambda folder: flags(
+            folder,
+            workload=None,
+            mechanism="sparse_mw",
+            key="household",
+            max_sparsity="3",
+            queries=queries(folder, '{"sparse": {"alice": 1.0}}'),
+        ),
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=JOBS)
+def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Proto:
+    """The graph of a job that a ledger with a password paid for."""
+    program, make_flags = JOBS[request.param]
+    job = program.parse_arguments(make_flags(tmp_path_factory.mktemp("job")))
+    if hasattr(job, "ledger_url"):
+        job = dataclasses.replace(job, ledger_url=f"postgresql://bob:{PASSWORD}@localhost/db")
+    pipeline = make_pipeline(job)
+    program.build(job, pipeline)
+    return pipeline.to_runner_api()
+
+
+def own_steps(graph: Proto) -> Iterator[beam_runner_api_pb2.PTransform]:
+    """Steps but the one without a kind, around all, and but those inside Beam's own transforms."""
+    for step in graph.components.transforms.values():
+        parents = step.unique_name.split("/")[:-1]
+        if step.spec.urn and not set(parents) & set(BEAMS_OWN):
+            yield step
+
+
+def unpacked(data: bytes) -> Iterator[bytes]:
+    """Everything in a text of bytes: itself, and what was pickled, packed and encoded in it."""
+    yield data
+    for match in re.finditer(rb"[A-Za-z0-9+/]{24,}={0,2}", data):
+        try:
+            packed = base64.b64decode(match[0], validate=True)
+        except binascii.Error:
+            continue
+        for unpack in (bz2.decompress, zlib.decompress):
+            try:
+                inside = unpack(packed)
+            except (OSError, ValueError, zlib.error):
+                continue
+            yield from unpacked(inside)
+
+
+def holds(data: bytes, text: str) -> bool:
+    return any(text.encode() in each for each in unpacked(data))
+
+
+def test_names_are_unique_and_readable(graph: Proto) -> None:
+    names = [step.unique_name for step in graph.components.transforms.values()]
+    assert len(set(names)) == len(names)
+    steps = list(own_steps(graph))
+    assert len(steps) > 10
+    for step in steps:
+        for part in step.unique_name.split("/"):
+            # Beam's name of a combine's last step is its own, and tells what it does.
+            assert part == "ParDo(CombineValuesDoFn)" or re.fullmatch(
+                r"[A-Z][A-Za-z]*( [a-z]+)*|GroupByKey", part
+            ), step.unique_name
+    assert not any("lambda" in step.unique_name for step in steps)
+
+
+def test_a_person_sees_what_is_read_released_and_written(graph: Proto) -> None:
+    roots = {step.unique_name.partition("/")[0] for step in own_steps(graph)}
+    assert roots - {"Queries"} <= {"Read", "Release", "Answer", "Write"}
+    assert {"Read", "Write"} < roots
+
+
+def test_the_graph_is_small(graph: Proto) -> None:
+    assert len(graph.SerializeToString()) < 200_000
+
+
+def test_steps_are_unpacked_down_to_their_fields(graph: Proto) -> None:
+    """The test of the tests below: a name that is deep in a step is found."""
+    assert holds(graph.SerializeToString(), "max_records_per_unit")
+
+
+@pytest.mark.parametrize("secret", [PASSWORD, CANARY, "NoiseSource", "sqlalchemy"])
+def test_nothing_secret_is_in_the_graph(graph: Proto, secret: str) -> None:
+    assert not holds(graph.SerializeToString(), secret)
+
+
+def test_a_secret_in_a_step_would_be_found() -> None:
+    pipeline = beam.Pipeline()
+    held = {"ledger": f"postgresql://bob:{PASSWORD}@localhost/db"}
+    _ = pipeline | beam.Create([None]) | beam.Map(lambda element: (element, held))
+    data = pipeline.to_runner_api().SerializeToString()
+    assert PASSWORD.encode() not in data and holds(data, PASSWORD)
+
+
+def test_workers_need_no_module_of_a_program(graph: Proto) -> None:
+    # They are `beam_dp.pipelines` where the package is installed, and `pipelines` in a checkout.
+    assert not holds(graph.SerializeToString(), "pipelines.")
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_our_flags_are_no_options_of_the_runner(name: str, tmp_path: pathlib.Path) -> None:
+    """Runners show options: the ledger's URL and the dataset must not be among them."""
+    program, make_flags = JOBS[name]
+    ledger = [f"--ledger={tmp_path / PASSWORD}.sqlite", f"--dataset_id={CANARY}"]
+    pipeline = make_pipeline(program.parse_arguments([*make_flags(tmp_path), *ledger]))
+    shown = repr(pipeline.options.get_all_options(drop_default=True))
+    shown += repr(pipeline.options.display_data())
+    assert "FnApiRunner" in shown
+    for secret in (PASSWORD, CANARY, "household", "epsilon"):
+        assert secret not in shown
+
+
+def test_summaries_are_sharded_by_key(graph: Proto) -> None:
+    """Each is added up under the integers of its blocks, or grouped by them."""
+    components = graph.components
+    groups = [
+        step
+        for step in components.transforms.values()
+        if step.spec.urn == "beam:transform:group_by_key:v1"
+        and step.unique_name.rpartition("/")[2] != "Group shards"
+        and not set(step.unique_name.split("/")) & {"Spread ranges", "Keep the draw"}
+        and step.unique_name.partition("/")[0] != "Write"
+        and "Keep the answers" not in step.unique_name
+    ]
+    assert groups
+    for step in groups:
+        (source,) = step.inputs.values()
+        pairs = components.coders[components.pcollections[source].coder_id]
+        key = components.coders[pairs.component_coder_ids[0]]
+        assert key.spec.urn == "beam:coder:varint:v1", step.unique_name
+
+
+def test_the_one_worker_and_nothing_else_asks_for_memory(graph: Proto) -> None:
+    environments = graph.components.environments
+    asked: dict[str, int] = {}
+    for step in graph.components.transforms.values():
+        hints = environments[step.environment_id].resource_hints if step.environment_id else {}
+        if MIN_RAM in hints:
+            asked[step.unique_name] = int(hints[MIN_RAM])
+    top = {"/".join(name.split("/")[:2]) for name in asked}
+    assert top in (
+        {"Release/Once", "Release/Draw", "Release/Keep the draw"},
+        {"Answer/Once", "Answer/Answer", "Answer/Keep the answers"},
+        {"Answer/Once", "Answer/Draw", "Answer/Keep the draw"},
+    )
+    (memory,) = set(asked.values())
+    assert memory % 2**28 == 0 and 2**28 <= memory < 2**31
+
+
+def test_the_larger_request_wins(tmp_path: pathlib.Path) -> None:
+    def memory(hint: str) -> int:
+        job = release_intervals.parse_arguments([*interval_flags(tmp_path), hint])
+        pipeline = make_pipeline(job)
+        release_intervals.build(job, pipeline)
+        components = pipeline.to_runner_api().components
+        (draw,) = (
+            step for step in components.transforms.values() if step.unique_name == "Release/Draw"
+        )
+        return int(components.environments[draw.environment_id].resource_hints[MIN_RAM])
+
+    assert memory("--resource_hints=min_ram=64GB") == 64 * 10**9
+    assert memory("--resource_hints=min_ram=1KB") >= 2**28
+
+
+def test_hints_and_names_do_not_follow_the_records(tmp_path: pathlib.Path) -> None:
+    """Two tables of other records and other sizes: the same graph but for what is drawn anew."""
+    shapes = []
+    for size in (10, 500):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        job = release_synthetic_database.parse_arguments(job_flags(folder, people(size)))
+        pipeline = make_pipeline(job)
+        release_synthetic_database.build(job, pipeline)
+        components = pipeline.to_runner_api().components
+        names = sorted(step.unique_name for step in components.transforms.values())
+        hints = [dict(each.resource_hints) for each in components.environments.values()]
+        shapes.append((names, hints))
+    assert shapes[0] == shapes[1]
+
+
+def test_a_release_is_the_same_without_hints(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exact but for the noise, which is nothing here: each answer, with and without."""
+    tables: list[Any] = []
+    for name in ("with", "without"):
+        folder = tmp_path / name
+        folder.mkdir()
+        argv = job_flags(folder, epsilon="1e5", mechanism="laplace", delta="0")
+        assert release_synthetic_database.main(argv) == 0
+        release = read_release(folder / "out")
+        (answer,) = release.answer(marginals(release.domain, attributes=["age", "sex"]))
+        tables.append(np.round(answer.values))
+        monkeypatch.setattr(
+            beam.PTransform, "with_resource_hints", lambda transform, **_: transform
+        )
+    assert (tables[0] == tables[1]).all() and tables[0].sum() > 100
+
+
+def test_a_token_is_public() -> None:
+    """It is in the graph of a paid job: no field of it gives access to a ledger."""
+    fields = {field.name for field in dataclasses.fields(Token)}
+    assert fields == {"dataset_id", "number", "mechanism", "guarantee", "loss"}

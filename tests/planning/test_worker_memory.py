@@ -1,0 +1,98 @@
+"""What is asked of a runner: from public sizes, enough, and in coarse steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from beam_dp import MWEM, Guarantee, SmallDB
+from beam_dp.domain import BooleanAttribute, Domain, IntegerAttribute
+from beam_dp.mechanisms import (
+    Plan,
+    SparseProject,
+    plan_private_mw,
+    plan_release,
+    plan_sparse_mw,
+)
+from beam_dp.mechanisms.intervals import plan_intervals
+from beam_dp.mechanisms.workload_answers import plan_workload_answers
+from beam_dp.planning.worker_memory import AnyPlan, worker_bytes
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.workload import marginals
+
+GUARANTEE = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+
+
+def domain(*sizes: int) -> Domain:
+    return Domain(
+        tuple(IntegerAttribute(f"a{place}", 0, size - 1) for place, size in enumerate(sizes))
+    )
+
+
+def synthetic(*sizes: int) -> Plan:
+    universe = domain(*sizes)
+    return plan_release(MWEM(), universe, marginals(universe, ways=2), GUARANTEE, "noisy")
+
+
+def queries(universe: Domain) -> LinearWorkload:
+    return parse_linear_workload("conjunctions:1", universe)
+
+
+# For each kind of plan, one whose memory grows with the size given, and two sizes.
+GROWING: dict[str, tuple[Callable[[int], AnyPlan], int, int]] = {
+    "synthetic database": (lambda size: synthetic(size, size), 4, 2**12),
+    "intervals": (lambda size: plan_intervals(size, GUARANTEE), 2**8, 2**20),
+    "private_mw": (
+        lambda size: plan_private_mw(domain(size, 2), GUARANTEE, "noisy", num_questions=10),
+        2**4,
+        2**24,
+    ),
+    "projection": (
+        lambda size: SparseProject(projection_width=size).plan(GUARANTEE, max_sparsity=10),
+        2**6,
+        2**23,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_more_is_asked_for_larger_sizes(name: str) -> None:
+    plan, small, large = GROWING[name]
+    assert 2**28 <= worker_bytes(plan(small), 2**8) <= 2**29
+    assert worker_bytes(plan(large), 2**8) >= 2**30
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_the_summary_counts_too(name: str) -> None:
+    plan, small, _ = GROWING[name]
+    # The array alone takes 8 bytes a cell, the shards that it is read from as many.
+    assert worker_bytes(plan(small), 2**26) - worker_bytes(plan(small), 0) >= 16 * 2**26
+
+
+def test_other_plans_are_known() -> None:
+    universe = Domain((BooleanAttribute("a"), BooleanAttribute("b")))
+    small_db = plan_release(SmallDB(size=4), universe, queries(universe), GUARANTEE, 100)
+    answers = plan_workload_answers(queries(universe), GUARANTEE, "noisy", "discrete_gaussian")
+    online = plan_sparse_mw(GUARANTEE, 10**6, max_sparsity=3, num_questions=10)
+    for plan in (small_db, answers, online):
+        assert worker_bytes(plan, 4) in (2**28, 2**29)
+
+
+def test_requests_are_in_coarse_steps() -> None:
+    plan = synthetic(4, 4)
+    asked = [worker_bytes(plan, 10**6 + cells) for cells in (0, 1, 1000)]
+    assert len(set(asked)) == 1 and asked[0] % 2**28 == 0
+
+
+def test_a_junction_tree_is_asked_for_by_its_own_cells() -> None:
+    plan = synthetic(*[32] * 12)
+    assert plan.workload.domain.num_cells == 2**60
+    assert 2**28 < worker_bytes(plan, 2**16) < 2**34
+
+
+def test_a_private_number_of_records_is_no_part_of_it() -> None:
+    plan = synthetic(4, 4)
+    few, many = (dataclasses.replace(plan, num_records=number) for number in (10, 10**9))
+    assert worker_bytes(few, 16) == worker_bytes(many, 16)

@@ -1,0 +1,93 @@
+"""Queries and answers in elements that a runner can carry, complete and in order."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+import beam_dp.transforms.answer_batches as batches_module
+from beam_dp import Guarantee
+from beam_dp.domain import BooleanAttribute, Domain
+from beam_dp.mechanisms import plan_private_mw
+from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.releases.online_answers import answers_file, read_answers, read_answers_card
+from beam_dp.transforms import AnswerBatch, AnswerQueries, WriteAnswers
+from beam_dp.transforms.answer_batches import answer_batches, each_query, numbered_queries
+
+MOST_BYTES = 2**24
+NOTHING = ("value", "standard_error", "bound", "route", "updates_left", "questions_left", "error")
+DOMAIN = Domain((BooleanAttribute("member"), BooleanAttribute("paid")))
+GUARANTEE = Guarantee(1000.0, 0.0, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
+
+
+def row(number: int, text: str = "") -> dict[str, Any]:
+    return {"id": str(number), "query": text, **dict.fromkeys(NOTHING)}
+
+
+def test_no_element_is_too_large_and_none_is_lost() -> None:
+    rows = [row(number, "q" * (number % 3000)) for number in range(30_000)]
+    parts = answer_batches("run", 7, rows)
+    coder = beam.coders.registry.get_coder(AnswerBatch)
+    assert len(parts) > 10 and all(len(coder.encode(part)) < MOST_BYTES for part in parts)
+    assert [each for part in parts for each in part.answers] == rows
+    assert [part[:3] for part in parts] == [("run", number, 7) for number in range(len(parts))]
+    assert {part.num_batches for part in parts} == {len(parts)}
+
+
+def test_a_run_without_answers_is_one_batch() -> None:
+    assert answer_batches("run", None, []) == [AnswerBatch("run", 0, None, [], 1)]
+
+
+def test_queries_keep_their_order_whatever_order_their_lists_come_in() -> None:
+    lines = [f"{number} {'q' * (number % 1000)}" for number in range(20_000)]
+    elements = numbered_queries(lines)
+    assert len(elements) > 3
+    assert all(sum(map(len, queries)) < MOST_BYTES for _, queries in elements)
+    random.Random(0).shuffle(elements)
+    assert list(each_query(elements)) == lines
+
+
+def test_lists_and_single_queries_are_taken_as_before() -> None:
+    assert list(each_query([{"a": 1}, ["b", "c"], ("d", "e"), "f"])) == [
+        {"a": 1},
+        *"bcdef",
+    ]
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_only_a_complete_run_is_written(tmp_path: pathlib.Path, is_complete: bool) -> None:
+    plan = plan_private_mw(DOMAIN, GUARANTEE, 10, num_questions=2)
+    parts = [AnswerBatch("0" * 32, number, 10, [row(number)], 3) for number in (2, 0, 1)]
+    given = parts if is_complete else parts[1:]
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        # A batch that comes twice is one.
+        _ = pipeline | beam.Create([*given, given[0]]) | WriteAnswers(tmp_path / "out", plan)
+    assert (tmp_path / "out").exists() is is_complete
+    if is_complete:
+        path = tmp_path / "out" / answers_file("0" * 32)
+        assert [each["id"] for each in read_answers(path)] == ["0", "1", "2"]
+
+
+def test_a_run_in_several_batches_is_one_release(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches_module, "ELEMENT_TEXT", 1200)  # about two answers
+    lines = [f'{{"id": "{number}", "conjunction": {{"paid": true}}}}' for number in range(9)]
+    plan = plan_private_mw(DOMAIN, GUARANTEE, "noisy", num_questions=9)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        records = pipeline | "Records" >> beam.Create([{"member": True, "paid": True}] * 50)
+        _ = (
+            pipeline
+            | "Queries" >> beam.Create(numbered_queries(lines))
+            | AnswerQueries(plan, records)
+            | WriteAnswers(tmp_path / "out", plan)
+        )
+    answers = read_answers_card((tmp_path / "out" / "card.json").read_text("utf-8"))
+    rows = list(read_answers(tmp_path / "out" / answers_file(answers.draw_id)))
+    assert [each["id"] for each in rows] == [str(number) for number in range(9)]
+    assert all(abs(each["value"] - 50) < 5 for each in rows)
