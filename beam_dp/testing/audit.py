@@ -29,6 +29,7 @@ Example: a histogram over a declared universe, and the same with empty cells lef
 from beam_dp.testing.black_box import (
     BlackBoxAudit,
     Event,
+    ForeseenEvent,
     audit_black_box,
     choose_event,
     epsilon_lower_bound,
@@ -52,6 +53,7 @@ __all__ = [
     "BlackBoxAudit",
     "Event",
     "ExactAudit",
+    "ForeseenEvent",
     "Law",
     "SamplerAudit",
     "audit_black_box",
