@@ -24,7 +24,7 @@ from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload_sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.testing import audit
 
-RUNS = 2000
+RUNS = 4000
 NUM_RECORDS = 20
 BASE = (12, 5, 0, 0, 3, 1)
 LITERALS = parse_linear_workload("conjunctions:1", domain_of(3, 2))
