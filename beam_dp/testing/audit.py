@@ -27,6 +27,7 @@ Example: a histogram over a declared universe, and the same with empty cells lef
 """
 
 from beam_dp.testing.black_box import (
+    FALSE_ALARM,
     BlackBoxAudit,
     Event,
     ForeseenEvent,
@@ -50,6 +51,7 @@ from beam_dp.testing.laws import (
 from beam_dp.testing.samplers import SamplerAudit, audit_sampler
 
 __all__ = [
+    "FALSE_ALARM",
     "BlackBoxAudit",
     "Event",
     "ExactAudit",

@@ -49,11 +49,14 @@ class ForeseenEvent:
         event: chosen without the runs of the audit.
         likelier: its probability on the data set that makes it likelier.
         other: its probability on the other one.
+        predicted: a bound to expect that allows for errors of these probabilities, where they are
+            estimates; None where the bound that follows from them is to be expected.
     """
 
     event: Event
     likelier: float
     other: float
+    predicted: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,8 +264,10 @@ def audit_black_box(
     limit = None if laws is None else _allowed(laws, events[bounds.index(bound)], delta)
     if foreseen is None:
         return BlackBoxAudit(epsilon, bound, None, runs, limit)
-    likelier, other = foreseen.likelier, foreseen.other
-    predicted = float(epsilon_lower_bound(runs * likelier, runs * other, runs, delta, alarm))
+    predicted = foreseen.predicted
+    if predicted is None:
+        hits = runs * foreseen.likelier, runs * foreseen.other
+        predicted = float(epsilon_lower_bound(*hits, runs, delta, alarm))
     chance = _probability_of_at_most(POWER * predicted, foreseen, runs, delta, alarm)
     return BlackBoxAudit(epsilon, bound, predicted, runs, limit, chance)
 

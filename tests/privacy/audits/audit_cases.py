@@ -118,7 +118,9 @@ MECHANISMS: dict[str, list[Case]] = {
     "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, **ANNEALED),
     "mwem selection": both(MWEM(), DELTA, **OVER_A_TREE),
     "mwem selection, noisy total": [case(MWEM(), ADD, DELTA, **OVER_A_TREE, **NOISY)],
-    "mwem rounds over a tree": both(MWEM(num_rounds=2), PURE, **IN_ONE_ROUND, **OVER_A_TREE),
+    "mwem rounds over a tree": both(
+        MWEM(num_rounds=2), PURE, **IN_ONE_ROUND, **{**OVER_A_TREE, "runs": 1600}
+    ),
     "mwem rounds over a tree, delta": both(MWEM(num_rounds=2), DELTA, **PRICE_OF_A_TREE),
     "mwem textbook": both(
         TEXTBOOK, PURE, epsilon=4.0, single=ONE_CELL, least_law=0.4, base=EVEN, runs=2500

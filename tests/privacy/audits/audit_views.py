@@ -301,20 +301,22 @@ def black_box(case: Case) -> Finding:
 
 
 def foreseen_event(reference: Sequence[Sequence[int]], delta: float) -> audit.ForeseenEvent:
-    """An event to expect by a reference sampler, with less than it happened there.
+    """An event to expect by a reference sampler; what it predicts allows for sampling errors.
 
-    Half of the runs choose the event; the other half says how often it happens, up to two standard
-    errors in the direction that promises less.
+    Half of the runs choose the event; the other half says how often it happens, and the prediction
+    is for two standard errors in the direction that promises less.
     """
-    half = len(reference[0]) // 2
+    runs = len(reference[0])
+    half = runs // 2
     event = audit.choose_event(*(side[:half] for side in reference), delta, score=float)
-    first, second = (event.count(side[half:]) / (len(side) - half) for side in reference)
+    first, second = (event.count(side[half:]) / (runs - half) for side in reference)
     likelier, other = (second, first) if event.is_reversed else (first, second)
-    return audit.ForeseenEvent(
-        event,
-        max(0.0, likelier - 2 * math.sqrt(likelier / half)),
-        min(1.0, other + 2 * math.sqrt(max(other, 1 / half) / half)),
+    least = max(0.0, likelier - 2 * math.sqrt(likelier / half))
+    most = min(1.0, other + 2 * math.sqrt(max(other, 1 / half) / half))
+    predicted = audit.epsilon_lower_bound(
+        runs * least, runs * most, runs, delta, audit.FALSE_ALARM / 2
     )
+    return audit.ForeseenEvent(event, likelier, max(other, 1 / half), float(predicted))
 
 
 def uniform(basis: Any, observed: Any, total: float) -> np.ndarray:
