@@ -56,7 +56,7 @@ from beam_dp.transforms import bound as bound_module
 from beam_dp.transforms import release as release_module
 from beam_dp.transforms import summarise as summarise_module
 
-RUNS, PILOT = 5_000, 1_250  # on either side: 12,500 replicas in one pipeline
+RUNS, PILOT = 8_000, 2_000  # on either side: 20,000 replicas in one pipeline
 REPLICAS = 2 * (RUNS + PILOT)
 PLACES = 3
 DOMAIN = Domain(
