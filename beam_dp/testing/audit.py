@@ -27,8 +27,10 @@ Example: a histogram over a declared universe, and the same with empty cells lef
 """
 
 from beam_dp.testing.black_box import (
+    FALSE_ALARM,
     BlackBoxAudit,
     Event,
+    ForeseenEvent,
     audit_black_box,
     choose_event,
     epsilon_lower_bound,
@@ -49,9 +51,11 @@ from beam_dp.testing.laws import (
 from beam_dp.testing.samplers import SamplerAudit, audit_sampler
 
 __all__ = [
+    "FALSE_ALARM",
     "BlackBoxAudit",
     "Event",
     "ExactAudit",
+    "ForeseenEvent",
     "Law",
     "SamplerAudit",
     "audit_black_box",

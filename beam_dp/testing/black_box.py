@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,24 @@ class Event:
 
 
 @dataclasses.dataclass(frozen=True)
+class ForeseenEvent:
+    """An event that is known before any run, and how likely it should be.
+
+    Args:
+        event: chosen without the runs of the audit.
+        likelier: its probability on the data set that makes it likelier.
+        other: its probability on the other one.
+        predicted: a bound to expect that allows for errors of these probabilities, where they are
+            estimates; None where the bound that follows from them is to be expected.
+    """
+
+    event: Event
+    likelier: float
+    other: float
+    predicted: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class BlackBoxAudit:
     """What a black-box audit found.
 
@@ -52,6 +70,8 @@ class BlackBoxAudit:
             where nobody predicted anything, and nothing is known of the audit's power.
         runs: of the mechanism, for each data set.
         limit: what the exact law allows on the event that was used; None without a law.
+        blind_by_chance: at most this is the probability that a mechanism that follows its law
+            is called blind; None where nothing was predicted.
     """
 
     claimed: float
@@ -59,6 +79,7 @@ class BlackBoxAudit:
     predicted: float | None
     runs: int
     limit: float | None = None
+    blind_by_chance: float | None = None
 
     @property
     def is_refuted(self) -> bool:
@@ -185,15 +206,17 @@ def audit_black_box(
     pilot_runs: int | None = None,
     score: Score | None = None,
     laws: tuple[Law, Law] | None = None,
-    predicted: float | None = None,
+    foreseen: ForeseenEvent | None = None,
     false_alarm: float = FALSE_ALARM,
 ) -> BlackBoxAudit:
     """Bounds epsilon from below by running a mechanism on two neighbouring data sets.
 
-    The event is chosen on runs of their own. A correct mechanism is refuted with probability at
-    most ``false_alarm``. An audit that finds nothing proves nothing unless it could have found
-    something: give the exact laws, or the bound that they predict, and ``is_blind`` says whether
-    it saw less than 0.8 of that.
+    One event is chosen on runs of their own, for what the mechanism does. Another one is foreseen,
+    where its law is known: what it promises does not hang on the luck of a pilot. The larger of
+    their two bounds counts, each of them with half of the false alarms. A correct mechanism is
+    refuted with probability at most ``false_alarm``. An audit that finds nothing proves nothing
+    unless it could have found something: give the exact laws, or an event and its probabilities,
+    and ``is_blind`` says whether it saw less than 0.8 of what they predict.
 
     Args:
         first: runs the mechanism a number of times on the first data set; returns the outcomes,
@@ -206,7 +229,8 @@ def audit_black_box(
         score: of an outcome: events are then thresholds of it. The log-likelihood ratio of the
             two exact laws is the best one.
         laws: the exact laws of the outcome on both data sets.
-        predicted: the bound to expect, where laws are not given or were sampled themselves.
+        foreseen: an event and its probabilities, where laws are not given or were sampled
+            themselves; the best event of the laws where it is not given.
         false_alarm: in (0, 1).
 
     Returns:
@@ -221,31 +245,91 @@ def audit_black_box(
         ...         values = np.full(runs, count, np.int64)
         ...         return (NoiseSource().laplace(values, scale=1.0) >= 1).tolist()
         ...     return run
-        >>> audit = audit_black_box(draw(1), draw(0), 1.0, runs=4000, predicted=0.83)
+        >>> low = 1 / (1 + math.e)
+        >>> laws = {True: 1 - low, False: low}, {True: low, False: 1 - low}
+        >>> audit = audit_black_box(draw(1), draw(0), 1.0, runs=4000, laws=laws)
         >>> audit.is_refuted, audit.is_blind
         (False, False)
     """
-    if laws is not None and predicted is None:
-        predicted = predicted_lower_bound(*laws, runs, delta, score=score, false_alarm=false_alarm)
+    if laws is not None and foreseen is None:
+        foreseen = _foresee(laws, runs, delta, score, false_alarm / 2)
     pilot = pilot_runs or max(1, runs // 4)
-    event = choose_event(first(pilot), second(pilot), delta, score=score)
-    hits = [event.count(sample(runs)) for sample in (first, second)]
-    if event.is_reversed:
-        hits.reverse()
-    bound = float(epsilon_lower_bound(hits[0], hits[1], runs, delta, false_alarm))
-    limit = None if laws is None else _allowed(laws, event, delta)
-    return BlackBoxAudit(epsilon, bound, predicted, runs, limit)
+    events = [choose_event(first(pilot), second(pilot), delta, score=score)]
+    if foreseen is not None:
+        events.append(foreseen.event)
+    alarm = false_alarm / len(events)
+    outcomes = [list(sample(runs)) for sample in (first, second)]
+    bounds = [_bound_by(event, outcomes, runs, delta, alarm) for event in events]
+    bound = max(bounds)
+    limit = None if laws is None else _allowed(laws, events[bounds.index(bound)], delta)
+    if foreseen is None:
+        return BlackBoxAudit(epsilon, bound, None, runs, limit)
+    predicted = foreseen.predicted
+    if predicted is None:
+        hits = runs * foreseen.likelier, runs * foreseen.other
+        predicted = float(epsilon_lower_bound(*hits, runs, delta, alarm))
+    chance = _probability_of_at_most(POWER * predicted, foreseen, runs, delta, alarm)
+    return BlackBoxAudit(epsilon, bound, predicted, runs, limit, chance)
+
+
+def _bound_by(
+    event: Event, outcomes: Sequence[Sequence[Any]], runs: int, delta: float, false_alarm: float
+) -> float:
+    """Returns the bound that one event gives."""
+    first, second = (event.count(side) for side in outcomes)
+    likelier, other = (second, first) if event.is_reversed else (first, second)
+    return float(epsilon_lower_bound(likelier, other, runs, delta, false_alarm))
+
+
+def _foresee(
+    laws: tuple[Law, Law], runs: int, delta: float, score: Score | None, false_alarm: float
+) -> ForeseenEvent:
+    """Returns the event of the largest bound, were outcomes as frequent as the laws say."""
+    first, second = ({x: runs * p for x, p in law.items()} for law in laws)
+    event = _best(first, second, runs, delta, score, false_alarm)[1]
+    return ForeseenEvent(event, *_probabilities(laws, event))
+
+
+def _probability_of_at_most(
+    bound: float, foreseen: ForeseenEvent, runs: int, delta: float, false_alarm: float
+) -> float:
+    """Returns how likely the bound by a foreseen event is at most this; exactly, but for 1e-20.
+
+    Both hits are binomial. For each number of hits on the other side, the bound grows with those
+    on the likelier one: so many are needed for more.
+    """
+    share = false_alarm / 2
+    first, second = (_likely_hits(runs, p) for p in (foreseen.likelier, foreseen.other))
+    with np.errstate(invalid="ignore"):
+        low = np.where(first > 0, stats.beta.ppf(share, first, runs - first + 1), 0.0)
+        high = np.where(second < runs, stats.beta.isf(share, second + 1, runs - second), 1.0)
+    needed = first[0] + np.searchsorted(low, delta + high * math.exp(bound), side="right")
+    missed = stats.binom.cdf(needed - 1, runs, foreseen.likelier)
+    return float(stats.binom.pmf(second, runs, foreseen.other) @ missed)
+
+
+def _likely_hits(runs: int, probability: float) -> NDArray[np.int64]:
+    """Returns all numbers of hits, but for those that are as good as impossible."""
+    mean = runs * probability
+    # By Bernstein's inequality both tails together have less than 1e-20.
+    reach = 12 * math.sqrt(mean * (1 - min(1.0, probability))) + 40
+    return np.arange(max(0, math.floor(mean - reach)), min(runs, math.ceil(mean + reach)) + 1)
 
 
 def _allowed(laws: tuple[Law, Law], event: Event, delta: float) -> float:
     """Returns what two laws say of one event: ln((P - delta) / Q), at least 0."""
-    first, second = (
-        sum(p for outcome, p in law.items() if event.is_in(outcome))
-        for law in (laws[::-1] if event.is_reversed else laws)
-    )
+    first, second = _probabilities(laws, event)
     if first - delta <= second:
         return 0.0
     return math.log((first - delta) / second) if second > 0 else math.inf
+
+
+def _probabilities(laws: tuple[Law, Law], event: Event) -> tuple[float, float]:
+    """Returns those of an event, first on the data set that makes it likelier."""
+    first, second = (
+        min(1.0, sum(p for outcome, p in law.items() if event.is_in(outcome))) for law in laws
+    )
+    return (second, first) if event.is_reversed else (first, second)
 
 
 def _best(

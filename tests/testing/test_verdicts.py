@@ -41,7 +41,7 @@ def audited(epsilon: float, claimed: float, law: float | None = None) -> audit.B
 def test_a_mechanism_as_it_says_passes() -> None:
     found = audited(1.0, 1.0, law=1.0)
     assert found.predicted is not None and found.limit is not None
-    assert found.lower_bound == pytest.approx(0.891, abs=0.001)
+    assert found.lower_bound == pytest.approx(0.888, abs=0.001)
     assert found.predicted == pytest.approx(found.lower_bound, rel=1e-3)
     assert found.limit == pytest.approx(1.0)
     assert found.passes
@@ -66,6 +66,27 @@ def test_a_leak_within_the_claim_and_beyond_the_law_is_seen() -> None:
     found = audited(2.0, 3.0, law=1.0)
     assert found.is_off_its_law and not found.passes
     assert not (found.is_refuted or found.is_blind)
+
+
+@pytest.mark.parametrize("runs", [200, 400, 800])
+def test_the_chance_of_a_missed_floor_is_that_of_its_binomial_hits(runs: int) -> None:
+    """All numbers of hits are enumerated; the floor of a larger audit is missed less often."""
+    laws = response(1.0)
+    found = audit.audit_black_box(
+        *(
+            lambda number, law=law: [1] * round(law[1] * number) + [0] * round(law[0] * number)
+            for law in laws
+        ),
+        1.0,
+        runs=runs,
+        laws=laws,
+    )
+    hits = np.arange(runs + 1)
+    bounds = audit.epsilon_lower_bound(hits[:, None], hits[None, :], runs, false_alarm=5e-7)
+    assert found.predicted is not None
+    missed = bounds <= 0.8 * found.predicted
+    likelier, other = (stats.binom.pmf(hits, runs, law[1]) for law in laws)
+    assert found.blind_by_chance == pytest.approx(float(likelier @ missed @ other), rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -102,15 +102,15 @@ OVER_A_TREE: dict[str, Any] = {
 PRICE_OF_A_TREE = {**OVER_A_TREE, "checks": ("price",)}
 MECHANISMS: dict[str, list[Case]] = {
     "laplace": both(Laplace(), PURE),
-    "laplace textbook": both(Laplace("textbook"), PURE),
+    "laplace textbook": both(Laplace("textbook"), PURE, runs=5000),
     "laplace, noisy total": [case(Laplace(), ADD, PURE, **NOISY)],
-    "gaussian": both(Gaussian(), DELTA, checks=NO_LAW),
-    "gaussian textbook": both(Gaussian("textbook"), DELTA, least_share=0.6),
-    "gaussian, noisy total": [case(Gaussian(), ADD, DELTA, checks=NO_LAW, **NOISY)],
+    "gaussian": both(Gaussian(), DELTA, checks=NO_LAW, runs=4000),
+    "gaussian textbook": both(Gaussian("textbook"), DELTA, least_share=0.6, runs=4000),
+    "gaussian, noisy total": [case(Gaussian(), ADD, DELTA, checks=NO_LAW, runs=4000, **NOISY)],
     "mwem": both(MWEM(), PURE),
     "mwem, delta": both(MWEM(), DELTA, checks=NO_LAW, epsilon=4.0),
     "mwem rounds": both(MWEM(num_rounds=2), PURE, **IN_ONE_ROUND),
-    "mwem rounds, delta": both(MWEM(num_rounds=2), DELTA, **IN_ONE_ROUND),
+    "mwem rounds, delta": both(MWEM(num_rounds=2), DELTA, epsilon=16.0, runs=3000, **IN_ONE_ROUND),
     "mwem rounds, noisy total": [
         case(MWEM(num_rounds=1), ADD, PURE, checks=NO_LAW, adaptive=True, **IN_ONE_ROUND, **NOISY)
     ],
@@ -118,10 +118,16 @@ MECHANISMS: dict[str, list[Case]] = {
     "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, **ANNEALED),
     "mwem selection": both(MWEM(), DELTA, **OVER_A_TREE),
     "mwem selection, noisy total": [case(MWEM(), ADD, DELTA, **OVER_A_TREE, **NOISY)],
-    "mwem rounds over a tree": both(MWEM(num_rounds=2), PURE, **IN_ONE_ROUND, **OVER_A_TREE),
+    "mwem rounds over a tree": both(
+        MWEM(num_rounds=2), PURE, **IN_ONE_ROUND, **{**OVER_A_TREE, "runs": 1600}
+    ),
     "mwem rounds over a tree, delta": both(MWEM(num_rounds=2), DELTA, **PRICE_OF_A_TREE),
-    "mwem textbook": both(TEXTBOOK, PURE, single=ONE_CELL, least_law=0.4, base=EVEN),
-    "mwem textbook, delta": both(TEXTBOOK, DELTA, single=ONE_CELL, base=EVEN),
+    "mwem textbook": both(
+        TEXTBOOK, PURE, epsilon=4.0, single=ONE_CELL, least_law=0.4, base=EVEN, runs=2500
+    ),
+    "mwem textbook, delta": both(
+        TEXTBOOK, DELTA, epsilon=16.0, single=ONE_CELL, base=EVEN, runs=3000
+    ),
 }
 
 
@@ -282,7 +288,7 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
     if name in ("laplace", "laplace textbook", "gaussian", "gaussian textbook"):
         found["n used as a scale"] = Mutant(scale_by_size, "price")
     if name in ("laplace", "laplace textbook"):
-        # Two thousand runs refute an epsilon of 3 outright; the 12 of Gaussian noise they cannot.
+        # A few thousand runs refute an epsilon of 3 outright; the 12 of Gaussian noise they cannot.
         found["one draw for all runs"] = Mutant(draw_once_for_all, "black box")
         found["empty cells skipped"] = Mutant(skip_empty_cells, "black box")
         if replaces:

@@ -257,7 +257,7 @@ def small_db_black_box(sampler: str, guarantee: Guarantee) -> Finding:
     plan = plan_of(sampler, guarantee)
     sides = [with_unit(np.array(BASE), unit) for unit in PAIRS[guarantee.neighboring.value]]
     runs = [released(plan, sampler, counts, NoiseSource()) for counts in sides]
-    return black_box(runs, [stated_law(TABLES[sampler], counts) for counts in sides], 1500)
+    return black_box(runs, [stated_law(TABLES[sampler], counts) for counts in sides], 9000)
 
 
 def black_box(sides: list[Iterator[Any]], laws: list[audit.Law], runs: int) -> Finding:
@@ -273,7 +273,7 @@ def black_box(sides: list[Iterator[Any]], laws: list[audit.Law], runs: int) -> F
     )
 
 
-NUM_DRAWS = 1500
+NUM_DRAWS = 6_000  # on either side: the audit's runs and those of its pilot
 FOUND: list[bytes] = []  # of this process, in which FnApiRunner runs everything
 
 
@@ -292,7 +292,7 @@ def pipeline_black_box(guarantee: Guarantee) -> Finding:
         codes = [*np.repeat(range(4), counts).tolist(), 7, -1]
         sides.append(iter(draws_of(domain, workload, guarantee, codes)))
         laws.append(stated_law(table, counts))
-    return black_box(sides, laws, NUM_DRAWS // 2)
+    return black_box(sides, laws, NUM_DRAWS * 4 // 5)
 
 
 def draws_of(

@@ -23,7 +23,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
 
 DRAWS = 50_000
-SELECTIONS = 6_000
+SELECTIONS = 10_000
 EPSILON = 1.5
 DELTA = 1e-6
 REACH = 12

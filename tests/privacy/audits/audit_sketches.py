@@ -53,7 +53,7 @@ Patch = pytest.MonkeyPatch
 RECORDS = [(element, weight) for element in range(3) for weight in (0, 2)]
 WEIGHT = 2
 ROWS = 3
-RUNS = 4000
+RUNS = 5000
 # The bound of a unit's records is often reached by few data; a price below it would show waste.
 LEAST_SHARE = 0.99
 
