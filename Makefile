@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo test lint bench audit fuzz test-engines clean
+.PHONY: help demo test lint bench audit fuzz flink test-engines clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench         the benchmarks: speed and accuracy against stated figures"
 	@echo "make audit         the statistical privacy audits"
 	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
+	@echo "make flink         fetch Beam's job server for Flink, with Maven"
 	@echo "make test-engines  the tests that need a distributed engine"
 	@echo "make clean         remove the environment and everything generated"
 
@@ -46,7 +47,7 @@ test: lint
 
 # Pytest's exit code 5 means that no test has the marker yet: said plainly, not passed off as a success.
 define run_marked
-	@$(BIN)/python -m pytest -m $(1); code=$$?; \
+	@$(BIN)/python -m pytest -rs -m $(1); code=$$?; \
 	if [ $$code -eq 5 ]; then echo "nothing to run: no test is marked '$(1)' yet"; \
 	else exit $$code; fi
 endef
@@ -72,9 +73,26 @@ fuzz: $(VENV)/.stamp-test
 	  $(BIN)/python tests/fuzz/run.py $$target --seconds $(FUZZ_SECONDS) || exit 1; \
 	done
 
+# The job server must be of the installed Beam; of the versions of Flink that Beam knows, the newest.
+FLINK_JARS := flink-jars
+FLINK_VERSION ?=
+PRINT_ARTIFACT := import sys, apache_beam; \
+  from apache_beam.options.pipeline_options import FlinkRunnerOptions as options; \
+  flink = sys.argv[1] or options.PUBLISHED_FLINK_VERSIONS[-1]; \
+  print(f"org.apache.beam:beam-runners-flink-{flink}-job-server:{apache_beam.__version__}")
+MAVEN_COPY := mvn --batch-mode --quiet org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy
+flink: $(VENV)/.stamp-demo
+	@command -v mvn > /dev/null || { echo "error: mvn: missing; Maven must be installed"; exit 2; }
+	@artifact=$$($(BIN)/python -c '$(PRINT_ARTIFACT)' "$(FLINK_VERSION)" 2> /dev/null) && \
+	$(MAVEN_COPY) -Dartifact=$$artifact -DoutputDirectory=$(FLINK_JARS) || \
+	  { echo "error: FLINK_VERSION: Maven finds no $$artifact"; exit 2; }
+	@ls $(FLINK_JARS)/*.jar
+
+# Where the job server can't be fetched, the tests on Flink are skipped and say so.
 test-engines: $(VENV)/.stamp-test
+	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server: Flink is skipped"
 	$(call run_marked,engines)
 
 clean:
 	rm -f beam_dp/hashing/*.so
-	rm -rf $(VENV) demo-output build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-output build dist $(FLINK_JARS) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

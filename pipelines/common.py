@@ -16,6 +16,7 @@ from beam_dp.privacy.loss import Loss
 
 from . import flags
 from .flags import FlagError, integer, number
+from .flink import prepare_flink
 from .progress import Progress, failure
 
 # Not DirectRunner: that one looks for another runner to download first.
@@ -99,11 +100,13 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
     """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
 
     Raises:
-        FlagError: Beam knows no such runner, or its flags contradict each other.
+        FlagError: Beam knows no such runner, or its flags contradict each other, or FlinkRunner
+            lacks something: ``prepare_flink``.
     """
     options = PipelineOptions(list(job.beam_flags))
     standard = options.view_as(StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
+    prepare_flink(options)
     try:
         return beam.Pipeline(options=options)
     except ValueError as error:

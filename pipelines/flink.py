@@ -1,0 +1,106 @@
+"""What FlinkRunner needs before a job starts: Java, Beam's job server, a cluster that answers.
+
+Without these checks Beam downloads a jar behind the user's back, or fails after the budget was
+spent. `make flink` fetches the jar.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import urllib.request
+from urllib.parse import urlsplit
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    PipelineOptions,
+    StandardOptions,
+)
+
+from .flags import FlagError
+
+RUNNER = "FlinkRunner"
+JAR_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
+SECONDS_TO_ANSWER = 5.0
+_EMBEDDED = ("[local]", "[auto]")
+_JAR_NAME = re.compile(r"beam-runners-flink-(?P<flink>\d+\.\d+)-job-server-(?P<beam>.+)\.jar")
+
+
+def prepare_flink(options: PipelineOptions) -> None:
+    """Checks what FlinkRunner needs, and fills in the jar that the environment names.
+
+    Args:
+        options: Beam's; nothing happens unless their runner is FlinkRunner.
+
+    Raises:
+        FlagError: Java or the jar is missing, the jar is of another Beam or Flink, or the cluster
+            does not answer or runs another Flink.
+    """
+    runner = options.view_as(StandardOptions).runner or ""
+    if runner.rpartition(".")[2].lower() != RUNNER.lower():
+        return
+    flink = options.view_as(FlinkRunnerOptions)
+    _check_java()
+    if not flink.flink_job_server_jar:
+        flink.flink_job_server_jar = os.environ.get(JAR_VARIABLE)
+    given_version = options.get_all_options(drop_default=True).get("flink_version")
+    version = _check_jar(flink.flink_job_server_jar, given_version) or flink.flink_version
+    if flink.flink_master.strip() not in _EMBEDDED:
+        _check_cluster(flink.flink_master.strip(), version)
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"
+    if shutil.which(java) is None:
+        raise FlagError(
+            f"--runner: {RUNNER!r} is refused; must have Java 17, and {java!r} is no program"
+        )
+
+
+def _check_jar(jar: str | None, given_version: str | None) -> str | None:
+    """Returns the version of Flink that the jar's name states, if it states one."""
+    if not jar:
+        raise FlagError(
+            f"--flink_job_server_jar: missing; must be given with --runner {RUNNER}, unless"
+            f" {JAR_VARIABLE} names the jar; `make flink` fetches it"
+        )
+    parts = urlsplit(jar)
+    if not parts.scheme and not os.path.isfile(jar):
+        raise FlagError(f"--flink_job_server_jar: {jar!r} is refused; must be a file, or an URL")
+    match = _JAR_NAME.fullmatch(os.path.basename(parts.path))
+    if match is None:
+        return None
+    if match["beam"] != beam.__version__:
+        raise FlagError(
+            f"--flink_job_server_jar: {jar!r} is refused; must be of Beam {beam.__version__}"
+        )
+    if given_version is not None and given_version != match["flink"]:
+        raise FlagError(
+            f"--flink_version: {given_version!r} is refused; must be that of the jar,"
+            f" {match['flink']}"
+        )
+    return match["flink"]
+
+
+def _check_cluster(master: str, version: str) -> None:
+    """Asks the job manager's REST interface which Flink it runs."""
+    address = master if re.match("https?://", master) else f"http://{master}"
+    try:
+        with urllib.request.urlopen(f"{address}/config", timeout=SECONDS_TO_ANSWER) as answer:
+            running = str(json.load(answer)["flink-version"])
+    except (OSError, http.client.HTTPException, LookupError, TypeError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise FlagError(
+            f"--flink_master: {master!r} is refused; must be [local], or host:port of a Flink"
+            f" cluster that answers: {reason}"
+        ) from None
+    if not running.startswith(f"{version}."):
+        raise FlagError(
+            f"--flink_version: {version!r} is refused; must be that of the cluster, which runs"
+            f" Flink {running}"
+        )

@@ -1,0 +1,112 @@
+"""What FlinkRunner lacks costs one line, before anything is spent."""
+
+from __future__ import annotations
+
+import http.server
+import pathlib
+import re
+import stat
+import threading
+from collections.abc import Callable, Iterator
+
+import apache_beam as beam
+import pytest
+from jobs import everything_under, job_flags
+
+from pipelines.release_synthetic_database import main
+
+Refused = Callable[..., None]
+
+
+@pytest.fixture
+def refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Refused:
+    """Demands one line that matches, code 2, nothing written; there is a Java, but no jar."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.touch()
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.delenv("BEAM_DP_FLINK_JOB_SERVER_JAR", raising=False)
+
+    def check(pattern: str, **flags: str) -> None:
+        argv = job_flags(tmp_path, runner="FlinkRunner", **flags)
+        before = everything_under(tmp_path)
+        assert main(argv) == 2
+        out, err = capfd.readouterr()
+        assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
+        assert re.search(pattern, err), err
+        assert everything_under(tmp_path) == before
+
+    return check
+
+
+@pytest.fixture
+def jar(tmp_path: pathlib.Path) -> str:
+    path = tmp_path / f"beam-runners-flink-1.20-job-server-{beam.__version__}.jar"
+    path.touch()
+    return str(path)
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """Answers as a job manager that runs Flink 1.19 does."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"flink-version": "1.19.3"}' if self.path == "/config" else b"no")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_no_java(refused: Refused, monkeypatch: pytest.MonkeyPatch, jar: str) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    refused(r"--runner: 'FlinkRunner' is refused; must have Java", flink_job_server_jar=jar)
+
+
+def test_no_jar(refused: Refused) -> None:
+    refused(r"--flink_job_server_jar: missing; must be given .*make flink", flink_master="[local]")
+
+
+def test_a_jar_that_is_not_there(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = r"--flink_job_server_jar: 'nowhere\.jar' is refused; must be a file"
+    refused(pattern, flink_job_server_jar="nowhere.jar")
+    monkeypatch.setenv("BEAM_DP_FLINK_JOB_SERVER_JAR", "nowhere.jar")
+    refused(pattern)
+
+
+def test_a_jar_of_another_beam(refused: Refused, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "beam-runners-flink-1.20-job-server-2.10.0.jar"
+    path.touch()
+    refused(r"must be of Beam " + re.escape(beam.__version__), flink_job_server_jar=str(path))
+
+
+def test_another_flink_than_the_jar(refused: Refused, jar: str) -> None:
+    pattern = r"--flink_version: '1\.19' is refused; must be that of the jar, 1\.20"
+    refused(pattern, flink_job_server_jar=jar, flink_version="1.19")
+
+
+def test_a_flink_that_beam_does_not_know(refused: Refused, jar: str) -> None:
+    refused(r"--flink_version: .*'1\.2'", flink_job_server_jar=jar, flink_version="1.2")
+
+
+def test_a_cluster_that_runs_another_flink(refused: Refused, jar: str, cluster: str) -> None:
+    pattern = r"--flink_version: '1\.20' is refused; must be that of the cluster.* 1\.19\.3"
+    refused(pattern, flink_job_server_jar=jar, flink_master=cluster)
+
+
+@pytest.mark.parametrize("master", ["127.0.0.1:9", "http://127.0.0.1:9", "local", "[::1", "a b:1"])
+def test_a_cluster_that_does_not_answer(refused: Refused, jar: str, master: str) -> None:
+    pattern = rf"--flink_master: '{re.escape(master)}' is refused; must be \[local\], or host:port"
+    refused(pattern, flink_job_server_jar=jar, flink_master=master)
