@@ -15,7 +15,7 @@ help:
 	@echo "make bench         the benchmarks: speed and accuracy against stated figures"
 	@echo "make audit         the statistical privacy audits"
 	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
-	@echo "make flink         fetch Beam's job server for Flink, with Maven"
+	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
 	@echo "make test-engines  the tests that need a distributed engine"
 	@echo "make clean         remove the environment and everything generated"
 
@@ -73,22 +73,31 @@ fuzz: $(VENV)/.stamp-test
 	  $(BIN)/python tests/fuzz/run.py $$target --seconds $(FUZZ_SECONDS) || exit 1; \
 	done
 
-# The job server must be of the installed Beam; of the versions of Flink that Beam knows, the newest.
+# The job server of the installed Beam is taken from Maven's registry; of the versions of Flink that
+# Beam knows, the newest. A registry that lacks it may still hold the parts of flink/pom.xml.
 FLINK_JARS := flink-jars
 FLINK_VERSION ?=
 PRINT_ARTIFACT := import sys, apache_beam; \
   from apache_beam.options.pipeline_options import FlinkRunnerOptions as options; \
   flink = sys.argv[1] or options.PUBLISHED_FLINK_VERSIONS[-1]; \
   print(f"org.apache.beam:beam-runners-flink-{flink}-job-server:{apache_beam.__version__}")
-MAVEN_COPY := mvn --batch-mode --quiet org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy
+MAVEN := mvn --batch-mode --quiet -Dstyle.color=never
+MAVEN_COPY := $(MAVEN) org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy
 flink: $(VENV)/.stamp-demo
+	@command -v java > /dev/null || { echo "error: java: missing; Java 17 must be installed"; exit 2; }
 	@command -v mvn > /dev/null || { echo "error: mvn: missing; Maven must be installed"; exit 2; }
-	@artifact=$$($(BIN)/python -c '$(PRINT_ARTIFACT)' "$(FLINK_VERSION)" 2> /dev/null) && \
-	$(MAVEN_COPY) -Dartifact=$$artifact -DoutputDirectory=$(FLINK_JARS) || \
-	  { echo "error: FLINK_VERSION: Maven finds no $$artifact"; exit 2; }
+	@artifact=$$($(BIN)/python -c '$(PRINT_ARTIFACT)' "$(FLINK_VERSION)" 2> /dev/null); \
+	if $(MAVEN_COPY) -Dartifact=$$artifact -DoutputDirectory=$(FLINK_JARS) > /dev/null 2>&1; then \
+	  echo "job server: $$artifact, which Maven found"; \
+	elif [ -n "$(FLINK_VERSION)" ]; then \
+	  echo "error: FLINK_VERSION: Maven finds no $$artifact"; exit 2; \
+	elif $(MAVEN) --file flink/pom.xml package && mkdir -p $(FLINK_JARS) && \
+	  mv build/flink/beam-dp-flink-*-job-server-*.jar $(FLINK_JARS)/; then \
+	  echo "job server: built from flink/pom.xml, for Maven finds no $$artifact"; \
+	else echo "error: flink: Maven finds neither $$artifact nor the parts of flink/pom.xml"; exit 2; fi
 	@ls $(FLINK_JARS)/*.jar
 
-# Where the job server can't be fetched, the tests on Flink are skipped and say so.
+# Without Java or Maven the tests on Flink are skipped and say so.
 test-engines: $(VENV)/.stamp-test
 	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server: Flink is skipped"
 	$(call run_marked,engines)

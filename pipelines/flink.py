@@ -27,7 +27,9 @@ RUNNER = "FlinkRunner"
 JAR_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
 SECONDS_TO_ANSWER = 5.0
 _EMBEDDED = ("[local]", "[auto]")
-_JAR_NAME = re.compile(r"beam-runners-flink-(?P<flink>\d+\.\d+)-job-server-(?P<beam>.+)\.jar")
+_JAR_NAME = re.compile(r"beam-(runners|dp)-flink-(?P<flink>\d+\.\d+)-job-server-(?P<beam>.+)\.jar")
+# Not the installed Beam, but tested with it by `make test-engines`: what flink/pom.xml builds.
+_TESTED = ("2.70.0",)
 
 
 def prepare_flink(options: PipelineOptions) -> None:
@@ -75,9 +77,10 @@ def _check_jar(jar: str | None, given_version: str | None) -> str | None:
     match = _JAR_NAME.fullmatch(os.path.basename(parts.path))
     if match is None:
         return None
-    if match["beam"] != beam.__version__:
+    if match["beam"] not in (beam.__version__, *_TESTED):
         raise FlagError(
-            f"--flink_job_server_jar: {jar!r} is refused; must be of Beam {beam.__version__}"
+            f"--flink_job_server_jar: {jar!r} is refused; must be of Beam {beam.__version__}, or of"
+            f" one that was tested with it: {', '.join(_TESTED)}"
         )
     if given_version is not None and given_version != match["flink"]:
         raise FlagError(

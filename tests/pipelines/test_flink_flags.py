@@ -15,6 +15,7 @@ from jobs import everything_under, job_flags
 
 from pipelines.release_synthetic_database import main
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 Refused = Callable[..., None]
 
 
@@ -89,7 +90,23 @@ def test_a_jar_that_is_not_there(refused: Refused, monkeypatch: pytest.MonkeyPat
 def test_a_jar_of_another_beam(refused: Refused, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "beam-runners-flink-1.20-job-server-2.10.0.jar"
     path.touch()
-    refused(r"must be of Beam " + re.escape(beam.__version__), flink_job_server_jar=str(path))
+    pattern = rf"must be of Beam {re.escape(beam.__version__)}, or of one that was tested"
+    refused(pattern, flink_job_server_jar=str(path))
+
+
+def test_the_jar_that_the_repository_builds_is_accepted_whatever_beam_is_installed(
+    refused: Refused, tmp_path: pathlib.Path
+) -> None:
+    properties = (ROOT / "flink" / "pom.xml").read_text(encoding="utf-8")
+    flink, built = (
+        re.findall(rf"<{name}.version>([0-9.]+)</", properties)[0] for name in ("flink", "beam")
+    )
+    assert built != beam.__version__
+    path = tmp_path / f"beam-dp-flink-{flink}-job-server-{built}.jar"
+    path.touch()
+    # What is refused comes after the jar's Beam was checked.
+    pattern = rf"--flink_version: '2\.0' is refused; must be that of the jar, {re.escape(flink)}"
+    refused(pattern, flink_job_server_jar=str(path), flink_version="2.0")
 
 
 def test_another_flink_than_the_jar(refused: Refused, jar: str) -> None:
