@@ -257,9 +257,9 @@ class FlinkCluster:
         """Starts Beam's job server, and returns its log.
 
         It hands its own jar to the cluster with each job: some 200 MB, several times over. This
-        cluster has the jar already, as one has with Beam in Flink's folder lib/. So the server's jar
-        gets a name of its own, which goes once the server has opened it; a jar that is not there
-        is not handed over.
+        cluster has the jar already, as one has with Beam in Flink's folder lib/. So the server's
+        jar gets a name of its own, which goes once the server has opened it; a jar that is not
+        there is not handed over.
         """
         jar = self.folder / "job-server.jar"
         jar.symlink_to(os.path.abspath(self.jar))

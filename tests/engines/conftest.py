@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
-
 from engines import moments
 from engines.cluster import FlinkCluster, find_jar, missing
 from engines.moments import Moments

@@ -9,10 +9,9 @@ import re
 from typing import Any
 
 import pytest
-from jobs import everything_under
-
 from engines.cluster import FlinkCluster, find_jar
 from engines.programs import PROGRAMS
+from jobs import everything_under
 
 pytestmark = pytest.mark.engines
 CHOSEN = {"draw_id", "files"}  # what differs between two draws of one job

@@ -5,8 +5,8 @@
 Beam's own pool listens on all interfaces; it starts an interpreter for each worker, which takes
 seconds at every restart of a job; and it confuses the workers of two task managers, which number
 theirs alike, so that stopping one's stops the other's. Here a worker is forked from a process that
-has imported everything, and ends when its task manager lets go of it, as all workers do. FOLDER gets
-a file for each worker, named by its process, that says where it is controlled from.
+has imported everything, and ends when its task manager lets go of it, as all workers do. FOLDER
+gets a file for each worker, named by its process, that says where it is controlled from.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from concurrent import futures
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
-
 from engines import worker_process
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pathlib
 
-import beam_dp.transforms  # noqa: F401  # once, before workers are forked
 from apache_beam.runners.worker.sdk_worker import SdkHarness
-
 from engines import moments
+
+import beam_dp.transforms  # noqa: F401  # once, before workers are forked
 
 
 def run(control: str, worker_id: str, folder: str) -> None:
