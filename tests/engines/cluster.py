@@ -186,6 +186,10 @@ class FlinkCluster:
         arguments = ["--configDir", str(self.folder / "job-manager"), "--executionMode", "cluster"]
         self.job_manager, _ = self._java("job-manager", 512, _JOB_MANAGER, arguments)
 
+    def kill_job_manager(self) -> None:
+        """Kills it as a crash does."""
+        kill_group(self.job_manager)
+
     def start_task_manager(self) -> None:
         """Starts one more."""
         name = f"task-manager-{self._num_logs}"
@@ -202,7 +206,7 @@ class FlinkCluster:
 
     def remove_files_of_the_dead(self) -> None:
         """Removes temporary files of task managers that were killed, as whoever runs them must."""
-        alive = {str(process.pid) for process in self.task_managers}
+        alive = {str(process.pid) for process in self.processes if process.poll() is None}
         for folder in self.temporary.iterdir():
             owner = folder / "pid"
             if owner.exists() and owner.read_text() not in alive:
