@@ -437,7 +437,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         # The same job once more, which now knows the ledger's entry and where to save.
         pipeline = make_pipeline(job)
         build(job, pipeline, token, save_in)
-        if not run_pipeline(pipeline, progress):
+        if not run_pipeline(pipeline, progress, job.output):
             return flags.EXIT_JOB_FAILED
         try:
             text = (Path(job.output) / "card.json").read_text("utf-8")

@@ -177,7 +177,7 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
         f"all intervals of {job.attribute}, {plan.num_leaves:,} levels, by {plan.choice[0]};"
         f" runner {type(pipeline.runner).__name__}"
     )
-    if not run_pipeline(pipeline, progress):
+    if not run_pipeline(pipeline, progress, job.output):
         return flags.EXIT_JOB_FAILED
     try:
         release = read_release(job.output)

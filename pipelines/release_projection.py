@@ -194,7 +194,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         pipeline = make_pipeline(job)
         build(job, pipeline, token)
     progress.say(f"{plan.mechanism}, {_size(plan)}; runner {type(pipeline.runner).__name__}")
-    if not run_pipeline(pipeline, progress):
+    if not run_pipeline(pipeline, progress, job.output):
         return flags.EXIT_JOB_FAILED
     try:
         # Says why not, where the workers do not share this directory.

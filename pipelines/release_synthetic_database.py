@@ -287,7 +287,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         f"release of {len(job.domain.names)} attributes, {magnitude(job.domain.num_cells)} cells,"
         f" {len(job.workload):,} {what}; runner {type(pipeline.runner).__name__}"
     )
-    if not run_pipeline(pipeline, progress):
+    if not run_pipeline(pipeline, progress, job.output):
         return flags.EXIT_JOB_FAILED
     try:
         # Says why not, where the workers do not share this directory.

@@ -64,11 +64,12 @@ taskmanager.memory.task.off-heap.size: 0m
 taskmanager.memory.jvm-metaspace.size: 256m
 taskmanager.memory.jvm-overhead.min: 64m
 taskmanager.memory.jvm-overhead.max: 64m
-heartbeat.interval: 1000
-heartbeat.timeout: 8000
+heartbeat.interval: 500
+heartbeat.rpc-failure-threshold: 1
+heartbeat.timeout: 10000
 restart-strategy.type: fixed-delay
 restart-strategy.fixed-delay.attempts: 3
-restart-strategy.fixed-delay.delay: 1 s
+restart-strategy.fixed-delay.delay: 200 ms
 rest.retry.max-attempts: 3
 rest.retry.delay: 500
 classloader.resolve-order: parent-first

@@ -1,4 +1,4 @@
-"""One trial of a fault: a program runs on the cluster, something is killed, and all is looked at."""
+"""One trial of a fault: a program runs, something is killed, and all that is left is looked at."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from engines.moments import Moments
 from engines.programs import Program
 
 from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases import read_release
+from beam_dp.releases import finish_writing, read_release
+from beam_dp.releases.filesystem import DRAFT_PREFIX
 
 TASK_MANAGER, WORKER, JOB_MANAGER = "task manager", "Python worker", "job manager"
 DATASET = "people"
+# How flaws begin.
+SECOND_DRAW, DRAFT, LEDGER = "second draw:", "draft left:", "ledger:"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +39,13 @@ class Fault:
             manager.
         at: moments; trials take turns.
         worker_lives: the worker of a task manager that was killed goes on, once the job has ended.
+        is_careless: the writer publishes each file at once: what must be found.
     """
 
     victim: str
     at: Sequence[str]
     worker_lives: bool = False
+    is_careless: bool = False
 
 
 FAULTS = {
@@ -67,6 +72,8 @@ class Outcome:
         moment: at which something was killed.
         is_complete: the program ended well, with one complete release.
         num_draws: how often noise was drawn.
+        needs_cleaning: a worker that outlived a job that failed left drafts after the program had
+            ended; ``finish_writing`` then removed them.
         flaws: what must not be; empty.
         seconds: that it took.
     """
@@ -74,6 +81,7 @@ class Outcome:
     moment: str
     is_complete: bool
     num_draws: int
+    needs_cleaning: bool
     flaws: tuple[str, ...]
     seconds: float
 
@@ -106,23 +114,30 @@ def run_trial(
     job = threading.Thread(
         target=lambda: codes.append(program.main([*flags, *cluster.flags()])), daemon=True
     )
-    waiting.arm(moment, outlives=fault.worker_lives)
+    waiting.arm(moment, outlives=fault.worker_lives, is_careless=fault.is_careless)
     job.start()
     try:
         reached = wait_for(moment, waiting.reached)
+        print("T reached", time.monotonic() - start)
         _kill(cluster, fault.victim, reached)
         if not fault.worker_lives:
             waiting.let_go()
         job.join(timeout=120)
         draws = waiting.draws()
+        print("T joined", time.monotonic() - start)
         waiting.let_go()
         wait_for("the worker's end", lambda: not _lives(reached["pid"]))
     finally:
         waiting.disarm()
+        print("T gone", time.monotonic() - start)
         _repair(cluster)
     code = codes[0] if codes else None
+    needs_cleaning = code == 1 and bool(list((folder / "out").glob(f"{DRAFT_PREFIX}*")))
+    if needs_cleaning:
+        finish_writing(folder / "out")
     flaws = _flaws(code, program, folder, ledger, cluster.temporary, draws)
-    return Outcome(moment, code == 0, len(draws), tuple(flaws), time.monotonic() - start)
+    seconds = time.monotonic() - start
+    return Outcome(moment, code == 0, len(draws), needs_cleaning, tuple(flaws), seconds)
 
 
 def _paid(program: Program, folder: pathlib.Path) -> tuple[Ledger, list[str]]:
@@ -137,11 +152,12 @@ def _paid(program: Program, folder: pathlib.Path) -> tuple[Ledger, list[str]]:
 def _kill(cluster: FlinkCluster, victim: str, reached: dict[str, str | int]) -> None:
     if victim == TASK_MANAGER:
         cluster.kill_task_manager(cluster.task_manager_of(str(reached["control"])))
+        cluster.start_task_manager()
     elif victim == WORKER:
         os.kill(int(reached["pid"]), signal.SIGKILL)
     else:
         cluster.kill_job_manager()
-        # As whatever watches over a job manager does: one without a memory of jobs.
+        # A new one, without a memory of jobs, as whatever watches over processes does.
         cluster.start_job_manager()
 
 
@@ -155,8 +171,6 @@ def _lives(pid: int) -> bool:
 
 
 def _repair(cluster: FlinkCluster) -> None:
-    while len(cluster.task_managers) < cluster.num_task_managers:
-        cluster.start_task_manager()
     cluster.remove_files_of_the_dead()
     cluster.wait_for_task_managers()
     cluster.forget_workers()
@@ -176,7 +190,7 @@ def _flaws(
     if code not in (0, 1):
         flaws.append(f"the program ended with {code}")
     files = sorted(output.rglob("*")) if output.exists() else []
-    flaws += [f"draft left: {path.name}" for path in files if path.name.startswith(".draft-")]
+    flaws += [f"{DRAFT} {path.name}" for path in files if path.name.startswith(DRAFT_PREFIX)]
     card_path = output / "card.json"
     draw_id = None
     if card_path.exists():
@@ -193,12 +207,12 @@ def _flaws(
     if draw_id is not None and draw_id not in draws:
         flaws.append("a release of a draw that nobody made")
     for path in (*files, *sorted(temporary.rglob("*"))):
-        flaws += [f"second draw: {path.name}" for each in others if _holds(path, each)]
+        flaws += [f"{SECOND_DRAW} {path.name}" for each in others if _holds(path, each)]
     entries = ledger.entries(DATASET)
     found = [(entry.state, entry.draw_id) for entry in entries]
     expected = ("released", draw_id) if code == 0 else ("spent", None)
     if found != [expected]:
-        flaws.append(f"ledger: {found}")
+        flaws.append(f"{LEDGER} {found}")
     return flaws
 
 

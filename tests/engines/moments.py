@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import pathlib
+import shutil
 import time
 from collections.abc import Callable
 from typing import Any
@@ -44,13 +45,21 @@ class Moments:
         self.folder = folder
         self._armed, self._taken = folder / "armed", folder / "taken"
         self._reached, self._go = folder / "reached", folder / "go"
-        self._outlives = folder / "outlives"
+        self._outlives, self._careless = folder / "outlives", folder / "careless"
         self._draws = folder / "draws"
         self._draws.mkdir(parents=True, exist_ok=True)
 
-    def arm(self, moment: str, *, outlives: bool = False) -> None:
-        """Has the first worker that comes to a moment wait; alone too, if it is to outlive."""
+    def arm(self, moment: str, *, outlives: bool = False, is_careless: bool = False) -> None:
+        """Has the first worker that comes to a moment wait.
+
+        Args:
+            moment: which one.
+            outlives: it waits without its task manager, too, and then goes on.
+            is_careless: all writers publish files of a draft as they are written.
+        """
         self.disarm()
+        if is_careless:
+            self._careless.touch()
         if outlives:
             self._outlives.touch()
         self._write(self._armed, moment)
@@ -58,8 +67,8 @@ class Moments:
     def disarm(self) -> None:
         """Lets everybody go on; forgets the draws."""
         self._go.touch()
-        files = (self._armed, self._taken, self._reached, self._outlives, *self._draws.iterdir())
-        for file in files:
+        files = (self._armed, self._taken, self._reached, self._outlives, self._careless)
+        for file in (*files, *self._draws.iterdir()):
             file.unlink(missing_ok=True)
         self._go.unlink()
 
@@ -107,6 +116,11 @@ class Moments:
             self.wait()
             time.sleep(2.0)
 
+    def publish(self, store: LocalStore, draft: str, name: str) -> None:
+        """Publishes a file of a draft, where writers are careless."""
+        if self._careless.exists():
+            shutil.copy(store._path / draft / name, store._path / name)
+
     def _write(self, path: pathlib.Path, text: str) -> None:
         draft = path.with_suffix(f".{os.getpid()}")
         draft.write_text(text, encoding="utf-8")
@@ -122,6 +136,13 @@ def install(control: str) -> None:
     def pause(moment: str) -> Callable[[Any], None]:
         return lambda _: moments.pass_by(moment, control)
 
+    write_draft = LocalStore.write_draft
+
+    def write(self: LocalStore, draft: str, name: str, write: Any) -> Any:
+        written = write_draft(self, draft, name, write)
+        moments.publish(self, draft, name)
+        return written
+
     def drawn(draw_id: Any) -> None:
         moments.drawn(draw_id)
         moments.pass_by(DRAWN, control)
@@ -131,6 +152,7 @@ def install(control: str) -> None:
     _wrap(summaries.ElementCounts, "of", before=pause(COUNTING))
     _wrap(NoiseSource, "draw_id", after=drawn)
     _wrap(LocalStore, "open_draft", after=pause(EMPTY_DRAFT))
+    LocalStore.write_draft = write  # type: ignore[method-assign]
     _wrap(LocalStore, "write_draft", after=pause(HALF_DRAFT))
     _wrap(LocalStore, "create_exclusively", before=pause(BEFORE_CARD), after=pause(AFTER_CARD))
     _wrap(LocalStore, "remove_draft", before=pause(BEFORE_TIDYING))
