@@ -76,13 +76,14 @@ def row(fault: str, program: str, outcomes: Sequence[Outcome]) -> Sequence[str]:
 @pytest.fixture(scope="module")
 def show(pytestconfig: pytest.Config) -> Callable[[Sequence[str]], None]:
     """Prints a row of the table of docs/runners.md; its head at once."""
-    reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
-    assert reporter is not None
+    capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
+    assert capture is not None
 
     def write(cells: Sequence[str]) -> None:
-        reporter.write_line(f"| {' | '.join(cells)} |")
+        with capture.global_and_fixture_disabled():
+            print(f"| {' | '.join(cells)} |", flush=True)
 
-    reporter.write_line("")
+    print()
     write(COLUMNS)
     write(("---",) * len(COLUMNS))
     return write
