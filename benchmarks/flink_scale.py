@@ -168,7 +168,7 @@ def main() -> int:
     """Prints the table, and writes it where asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", default="20000000,200000000", help="in a histogram of 2^20 cells")
-    parser.add_argument("--wide_rows", type=int, default=20_000_000, help="in one of 2^26 cells")
+    parser.add_argument("--wide_rows", type=int, default=200_000_000, help="in one of 2^26 cells")
     parser.add_argument("--output", help="a file to write the table to")
     arguments = parser.parse_args()
     jar = find_jar()

@@ -1,7 +1,7 @@
 """What FlinkRunner needs before a job starts: Java, Beam's job server, a cluster that answers.
 
 Without these checks Beam downloads a jar behind the user's back, or fails after the budget was
-spent. `make flink` fetches the jar.
+spent. `make flink` fetches the jar, or builds one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import os
 import re
 import shutil
 import urllib.request
+import zipfile
 from urllib.parse import urlsplit
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
     FlinkRunnerOptions,
+    JobServerOptions,
     PipelineOptions,
     StandardOptions,
 )
@@ -26,6 +28,7 @@ from .flags import FlagError
 RUNNER = "FlinkRunner"
 JAR_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
 SECONDS_TO_ANSWER = 5.0
+_DEFAULT_LAUNCHER = "java"
 _EMBEDDED = ("[local]", "[auto]")
 _JAR_NAME = re.compile(r"beam-(runners|dp)-flink-(?P<flink>\d+\.\d+)-job-server-(?P<beam>.+)\.jar")
 # Not the installed Beam, but tested with it by `make test-engines`: what flink/pom.xml builds.
@@ -33,20 +36,21 @@ _TESTED = ("2.70.0",)
 
 
 def prepare_flink(options: PipelineOptions) -> None:
-    """Checks what FlinkRunner needs, and fills in the jar that the environment names.
+    """Checks what FlinkRunner needs; fills in the jar and the Java that the environment names.
 
     Args:
         options: Beam's; nothing happens unless their runner is FlinkRunner.
 
     Raises:
-        FlagError: Java or the jar is missing, the jar is of another Beam or Flink, or the cluster
-            does not answer or runs another Flink.
+        FlagError: Java or the jar is missing, the jar is damaged or of another Beam or Flink, or
+            the cluster does not answer or runs another Flink.
     """
     runner = options.view_as(StandardOptions).runner or ""
     if runner.rpartition(".")[2].lower() != RUNNER.lower():
         return
     flink = options.view_as(FlinkRunnerOptions)
-    _check_java()
+    server = options.view_as(JobServerOptions)
+    server.job_server_java_launcher = _java(server.job_server_java_launcher)
     if not flink.flink_job_server_jar:
         flink.flink_job_server_jar = os.environ.get(JAR_VARIABLE)
     given_version = options.get_all_options(drop_default=True).get("flink_version")
@@ -55,13 +59,16 @@ def prepare_flink(options: PipelineOptions) -> None:
         _check_cluster(flink.flink_master.strip(), version)
 
 
-def _check_java() -> None:
+def _java(launcher: str) -> str:
+    """Returns the program that starts Java: Beam's own default ignores ``JAVA_HOME``."""
     home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else "java"
-    if shutil.which(java) is None:
+    if launcher == _DEFAULT_LAUNCHER and home:
+        launcher = os.path.join(home, "bin", "java")
+    if shutil.which(launcher) is None:
         raise FlagError(
-            f"--runner: {RUNNER!r} is refused; must have Java 17, and {java!r} is no program"
+            f"--runner: {RUNNER!r} is refused; must have Java 17, and {launcher!r} is no program"
         )
+    return launcher
 
 
 def _check_jar(jar: str | None, given_version: str | None) -> str | None:
@@ -69,11 +76,14 @@ def _check_jar(jar: str | None, given_version: str | None) -> str | None:
     if not jar:
         raise FlagError(
             f"--flink_job_server_jar: missing; must be given with --runner {RUNNER}, unless"
-            f" {JAR_VARIABLE} names the jar; `make flink` fetches it"
+            f" {JAR_VARIABLE} names the jar; `make flink` makes it"
         )
     parts = urlsplit(jar)
     if not parts.scheme and not os.path.isfile(jar):
         raise FlagError(f"--flink_job_server_jar: {jar!r} is refused; must be a file, or an URL")
+    if not parts.scheme and not zipfile.is_zipfile(jar):
+        # Java would say so, once the budget is spent.
+        raise FlagError(f"--flink_job_server_jar: {jar!r} is refused; must be a jar, and complete")
     match = _JAR_NAME.fullmatch(os.path.basename(parts.path))
     if match is None:
         return None

@@ -23,6 +23,8 @@ NUM_LINES = 10
 SECONDS_BETWEEN_TICKS = 30.0
 # Exceptions of ours: their texts are made of public parameters and names of files.
 PUBLIC_ERRORS = (InputError, ReadError)
+# The last line of a Python traceback, which an engine sends back inside an error of its own.
+_SENT_BACK = re.compile(r"^beam_dp\.[a-z_.]*\.(?:InputError|ReadError): (.*)$", re.MULTILINE)
 
 
 class Progress:
@@ -86,12 +88,14 @@ class _Handler(logging.Handler):
 def failure(error: Exception) -> str:
     """Returns one line about a job that failed, without a word that may quote a record.
 
-    Our own errors speak for themselves. Of any other, only its type and the place in our code are
-    shown: enough for a bug report.
+    Our own errors speak for themselves, also those that an engine quotes. Of any other, only its
+    type and the place in our code are shown: enough for a bug report.
     """
-    if isinstance(error, PUBLIC_ERRORS):
+    sent_back = _SENT_BACK.search(str(error))
+    if sent_back or isinstance(error, PUBLIC_ERRORS):
+        text = sent_back[1] if sent_back else str(error)
         # Beam adds, to the first argument of the exception, where in the graph it happened.
-        return " ".join(re.sub(r" \[while running '[^']*'\]", "", str(error)).split())
+        return " ".join(re.sub(r" \[while running '[^']*'\]", "", text).split())
     places = [
         f"{frame.filename.rpartition('/beam_dp/')[2]}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)

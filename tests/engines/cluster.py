@@ -84,13 +84,11 @@ def find_jar() -> str | None:
 
 
 def missing() -> str | None:
-    """What a cluster lacks on this machine, in a line; None if it can be started."""
+    """What Flink lacks on this machine, in a line; None if it can be started."""
     if shutil.which("java") is None:
         return "Java is not installed"
-    if not pathlib.Path("/proc/self/fd").is_dir():
-        return "the cluster needs Linux"
     if find_jar() is None:
-        return "no job server of Flink: `make flink` fetches it, where Maven is installed"
+        return "no job server of Flink: `make flink` makes one, where Maven is installed"
     return None
 
 

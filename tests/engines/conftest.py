@@ -1,14 +1,64 @@
-"""The cluster that tests of engines share."""
+"""One embedded Flink and one cluster for all tests: a job server for each job takes ten seconds."""
 
 from __future__ import annotations
 
 import pathlib
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 from engines import moments
-from engines.cluster import FlinkCluster, find_jar, missing
+from engines.cluster import FlinkCluster, find_jar, free_ports, missing
 from engines.moments import Moments
+
+SECONDS_TO_START = 120
+
+
+@pytest.fixture(scope="session")
+def job_server_jar() -> str:
+    """The path of the job server; a skip that says what is missing."""
+    reason, jar = missing(), find_jar()
+    if reason is not None or jar is None:
+        pytest.skip(reason)
+    return jar
+
+
+@pytest.fixture(scope="session")
+def flink_log(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """What the job server, and Flink inside it, say."""
+    return tmp_path_factory.mktemp("flink") / "job_server.log"
+
+
+@pytest.fixture(scope="session")
+def flink(job_server_jar: str, flink_log: pathlib.Path) -> Iterator[list[str]]:
+    """Flags of an embedded Flink of two slots, with workers in this process."""
+    (port,) = free_ports(1)
+    temporary = flink_log.parent / "temporary"
+    temporary.mkdir()
+    command = [
+        *("java", f"-Djava.io.tmpdir={temporary}", "-jar", job_server_jar),
+        *("--flink-master", "[local]"),
+        *("--artifacts-dir", str(flink_log.parent / "artifacts")),
+        *("--job-host", "localhost", "--job-port", str(port)),
+        *("--artifact-port", "0", "--expansion-port", "0"),
+    ]
+    with (
+        flink_log.open("w", encoding="utf-8") as log,
+        subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as server,
+    ):
+        try:
+            _wait_until_it_answers(server, port, flink_log)
+            yield [
+                "--runner=PortableRunner",
+                f"--job_endpoint=localhost:{port}",
+                "--environment_type=LOOPBACK",
+                "--parallelism=2",
+            ]
+        finally:
+            server.terminate()
 
 
 @pytest.fixture(scope="session")
@@ -18,11 +68,21 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Moments:
 
 
 @pytest.fixture(scope="session")
-def cluster(waiting: Moments) -> Iterator[FlinkCluster]:
-    """A cluster of two task managers; a skip that says what is missing."""
-    reason = missing()
-    jar: pathlib.Path | str | None = find_jar()
-    if reason is not None or jar is None:
-        pytest.skip(reason or "no job server")
-    with FlinkCluster(jar, environment={moments.VARIABLE: str(waiting.folder)}) as started:
+def cluster(job_server_jar: str, waiting: Moments) -> Iterator[FlinkCluster]:
+    """A cluster of two task managers, which finds its processes in /proc."""
+    if sys.platform != "linux":
+        pytest.skip("the cluster needs Linux")
+    environment = {moments.VARIABLE: str(waiting.folder)}
+    with FlinkCluster(job_server_jar, environment=environment) as started:
         yield started
+
+
+def _wait_until_it_answers(server: subprocess.Popen[bytes], port: int, log: pathlib.Path) -> None:
+    deadline = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            socket.create_connection(("localhost", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"the job server did not start:\n{log.read_text(encoding='utf-8')[-3000:]}")

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from engines.cluster import FlinkCluster, find_jar
+from engines.cluster import FlinkCluster
 from engines.programs import PROGRAMS
 from jobs import everything_under
 
@@ -60,25 +60,22 @@ def test_both_task_managers_work(tmp_path: pathlib.Path, cluster: FlinkCluster) 
 
 
 def test_the_flags_that_a_user_gives(
-    tmp_path: pathlib.Path, cluster: FlinkCluster, capfd: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path, cluster: FlinkCluster, job_server_jar: str
 ) -> None:
     """FlinkRunner with its own job server, which sends its jar to the cluster."""
     program = PROGRAMS["release_intervals"]
-    jar = find_jar()
     flags = ["--runner=FlinkRunner", f"--flink_master={cluster.master}", "--parallelism=2"]
-    flags += [f"--flink_job_server_jar={jar}"]
+    flags += [f"--flink_job_server_jar={job_server_jar}"]
     flags += [flag for flag in cluster.flags() if flag.startswith("--environment")]
     assert program.main([*program.flags(tmp_path), *flags]) == 0
     assert len(everything_under(tmp_path / "out")) == program.num_files
 
 
-def test_nothing_is_left_of_a_cluster() -> None:
-    jar = find_jar()
-    if jar is None:
-        pytest.skip("no job server")
-    with pytest.raises(ZeroDivisionError), FlinkCluster(jar, num_task_managers=1) as started:
-        pids = [process.pid for process in started.processes]
+def test_nothing_is_left_of_a_cluster(job_server_jar: str) -> None:
+    cluster = FlinkCluster(job_server_jar, num_task_managers=1)
+    with pytest.raises(ZeroDivisionError), cluster:
+        pids = [process.pid for process in cluster.processes]
         _ = 1 // 0
-    assert not started.folder.exists()
+    assert not cluster.folder.exists()
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
     assert len(pids) == 4

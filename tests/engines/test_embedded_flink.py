@@ -3,127 +3,223 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import shutil
-import uuid
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-import apache_beam as beam
 import fastavro
-import numpy as np
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
-from jobs import DOMAIN, everything_under, job_flags, people, write_table
+from jobs import everything_under, interval_flags, job_flags, people
 
-from beam_dp.domain_json import parse_domain
-from beam_dp.releases import read_release
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases.filesystem import LocalStore
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms import EncodeRecords, ReadRecords, Summarise
-from pipelines import answer_queries, release_synthetic_database
+from pipelines import (
+    answer_queries,
+    release_intervals,
+    release_projection,
+    release_synthetic_database,
+)
 
 pytestmark = pytest.mark.engines
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LOCAL = ["--runner=FnApiRunner"]
-CHOSEN = {"draw_id", "files"}  # what differs between two draws of one job
+SECRET = "a count of 4711"
+HOUSEHOLDS = {"privacy_unit": "household", "max_records_per_unit": "2"}
+# What the job's flags decide, and no record and no draw: equal on every runner.
+PUBLIC = (
+    "schema_version", "kind", "mechanism", "guarantee", "domain", "attribute", "workload",
+    "parameters", "plan", "max_sparsity", "max_weight", "hash_family", "sketch", "histogram",
+    "noise", "num_answers", "num_refused", "versions",
+)  # fmt: skip
+QUERIES = (
+    '{"id": "women", "conjunction": {"sex": "Female"}}',
+    '{"id": "unknown", "conjunction": {"sex": "Femal"}}',
+    '{"id": "middle", "interval": {"attribute": "age", "low": 20, "high": 60}}',
+)
+SPARSE_QUERIES = ('{"id": "thirties", "sparse": {"30": 1, "31": 0.5}}',)
 
 
-@pytest.fixture(scope="session")
-def flink() -> list[str]:
-    """Flags of an embedded Flink with two slots; a skip that says what is missing."""
-    if shutil.which("java") is None:
-        pytest.skip("Java is not installed")
-    jars = sorted((ROOT / "flink-jars").glob(f"*-job-server-{beam.__version__}.jar"))
-    jar = os.environ.get("BEAM_DP_FLINK_JOB_SERVER_JAR") or (str(jars[-1]) if jars else None)
-    if jar is None:
-        pytest.skip("no job server of Flink: `make flink` fetches it, where Maven is installed")
-    return [
-        "--runner=FlinkRunner",
-        "--flink_master=[local]",
-        f"--flink_job_server_jar={jar}",
-        "--parallelism=2",
-    ]
+class Program(NamedTuple):
+    """A program, and flags that it gets besides those that all have."""
+
+    main: Callable[[Sequence[str]], int]
+    flags: dict[str, str | None]
+    queries: Sequence[str] = ()
+
+    def argv(self, folder: pathlib.Path, output: pathlib.Path) -> list[str]:
+        flags = {**self.flags, "output": str(output)}
+        if self.queries:
+            path = folder / "queries.jsonl"
+            path.write_text("\n".join(self.queries), encoding="utf-8")
+            flags["queries"] = str(path)
+        if self.main is release_intervals.main:
+            return interval_flags(folder, **flags)
+        argv = job_flags(folder, **flags)
+        if "key" in self.flags:  # no universe of columns, then
+            argv = [flag for flag in argv if not flag.startswith("--domain=")]
+        return argv
 
 
-class _KeepShards(beam.DoFn):
-    """One file a shard: workers of an engine share a directory with the test, and no memory."""
+_SYNTHETIC = release_synthetic_database.main
+_ANSWERS: dict[str, str | None] = {"workload": None}
+_PROJECTION: dict[str, str | None] = {
+    "workload": None, "num_records": None, "key": "age", "max_sparsity": "10", "size": "65536"
+}  # fmt: skip
+PROGRAMS = {
+    # With a public number of records the released number is the same for every draw.
+    "mwem": Program(_SYNTHETIC, {"num_records": "500"}),
+    "gaussian, households": Program(
+        _SYNTHETIC, {"num_records": "500", "mechanism": "gaussian", **HOUSEHOLDS}
+    ),
+    "small_db": Program(
+        _SYNTHETIC,
+        {"mechanism": "small_db", "size": "4", "workload": "marginals:1", "num_records": "500"},
+    ),
+    "projection": Program(release_projection.main, _PROJECTION),
+    "hybrid, households": Program(
+        release_projection.main, {**_PROJECTION, **HOUSEHOLDS, "mechanism": "hybrid"}
+    ),
+    "intervals": Program(release_intervals.main, {}),
+    "private_mw": Program(answer_queries.main, _ANSWERS, QUERIES),
+    "laplace": Program(answer_queries.main, {**_ANSWERS, "mechanism": "laplace"}, QUERIES),
+    "sparse_mw": Program(
+        answer_queries.main,
+        {**_ANSWERS, "mechanism": "sparse_mw", "key": "age", "max_sparsity": "3"},
+        SPARSE_QUERIES,
+    ),
+}
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
 
-    def process(self, shard: tuple[int, bytes]) -> None:
-        (self.folder / f"{shard[0]}-{uuid.uuid4().hex}").write_bytes(shard[1])
+def card(output: pathlib.Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((output / "card.json").read_text(encoding="utf-8"))
+    return loaded
 
 
-def summary(folder: pathlib.Path, flags: list[str]) -> Any:
-    """The exact histogram of the people, counted on a runner."""
-    folder.mkdir()
-    domain = parse_domain(json.dumps(DOMAIN), source="domain")
-    accumulator = HistogramAccumulator(domain)
-    path = write_table(folder.parent, people())
-    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
-        _ = (
-            pipeline
-            | ReadRecords(path)
-            | EncodeRecords(domain, "record", as_cells=True)
-            | Summarise(accumulator)
-            | beam.ParDo(_KeepShards(folder))
-        )
-    files = sorted(folder.iterdir())
-    assert files
-    return accumulator.from_shards(
-        (int(file.name.partition("-")[0]), file.read_bytes()) for file in files
+def structure(value: Any) -> Any:
+    """A JSON value without its numbers and texts."""
+    if isinstance(value, dict):
+        return {name: structure(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [structure(entry) for entry in value]
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else ""
+
+
+def files(output: pathlib.Path) -> dict[str, Any]:
+    """What kinds of files there are, by their names without the draw, with their Avro schemas."""
+    draw_id = card(output)["draw_id"]
+    found: dict[str, Any] = {}
+    for name in everything_under(output):
+        assert name == "card.json" or draw_id in name, name
+        kind = name.replace(draw_id, "DRAW")
+        if kind.endswith(".avro"):
+            with (output / name).open("rb") as file:
+                found[kind] = fastavro.reader(file).writer_schema
+        else:
+            found[kind] = None
+    return found
+
+
+def assert_same_contract(local: pathlib.Path, flink: pathlib.Path) -> None:
+    """Two draws of one job: the same promise, in the same form; no file of any other draw."""
+    left, right = card(local), card(flink)
+    assert left["draw_id"] != right["draw_id"]
+    assert files(flink) == files(local)
+    assert set(card(flink).pop("files")) == set(everything_under(flink)) - {"card.json"}
+    for each in (left, right):
+        each["files"] = sorted(name.replace(each["draw_id"], "DRAW") for name in each["files"])
+    assert structure(right) == structure(left)
+    for name in PUBLIC:
+        assert right.get(name) == left.get(name), name
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_keeps_its_contract(name: str, tmp_path: pathlib.Path, flink: list[str]) -> None:
+    program = PROGRAMS[name]
+    for runner, flags in (("local", LOCAL), ("flink", flink)):
+        assert program.main([*program.argv(tmp_path, tmp_path / runner), *flags]) == 0
+    assert_same_contract(tmp_path / "local", tmp_path / "flink")
+
+
+def test_answers_are_near_the_truth_and_a_bad_line_has_an_error(
+    tmp_path: pathlib.Path, flink: list[str]
+) -> None:
+    program = PROGRAMS["private_mw"]
+    assert program.main([*program.argv(tmp_path, tmp_path / "out"), *flink]) == 0
+    (path,) = (tmp_path / "out").glob("answers-*.avro")
+    with path.open("rb") as file:
+        rows: dict[str, Any] = {row["id"]: row for row in fastavro.reader(file)}  # type: ignore
+    assert rows["unknown"]["error"] and rows["unknown"]["value"] is None
+    table = people()
+    truths = {
+        "women": table["sex"].to_pylist().count("Female"),
+        "middle": sum(20 <= age < 60 for age in table["age"].to_pylist()),
+    }
+    # With epsilon 1000 a bound of 100 records is far wider than the noise.
+    for name, truth in truths.items():
+        assert abs(rows[name]["value"] - truth) <= rows[name]["bound"] < 100
+
+
+def test_the_runner_that_users_name_starts_its_own_server(
+    tmp_path: pathlib.Path, job_server_jar: str
+) -> None:
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
+    argv = job_flags(
+        tmp_path,
+        runner="FlinkRunner",
+        flink_master="[local]",
+        flink_job_server_jar=job_server_jar,
+        ledger=str(tmp_path / "ledger.sqlite"),
+        dataset_id="people",
     )
+    assert release_synthetic_database.main(argv) == 0
+    (entry,) = ledger.entries("people")
+    assert (entry.state, entry.draw_id) == ("released", card(tmp_path / "out")["draw_id"])
+    assert len(everything_under(tmp_path / "out")) == 3
 
 
-def test_exact_summaries_are_equal(tmp_path: pathlib.Path, flink: list[str]) -> None:
-    expected = summary(tmp_path / "local", LOCAL)
-    assert expected.counts.sum() > 0
-    counted = summary(tmp_path / "flink", flink)
-    np.testing.assert_array_equal(counted.counts, expected.counts)
-
-
-def card(directory: pathlib.Path) -> dict[str, Any]:
-    """The card without what two draws of one job choose."""
-    text = (directory / "card.json").read_text(encoding="utf-8")
-    return {name: value for name, value in json.loads(text).items() if name not in CHOSEN}
-
-
-def test_a_synthetic_database_has_equal_structure_and_guarantee(
-    tmp_path: pathlib.Path, flink: list[str]
+def test_a_run_that_is_saved_is_refused_on_flink(
+    tmp_path: pathlib.Path, flink: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for name, flags in (("local", LOCAL), ("flink", flink)):
-        # With a public number of records the released number is the same for every draw.
-        argv = job_flags(tmp_path, num_records="500", output=str(tmp_path / name))
-        assert release_synthetic_database.main([*argv, *flags]) == 0
-        assert len(everything_under(tmp_path / name)) == 3  # and so no draft
-    local, distributed = (read_release(tmp_path / name) for name in ("local", "flink"))
-    assert distributed.draw_id != local.draw_id
-    left, right = card(tmp_path / "flink"), card(tmp_path / "local")
-    assert left.keys() == right.keys()
-    for name in ("mechanism", "guarantee", "domain", "workload", "num_records"):
-        assert left[name] == right[name], name
+    program = PROGRAMS["private_mw"]
+    state = f"--state={tmp_path / 'state'}"
+    assert program.main([*program.argv(tmp_path, tmp_path / "out"), state, *flink]) == 2
+    _, err = capfd.readouterr()
+    assert re.fullmatch(r"error: runner: 'PortableRunner' is refused; [^\n]+\n", err), err
+    assert not (tmp_path / "state").exists() and not (tmp_path / "out").exists()
 
 
-def test_answers_have_equal_structure_and_guarantee(
-    tmp_path: pathlib.Path, flink: list[str]
+@pytest.mark.parametrize(
+    ("owner", "method", "line"),
+    [
+        (HistogramAccumulator, "from_shards", "the job failed with RuntimeError"),
+        (LocalStore, "create_exclusively", "output: .* must be a directory that can be written"),
+    ],
+)
+def test_a_job_that_fails_publishes_nothing_and_says_nothing_of_records(
+    owner: type,
+    method: str,
+    line: str,
+    tmp_path: pathlib.Path,
+    flink: list[str],
+    flink_log: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    queries = tmp_path / "queries.jsonl"
-    queries.write_text('{"id": "women", "conjunction": {"sex": "Female"}}\n', encoding="utf-8")
-    rows = {}
-    for name, flags in (("local", LOCAL), ("flink", flink)):
-        output = tmp_path / name
-        argv = job_flags(tmp_path, workload=None, queries=str(queries), output=str(output))
-        assert answer_queries.main([*argv, *flags]) == 0
-        assert len(everything_under(output)) == 2
-        (path,) = output.glob("answers-*.avro")
-        with path.open("rb") as file:
-            (rows[name],) = [dict(row) for row in fastavro.reader(file)]  # type: ignore[call-overload]
-    women = people()["sex"].to_pylist().count("Female")
-    for row in rows.values():
-        assert row["id"] == "women" and abs(row["value"] - women) <= row["bound"]
-    assert rows["flink"].keys() == rows["local"].keys()
-    left, right = card(tmp_path / "flink"), card(tmp_path / "local")
-    assert left.keys() == right.keys()
-    for name in ("mechanism", "guarantee", "plan"):
-        assert left[name] == right[name], name
+    def fail(*_: Any) -> Any:
+        raise OSError(SECRET)  # by its name: a traceback shows this line
+
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
+    paid = {"ledger": str(tmp_path / "ledger.sqlite"), "dataset_id": "people"}
+    argv = job_flags(tmp_path, **paid)
+    # The workers of an embedded Flink are threads of this process.
+    monkeypatch.setattr(owner, method, fail)
+    assert release_synthetic_database.main([*argv, *flink]) == 1
+    (entry,) = ledger.entries("people")
+    assert entry.state == "spent"
+    assert everything_under(tmp_path / "out") == []
+    _, err = capfd.readouterr()
+    assert len(re.findall(rf"^error: {line}[^\n]*$", err, re.M)) == 1, err
+    assert SECRET not in err + flink_log.read_text(encoding="utf-8")

@@ -7,12 +7,15 @@ import pathlib
 import re
 import stat
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
 from jobs import everything_under, job_flags
 
+from pipelines.flink import prepare_flink
 from pipelines.release_synthetic_database import main
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -45,8 +48,12 @@ def refused(
 
 @pytest.fixture
 def jar(tmp_path: pathlib.Path) -> str:
-    path = tmp_path / f"beam-runners-flink-1.20-job-server-{beam.__version__}.jar"
-    path.touch()
+    return new_jar(tmp_path / f"beam-runners-flink-1.20-job-server-{beam.__version__}.jar")
+
+
+def new_jar(path: pathlib.Path) -> str:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("META-INF/MANIFEST.MF", "")
     return str(path)
 
 
@@ -87,11 +94,40 @@ def test_a_jar_that_is_not_there(refused: Refused, monkeypatch: pytest.MonkeyPat
     refused(pattern)
 
 
+def test_a_jar_that_was_fetched_in_part(refused: Refused, jar: str) -> None:
+    whole = pathlib.Path(jar).read_bytes()
+    pathlib.Path(jar).write_bytes(whole[: len(whole) // 2])
+    refused(r"--flink_job_server_jar: .* must be a jar, and complete", flink_job_server_jar=jar)
+
+
+def test_java_is_that_of_its_flag_or_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, jar: str
+) -> None:
+    for folder in ("path", "home/bin", "flag"):
+        java = tmp_path / folder / "java"
+        java.parent.mkdir(parents=True)
+        java.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+
+    def launcher(*more: str) -> str:
+        flags = ["--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={jar}"]
+        options = PipelineOptions([*flags, *more])
+        prepare_flink(options)
+        found: str = options.view_as(JobServerOptions).job_server_java_launcher
+        return found
+
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert launcher() == "java"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert launcher() == str(tmp_path / "home" / "bin" / "java")
+    flag = str(tmp_path / "flag" / "java")
+    assert launcher(f"--job_server_java_launcher={flag}") == flag
+
+
 def test_a_jar_of_another_beam(refused: Refused, tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "beam-runners-flink-1.20-job-server-2.10.0.jar"
-    path.touch()
+    path = new_jar(tmp_path / "beam-runners-flink-1.20-job-server-2.10.0.jar")
     pattern = rf"must be of Beam {re.escape(beam.__version__)}, or of one that was tested"
-    refused(pattern, flink_job_server_jar=str(path))
+    refused(pattern, flink_job_server_jar=path)
 
 
 def test_the_jar_that_the_repository_builds_is_accepted_whatever_beam_is_installed(
@@ -102,11 +138,10 @@ def test_the_jar_that_the_repository_builds_is_accepted_whatever_beam_is_install
         re.findall(rf"<{name}.version>([0-9.]+)</", properties)[0] for name in ("flink", "beam")
     )
     assert built != beam.__version__
-    path = tmp_path / f"beam-dp-flink-{flink}-job-server-{built}.jar"
-    path.touch()
+    path = new_jar(tmp_path / f"beam-dp-flink-{flink}-job-server-{built}.jar")
     # What is refused comes after the jar's Beam was checked.
     pattern = rf"--flink_version: '2\.0' is refused; must be that of the jar, {re.escape(flink)}"
-    refused(pattern, flink_job_server_jar=str(path), flink_version="2.0")
+    refused(pattern, flink_job_server_jar=path, flink_version="2.0")
 
 
 def test_another_flink_than_the_jar(refused: Refused, jar: str) -> None:

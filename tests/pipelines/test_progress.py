@@ -65,6 +65,20 @@ def test_our_own_errors_speak_for_themselves() -> None:
     )
 
 
+def test_an_engine_that_quotes_our_error_shows_it_and_nothing_else() -> None:
+    quoted = (
+        "Pipeline p failed in state FAILED: java.lang.RuntimeException: Error received from SDK"
+        " harness for instruction 11: Traceback (most recent call last):\n"
+        '  File "bundle_processor.py", line 1, in process\n'
+        "    rows = read(alice)\n"
+        "beam_dp.transforms.errors.ReadError: a.csv: cannot be read [while running 'Read/R']\n\n"
+        "\tat org.apache.beam.runners.fnexecution (record 7 of alice)"
+    )
+    assert failure(RuntimeError(quoted)) == "a.csv: cannot be read"
+    withheld = failure(RuntimeError(quoted.replace("beam_dp.transforms.errors.Read", "Value")))
+    assert "alice" not in withheld and "RuntimeError" in withheld
+
+
 def test_the_text_of_any_other_error_is_withheld() -> None:
     try:
         parse_domain(7)  # type: ignore[arg-type]

@@ -1,0 +1,75 @@
+"""Queries that come as a stream: on Flink too, one run answers them all, out of its state."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from jobs import DOMAIN, people, write_table
+
+from beam_dp.domain_json import parse_domain
+from beam_dp.mechanisms import plan_private_mw
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.transforms import AnswerQueries, ReadRecords
+from beam_dp.transforms.answer_queries import AnswerBatch
+
+pytestmark = pytest.mark.engines
+QUERIES = [
+    '{"id": "women", "conjunction": {"sex": "Female"}}',
+    '{"id": "up to 60", "prefix": {"attribute": "age", "high": 60}}',
+    '{"id": "smokers", "conjunction": {"smokes": true}}',
+]
+TIMES_ASKED = 3
+
+
+class _AsStream(beam.PTransform):
+    """Elements that are said to have no end, so that they are answered as they come."""
+
+    def expand(self, elements: beam.PCollection[str]) -> beam.PCollection[str]:
+        stream = elements | beam.Reshuffle()
+        stream.is_bounded = False
+        return stream
+
+
+class _Keep(beam.DoFn):
+    """One file a batch: workers of an engine share a directory with the test, and no memory."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+
+    def process(self, batch: AnswerBatch) -> None:
+        run_id, number, _, answers = batch
+        values = [(row["id"], row["value"]) for row in answers]
+        (self.folder / f"{run_id}-{number}").write_text(json.dumps(values), encoding="utf-8")
+
+
+def test_a_stream_of_queries_is_answered_by_one_run(
+    tmp_path: pathlib.Path, flink: list[str]
+) -> None:
+    guarantee = Guarantee(1000.0, 1e-9, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
+    plan = plan_private_mw(
+        parse_domain(json.dumps(DOMAIN), source="domain"),
+        guarantee,
+        "noisy",
+        num_questions=len(QUERIES),
+        failure_probability=0.05,
+    )
+    path, kept = write_table(tmp_path, people()), tmp_path / "kept"
+    kept.mkdir()
+    # A query a bundle, so that each one finds the state that the one before has left.
+    flags = [*flink, "--streaming", "--max_bundle_size=1"]
+    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+        queries = pipeline | beam.Create(QUERIES * TIMES_ASKED) | _AsStream()
+        records = pipeline | "Records" >> ReadRecords(path)
+        _ = queries | AnswerQueries(plan, records) | beam.ParDo(_Keep(kept))
+    names = [file.name.split("-") for file in kept.iterdir()]
+    assert len({run_id for run_id, _ in names}) == 1
+    assert sorted(int(number) for _, number in names) == list(range(len(names)))
+    assert len(names) > 1
+    answers = [tuple(row) for file in kept.iterdir() for row in json.loads(file.read_text())]
+    assert len(answers) == len(QUERIES) * TIMES_ASKED
+    # A query that was answered is not answered anew.
+    assert len(set(answers)) == len(QUERIES)
