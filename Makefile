@@ -59,6 +59,7 @@ bench: $(VENV)/.stamp-test
 	$(BIN)/python benchmarks/hashing.py --quick
 	$(BIN)/python benchmarks/accuracy.py wide --ways 2 --epsilon 1 --delta 1e-9 --runs 1
 	$(BIN)/python benchmarks/intervals.py sizes --measured 64
+	PYTHONPATH=.:tests $(BIN)/python -m benchmarks.flink_scale --wide_rows 0
 	@if [ -n "$$BEAM_DP_DATA" ]; then set -x; \
 	  $(BIN)/python benchmarks/accuracy.py nltcs --ways 3 --epsilon 1 --delta 1e-9 --runs 3; \
 	else echo "accuracy: skipped, BEAM_DP_DATA is not set"; fi

@@ -35,6 +35,8 @@ from beam_dp.transforms.summarise import Summarise
 
 BATCH_ROWS = 2**16
 LIMIT = 16 * 2**20
+CELL_BITS, WIDE_BITS = 20, 26
+MAX_GROWTH = 1.1
 SECONDS_BETWEEN_LOOKS = 0.1
 
 
@@ -125,8 +127,12 @@ def peak_memory(pid: int) -> int:
     )
 
 
-def count(cluster: FlinkCluster, num_rows: int, bits: int) -> str:
-    """Counts that many records, checks every count, and returns a row of the results."""
+def count(cluster: FlinkCluster, num_rows: int, bits: int) -> tuple[str, float]:
+    """Counts that many records, and checks every count.
+
+    Returns:
+        A row of the results, and the largest peak of a Python worker, in MiB.
+    """
     domain = domain_of(bits)
     cluster.forget_workers()
     watch = Watch(cluster)
@@ -158,16 +164,19 @@ def count(cluster: FlinkCluster, num_rows: int, bits: int) -> str:
     assert np.array_equal(counts, whole + (np.arange(domain.num_cells) < rest))
     assert largest <= LIMIT
     peaks = sorted(peak / 2**20 for peak in watch.peaks.values())
-    return (
+    row = (
         f"| {num_rows:,} | 2^{bits} | {seconds:.1f} | {num_rows / seconds / 1e6:.2f}"
         f" | {', '.join(f'{peak:.0f}' for peak in peaks)} | {len(kept)} | {largest:,} |"
     )
+    return row, peaks[-1]
 
 
 def main() -> int:
     """Prints the table, and writes it where asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", default="20000000,200000000", help="in a histogram of 2^20 cells")
+    parser.add_argument(
+        "--rows", default="20000000,200000000", help="two or more numbers, of 2^20 cells"
+    )
     parser.add_argument("--wide_rows", type=int, default=200_000_000, help="in one of 2^26 cells")
     parser.add_argument("--output", help="a file to write the table to")
     arguments = parser.parse_args()
@@ -188,16 +197,25 @@ def main() -> int:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     print("\n".join(lines), flush=True)
-    jobs = [(int(rows), 20) for rows in arguments.rows.split(",")]
+    jobs = [(int(rows), CELL_BITS) for rows in arguments.rows.split(",")]
     if arguments.wide_rows:
-        jobs.append((arguments.wide_rows, 26))
+        jobs.append((arguments.wide_rows, WIDE_BITS))
     with FlinkCluster(jar) as cluster:
-        for num_rows, bits in jobs:
-            lines.append(count(cluster, num_rows, bits))
-            print(lines[-1], flush=True)
+        peaks = {}
+        for job in jobs:
+            row, peaks[job] = count(cluster, *job)
+            lines.append(row)
+            print(row, flush=True)
+    (few, _), *_, (many, _) = sorted(job for job in jobs if job[1] == CELL_BITS)
+    growth = peaks[many, CELL_BITS] / peaks[few, CELL_BITS]
+    lines += [
+        "",
+        f"Peak memory at {many:,} rows over that at {few:,}: {growth:.3f} (at most {MAX_GROWTH}).",
+    ]
+    print(lines[-1])
     if arguments.output:
         pathlib.Path(arguments.output).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return 0
+    return 0 if growth <= MAX_GROWTH else 1
 
 
 if __name__ == "__main__":
