@@ -48,7 +48,7 @@ test: lint
 
 # Pytest's exit code 5 means that no test has the marker yet: said plainly, not passed off as a success.
 define run_marked
-	@$(BIN)/python -m pytest -rs -m $(1); code=$$?; \
+	@$(BIN)/python -m pytest -rs -m $(1) $(2); code=$$?; \
 	if [ $$code -eq 5 ]; then echo "nothing to run: no test is marked '$(1)' yet"; \
 	else exit $$code; fi
 endef
@@ -102,7 +102,7 @@ flink: $(VENV)/.stamp-demo
 # Without Java or Maven the tests on Flink are skipped and say so.
 test-engines: $(VENV)/.stamp-test
 	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server: Flink is skipped"
-	$(call run_marked,engines)
+	$(call run_marked,engines,tests/engines)
 
 # FAULT_TRIALS=3 runs fewer.
 test-faults: $(VENV)/.stamp-test

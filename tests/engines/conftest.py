@@ -38,8 +38,10 @@ def flink(job_server_jar: str, flink_log: pathlib.Path) -> Iterator[list[str]]:
     (port,) = free_ports(1)
     temporary = flink_log.parent / "temporary"
     temporary.mkdir()
+    # Flink's copies of a stream's state need the package; not every job server opens it itself.
+    opened = "--add-opens=java.base/java.util=ALL-UNNAMED"
     command = [
-        *("java", f"-Djava.io.tmpdir={temporary}", "-jar", job_server_jar),
+        *("java", opened, f"-Djava.io.tmpdir={temporary}", "-jar", job_server_jar),
         *("--flink-master", "[local]"),
         *("--artifacts-dir", str(flink_log.parent / "artifacts")),
         *("--job-host", "localhost", "--job-port", str(port)),
