@@ -107,7 +107,7 @@ test-engines: $(VENV)/.stamp-test
 # FAULT_TRIALS=3 runs fewer.
 test-faults: $(VENV)/.stamp-test
 	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink
-	$(call run_marked,faults)
+	$(call run_marked,faults,tests/engines)
 
 clean:
 	rm -f beam_dp/hashing/*.so
