@@ -56,10 +56,10 @@ FAULTS = {
         TASK_MANAGER, moments.WRITING, worker_lives=True
     ),
     "e. Python worker, at any of these moments": Fault(
-        WORKER, (*moments.WRITING, moments.DRAWN, moments.COUNTING)
+        WORKER, (moments.COUNTING, moments.DRAWN, *moments.WRITING)
     ),
     "f. job manager, at any of these moments": Fault(
-        JOB_MANAGER, (*moments.WRITING, moments.DRAWN, moments.COUNTING)
+        JOB_MANAGER, (moments.COUNTING, moments.DRAWN, *moments.WRITING)
     ),
 }
 

@@ -38,12 +38,14 @@ def test_a_fault_publishes_one_draw_or_none(
     tmp_path: pathlib.Path, cluster: FlinkCluster, waiting: Moments, name: str
 ) -> None:
     program = PROGRAMS["release_synthetic_database"]
+    fault = FAULTS[name]
     # Of the moments of the write the worst one: committed, and nothing in its place yet.
-    number = min(3, len(FAULTS[name].at) - 1)
-    outcome = run_trial(cluster, waiting, program, FAULTS[name], tmp_path, number)
+    worst = moments.AFTER_CARD
+    number = fault.at.index(worst) if worst in fault.at else 0
+    outcome = run_trial(cluster, waiting, program, fault, tmp_path, number)
     assert outcome.flaws == ()
     # A job manager that has no memory of jobs can't go on with one.
-    assert outcome.is_complete or FAULTS[name].victim == faults.JOB_MANAGER
+    assert outcome.is_complete or fault.victim == faults.JOB_MANAGER
 
 
 @pytest.mark.engines
