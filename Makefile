@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo test lint bench audit fuzz flink test-engines clean
+.PHONY: help demo test lint bench audit fuzz flink test-engines test-faults clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
@@ -17,6 +17,7 @@ help:
 	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
 	@echo "make test-engines  the tests that need a distributed engine"
+	@echo "make test-faults   kill parts of a Flink cluster 20 times in each way, about an hour"
 	@echo "make clean         remove the environment and everything generated"
 
 $(BIN)/python:
@@ -63,6 +64,7 @@ bench: $(VENV)/.stamp-test
 	$(BIN)/python benchmarks/intervals.py sizes --measured 64
 	$(BIN)/python benchmarks/sparse_release.py --quick
 	$(BIN)/python benchmarks/sparse_grid.py --quick
+	PYTHONPATH=.:tests $(BIN)/python -m benchmarks.flink_scale --wide_rows 0
 	@if [ -n "$$BEAM_DP_DATA" ]; then set -x; \
 	  $(BIN)/python benchmarks/accuracy.py nltcs --ways 3 --epsilon 1 --delta 1e-9 --runs 3; \
 	else echo "accuracy: skipped, BEAM_DP_DATA is not set"; fi
@@ -106,6 +108,11 @@ flink: $(VENV)/.stamp-demo
 test-engines: $(VENV)/.stamp-test
 	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server: Flink is skipped"
 	$(call run_marked,engines,tests/engines)
+
+# FAULT_TRIALS=3 runs fewer.
+test-faults: $(VENV)/.stamp-test
+	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink
+	$(call run_marked,faults,tests/engines)
 
 clean:
 	rm -f beam_dp/hashing/*.so

@@ -391,7 +391,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         build(job, pipeline, token, save_in)
         if is_launched(pipeline):
             return stage_pipeline(pipeline, progress)
-        if not run_pipeline(pipeline, progress):
+        if not run_pipeline(pipeline, progress, job.output):
             return flags.EXIT_JOB_FAILED
         try:
             text = (Path(job.output) / "card.json").read_text("utf-8")

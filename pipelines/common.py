@@ -17,6 +17,7 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger import Ledger, LedgerError, Token
 from beam_dp.privacy.loss import Loss
+from beam_dp.releases import finish_writing
 
 from . import flags
 from .flags import FlagError, integer, number
@@ -144,16 +145,35 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
         ) from None
 
 
-def run_pipeline(pipeline: beam.Pipeline, progress: Progress) -> bool:
-    """Runs a pipeline to its end; returns whether it succeeded, and says in a line why not."""
+def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bool:
+    """Runs a pipeline to its end; returns whether it succeeded, and says in a line why not.
+
+    However it ends, drafts that killed workers left in the output are removed: they are private.
+    """
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
+    failed = None
     try:
         with progress.listening(silence_beam=is_local):
             pipeline.run().wait_until_finish()
     except Exception as error:
-        print(f"error: {failure(error)}", file=sys.stderr)
-        return False
-    return True
+        failed = failure(error)
+        print(f"error: {failed}", file=sys.stderr)
+    try:
+        is_complete = finish_writing(output)
+    except OSError as error:
+        is_complete = False
+        print(
+            f"warning: --output: {output!r} may hold drafts, .draft-*, which are private and could"
+            f" not be removed: {error.strerror}",
+            file=sys.stderr,
+        )
+    if failed is not None and is_complete:
+        print(
+            f"warning: the job failed after it had written all of its release to {output!r}; the"
+            " release may be used, and no other job can write there",
+            file=sys.stderr,
+        )
+    return failed is None
 
 
 def is_launched(pipeline: beam.Pipeline) -> bool:

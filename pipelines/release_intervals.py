@@ -220,7 +220,7 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
     )
     if is_launched(pipeline):
         return stage_pipeline(pipeline, progress)
-    if not run_pipeline(pipeline, progress):
+    if not run_pipeline(pipeline, progress, job.output):
         return flags.EXIT_JOB_FAILED
     try:
         release = read_release(job.output)

@@ -329,7 +329,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
     )
     if is_launched(pipeline):
         return stage_pipeline(pipeline, progress)
-    if not run_pipeline(pipeline, progress):
+    if not run_pipeline(pipeline, progress, job.output):
         return flags.EXIT_JOB_FAILED
     try:
         # Says why not, where the workers do not share this directory.

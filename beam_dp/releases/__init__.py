@@ -2,6 +2,7 @@
 
 from beam_dp.releases.card import Card, ReleaseError
 from beam_dp.releases.intervals import IntervalAnswers, IntervalRelease
+from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.records import distinct_records
 from beam_dp.releases.sparse import NoisyCounts, NoisySketch, SparseAnswer, SparseRelease
 from beam_dp.releases.store import (
@@ -31,6 +32,7 @@ __all__ = [
     "check_output",
     "commit_release",
     "distinct_records",
+    "finish_writing",
     "read_release",
     "release_from_bytes",
     "release_to_bytes",

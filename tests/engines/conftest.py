@@ -1,30 +1,28 @@
-"""One job server of an embedded Flink for all tests: a server for each job takes ten seconds."""
+"""One embedded Flink and one cluster for all tests: a job server for each job takes ten seconds."""
 
 from __future__ import annotations
 
-import os
 import pathlib
-import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
+from engines import moments
+from engines.cluster import FlinkCluster, find_jar, free_ports, missing
+from engines.moments import Moments
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SECONDS_TO_START = 120
 
 
 @pytest.fixture(scope="session")
 def job_server_jar() -> str:
     """The path of the job server; a skip that says what is missing."""
-    if shutil.which("java") is None:
-        pytest.skip("Java is not installed")
-    jars = sorted((ROOT / "flink-jars").glob("*-job-server-*.jar"))
-    jar = os.environ.get("BEAM_DP_FLINK_JOB_SERVER_JAR") or (str(jars[-1]) if jars else None)
-    if jar is None:
-        pytest.skip("no job server of Flink: `make flink` makes one, where Maven is installed")
+    reason, jar = missing(), find_jar()
+    if reason is not None or jar is None:
+        pytest.skip(reason)
     return jar
 
 
@@ -37,7 +35,7 @@ def flink_log(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(scope="session")
 def flink(job_server_jar: str, flink_log: pathlib.Path) -> Iterator[list[str]]:
     """Flags of an embedded Flink of two slots, with workers in this process."""
-    port = _free_port()
+    (port,) = free_ports(1)
     temporary = flink_log.parent / "temporary"
     temporary.mkdir()
     # Flink's copies of a stream's state need the package; not every job server opens it itself.
@@ -65,10 +63,20 @@ def flink(job_server_jar: str, flink_log: pathlib.Path) -> Iterator[list[str]]:
             server.terminate()
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+@pytest.fixture(scope="session")
+def waiting(tmp_path_factory: pytest.TempPathFactory) -> Moments:
+    """The moments at which Python workers of the cluster can be made to wait."""
+    return Moments(tmp_path_factory.mktemp("moments"))
+
+
+@pytest.fixture(scope="session")
+def cluster(job_server_jar: str, waiting: Moments) -> Iterator[FlinkCluster]:
+    """A cluster of two task managers, which finds its processes in /proc."""
+    if sys.platform != "linux":
+        pytest.skip("the cluster needs Linux")
+    environment = {moments.VARIABLE: str(waiting.folder)}
+    with FlinkCluster(job_server_jar, environment=environment) as started:
+        yield started
 
 
 def _wait_until_it_answers(server: subprocess.Popen[bytes], port: int, log: pathlib.Path) -> None:

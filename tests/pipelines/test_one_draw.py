@@ -217,11 +217,23 @@ def test_a_job_killed_before_the_card_leaves_nothing_once_another_one_released(
 ) -> None:
     with monkeypatch.context() as patch:
         _killed_before_card(patch)
-        assert main(job_flags(tmp_path)) == 1
+        pipeline = beam.Pipeline(runner="FnApiRunner")
+        build(parse_arguments(job_flags(tmp_path)), pipeline)
+        with pytest.raises(Exception, match="CrashError"):  # and the program: nobody tidies up
+            pipeline.run().wait_until_finish()
     assert [path[:7] for path in everything_under(tmp_path / "out")][:1] == [".draft-"]
     assert main(job_flags(tmp_path)) == 0
     assert len(set(DRAWS)) == 2
     assert_one_draw(tmp_path)
+
+
+def test_a_job_whose_writer_was_killed_leaves_no_draft(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _killed_before_card(monkeypatch)
+    assert main(job_flags(tmp_path)) == 1
+    assert FAILURES == ["failed", "left its draft"]
+    assert everything_under(tmp_path / "out") == []
 
 
 def test_a_writer_that_keeps_its_drafts_is_seen(

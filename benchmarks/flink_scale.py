@@ -1,0 +1,222 @@
+"""The histogram pass on a Flink cluster of two task managers: time, memory, size of elements.
+
+    make flink
+    PYTHONPATH=tests python -m benchmarks.flink_scale --output benchmarks/results/flink_scale.md
+
+Records are generated on the fly, as Arrow batches, from ranges of numbers; every count is then
+compared with what arithmetic says that it must be. The peak memory of a Python worker is the
+largest that Linux has seen of its process (VmHWM), which holds the interpreter and all libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import platform
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+from engines.cluster import FlinkCluster, find_jar, missing
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.summaries import HistogramAccumulator
+from beam_dp.transforms import EncodeRecords
+from beam_dp.transforms.summarise import Summarise
+
+BATCH_ROWS = 2**16
+LIMIT = 16 * 2**20
+CELL_BITS, WIDE_BITS = 20, 26
+MAX_GROWTH = 1.1
+SECONDS_BETWEEN_LOOKS = 0.1
+
+
+def domain_of(bits: int) -> Domain:
+    """Two columns of equal size, 2^bits cells."""
+    size = 2 ** (bits // 2)
+    return Domain(tuple(IntegerAttribute(name, 0, size - 1) for name in ("left", "right")))
+
+
+def records(start: int, stop: int, bits: int) -> pa.RecordBatch:
+    """Records number start..stop: record i is in cell i, modulo the number of cells."""
+    cells = np.arange(start, stop, dtype=np.int64) % 2**bits
+    left, right = np.divmod(cells, 2 ** (bits // 2))
+    return pa.record_batch({"left": left, "right": right})
+
+
+class Generate(beam.DoFn):
+    """Numbers of batches to batches."""
+
+    def __init__(self, num_rows: int, bits: int) -> None:
+        self.num_rows = num_rows
+        self.bits = bits
+
+    def process(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Yields one batch."""
+        start = number * BATCH_ROWS
+        yield records(start, min(start + BATCH_ROWS, self.num_rows), self.bits)
+
+
+class Keep(beam.DoFn):
+    """Writes each shard to a file, which the benchmark can see."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def process(self, shard: tuple[int, bytes]) -> None:
+        """Writes one."""
+        (pathlib.Path(self.folder) / f"{shard[0]}-{uuid.uuid4().hex}").write_bytes(shard[1])
+
+
+class MeasuredHistogram(HistogramAccumulator):
+    """The library's histogram, which notes the largest shard that a bundle sends."""
+
+    def __init__(self, domain: Domain, folder: str) -> None:
+        super().__init__(domain)
+        self.folder = folder
+
+    def to_shards(self, state: Any) -> Iterator[tuple[int, bytes]]:
+        """Yields the shards of a bundle."""
+        largest = 0
+        for number, shard in super().to_shards(state):
+            largest = max(largest, len(shard))
+            yield number, shard
+        (pathlib.Path(self.folder) / f"sent-{uuid.uuid4().hex}").write_text(str(largest))
+
+
+class Watch(threading.Thread):
+    """Looks at the peak memory of every Python worker while a job runs."""
+
+    def __init__(self, cluster: FlinkCluster) -> None:
+        super().__init__(daemon=True)
+        self._cluster = cluster
+        self._over = threading.Event()
+        self.peaks: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Looks now and then."""
+        while not self._over.wait(SECONDS_BETWEEN_LOOKS):
+            for pid in self._cluster.python_workers():
+                peak = peak_memory(pid)
+                if peak:
+                    self.peaks[pid] = peak
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        self._over.set()
+        self.join()
+
+
+def peak_memory(pid: int) -> int:
+    """The largest resident size of a process so far, in bytes; 0 if it has ended."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sum(
+        int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")
+    )
+
+
+def count(cluster: FlinkCluster, num_rows: int, bits: int) -> tuple[str, float]:
+    """Counts that many records, and checks every count.
+
+    Returns:
+        A row of the results, and the largest peak of a Python worker, in MiB.
+    """
+    domain = domain_of(bits)
+    cluster.forget_workers()
+    watch = Watch(cluster)
+    with tempfile.TemporaryDirectory() as folder:
+        accumulator = MeasuredHistogram(domain, folder)
+        watch.start()
+        start = time.monotonic()
+        with beam.Pipeline(options=PipelineOptions(cluster.flags())) as pipeline:
+            _ = (
+                pipeline
+                | beam.Create(range(-(-num_rows // BATCH_ROWS)))
+                | beam.Reshuffle()
+                | "Generate" >> beam.ParDo(Generate(num_rows, bits))
+                | EncodeRecords(domain, "record", as_cells=True)
+                | Summarise(accumulator)
+                | "Keep" >> beam.ParDo(Keep(folder))
+            )
+        seconds = time.monotonic() - start
+        watch.stop()
+        files = list(pathlib.Path(folder).iterdir())
+        sent = [int(file.read_text()) for file in files if file.name.startswith("sent-")]
+        kept = [file for file in files if not file.name.startswith("sent-")]
+        largest = max(*sent, *(file.stat().st_size for file in kept))
+        counts = accumulator.from_shards(
+            (int(file.name.partition("-")[0]), file.read_bytes()) for file in kept
+        ).counts
+    whole, rest = divmod(num_rows, domain.num_cells)
+    assert counts.sum() == num_rows
+    assert np.array_equal(counts, whole + (np.arange(domain.num_cells) < rest))
+    assert largest <= LIMIT
+    peaks = sorted(peak / 2**20 for peak in watch.peaks.values())
+    row = (
+        f"| {num_rows:,} | 2^{bits} | {seconds:.1f} | {num_rows / seconds / 1e6:.2f}"
+        f" | {', '.join(f'{peak:.0f}' for peak in peaks)} | {len(kept)} | {largest:,} |"
+    )
+    return row, peaks[-1]
+
+
+def main() -> int:
+    """Prints the table, and writes it where asked to."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--rows", default="20000000,200000000", help="two or more numbers, of 2^20 cells"
+    )
+    parser.add_argument("--wide_rows", type=int, default=200_000_000, help="in one of 2^26 cells")
+    parser.add_argument("--output", help="a file to write the table to")
+    arguments = parser.parse_args()
+    jar = find_jar()
+    if jar is None:
+        print(f"skipped: {missing()}")
+        return 0
+    lines = [
+        "# The histogram pass on a Flink cluster",
+        "",
+        "`PYTHONPATH=tests python -m benchmarks.flink_scale`: two task managers and Python workers"
+        f" on one machine of {os.cpu_count()} cores, Python {platform.python_version()},"
+        f" apache-beam {beam.__version__}, {pathlib.Path(jar).name}. Every count is checked. A job"
+        " server and two Java processes share the cores.",
+        "",
+        "| rows | cells | seconds | million rows a second | peak MiB of each Python worker"
+        " | shards | largest shard, bytes |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    print("\n".join(lines), flush=True)
+    jobs = [(int(rows), CELL_BITS) for rows in arguments.rows.split(",")]
+    if arguments.wide_rows:
+        jobs.append((arguments.wide_rows, WIDE_BITS))
+    with FlinkCluster(jar) as cluster:
+        peaks = {}
+        for job in jobs:
+            row, peaks[job] = count(cluster, *job)
+            lines.append(row)
+            print(row, flush=True)
+    (few, _), *_, (many, _) = sorted(job for job in jobs if job[1] == CELL_BITS)
+    growth = peaks[many, CELL_BITS] / peaks[few, CELL_BITS]
+    lines += [
+        "",
+        f"Peak memory at {many:,} rows over that at {few:,}: {growth:.3f} (at most {MAX_GROWTH}).",
+    ]
+    print(lines[-1])
+    if arguments.output:
+        pathlib.Path(arguments.output).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0 if growth <= MAX_GROWTH else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

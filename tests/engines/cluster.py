@@ -1,0 +1,387 @@
+"""A Flink cluster on this machine: each part a process of its own, as on many machines.
+
+    python -m engines.cluster [--jar JAR]     (in tests/; runs until Ctrl-C)
+
+A job manager, two task managers, Beam's job server and a pool of Python workers, all of one jar:
+that of `make flink`, which holds Flink too. Needs Linux, Java 17, and some 2 GB of memory.
+
+Flink and the pool listen on the loopback interface only. Beam's job server, and what a task manager
+opens for its Python workers, have no flag for that: they listen on all interfaces, on ports that
+the system chose, while the cluster runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+JAR_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
+SECONDS_TO_START = 120.0
+SLOTS = 2  # of each task manager: one that is left carries the job on
+_HOST = "127.0.0.1"
+_JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+_TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+_JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+# What Flink's own scripts open to it on Java 17.
+_OPENED = ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "text", "time", "util")
+_OPENED += ("util.concurrent", "util.concurrent.atomic", "util.concurrent.locks")
+# Flink's scripts work the sizes out; without them each one must be said.
+_CONFIGURATION = """\
+jobmanager.rpc.address: 127.0.0.1
+jobmanager.rpc.port: {rpc_port}
+jobmanager.bind-host: 127.0.0.1
+rest.address: 127.0.0.1
+rest.bind-address: 127.0.0.1
+rest.port: {rest_port}
+taskmanager.host: 127.0.0.1
+taskmanager.bind-host: 127.0.0.1
+taskmanager.numberOfTaskSlots: {slots}
+taskmanager.load-balance.mode: SLOTS
+taskmanager.cpu.cores: 1.0
+taskmanager.memory.framework.heap.size: 128m
+taskmanager.memory.task.heap.size: {task_heap}m
+taskmanager.memory.managed.size: {managed}m
+taskmanager.memory.network.min: 64m
+taskmanager.memory.network.max: 64m
+taskmanager.memory.framework.off-heap.size: 64m
+taskmanager.memory.task.off-heap.size: 0m
+taskmanager.memory.jvm-metaspace.size: 256m
+taskmanager.memory.jvm-overhead.min: 64m
+taskmanager.memory.jvm-overhead.max: 64m
+heartbeat.interval: 500
+heartbeat.rpc-failure-threshold: 1
+heartbeat.timeout: 10000
+restart-strategy.type: fixed-delay
+restart-strategy.fixed-delay.attempts: 3
+restart-strategy.fixed-delay.delay: 200 ms
+rest.retry.max-attempts: 3
+rest.retry.delay: 500
+classloader.resolve-order: parent-first
+io.tmp.dirs: {temporary}
+"""
+
+
+def find_jar() -> str | None:
+    """The job server that the environment names or `make flink` put into the checkout, if any."""
+    jars = sorted((ROOT / "flink-jars").glob("*job-server*.jar"))
+    return os.environ.get(JAR_VARIABLE) or (str(jars[-1]) if jars else None)
+
+
+def missing() -> str | None:
+    """What Flink lacks on this machine, in a line; None if it can be started."""
+    if shutil.which("java") is None:
+        return "Java is not installed"
+    if find_jar() is None:
+        return "no job server of Flink: `make flink` makes one, where Maven is installed"
+    return None
+
+
+class FlinkCluster:
+    """The cluster, as a context manager: all processes and files are gone when it ends.
+
+    Args:
+        jar: the job server.
+        num_task_managers: how many to start.
+        task_heap: of each task manager, in MiB.
+        environment: more variables for the Python workers.
+    """
+
+    def __init__(
+        self,
+        jar: str,
+        num_task_managers: int = 2,
+        task_heap: int = 448,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.jar = jar
+        self.num_task_managers = num_task_managers
+        self.environment = environment or {}
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="flink-cluster-"))
+        self.temporary = self.folder / "temporary"
+        self.workers = self.folder / "workers"
+        self.task_managers: list[subprocess.Popen[bytes]] = []
+        self._task_heap = task_heap
+        self._managed = 128
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._num_logs = 0
+        self._rpc_port, self._rest_port, self._pool_port = free_ports(3)
+        self._job_endpoint = ""
+
+    def __enter__(self) -> FlinkCluster:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        self.temporary.mkdir()
+        self.workers.mkdir()
+        self.start_job_manager()
+        self._start_pool()
+        server = self._start_job_server()
+        for _ in range(self.num_task_managers):
+            self.start_task_manager()
+        self.wait_for_task_managers()
+        pattern = re.compile(r"JobService started on \S+:(\d+)")
+        port = wait_for("the job server", lambda: pattern.search(server.read_text("utf-8")))[1]
+        self._job_endpoint = f"{_HOST}:{port}"
+        wait_for("the worker pool", lambda: _answers(self._pool_port))
+
+    def stop(self) -> None:
+        """Kills every process, also those that they started, and removes all files."""
+        for process in self.processes:
+            kill_group(process)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def flags(self, parallelism: int = 2) -> list[str]:
+        """Beam's flags for a job on this cluster."""
+        return [
+            "--runner=PortableRunner",
+            f"--job_endpoint={self._job_endpoint}",
+            "--environment_type=EXTERNAL",
+            f"--environment_config={_HOST}:{self._pool_port}",
+            f"--parallelism={parallelism}",
+        ]
+
+    @property
+    def master(self) -> str:
+        """What ``--flink_master`` names."""
+        return f"{_HOST}:{self._rest_port}"
+
+    def rest(self, path: str) -> Any:
+        """What the job manager's REST interface answers."""
+        with urllib.request.urlopen(f"http://{self.master}{path}", timeout=5) as answer:
+            return json.load(answer)
+
+    def start_job_manager(self) -> None:
+        """Starts it; a killed one is replaced at the same address."""
+        self._configure("job-manager")
+        arguments = ["--configDir", str(self.folder / "job-manager"), "--executionMode", "cluster"]
+        self.job_manager, _ = self._java("job-manager", 512, _JOB_MANAGER, arguments)
+
+    def kill_job_manager(self) -> None:
+        """Kills it as a crash does."""
+        kill_group(self.job_manager)
+
+    def start_task_manager(self) -> None:
+        """Starts one more."""
+        name = f"task-manager-{self._num_logs}"
+        self._configure(name)
+        heap = 128 + self._task_heap
+        arguments = ["--configDir", str(self.folder / name)]
+        process, _ = self._java(name, heap, _TASK_MANAGER, arguments)
+        self.task_managers.append(process)
+
+    def kill_task_manager(self, process: subprocess.Popen[bytes]) -> None:
+        """Kills one as a crash does. Its temporary files stay, as those of a crashed one do."""
+        kill_group(process)
+        self.task_managers.remove(process)
+
+    def remove_files_of_the_dead(self) -> None:
+        """Removes temporary files of task managers that were killed, as whoever runs them must."""
+        alive = {str(process.pid) for process in self.processes if process.poll() is None}
+        for folder in self.temporary.iterdir():
+            owner = folder / "pid"
+            if owner.exists() and owner.read_text() not in alive:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def wait_for_task_managers(self) -> None:
+        """Waits until as many slots are free as there should be, and no job runs."""
+
+        def ready() -> bool:
+            with contextlib.suppress(OSError):
+                overview = self.rest("/overview")
+                wanted = SLOTS * len(self.task_managers)
+                return bool(overview["slots-available"] == overview["slots-total"] == wanted)
+            return False
+
+        wait_for("the task managers", ready)
+
+    def task_manager_of(self, control: str) -> subprocess.Popen[bytes]:
+        """Returns the task manager that listens where a Python worker is controlled from."""
+        inode = _listening_inode(int(control.rpartition(":")[2]))
+        for process in self.task_managers:
+            for file in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if os.readlink(file) == f"socket:[{inode}]":
+                        return process
+        raise LookupError(f"no task manager listens on {control}")
+
+    def python_workers(self) -> dict[int, str]:
+        """Python workers since the last ``forget_workers``: what controls each process."""
+        return {int(path.name): path.read_text() for path in self.workers.iterdir()}
+
+    def forget_workers(self) -> None:
+        """Forgets the workers of jobs that have ended."""
+        for path in self.workers.iterdir():
+            path.unlink()
+
+    def _configure(self, name: str) -> None:
+        folder, temporary = self.folder / name, self.temporary / name
+        folder.mkdir(exist_ok=True)
+        temporary.mkdir(exist_ok=True)
+        text = _CONFIGURATION.format(
+            rpc_port=self._rpc_port,
+            rest_port=self._rest_port,
+            slots=SLOTS,
+            task_heap=self._task_heap,
+            managed=self._managed,
+            temporary=temporary,
+        )
+        (folder / "config.yaml").write_text(text, encoding="utf-8")
+
+    def _start_job_server(self) -> pathlib.Path:
+        """Starts Beam's job server, and returns its log.
+
+        It hands its own jar to the cluster with each job: some 200 MB, several times over. This
+        cluster has the jar already, as one has with Beam in Flink's folder lib/. So the server's
+        jar gets a name of its own, which goes once the server has opened it; a jar that is not
+        there is not handed over.
+        """
+        jar = self.folder / "job-server.jar"
+        jar.symlink_to(os.path.abspath(self.jar))
+        self._configure("job-server")
+        ports = [f"--{name}-port=0" for name in ("job", "artifact", "expansion")]
+        arguments = [
+            f"--flink-master={self.master}",
+            f"--flink-conf-dir={self.folder / 'job-server'}",
+            f"--artifacts-dir={self.temporary / 'job-server' / 'artifacts'}",
+            *ports,
+        ]
+        _, log = self._java("job-server", 512, _JOB_SERVER, arguments, jar=str(jar))
+        wait_for("the job server", lambda: "JobService started" in log.read_text("utf-8"))
+        jar.unlink()
+        return log
+
+    def _start_pool(self) -> None:
+        path = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+        temporary = self.temporary / "python"
+        temporary.mkdir()
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path),
+            "TMPDIR": str(temporary),
+            **self.environment,
+        }
+        command = [sys.executable, "-m", "engines.worker_pool"]
+        command += [str(self._pool_port), str(self.workers)]
+        self._run("worker-pool", command, environment)
+
+    def _java(
+        self, name: str, heap: int, program: str, arguments: Sequence[str], jar: str | None = None
+    ) -> tuple[subprocess.Popen[bytes], pathlib.Path]:
+        command = ["java", f"-Xmx{heap}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += [f"--add-opens=java.base/java.{part}=ALL-UNNAMED" for part in _OPENED]
+        command += [f"-Djava.io.tmpdir={self.temporary / name}", "-cp", jar or self.jar, program]
+        process, log = self._run(name, [*command, *arguments], dict(os.environ))
+        (self.temporary / name / "pid").write_text(str(process.pid))
+        return process, log
+
+    def _run(
+        self, name: str, command: list[str], environment: dict[str, str]
+    ) -> tuple[subprocess.Popen[bytes], pathlib.Path]:
+        self._num_logs += 1
+        log = self.folder / f"{self._num_logs}-{name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # so that it can be killed with all that it started
+            )
+        self.processes.append(process)
+        return process, log
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kills a process that leads its group, and the group, with signal 9."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def wait_for(what: str, ready: Callable[[], Any], seconds: float = SECONDS_TO_START) -> Any:
+    """Returns the first true value that a function returns.
+
+    Raises:
+        TimeoutError: if it takes too long.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = ready()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise TimeoutError(f"waited {seconds:.0f} s for {what}")
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports of the loopback interface that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind((_HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((_HOST, port), timeout=1):
+        return True
+    return False
+
+
+def _listening_inode(port: int) -> str:
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                return fields[9]
+    raise LookupError(f"nobody listens on port {port}")
+
+
+def main() -> int:
+    """Runs a cluster until it is interrupted."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--jar", default=find_jar(), help="the job server; by default make flink's")
+    arguments = parser.parse_args()
+    if arguments.jar is None:
+        print(f"error: --jar: missing; {missing()}", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with FlinkCluster(arguments.jar) as cluster, contextlib.suppress(KeyboardInterrupt):
+        print(f"Flink's pages: http://{cluster.master}  Logs: {cluster.folder}")
+        print("Run a program with:", *cluster.flags(), flush=True)
+        signal.pause()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

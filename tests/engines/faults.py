@@ -1,0 +1,248 @@
+"""One trial of a fault: a program runs, something is killed, and all that is left is looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import stat
+import threading
+import time
+from collections.abc import Sequence
+
+from engines import moments
+from engines.cluster import FlinkCluster, wait_for
+from engines.moments import Moments
+from engines.programs import Program
+
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases import finish_writing, read_release
+from beam_dp.releases.filesystem import DRAFT_PREFIX
+
+TASK_MANAGER, WORKER, JOB_MANAGER = "task manager", "Python worker", "job manager"
+DATASET = "people"
+# How flaws begin.
+SECOND_DRAW, DRAFT, LEDGER = "second draw:", "draft left:", "ledger:"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """What is killed, and when.
+
+    Args:
+        victim: the task manager or the Python worker that has come to the moment, or the job
+            manager.
+        at: moments; trials take turns.
+        worker_lives: the worker of a task manager that was killed goes on, once the job has ended.
+        is_careless: the writer publishes each file at once: what must be found.
+    """
+
+    victim: str
+    at: Sequence[str]
+    worker_lives: bool = False
+    is_careless: bool = False
+
+
+FAULTS = {
+    "a. task manager, in the distributed pass": Fault(TASK_MANAGER, (moments.COUNTING,)),
+    "b. task manager, just after the noise was drawn": Fault(TASK_MANAGER, (moments.DRAWN,)),
+    "c. task manager, during the write": Fault(TASK_MANAGER, moments.WRITING),
+    "d. task manager, during the write, its worker goes on": Fault(
+        TASK_MANAGER, moments.WRITING, worker_lives=True
+    ),
+    "e. Python worker, at any of these moments": Fault(
+        WORKER, (moments.COUNTING, moments.DRAWN, *moments.WRITING)
+    ),
+    "f. job manager, at any of these moments": Fault(
+        JOB_MANAGER, (moments.COUNTING, moments.DRAWN, *moments.WRITING)
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a trial has left.
+
+    Args:
+        moment: at which something was killed.
+        is_complete: the program ended well, with one complete release.
+        num_draws: how often noise was drawn.
+        needs_cleaning: a worker that outlived a job that failed left drafts after the program had
+            ended; ``finish_writing`` then removed them.
+        flaws: what must not be; empty.
+        seconds: that it took.
+    """
+
+    moment: str
+    is_complete: bool
+    num_draws: int
+    needs_cleaning: bool
+    flaws: tuple[str, ...]
+    seconds: float
+
+
+def run_trial(
+    cluster: FlinkCluster,
+    waiting: Moments,
+    program: Program,
+    fault: Fault,
+    folder: pathlib.Path,
+    number: int = 0,
+) -> Outcome:
+    """Runs a program, kills, and looks at what is left once the job has ended.
+
+    Args:
+        cluster: whole; is whole again afterwards.
+        waiting: where its workers can be made to wait.
+        program: on a small job.
+        fault: what happens to it.
+        folder: an empty one; what is in it remains.
+        number: of the trial; chooses the moment.
+
+    Returns:
+        What was found.
+    """
+    start = time.monotonic()
+    moment = fault.at[number % len(fault.at)]
+    ledger, flags = _paid(program, folder)
+    codes: list[int] = []
+    job = threading.Thread(
+        target=lambda: codes.append(program.main([*flags, *cluster.flags()])), daemon=True
+    )
+    waiting.arm(moment, outlives=fault.worker_lives, is_careless=fault.is_careless)
+    job.start()
+    try:
+        reached = wait_for(moment, waiting.reached)
+        print("T reached", time.monotonic() - start)
+        _kill(cluster, fault.victim, reached)
+        if not fault.worker_lives:
+            waiting.let_go()
+        job.join(timeout=120)
+        draws = waiting.draws()
+        print("T joined", time.monotonic() - start)
+        waiting.let_go()
+        wait_for("the worker's end", lambda: not _lives(reached["pid"]))
+    finally:
+        waiting.disarm()
+        print("T gone", time.monotonic() - start)
+        _repair(cluster)
+    code = codes[0] if codes else None
+    needs_cleaning = code == 1 and bool(list((folder / "out").glob(f"{DRAFT_PREFIX}*")))
+    if needs_cleaning:
+        finish_writing(folder / "out")
+    flaws = _flaws(code, program, folder, ledger, cluster.temporary, draws)
+    seconds = time.monotonic() - start
+    return Outcome(moment, code == 0, len(draws), needs_cleaning, tuple(flaws), seconds)
+
+
+def _paid(program: Program, folder: pathlib.Path) -> tuple[Ledger, list[str]]:
+    flags = program.flags(folder)
+    unit = next(flag.partition("=")[2] for flag in flags if flag.startswith("--privacy_unit="))
+    url = f"sqlite:///{folder}/ledger.sqlite"
+    ledger = Ledger(url)
+    ledger.declare(DATASET, 1e6, 1e-6, unit, "add_or_remove_one")
+    return ledger, [*flags, f"--ledger={url}", f"--dataset_id={DATASET}"]
+
+
+def _kill(cluster: FlinkCluster, victim: str, reached: dict[str, str | int]) -> None:
+    if victim == TASK_MANAGER:
+        cluster.kill_task_manager(cluster.task_manager_of(str(reached["control"])))
+        cluster.start_task_manager()
+    elif victim == WORKER:
+        os.kill(int(reached["pid"]), signal.SIGKILL)
+    else:
+        cluster.kill_job_manager()
+        # A new one, without a memory of jobs, as whatever watches over processes does.
+        cluster.start_job_manager()
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process runs; one that was killed may wait for its parent to take notice."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def _repair(cluster: FlinkCluster) -> None:
+    cluster.remove_files_of_the_dead()
+    cluster.wait_for_task_managers()
+    cluster.forget_workers()
+
+
+def _flaws(
+    code: int | None,
+    program: Program,
+    folder: pathlib.Path,
+    ledger: Ledger,
+    temporary: pathlib.Path,
+    draws: set[str],
+) -> list[str]:
+    """Everything that must not be, in words."""
+    output = folder / "out"
+    flaws = []
+    if code not in (0, 1):
+        flaws.append(f"the program ended with {code}")
+    files = sorted(output.rglob("*")) if output.exists() else []
+    flaws += [f"{DRAFT} {path.name}" for path in files if path.name.startswith(DRAFT_PREFIX)]
+    card_path = output / "card.json"
+    draw_id = None
+    if card_path.exists():
+        card = json.loads(card_path.read_text(encoding="utf-8"))
+        draw_id = card["draw_id"]
+        flaws += _incomplete(output, card["files"], card.get("kind"))
+        if len(files) != program.num_files:
+            flaws.append(f"{len(files)} files")
+    elif files:
+        flaws.append(f"no card, but {len(files)} files")
+    if code == 0 and draw_id is None:
+        flaws.append("no release")
+    others = draws - {draw_id}
+    if draw_id is not None and draw_id not in draws:
+        flaws.append("a release of a draw that nobody made")
+    for path in (*files, *sorted(temporary.rglob("*"))):
+        flaws += [f"{SECOND_DRAW} {path.name}" for each in others if _holds(path, each)]
+    entries = ledger.entries(DATASET)
+    found = [(entry.state, entry.draw_id) for entry in entries]
+    expected = ("released", draw_id) if code == 0 else ("spent", None)
+    if found != [expected]:
+        flaws.append(f"{LEDGER} {found}")
+    return flaws
+
+
+def _incomplete(
+    output: pathlib.Path, files: dict[str, dict[str, str | int]], kind: str | None
+) -> list[str]:
+    for name, promised in files.items():
+        path = output / name
+        if not path.exists():
+            return [f"{name} is missing"]
+        if hashlib.sha256(path.read_bytes()).hexdigest() != promised["sha256"]:
+            return [f"{name} is damaged"]
+    if kind != "answers":
+        read_release(output)
+    return []
+
+
+def _holds(path: pathlib.Path, draw_id: str) -> bool:
+    """Whether a file's name or content tells of a draw."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        if draw_id in path.name:
+            return True
+        if stat.S_ISREG(path.lstat().st_mode):
+            return draw_id.encode() in path.read_bytes()
+    return False
+
+
+def new_folder(parent: pathlib.Path, number: int) -> pathlib.Path:
+    """An empty folder for a trial, and none of the one before."""
+    folder = parent / f"trial-{number}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder

@@ -1,0 +1,187 @@
+"""Moments in the work of a Python worker at which a test kills something.
+
+A test arms one moment; the first worker, of all processes, that comes to it says so and waits, and
+the test kills what it likes. The code of the library knows nothing of this: methods are wrapped in
+the worker's process when it starts. Every draw of noise leaves its name, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pathlib
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+from beam_dp import summaries
+from beam_dp.noise import NoiseSource
+from beam_dp.releases.filesystem import LocalStore
+
+VARIABLE = "BEAM_DP_TEST_MOMENTS"  # names the folder
+COUNTING = "in the distributed pass"
+DRAWN = "just after the noise was drawn"
+# Of the write, in this order.
+EMPTY_DRAFT = "with an empty draft"
+HALF_DRAFT = "with half a draft"
+BEFORE_CARD = "before the card"
+AFTER_CARD = "after the card, before the payload"
+BEFORE_TIDYING = "before drafts are removed"
+WRITING = (EMPTY_DRAFT, HALF_DRAFT, BEFORE_CARD, AFTER_CARD, BEFORE_TIDYING)
+_COUNTERS = (
+    (summaries.HistogramAccumulator, "add_batch"),
+    (summaries.MarginalsAccumulator, "add_batch"),
+    (summaries.ProjectionAccumulator, "add_batch"),
+)
+SECONDS_OF_PATIENCE = 120.0
+
+
+class Moments:
+    """The folder by which a test and workers speak."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self._armed, self._taken = folder / "armed", folder / "taken"
+        self._reached, self._go = folder / "reached", folder / "go"
+        self._outlives, self._careless = folder / "outlives", folder / "careless"
+        self._draws = folder / "draws"
+        self._draws.mkdir(parents=True, exist_ok=True)
+
+    def arm(self, moment: str, *, outlives: bool = False, is_careless: bool = False) -> None:
+        """Has the first worker that comes to a moment wait.
+
+        Args:
+            moment: which one.
+            outlives: it waits without its task manager, too, and then goes on.
+            is_careless: all writers publish files of a draft as they are written.
+        """
+        self.disarm()
+        if is_careless:
+            self._careless.touch()
+        if outlives:
+            self._outlives.touch()
+        self._write(self._armed, moment)
+
+    def disarm(self) -> None:
+        """Lets everybody go on; forgets the draws."""
+        self._go.touch()
+        files = (self._armed, self._taken, self._reached, self._outlives, self._careless)
+        for file in (*files, *self._draws.iterdir()):
+            file.unlink(missing_ok=True)
+        self._go.unlink()
+
+    def reached(self) -> dict[str, Any] | None:
+        """Which process waits, and where it is controlled from."""
+        try:
+            found: dict[str, Any] = json.loads(self._reached.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return found
+
+    def let_go(self) -> None:
+        """Ends the wait."""
+        self._go.touch()
+
+    def draws(self) -> set[str]:
+        """The names of all draws since a moment was armed."""
+        return {path.name for path in self._draws.iterdir()}
+
+    def drawn(self, draw_id: str) -> None:
+        """Keeps the name of a draw."""
+        (self._draws / draw_id).touch()
+
+    def pass_by(self, moment: str, control: str) -> None:
+        """Waits here, in one worker, if this is the moment."""
+        try:
+            if self._armed.read_text(encoding="utf-8") != moment:
+                return
+            os.rename(self._armed, self._taken)  # for one of all workers only
+        except FileNotFoundError:
+            return
+        self._write(self._reached, json.dumps({"pid": os.getpid(), "control": control}))
+        self.wait()
+
+    def wait(self) -> None:
+        """Waits until the test lets go, or gives up on it."""
+        end = time.monotonic() + SECONDS_OF_PATIENCE
+        while not self._go.exists() and self._reached.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def outlive(self) -> None:
+        """Keeps a worker that waits alive without its task manager, and a while after the wait."""
+        reached = self.reached()
+        if self._outlives.exists() and reached is not None and reached["pid"] == os.getpid():
+            self.wait()
+            time.sleep(2.0)
+
+    def publish(self, store: LocalStore, draft: str, name: str) -> None:
+        """Publishes a file of a draft, where writers are careless."""
+        if self._careless.exists():
+            shutil.copy(store._path / draft / name, store._path / name)
+
+    def _write(self, path: pathlib.Path, text: str) -> None:
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        draft.rename(path)
+
+
+def install(control: str) -> None:
+    """Wraps the methods of this process, if the environment names a folder."""
+    if VARIABLE not in os.environ:
+        return
+    moments = Moments(pathlib.Path(os.environ[VARIABLE]))
+
+    def pause(moment: str) -> Callable[[Any], None]:
+        return lambda _: moments.pass_by(moment, control)
+
+    write_draft = LocalStore.write_draft
+
+    def write(self: LocalStore, draft: str, name: str, write: Any) -> Any:
+        written = write_draft(self, draft, name, write)
+        moments.publish(self, draft, name)
+        return written
+
+    def drawn(draw_id: Any) -> None:
+        moments.drawn(draw_id)
+        moments.pass_by(DRAWN, control)
+
+    for owner, name in _COUNTERS:
+        _wrap(owner, name, before=pause(COUNTING))
+    _wrap(summaries.ElementCounts, "of", before=pause(COUNTING))
+    _wrap(NoiseSource, "draw_id", after=drawn)
+    _wrap(LocalStore, "open_draft", after=pause(EMPTY_DRAFT))
+    LocalStore.write_draft = write  # type: ignore[method-assign]
+    _wrap(LocalStore, "write_draft", after=pause(HALF_DRAFT))
+    _wrap(LocalStore, "create_exclusively", before=pause(BEFORE_CARD), after=pause(AFTER_CARD))
+    _wrap(LocalStore, "remove_draft", before=pause(BEFORE_TIDYING))
+
+
+def outlive() -> None:
+    """See ``Moments.outlive``."""
+    if VARIABLE in os.environ:
+        Moments(pathlib.Path(os.environ[VARIABLE])).outlive()
+
+
+def _nothing(_: Any) -> None:
+    pass
+
+
+def _wrap(
+    owner: type,
+    name: str,
+    before: Callable[[Any], None] = _nothing,
+    after: Callable[[Any], None] = _nothing,
+) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        before(None)
+        result = original(*arguments, **named)
+        after(result)
+        return result
+
+    is_bound = hasattr(original, "__self__")  # a class method
+    setattr(owner, name, staticmethod(wrapped) if is_bound else wrapped)

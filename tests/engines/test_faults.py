@@ -1,0 +1,113 @@
+"""Parts of a Flink cluster are killed in the middle of a job; one draw is published, or none.
+
+`make test-engines` runs one trial of each fault on one program, `make test-faults` the table of
+docs/runners.md: 20 trials, or FAULT_TRIALS, of each fault on each program.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Sequence
+
+import pytest
+from engines import faults, moments
+from engines.cluster import FlinkCluster
+from engines.faults import FAULTS, Fault, Outcome, new_folder, run_trial
+from engines.moments import Moments
+from engines.programs import PROGRAMS
+
+COLUMNS = (
+    "fault",
+    "program",
+    "trials",
+    "complete releases",
+    "clean failures",
+    "noise drawn again",
+    "cleaned up later",
+    "second draws",
+    "lost ledger entries",
+)
+NUM_TRIALS = int(os.environ.get("FAULT_TRIALS", "20"))
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_publishes_one_draw_or_none(
+    tmp_path: pathlib.Path, cluster: FlinkCluster, waiting: Moments, name: str
+) -> None:
+    program = PROGRAMS["release_synthetic_database"]
+    fault = FAULTS[name]
+    # Of the moments of the write the worst one: committed, and nothing in its place yet.
+    worst = moments.AFTER_CARD
+    number = fault.at.index(worst) if worst in fault.at else 0
+    outcome = run_trial(cluster, waiting, program, fault, tmp_path, number)
+    assert outcome.flaws == ()
+    # A job manager that has no memory of jobs can't go on with one.
+    assert outcome.is_complete or fault.victim == faults.JOB_MANAGER
+
+
+@pytest.mark.engines
+def test_a_second_draw_is_seen(
+    tmp_path: pathlib.Path, cluster: FlinkCluster, waiting: Moments
+) -> None:
+    """A writer that publishes file by file, as ordinary ones do; the checks are not blind."""
+    fault = Fault(faults.TASK_MANAGER, (moments.HALF_DRAFT,), is_careless=True)
+    program = PROGRAMS["release_synthetic_database"]
+    outcome = run_trial(cluster, waiting, program, fault, tmp_path)
+    assert outcome.num_draws == 2
+    assert [flaw for flaw in outcome.flaws if flaw.startswith(faults.SECOND_DRAW)]
+
+
+def row(fault: str, program: str, outcomes: Sequence[Outcome]) -> Sequence[str]:
+    """Counts of what came of the trials of a fault on a program."""
+    flaws = [" ".join(outcome.flaws) for outcome in outcomes]
+    numbers = (
+        len(outcomes),
+        sum(outcome.is_complete and not outcome.flaws for outcome in outcomes),
+        sum(not outcome.is_complete and not outcome.flaws for outcome in outcomes),
+        sum(outcome.num_draws > 1 for outcome in outcomes),
+        sum(outcome.needs_cleaning for outcome in outcomes),
+        sum(faults.SECOND_DRAW in each or faults.DRAFT in each for each in flaws),
+        sum(faults.LEDGER in each for each in flaws),
+    )
+    return (fault, program, *map(str, numbers))
+
+
+@pytest.fixture(scope="module")
+def show(pytestconfig: pytest.Config) -> Callable[[Sequence[str]], None]:
+    """Prints a row of the table of docs/runners.md; its head at once."""
+    capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
+    assert capture is not None
+
+    def write(cells: Sequence[str]) -> None:
+        with capture.global_and_fixture_disabled():
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+    print()
+    write(COLUMNS)
+    write(("---",) * len(COLUMNS))
+    return write
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_on_every_program(
+    tmp_path: pathlib.Path,
+    cluster: FlinkCluster,
+    waiting: Moments,
+    show: Callable[[Sequence[str]], None],
+    name: str,
+    program: str,
+) -> None:
+    outcomes = []
+    for number in range(NUM_TRIALS):
+        folder = new_folder(tmp_path, number)
+        outcomes.append(
+            run_trial(cluster, waiting, PROGRAMS[program], FAULTS[name], folder, number)
+        )
+        shutil.rmtree(folder)
+    show(row(name, program, outcomes))
+    assert [outcome for outcome in outcomes if outcome.flaws] == []

@@ -1,0 +1,85 @@
+"""Leftovers of killed writers, by the step of the commit at which they were killed."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+from jobs import everything_under
+from release_examples import release_of
+
+from beam_dp.releases import commit_release, finish_writing, read_release
+from beam_dp.releases.filesystem import LocalStore
+
+
+class KilledError(BaseException):
+    """No handler of the writer catches this; none of its clean-up runs."""
+
+
+def killed_at(patch: pytest.MonkeyPatch, method: str, *, after: bool) -> None:
+    original = getattr(LocalStore, method)
+
+    def killed(*arguments: Any) -> Any:
+        if after:
+            original(*arguments)
+        patch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
+        raise KilledError
+
+    patch.setattr(LocalStore, method, killed)
+
+
+@pytest.mark.parametrize(
+    ("method", "after", "is_complete"),
+    [
+        ("open_draft", True, False),
+        ("write_draft", True, False),
+        ("create_exclusively", False, False),
+        ("create_exclusively", True, True),
+        ("place", False, True),
+        ("place", True, True),
+    ],
+)
+def test_a_commit_is_completed_and_everything_else_removed(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    after: bool,
+    is_complete: bool,
+) -> None:
+    release = release_of()
+    with monkeypatch.context() as patch:
+        killed_at(patch, method, after=after)
+        with pytest.raises(KilledError):
+            commit_release(release, tmp_path / "out")
+    assert any(name.startswith(".draft-") for name in everything_under(tmp_path / "out"))
+    assert finish_writing(tmp_path / "out") is is_complete
+    if is_complete:
+        assert read_release(tmp_path / "out").draw_id == release.draw_id
+        assert len(everything_under(tmp_path / "out")) == 3
+    else:
+        assert everything_under(tmp_path / "out") == []
+    assert finish_writing(tmp_path / "out") is is_complete  # again
+
+
+def test_a_draft_of_another_draw_goes(tmp_path: pathlib.Path) -> None:
+    release = release_of()
+    assert commit_release(release, tmp_path)
+    before = everything_under(tmp_path)
+    store = LocalStore(tmp_path)
+    store.write_draft(store.open_draft("0" * 32), "card.json", lambda file: file.write(b"{}"))
+    assert finish_writing(tmp_path)
+    assert everything_under(tmp_path) == before
+
+
+@pytest.mark.parametrize("card", ["", "[]", "{}", '{"files": 7}', '{"files": {"../x": {}}}'])
+def test_what_is_no_card_completes_nothing(tmp_path: pathlib.Path, card: str) -> None:
+    (tmp_path / "card.json").write_text(card)
+    (tmp_path / ".draft-x").mkdir()
+    assert finish_writing(tmp_path) is False
+    assert everything_under(tmp_path) == ["card.json"]
+
+
+def test_nothing_is_no_release(tmp_path: pathlib.Path) -> None:
+    assert finish_writing(tmp_path / "out") is False
+    assert not (tmp_path / "out").exists()
