@@ -118,19 +118,18 @@ def run_trial(
     job.start()
     try:
         reached = wait_for(moment, waiting.reached)
-        print("T reached", time.monotonic() - start)
         _kill(cluster, fault.victim, reached)
         if not fault.worker_lives:
             waiting.let_go()
         job.join(timeout=120)
-        draws = waiting.draws()
-        print("T joined", time.monotonic() - start)
         waiting.let_go()
         wait_for("the worker's end", lambda: not _lives(reached["pid"]))
     finally:
-        waiting.disarm()
-        print("T gone", time.monotonic() - start)
+        waiting.let_go()
+        # Task managers go on with a job without its job manager, until a heartbeat is missing.
         _repair(cluster)
+        draws = waiting.draws()
+        waiting.disarm()
     code = codes[0] if codes else None
     needs_cleaning = code == 1 and bool(list((folder / "out").glob(f"{DRAFT_PREFIX}*")))
     if needs_cleaning:
