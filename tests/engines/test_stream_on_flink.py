@@ -41,9 +41,9 @@ class _Keep(beam.DoFn):
         self.folder = folder
 
     def process(self, batch: AnswerBatch) -> None:
-        run_id, number, _, answers = batch
-        values = [(row["id"], row["value"]) for row in answers]
-        (self.folder / f"{run_id}-{number}").write_text(json.dumps(values), encoding="utf-8")
+        values = [(row["id"], row["value"]) for row in batch.answers]
+        file = self.folder / f"{batch.run_id}-{batch.number}"
+        file.write_text(json.dumps(values), encoding="utf-8")
 
 
 def test_a_stream_of_queries_is_answered_by_one_run(
