@@ -399,14 +399,14 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         except (OSError, InputError):
             print("error: no answers were written; every worker must see --output", file=sys.stderr)
             return flags.EXIT_JOB_FAILED
+        card = json.loads(text)
         progress.say("answered")
         # A run that goes on is one draw with what it said before, which the ledger knows.
         if job.ledger is not None and token is not None and job.payment is None:
-            mark_released(job.ledger, token, answers.draw_id)
+            mark_released(job.ledger, token, answers.draw_id, card.get("ledger_release"))
         is_saved = True
         if save_in is not None and job.state is not None:
             is_saved = keep_state(save_in, answers.draw_id, job.state)
-    card = json.loads(text)
     print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
     rows = read_answers(Path(job.output) / answers_file(answers.draw_id))
     print(accuracy(plan, job.failure_probability, card, rows))

@@ -214,8 +214,23 @@ def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Los
     }
 
 
-def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
-    """Marks a release that is complete; a ledger that has gone by now changes no budget."""
+def mark_released(ledger: Ledger, token: Token, draw_id: str, paid_by: object) -> None:
+    """Marks a release that is complete; a ledger that has gone by now changes no budget.
+
+    Args:
+        ledger: that was paid from.
+        token: what this job has paid.
+        draw_id: of the release in the output.
+        paid_by: the entry that its card names. A worker of an earlier job that failed may have
+            committed its draw late, before this job's: then what was paid here was not released.
+    """
+    if paid_by != token.release_id:
+        print(
+            f"warning: {token.release_id} stays marked as spent: the output holds the release"
+            f" that {paid_by} paid for",
+            file=sys.stderr,
+        )
+        return
     try:
         ledger.mark_released(token, draw_id)
     except LedgerError as error:

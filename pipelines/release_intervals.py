@@ -29,7 +29,7 @@ from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.intervals.plan import StrategyChoice, StrategyName
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
-from beam_dp.releases import read_release
+from beam_dp.releases import IntervalRelease, read_release
 from beam_dp.transforms import ReadRecords, ReleaseIntervals, WriteRelease
 from beam_dp.transforms.release_intervals import MECHANISM
 
@@ -229,7 +229,8 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
         return flags.EXIT_JOB_FAILED
     progress.say("released")
     if job.ledger is not None and token is not None:
-        mark_released(job.ledger, token, release.draw_id)
+        assert isinstance(release, IntervalRelease)
+        mark_released(job.ledger, token, release.draw_id, release.parameters.get("ledger_release"))
     directory = shlex.quote(job.output)
     print(f"The release is in {job.output}. Its error, the root of the mean square over all")
     print(f"intervals, is {math.sqrt(plan.mean_squared_error):,.1f} records. Look at it:")

@@ -27,7 +27,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.sparse_plan import SparsePlan
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.queries.sparse import key_type_named
-from beam_dp.releases import read_release
+from beam_dp.releases import SparseRelease, read_release
 from beam_dp.transforms import KeyColumns, ReadRecords, ReleaseProjection, WriteRelease
 
 from . import flags
@@ -242,7 +242,8 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         return flags.EXIT_JOB_FAILED
     progress.say("released")
     if job.ledger is not None and token is not None:
-        mark_released(job.ledger, token, release.draw_id)
+        assert isinstance(release, SparseRelease)
+        mark_released(job.ledger, token, release.draw_id, release.public.get("ledger_release"))
     print(f"The release is in {job.output}. Look at it, and ask it, with a key on each line:")
     directory = shlex.quote(job.output)
     print(f"  beam-dp describe {directory}")

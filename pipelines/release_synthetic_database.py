@@ -37,7 +37,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases import read_release
+from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
 
 from . import flags
@@ -339,7 +339,8 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         return flags.EXIT_JOB_FAILED
     progress.say("released")
     if job.ledger is not None and token is not None:
-        mark_released(job.ledger, token, release.draw_id)
+        assert isinstance(release, SyntheticDatabase)
+        mark_released(job.ledger, token, release.draw_id, release.parameters.get("ledger_release"))
     print(f"The release is in {job.output}. Look at it:")
     directory = shlex.quote(job.output)
     names = shlex.quote(",".join(plan.workload.marginals[0]))
