@@ -21,6 +21,7 @@ from beam_dp.hashing import BlockSigns, DenseSigns, HashKey, universe_elements
 from beam_dp.hashing.folding import collisions, fold, num_buckets
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
+from beam_dp.releases.histogram_bound import selected_noise_bound
 from beam_dp.releases.sketch_estimates import (
     clipped_mean,
     dense_estimate,
@@ -196,9 +197,11 @@ class SparseRelease:
         it leaves out that two elements of the query that share cells err alike, which matters
         where the query holds a good part of all there is. A histogram alone answers 0
         for what it does not hold: its standard error is that of its noise, and only the bound
-        covers what is missing. No bound here is a theorem: hashing has none that holds for all data
-        with a fixed key, and that of a histogram adds two that each fail with the probability; see
-        docs/sparse_queries.md.
+        covers what is missing. That bound is a theorem: an element that is missing has a count
+        below the threshold minus its noise, so the error is that of ``selected_noise_bound`` over
+        the whole query, and the threshold for each missing element. With a sketch beside it each
+        part has half of the failure probability. No bound with a sketch is a theorem: hashing has
+        none that holds for all data with a fixed key; see docs/sparse_queries.md.
 
         Args:
             support: shape (m,), uint64, each element once; m at most ``max_sparsity``.
@@ -219,13 +222,21 @@ class SparseRelease:
         noise = noise_variance("discrete_laplace", self.histogram.scale)
         if self.sketch is None:
             variance = noise * float((weights[found] ** 2).sum())
-            missed = self.histogram.threshold + _laplace_reach(self.histogram.scale, len(support))
-            bound = _chebyshev(variance) + missed * float(weights[~found].sum())
+            # What is missing has a count below the threshold minus its noise.
+            bound = self.histogram.threshold * float(weights[~found].sum()) + selected_noise_bound(
+                self.histogram.scale, weights, float(weights.sum()), FAILURE_PROBABILITY
+            )
             return SparseAnswer(value, math.sqrt(variance), bound, FAILURE_PROBABILITY)
         share = self._residual_share(found)
         rest, variance = self._from_sketch(support, weights * share)
         kept = weights[found] * (1 - share[found])
-        return _answer(value + rest, variance + noise * float((kept**2).sum()))
+        # All that are held have the same share.
+        counted = 1 - noise / (noise + self._element_variance)
+        bound = _chebyshev(variance, FAILURE_PROBABILITY / 2) + counted * selected_noise_bound(
+            self.histogram.scale, weights, float(weights[found].sum()), FAILURE_PROBABILITY / 2
+        )
+        error = math.sqrt(variance + noise * float((kept**2).sum()))
+        return SparseAnswer(value + rest, error, bound, FAILURE_PROBABILITY)
 
     def estimates(self, support: NDArray[np.uint64]) -> NDArray[np.float64]:
         """Returns what each of some elements is answered alone; answers add these, times values.
@@ -327,16 +338,12 @@ class SparseRelease:
 
 
 def _answer(value: float, variance: float) -> SparseAnswer:
-    return SparseAnswer(value, math.sqrt(variance), _chebyshev(variance), FAILURE_PROBABILITY)
+    bound = _chebyshev(variance, FAILURE_PROBABILITY)
+    return SparseAnswer(value, math.sqrt(variance), bound, FAILURE_PROBABILITY)
 
 
-def _chebyshev(variance: float) -> float:
-    return math.sqrt(variance / FAILURE_PROBABILITY)
-
-
-def _laplace_reach(scale: float, number: int) -> float:
-    """What no one of so many noises passes upwards, but for the failure probability."""
-    return scale * math.log(max(number, 1) / FAILURE_PROBABILITY)
+def _chebyshev(variance: float, failure_probability: float) -> float:
+    return math.sqrt(variance / failure_probability)
 
 
 def _check(support: NDArray[np.uint64], values: NDArray[np.float64], max_sparsity: int) -> None:
