@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from beam_dp.hashing import HashKey
+from beam_dp.mechanisms.count_sketch import INDEPENDENCE
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.histogram_bound import selected_noise_bound
+from beam_dp.releases.sparse import NoisyCounts, SparseRelease
 
 _RUNS = 1000
 _FAILURE = 0.05
@@ -32,4 +36,28 @@ def test_bound_fails_at_most_as_often_as_stated(num_keys: int, distance: int) ->
         whole = selected_noise_bound(scale, weights, float(num_keys), _FAILURE) + missing
         held = selected_noise_bound(scale, weights, float(kept.sum()), _FAILURE)
         failures += abs(error) > whole or abs(float(noise[kept].sum())) > held
+    assert failures <= stats.binom.isf(1e-9, _RUNS, _FAILURE)
+
+
+@pytest.mark.parametrize("count", [30, 57, 60, 200])
+def test_answers_of_a_release_fail_at_most_as_often_as_stated(count: int) -> None:
+    # A false alarm has probability 1e-9, as above.
+    scale, threshold, num_keys = 3.0, 60, 6
+    generator = np.random.default_rng(8)
+    elements = np.arange(num_keys, dtype=np.uint64)
+    guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    key = HashKey.draw(INDEPENDENCE)
+    counts = np.where(elements % 2, count, threshold - 1).astype(np.int64)
+    failures = 0
+    for _ in range(_RUNS):
+        ratio = 1 - math.exp(-1 / scale)
+        noisy = counts + generator.geometric(ratio, num_keys) - generator.geometric(ratio, num_keys)
+        kept = noisy >= threshold
+        histogram = NoisyCounts(elements[kept], noisy[kept], scale, threshold)
+        release = SparseRelease(
+            "0", "stability_histogram", guarantee, key, num_keys, 1, {}, histogram=histogram
+        )
+        answer = release.answer(elements, np.ones(num_keys))
+        failures += abs(answer.value - int(counts.sum())) > answer.bound
+    assert answer.failure_probability == _FAILURE
     assert failures <= stats.binom.isf(1e-9, _RUNS, _FAILURE)
