@@ -40,7 +40,7 @@ def run_plan(options: argparse.Namespace) -> None:
         plan(texts, switches, options.json)
     except InputError as error:
         # Arguments of functions whose flags have other names.
-        name = {"max_size": "size"}.get(error.name, error.name)
+        name = {"max_size": "size", "projection_width": "size"}.get(error.name, error.name)
         if name not in texts:
             raise
         condition = error.condition.replace("unless allow_", "unless --allow_")

@@ -18,6 +18,7 @@ from beam_dp.mechanisms.key_profile import KeyProfile
 from beam_dp.mechanisms.sparse_planner import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger_filters import Account
+from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
 
 from .flags import CALIBRATION, Flag, FlagError, integer, number
 
@@ -126,7 +127,12 @@ def _parameters(mechanism: Any) -> dict[str, Any]:
 
 
 def _size(given: dict[str, str]) -> int:
-    return integer("size", given["size"]) if "size" in given else _DEFAULT_SIZE
+    if "size" not in given:
+        return _DEFAULT_SIZE
+    size = integer("size", given["size"])
+    if not 1 <= size <= MAX_PROJECTION_WIDTH:
+        raise FlagError(f"--size: {size} is refused; must be from 1 to 2^26")
+    return size
 
 
 def _best(
@@ -162,7 +168,7 @@ def _named(name: str, given: dict[str, str]) -> SparseMechanism:
         is_dense = given.get("family") == "dense"
         calibration: Literal["tight", "textbook"]
         calibration = "textbook" if given["calibration"] == "textbook" else "tight"
-        width = size // 64 * 64 if is_dense else size // 8 * 8
+        width = _multiple(size, 64 if is_dense else 8)
         return SparseProject(width, "dense" if is_dense else "blocks", calibration=calibration)
     if name == HYBRID:
         num_rows = integer("num_rows", given["num_rows"]) if "num_rows" in given else 1
@@ -179,4 +185,6 @@ def _named(name: str, given: dict[str, str]) -> SparseMechanism:
 
 def _multiple(size: int, num_rows: int) -> int:
     """The largest multiple that fits; the mechanism refuses rows that are none."""
+    if size < num_rows:
+        raise FlagError(f"--size: {size} is refused; must be at least {num_rows}, for its rows")
     return size // num_rows * num_rows if num_rows > 0 else size

@@ -78,7 +78,9 @@ class CountSketch:
         if self.unit_norm is not None:
             if self.noise != "gaussian":
                 raise InputError("unit_norm", self.unit_norm, "is for noise 'gaussian' only")
-            if not 1 <= self.unit_norm <= 2**30:
+            norm = self.unit_norm
+            is_number = isinstance(norm, int | float) and not isinstance(norm, bool)
+            if not (is_number and 1 <= norm <= 2**30):
                 raise InputError("unit_norm", self.unit_norm, "must be from 1 to 2^30")
 
     def plan(

@@ -59,9 +59,15 @@ class HybridSketch:
         rest = dataclasses.replace(
             guarantee, epsilon=guarantee.epsilon - counted, allow_large_delta=True
         )
-        plan = CountSketch(self.projection_width, self.num_rows).plan(
-            rest, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=hash_key
-        )
+        try:
+            plan = CountSketch(self.projection_width, self.num_rows).plan(
+                rest, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=hash_key
+            )
+        except InputError as error:
+            if error.name != "epsilon":
+                raise
+            condition = f"leaves an epsilon of {rest.epsilon:g} for the sketch, which is too little"
+            raise InputError("histogram_share", self.histogram_share, condition) from None
         histogram = histogram_noise(guarantee, max_weight, counted)
         public = {
             "histogram_share": self.histogram_share,

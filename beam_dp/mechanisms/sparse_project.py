@@ -70,6 +70,9 @@ class SparseProject:
         check_width(self.projection_width)
         if self.family not in ("dense", "blocks"):
             raise InputError("family", self.family, "must be 'dense' or 'blocks'")
+        blocks, most = self.num_blocks, self.projection_width
+        if isinstance(blocks, bool) or not isinstance(blocks, int) or not 1 <= blocks <= most:
+            raise InputError("num_blocks", blocks, f"must be an integer from 1 to {most:,}")
 
     def plan(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +10,8 @@ from beam_dp.errors import InputError
 from beam_dp.queries.sparse import Element, SparseQuery
 from beam_dp.strict_json import RepeatedKeyError, parse_json
 
+# As records are read: 007 is no integer key, for which there would be two ways to write one.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")
 _FORM = "must be UTF-8 text: a key a line, or a JSON object with sparse"
 _ONCE = "must be given once: an element is repeated"
 
@@ -19,7 +22,8 @@ def read_sparse_query(
     """Returns the query in a file: membership of a set of keys, or values by key.
 
     A file whose name ends in ``.json`` holds what ``SparseQuery.from_json`` takes. Any other one
-    holds a key a line, each once; after a tab there may be its value, 1 if there is none.
+    holds a key a line, each once; after a tab there may be its value, 1 if there is none. Lines end
+    with a newline, or all of them with a carriage return and a newline.
 
     Args:
         path: of the file, UTF-8.
@@ -32,7 +36,9 @@ def read_sparse_query(
         raise InputError("keys", keys, "must be 'text' or 'integer'")
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        # Without translating line ends: a key may hold a carriage return.
+        with file.open(encoding="utf-8-sig", newline="") as opened:
+            text = opened.read()
     except OSError as error:
         raise InputError("query", str(path), f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -55,7 +61,8 @@ def _from_json(path: str, text: str) -> SparseQuery:
 def _from_lines(path: str, text: str, keys: str) -> SparseQuery:
     values: dict[Element, float] = {}
     # Not splitlines, which also splits at separators that a key may hold.
-    lines = text.removesuffix("\n").split("\n") if text else []
+    end = "\r\n" if text.count("\r\n") == text.count("\n") > 0 else "\n"
+    lines = text.removesuffix(end).split(end) if text else []
     for number, line in enumerate(lines, 1):
         where = f"{path}, line {number}"
         written, tab, weight = line.rpartition("\t")
@@ -73,10 +80,9 @@ def _key(where: str, written: str, keys: str) -> Element:
         raise InputError(where, written, "must hold a key")
     if keys == "text":
         return written
-    try:
-        return int(written)
-    except ValueError:
-        raise InputError(where, written, "must hold an integer key") from None
+    if not _INTEGER.fullmatch(written):
+        raise InputError(where, written, "must hold an integer key, without leading zeros")
+    return int(written)
 
 
 def _value(where: str, written: str) -> float:

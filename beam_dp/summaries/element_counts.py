@@ -10,6 +10,12 @@ from numpy.typing import NDArray
 
 from beam_dp.encoding.key_batch import KeyBatch
 
+# A larger sum counts as this one. Sums of a sketch may wrap around 2^64, since all that follows is
+# modulo 2^64 too; these are compared with 0 and a threshold, where a sum that wraps would be gone.
+MOST = 2**62
+_HALF = 32
+_LOW = 2**_HALF - 1
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ElementCounts:
@@ -17,7 +23,7 @@ class ElementCounts:
 
     Args:
         elements: shape (n,), uint64, ascending, each once, from ``hashing.universe_elements``.
-        counts: shape (n,), int64, > 0: an element of weight 0 has no place here.
+        counts: shape (n,), int64, 0 < count <= ``MOST``: an element of weight 0 has no place here.
     """
 
     elements: NDArray[np.uint64]
@@ -30,13 +36,23 @@ class ElementCounts:
     def of(cls, batches: Iterable[KeyBatch]) -> ElementCounts:
         """Returns the counts of all batches; also of pairs of an element and a partial sum.
 
+        Sums end at ``MOST``: like those below it they do not depend on the order of batches, and
+        a record moves them by its weight at most.
+
+        Args:
+            batches: weights from 0 to ``MOST``.
+
         Cost: one sort; memory by records.
         """
         parts = [(batch.keys, batch.weights) for batch in batches]
         keys = np.concatenate([np.zeros(0, np.uint64), *(keys for keys, _ in parts)])
         weights = np.concatenate([np.zeros(0, np.int64), *(each for _, each in parts)])
         elements, where = np.unique(keys, return_inverse=True)
-        counts = np.zeros(len(elements), np.int64)
-        np.add.at(counts, where, weights)
+        # In two halves, which no number of records that fits in memory lets overflow.
+        low, high = np.zeros((2, len(elements)), np.int64)
+        np.add.at(low, where, weights & _LOW)
+        np.add.at(high, where, weights >> _HALF)
+        high += low >> _HALF
+        counts = np.where(high < MOST >> _HALF, (high << _HALF) + (low & _LOW), MOST)
         held = counts > 0
         return cls(elements[held], counts[held])

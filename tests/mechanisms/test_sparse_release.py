@@ -78,6 +78,36 @@ def test_the_noise_of_a_sketch_is_that_of_the_formulas():
     )
 
 
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+@pytest.mark.parametrize("relation, moved", [(ADD, 1), (REPLACE, 2)])
+def test_both_parts_of_a_hybrid_together_spend_epsilon(share, relation, moved):
+    promised = Guarantee(0.7, 1e-6, relation, "person", 4)
+    plan = plan_of(HybridSketch(3 * 2**10, 3, histogram_share=share), promised, max_weight=5)
+    sensitivity = moved * 4 * 5
+    spent = 3 * sensitivity / plan.sketch.scale + sensitivity / plan.histogram.scale
+    assert 0.7 * (1 - 1e-9) < spent <= 0.7
+
+
+@pytest.mark.parametrize(
+    "make, name",
+    [
+        (lambda: SparseProject(num_blocks=0), "num_blocks"),
+        (lambda: SparseProject(num_blocks=-8), "num_blocks"),
+        (lambda: SparseProject(num_blocks=True), "num_blocks"),
+        (lambda: SparseProject(num_blocks="x"), "num_blocks"),
+        (lambda: CountSketch(noise="gaussian", unit_norm="3"), "unit_norm"),
+        (lambda: CountSketch(noise="gaussian", unit_norm=float("nan")), "unit_norm"),
+        (
+            lambda: plan_of(HybridSketch(histogram_share=1 - 2**-52), promise(ADD, 1, 1e-6)),
+            "histogram_share",
+        ),
+    ],
+)
+def test_parameters_that_are_refused_are_named(make, name):
+    with pytest.raises(InputError, match=rf"^{name}: .* is refused"):
+        make()
+
+
 @pytest.mark.parametrize("family", ["dense", "blocks"])
 def test_tight_noise_has_at_least_3_3_times_less_deviation_than_the_published_one(family):
     deviations = []

@@ -162,6 +162,11 @@ def test_files(tmp_path):
     assert read_sparse_query(lines) == expected
     lines.write_bytes("\ufeffa\r\nb\u2028c\t0.25\r\n".encode())
     assert read_sparse_query(str(lines)) == SparseQuery({"a": 1, "b\u2028c": 0.25})
+    lines.write_bytes(b"a\r\nb")
+    assert read_sparse_query(lines) == SparseQuery({"a": 1, "b": 1})
+    # A carriage return is a part of a key, but where all lines end with one.
+    lines.write_bytes(b"a\rb\nc\r\n")
+    assert read_sparse_query(lines) == SparseQuery({"a\rb": 1, "c\r": 1})
     lines.write_text("17\n-3\t0\n4\t1e-1", encoding="utf-8")
     assert read_sparse_query(lines, keys="integer") == SparseQuery({17: 1, 4: 0.1})
     written = tmp_path / "query.json"
@@ -193,6 +198,15 @@ def test_refusals_of_files(tmp_path, name, content, message):
     with pytest.raises(InputError, match=message) as caught:
         read_sparse_query(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("written", ["007", "+1", " 7", "1_0", "-0", "7.0", "x", "\u0667"])
+def test_integer_keys_are_those_of_records(tmp_path, written):
+    """Otherwise a query for one key would be answered with the count of another."""
+    path = tmp_path / "keys"
+    path.write_text(f"5\n{written}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"line 2: .* is refused; must hold an integer key"):
+        read_sparse_query(path, keys="integer")
 
 
 def test_other_refusals_of_files(tmp_path):
