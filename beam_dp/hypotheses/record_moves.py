@@ -184,7 +184,9 @@ class _Moves:
             table = np.moveaxis(change, axes.index(axis), -1).reshape(-1, self._shape[axis])
             rest = self._rest(axis, axes, movers)
             meeting += weight * (table[rest, wanted] - table[rest, own])
-        shares = np.minimum(gains / np.maximum(2 * meeting, 1e-9 * gains), 1.0)
+        # In doubles, where a part of the least gain of single precision is not 0.
+        least = 1e-9 * gains.astype(np.float64)
+        shares = np.minimum(gains / np.maximum(2 * meeting, least), 1.0)
         draws = self._draws(len(movers))
         for _ in range(_MAX_HALVINGS):
             moved = draws < shares

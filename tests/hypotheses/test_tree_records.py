@@ -154,3 +154,10 @@ def test_attributes_of_one_code_and_disconnected_ones():
     assert np.abs(table_of(codes, (1, 3), shape) - 100).max() <= 10
     targets = [Target((1, 3), np.full((3, 2), 100.0), 1.0)]
     assert improve_records(shape, codes, targets, 0.0) <= 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_least_gain_of_single_precision_is_a_gain():
+    codes = np.zeros((1, 1), np.int32)
+    improve_records((2,), codes, [Target((0,), np.array([0.0, 1.0]), 1e-44)], 0.0)
+    assert codes.tolist() == [[1]]
