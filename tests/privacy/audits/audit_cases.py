@@ -83,7 +83,7 @@ ANNEALED: dict[str, Any] = {
     "single": MWEM(num_rounds="annealed"),
     "adaptive": True,
     "checks": NO_LAW,
-    "runs": 1500,
+    "runs": 1200,
     "least_share": 0.8,
     **ONE_ATTRIBUTE,
 }
@@ -112,7 +112,16 @@ MECHANISMS: dict[str, list[Case]] = {
     "mwem rounds": both(MWEM(num_rounds=2), PURE, **IN_ONE_ROUND),
     "mwem rounds, delta": both(MWEM(num_rounds=2), DELTA, epsilon=16.0, runs=3000, **IN_ONE_ROUND),
     "mwem rounds, noisy total": [
-        case(MWEM(num_rounds=1), ADD, PURE, checks=NO_LAW, adaptive=True, **IN_ONE_ROUND, **NOISY)
+        case(
+            MWEM(num_rounds=1),
+            ADD,
+            PURE,
+            checks=NO_LAW,
+            adaptive=True,
+            runs=800,
+            **IN_ONE_ROUND,
+            **NOISY,
+        )
     ],
     "mwem annealed": both(MWEM(num_rounds="annealed"), PURE, **ANNEALED),
     "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, **ANNEALED),

@@ -273,7 +273,7 @@ def black_box(sides: list[Iterator[Any]], laws: list[audit.Law], runs: int) -> F
     )
 
 
-NUM_DRAWS = 6_000  # on either side: the audit's runs and those of its pilot
+NUM_DRAWS = 4_500  # on either side: the audit's runs and those of its pilot
 FOUND: list[bytes] = []  # of this process, in which FnApiRunner runs everything
 
 
