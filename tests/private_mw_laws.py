@@ -1,4 +1,4 @@
-"""The exact law of online multiplicative weights on tiny domains, from the real code.
+"""Runs of online multiplicative weights on tiny domains, and the exact law of the real code.
 
 Its sparse vector is replaced by a probe that plays back a transcript and catches the next question.
 """
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from noise_sources import NoNoise
 from sparse_vector_laws import transcript_law
-from tiny import domain_of, promise
+from tiny import REPLACE, domain_of, promise
 
 from beam_dp.domain import Domain
 from beam_dp.hypotheses import sparse_weights as sparse_weights_module
@@ -141,3 +141,16 @@ def tiny_plan(neighboring, delta, calibration, most=1, **named):
         calibration=calibration,
         **named,
     )
+
+
+def run_of(plan, counts, noise=None, **named) -> PrivateMW:
+    return PrivateMW(
+        plan, Histogram(plan.domain, np.asarray(counts, np.int64)), noise or NoNoise(), **named
+    )
+
+
+def small_run(max_updates=2, noise=None, **named):
+    plan = plan_private_mw(
+        domain_of(8), promise(REPLACE, 0.0, 5.0), 80_000, num_questions=4, max_updates=max_updates
+    )
+    return run_of(plan, [80_000, 0, 0, 0, 0, 0, 0, 0], noise, **named)
