@@ -1,13 +1,13 @@
-"""The exact law of sparse online multiplicative weights on tiny data, from the real code."""
+"""Runs of sparse online multiplicative weights on tiny data, and the exact law of the real code."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 import numpy as np
-from noise_sources import Scripted
+from noise_sources import NoNoise, Scripted
 from private_mw_laws import Probe
-from tiny import promise
+from tiny import REPLACE, promise
 
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import plan_sparse_mw
@@ -46,3 +46,12 @@ def tiny_plan(neighboring, delta, calibration, most=1, epsilon=1.0, **named):
     return plan_sparse_mw(
         promise(neighboring, delta, epsilon, most), num_records, calibration=calibration, **named
     )
+
+
+def run_of(plan, held, noise=None, kind=SparseMW) -> SparseMW:
+    return kind(plan, held, noise or NoNoise())
+
+
+def simple_plan(**named):
+    named = {"max_sparsity": 3, "num_questions": 4, "max_updates": 2, **named}
+    return plan_sparse_mw(promise(REPLACE, 0.0, 5.0), 80_000, **named)
