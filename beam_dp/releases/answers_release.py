@@ -15,9 +15,9 @@ from fastavro.read import SchemaResolutionError
 from beam_dp.errors import InputError, shown
 from beam_dp.releases.avro_container import DamagedFileError
 from beam_dp.releases.card import ReleaseError, parse_card_text
-from beam_dp.releases.filesystem import local_path
 from beam_dp.releases.online_answers import ANSWER_SCHEMA, KIND, read_answers_card
-from beam_dp.releases.store import CARD, read_file, read_payload
+from beam_dp.releases.store import CARD, read_payload
+from beam_dp.releases.stores import store_for
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def read_answers_release(directory: str | os.PathLike[str]) -> AnswersRelease | 
     """Reads the answers that a directory holds, and verifies them.
 
     Args:
-        directory: a local directory that ``WriteAnswers`` wrote.
+        directory: that ``WriteAnswers`` wrote; local, or ``gs://BUCKET/FOLDER``.
 
     Returns:
         The answers; None where the card is missing, no JSON, or of another kind.
@@ -46,9 +46,9 @@ def read_answers_release(directory: str | os.PathLike[str]) -> AnswersRelease | 
         ReleaseError: if the answers are not as the card says.
     """
     name = os.fspath(directory)
-    path = local_path(directory, "release")
+    store = store_for(directory, "release")
     try:
-        text = read_file(path / CARD, None).decode()
+        text = store.read(CARD).decode()
         parsed = parse_card_text(text)
     except (DamagedFileError, InputError, OSError, UnicodeDecodeError):
         return None
@@ -57,7 +57,7 @@ def read_answers_release(directory: str | os.PathLike[str]) -> AnswersRelease | 
     try:
         card = read_answers_card(text)
         (file,) = card.files
-        data = io.BytesIO(read_payload(path, file, card.files))
+        data = io.BytesIO(read_payload(store, file, card.files))
         rows = [dict(row) for row in fastavro.reader(data, ANSWER_SCHEMA)]
     except InputError as error:
         condition = f"{CARD}: {error.name} = {shown(error.value)}: {error.condition}"

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 
 from beam_dp.errors import InputError
-from beam_dp.releases.card import parse_card_text, payload_file
-from beam_dp.releases.filesystem import store_for
-from beam_dp.releases.store import CARD, MAX_CARD_BYTES
+from beam_dp.releases.avro_container import DamagedFileError
+from beam_dp.releases.card import PayloadFile, parse_card_text, payload_file
+from beam_dp.releases.filesystem import Store
+from beam_dp.releases.store import read_card
+from beam_dp.releases.stores import store_for
 
 
 def finish_writing(directory: str | os.PathLike[str]) -> bool:
     """Completes a release that a killed writer had committed, and removes all drafts.
 
     For when a job has ended, however it did: a draft may be a second draw of noise, which nobody
-    should see. A release without its card is none, and goes. A writer that is still alive finds its
-    draft gone and fails; one that starts later follows the rules of ``store``.
+    should see. A release without its card is none, and goes. A writer that is still alive, and
+    has not published its card by now, finds its draft withdrawn and fails; one that starts later
+    follows the rules of ``store``.
 
     Args:
         directory: the output of the job. It need not exist.
@@ -24,26 +27,35 @@ def finish_writing(directory: str | os.PathLike[str]) -> bool:
         Whether it holds a committed release with all its files.
 
     Raises:
-        InputError: if it is not local.
+        InputError: if it is on a filesystem where no release can be committed.
         OSError: if drafts can't be read or removed.
     """
-    store = store_for(directory)
-    files = {}
-    text = store.read_card(CARD, MAX_CARD_BYTES)
-    if text is not None:
-        try:
-            entries = parse_card_text(text)["files"].items()
-            files = {name: payload_file(name, entry) for name, entry in entries}
-        except (InputError, AttributeError, LookupError, TypeError):
-            files = {}  # no card of ours: whoever reads the release says so
+    store = store_for(directory, "output")
+    drafts, files = store.drafts(), _committed_files(store)
+    if files is None:
+        # A card may be published while we look: what was withdrawn before it goes, or is placed.
+        drafts = [store.withdraw(draft) for draft in drafts]
+        files = _committed_files(store) or {}
     for name, promised in files.items():
         for draft in store.drafts():
             if store.fingerprint(name) == promised:
                 break
             if os.path.basename(name) == name and store.fingerprint(name, draft) == promised:
                 store.place(draft, name)
-    for draft in store.drafts():
+    for draft in drafts:
         store.remove_draft(draft)
     return bool(files) and all(
         store.fingerprint(name) == promised for name, promised in files.items()
     )
+
+
+def _committed_files(store: Store) -> dict[str, PayloadFile] | None:
+    """Returns what a card promises, nothing where it is none of ours; None without a card."""
+    try:
+        card = read_card(store)
+        if card is None:
+            return None
+        entries = parse_card_text(card.decode())["files"].items()
+        return {name: payload_file(name, entry) for name, entry in entries}
+    except (AttributeError, DamagedFileError, InputError, LookupError, TypeError, ValueError):
+        return {}  # whoever reads the release says so

@@ -18,7 +18,7 @@ import fastavro
 
 from beam_dp.errors import InputError
 from beam_dp.releases.card import SCHEMA_VERSION, PayloadFile, parse_card_text, payload_file
-from beam_dp.releases.filesystem import store_for
+from beam_dp.releases.stores import store_for
 from beam_dp.releases.synthetic_database import library_versions
 
 KIND = "answers"
@@ -139,17 +139,16 @@ def write_batch(
         rows: the answers.
         draw_id: of the run.
         number: of the batch in its run; a batch that is done again has the same one.
-        directory: local, of this stream alone.
+        directory: local, or ``gs://BUCKET/FOLDER``; of this stream alone.
 
     Returns:
         Whether this attempt was the first. Its file appears complete or not at all.
     """
-    store = store_for(directory)
+    store = store_for(directory, "output")
     name = answers_file(draw_id, number)
     draft = store.open_draft(draw_id)
     try:
-        store.write_draft(draft, name, lambda file: write_answers(rows, draw_id, file))
-        return store.create_exclusively(draft, name)
+        return store.publish(draft, name, lambda file: write_answers(rows, draw_id, file))
     finally:
         with contextlib.suppress(FileNotFoundError):
             store.remove_draft(draft)

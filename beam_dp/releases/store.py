@@ -5,7 +5,7 @@ different draws (a bundle with the draw in it was). The directory belongs to the
 created first, and creating it is exclusive:
 
 1. Each attempt writes all files into a private draft folder of its own, named by draw id.
-2. It links its complete ``card.json`` into the directory. That fails if a card is there.
+2. It publishes its complete ``card.json`` in the directory. That fails if a card is there.
 3. Whoever finds a card there, its own or another's, moves the payload that this card names into
    place, from whichever draft holds it. So a crash after step 2 is repaired by any later attempt.
 4. Once the payload is complete no other draw can win: all drafts are removed.
@@ -17,17 +17,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from beam_dp.errors import InputError, shown
 from beam_dp.releases import avro, sparse_avro
 from beam_dp.releases.avro_container import DamagedFileError
 from beam_dp.releases.card import Card, PayloadFile, ReleaseError, parse_card_text
-from beam_dp.releases.filesystem import DRAFT_PREFIX, Store, local_path, store_for
+from beam_dp.releases.filesystem import FREE, Store
 from beam_dp.releases.interval_files import KIND as INTERVALS
 from beam_dp.releases.interval_files import IntervalCard, IntervalDraw, intervals_file
 from beam_dp.releases.interval_files import from_bytes as intervals_from_bytes
@@ -40,15 +38,13 @@ from beam_dp.releases.sparse_card import (
     sparse_release_from_bytes,
     sparse_release_to_bytes,
 )
+from beam_dp.releases.stores import store_for
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 Release = SyntheticDatabase | IntervalRelease | SparseRelease
 SYNTHETIC = "synthetic_database"
 CARD = "card.json"
-MAX_CARD_BYTES = 2**26
 _SYNTHETIC, _INTERVALS, _SPARSE = b"S", b"I", b"K"
-
-_FREE = "must be a directory that does not exist yet, or an empty one"
 
 
 class Committed(Protocol):
@@ -136,26 +132,11 @@ def check_output(directory: str | os.PathLike[str]) -> None:
         directory: where the release is to be.
 
     Raises:
-        InputError: if it is not local, is a file, holds anything but drafts of an attempt that
-            crashed, or can't be made or written.
+        InputError: if no release can be committed on its filesystem, it is a file, holds anything
+            but drafts of an attempt that crashed, or can't be made or written; or is in a bucket
+            that keeps what is deleted or that anybody may read.
     """
-    path = local_path(directory, "output")
-    try:
-        if any(not name.startswith(DRAFT_PREFIX) for name in os.listdir(path)):
-            raise InputError("output", os.fspath(directory), _FREE)
-    except FileNotFoundError:
-        pass
-    except NotADirectoryError:
-        raise InputError("output", os.fspath(directory), _FREE) from None
-    except OSError as error:
-        condition = f"must be a directory that can be written: {error.strerror}"
-        raise InputError("output", os.fspath(directory), condition) from None
-    existing = path.absolute()
-    while not os.path.lexists(existing):
-        existing = existing.parent
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        condition = f"must be in a directory that can be written, and {str(existing)!r} is not"
-        raise InputError("output", os.fspath(directory), condition)
+    store_for(directory, "output").check_free()
 
 
 def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
@@ -163,7 +144,7 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
 
     Args:
         release: what to write.
-        directory: a local directory that does not exist yet, or an empty one; or one that already
+        directory: local, or ``gs://BUCKET/FOLDER``; it does not exist yet, is empty, or already
             holds this very draw, which is then completed.
 
     Raises:
@@ -172,10 +153,10 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
     Example:
         >>> write_release(release, "out/visits")  # doctest: +SKIP
     """
-    if _committed_card(_draw_of(release), store_for(directory), directory) is None:
+    if _committed_card(_draw_of(release), store_for(directory, "output"), directory) is None:
         check_output(directory)
     if not commit_release(release, directory):
-        raise InputError("output", os.fspath(directory), _FREE)
+        raise InputError("output", os.fspath(directory), FREE)
 
 
 def commit_release(release: Release, directory: str | os.PathLike[str]) -> bool:
@@ -198,7 +179,7 @@ def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
         InputError: if the directory holds a card that is none, or can't be written.
         ReleaseError: if a committed release has lost its payload.
     """
-    store = store_for(directory)
+    store = store_for(directory, "output")
     try:
         if _committed_card(draw, store, directory) is None:
             _try_to_commit(draw, store)
@@ -217,19 +198,17 @@ def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
 def _try_to_commit(draw: Draw, store: Store) -> None:
     """Steps 1 and 2. The draft goes unless it became the release."""
     draft = store.open_draft(draw.draw_id)
-    text = ""
+    encoded = b""
     try:
         files = {
             name: store.write_draft(draft, name, write) for name, write in draw.payload().items()
         }
-        text = draw.card_text(files)
-        encoded = text.encode()
-        store.write_draft(draft, CARD, lambda file: file.write(encoded))
-        store.create_exclusively(draft, CARD)
+        encoded = draw.card_text(files).encode()
+        store.publish(draft, CARD, lambda file: file.write(encoded))
     finally:
         # The card that is there tells, not the call that made it: that one may fail afterwards,
         # and then the draft is all that there is of a committed payload.
-        if store.read_card(CARD, MAX_CARD_BYTES) != text:
+        if read_card(store) != encoded:
             store.remove_draft(draft)
 
 
@@ -252,18 +231,28 @@ def _committed_card(
     draw: Draw, store: Store, directory: str | os.PathLike[str]
 ) -> Committed | None:
     try:
-        text = store.read_card(CARD, MAX_CARD_BYTES)
-    except NotADirectoryError:
-        raise InputError("output", os.fspath(directory), _FREE) from None
+        card = read_card(store)
+        return None if card is None else draw.read_card(card.decode())
+    except (NotADirectoryError, DamagedFileError):
+        raise InputError("output", os.fspath(directory), FREE) from None
     except OSError as error:
         condition = f"must be a directory that can be written: {error.strerror}"
         raise InputError("output", os.fspath(directory), condition) from None
-    if text is None:
-        return None
-    try:
-        return draw.read_card(text)
     except (ArithmeticError, LookupError, TypeError, ValueError):
-        raise InputError("output", os.fspath(directory), _FREE) from None
+        raise InputError("output", os.fspath(directory), FREE) from None
+
+
+def read_card(store: Store) -> bytes | None:
+    """Returns the card that was committed, or None where none was.
+
+    Raises:
+        DamagedFileError: if it is no regular file, or too large.
+        OSError: if it can't be read.
+    """
+    try:
+        return store.read(CARD)
+    except FileNotFoundError:
+        return None
 
 
 def release_to_bytes(release: Release) -> bytes:
@@ -304,7 +293,7 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
     Nothing that is read is run.
 
     Args:
-        directory: a local directory that ``write_release`` wrote.
+        directory: that ``write_release`` wrote; local, or ``gs://BUCKET/FOLDER``.
 
     Returns:
         The release, of the kind that the card names: synthetic records, interval counts, or
@@ -320,23 +309,23 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
         >>> release = read_release("out/visits")  # doctest: +SKIP
     """
     name = os.fspath(directory)
-    path = local_path(directory, "release")
+    store = store_for(directory, "release")
     what = CARD
     try:
-        if not path.is_dir():
+        if not store.exists():
             raise ReleaseError(name, "must be a directory that holds a release")
-        parsed = parse_card_text(read_file(path / CARD, None).decode())
+        parsed = parse_card_text(store.read(CARD).decode())
         kind = parsed.get("kind") if isinstance(parsed, dict) else None
         if kind == INTERVALS:
             interval_card = IntervalCard.from_json(parsed)
             what = intervals_file(interval_card.draw_id)
-            return interval_card.release(read_payload(path, what, interval_card.files))
+            return interval_card.release(read_payload(store, what, interval_card.files))
         if kind == SPARSE:
             sparse_card = SparseCard.from_json(parsed)
             sparse_avro.check_payload_names(sparse_card)
             files = {}
             for what in sparse_card.files:
-                files[what] = read_payload(path, what, sparse_card.files)
+                files[what] = read_payload(store, what, sparse_card.files)
             what = "payload"
             return sparse_avro.read_payload(sparse_card, files)
         if kind not in (None, SYNTHETIC):
@@ -345,9 +334,9 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
         card = Card.from_json(parsed)
         check_payload_names(card)
         what = avro.hypothesis_file(card.draw_id)
-        potentials = avro.read_hypothesis(read_payload(path, what, card.files), card)
+        potentials = avro.read_hypothesis(read_payload(store, what, card.files), card)
         what = avro.records_file(card.draw_id)
-        codes, counts = avro.read_records(read_payload(path, what, card.files), card)
+        codes, counts = avro.read_records(read_payload(store, what, card.files), card)
         what = CARD
         return card.release(codes, counts, potentials)
     except ReleaseError:
@@ -367,31 +356,13 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
         raise ReleaseError(name, f"{what} is damaged") from None
 
 
-def read_payload(path: Path, name: str, files: Mapping[str, PayloadFile]) -> bytes:
+def read_payload(store: Store, name: str, files: Mapping[str, PayloadFile]) -> bytes:
     """Returns a payload file that is as its card says.
 
     Raises:
         DamagedFileError: if it is not.
     """
-    data = read_file(path / name, files[name].num_bytes)
+    data = store.read(name, files[name].num_bytes)
     if hashlib.sha256(data).hexdigest() != files[name].sha256:
         raise DamagedFileError("does not have the checksum of its card")
     return data
-
-
-def read_file(path: Path, num_bytes: int | None) -> bytes:
-    """Returns the bytes of a regular file that is no link, of this size where it is known.
-
-    Raises:
-        DamagedFileError: if it is none.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise DamagedFileError("is not a regular file")
-        if num_bytes is not None and status.st_size != num_bytes:
-            raise DamagedFileError("does not have the size of its card")
-        if num_bytes is None and status.st_size > MAX_CARD_BYTES:
-            raise DamagedFileError("is too large for a card")
-        return file.read(status.st_size)

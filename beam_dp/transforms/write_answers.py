@@ -11,9 +11,9 @@ from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.releases import check_output
-from beam_dp.releases.filesystem import local_path
 from beam_dp.releases.online_answers import OnlineAnswers, write_batch
 from beam_dp.releases.store import commit_draw
+from beam_dp.releases.stores import store_for
 from beam_dp.transforms.answer_batches import AnswerBatch
 from beam_dp.transforms.answer_queries import AnswerPlan, check_paid, mechanism_name
 
@@ -27,8 +27,8 @@ class WriteAnswers(beam.PTransform):
     Files of a stream are numbered within their run, with no gap once it has ended.
 
     Args:
-        directory: a local directory that every worker sees. For bounded queries it does not
-            exist yet or is empty; a stream may find its own files there.
+        directory: a local directory that every worker sees, or ``gs://BUCKET/FOLDER``. For
+            bounded queries it does not exist yet or is empty; a stream may find its own files.
         plan: of the answers.
         ledger_token: that paid for them; the card then names its entry.
         state_number: of the saved state that the run went on from; the card then names it, for
@@ -49,7 +49,7 @@ class WriteAnswers(beam.PTransform):
         state_number: int | None = None,
     ) -> None:
         super().__init__()
-        local_path(directory, "output")
+        store_for(directory, "output")
         check_paid(plan, ledger_token)
         self.directory = os.fspath(directory)
         self.plan = plan

@@ -1,0 +1,55 @@
+"""Which filesystem a directory is on."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from beam_dp.errors import InputError
+from beam_dp.releases.bucket_store import BucketStore
+from beam_dp.releases.filesystem import LocalStore, Store
+from beam_dp.releases.google_storage import GoogleBucket
+
+
+def store_for(directory: str | os.PathLike[str], name: str) -> Store:
+    """Returns the store of a directory, without looking at it.
+
+    Args:
+        directory: a local path, or ``gs://BUCKET/FOLDER``.
+        name: the argument or flag that is refused with it.
+
+    Raises:
+        InputError: if it is on a filesystem where no release can be committed, or names no folder.
+
+    Example:
+        >>> type(store_for("gs://releases/visits", "output")).__name__
+        'BucketStore'
+    """
+    text = os.fspath(directory)
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)", text)
+    if match is None:
+        return LocalStore(local_path(text, name), name)
+    if match[1] != "gs":
+        condition = "must be a local directory or gs://BUCKET/FOLDER"
+        raise InputError(name, text, condition)
+    return BucketStore(GoogleBucket(match[2]), text, name)
+
+
+def local_path(directory: str | os.PathLike[str], name: str) -> Path:
+    """Returns the path of a local directory.
+
+    Raises:
+        InputError: if it is an URL, or no path at all.
+    """
+    text = os.fspath(directory)
+    if is_url(text):
+        raise InputError(name, text, "must be a local directory")
+    if not text or "\0" in text:
+        raise InputError(name, text, "must be the path of a directory")
+    return Path(text)
+
+
+def is_url(text: str) -> bool:
+    """Returns whether a text names a directory on another filesystem than the local one."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None

@@ -1,0 +1,236 @@
+"""A service on the loopback interface that answers as Google Cloud Storage does.
+
+Only what releases need of the JSON API: generations, preconditions, copies inside the service, two
+names a page of a listing. Rules are those of the API's reference; each request is atomic. It can be
+told to lose its answers, which the client's library then asks for again, and to fail.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import email.parser
+import email.policy
+import hashlib
+import http.server
+import itertools
+import json
+import re
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import google_crc32c
+
+NAMES_A_PAGE = 2
+PRIVATE = {"iamConfiguration": {"publicAccessPrevention": "enforced"}}
+RIGHTS = {"storage.objects.create", "storage.objects.delete", "storage.objects.get",
+          "storage.objects.list"}  # fmt: skip
+
+
+@dataclass
+class FakeBucket:
+    """What a bucket holds: content and generation by name."""
+
+    settings: dict[str, Any] = field(default_factory=lambda: dict(PRIVATE))
+    rights: set[str] = field(default_factory=lambda: set(RIGHTS))
+    objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+
+
+class Answer(Exception):  # noqa: N818 - not an error: how a handler ends early
+    """A status other than success."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class FakeGoogleStorage:
+    """The service; use as a context manager.
+
+    Args:
+        before: called with each request's method and path, before it is carried out; may wait, or
+            raise Answer.
+        loses: whether the answer to a request is lost, after it was carried out.
+    """
+
+    def __init__(self) -> None:
+        self.buckets: dict[str, FakeBucket] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.before: Callable[[str, str], None] = lambda method, path: None
+        self.loses: Callable[[str, str], bool] = lambda method, path: False
+        self._lock = threading.Lock()
+        self._generations = itertools.count(1)
+        self._sessions: dict[str, tuple[str, str, dict[str, str]]] = {}
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> FakeGoogleStorage:
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def names(self, bucket: str = "releases") -> list[str]:
+        """The names of a bucket's objects."""
+        return sorted(self.buckets[bucket].objects)
+
+    def put(self, name: str, data: bytes, bucket: str = "releases") -> None:
+        """Writes an object past the API."""
+        self.buckets[bucket].objects[name] = (data, next(self._generations))
+
+    def answer(
+        self, method: str, path: str, query: dict[str, str], headers: Any, body: bytes
+    ) -> tuple[dict[str, str], bytes]:
+        """Carries a request out; returns headers and the body of the answer."""
+        with self._lock:
+            self.requests.append((method, path))
+            match = re.fullmatch(r"(/upload|/download)?/storage/v1/b/([^/]+)(/.*)?", path)
+            if match is None or match[2] not in self.buckets:
+                raise Answer(404)
+            bucket, rest = self.buckets[match[2]], match[3] or ""
+            if match[1] == "/upload":
+                return self._upload(match[2], query, headers, body)
+            copied = re.fullmatch(r"/o/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)", rest)
+            if copied:
+                source, target = map(urllib.parse.unquote, (copied[1], copied[3]))
+                return self._rewrite(bucket, source, self.buckets[copied[2]], target, query)
+            if rest == "":
+                return _json(bucket.settings)
+            if rest == "/iam/testPermissions":
+                asked = query["permissions"].split("\n")
+                return _json({"permissions": [one for one in asked if one in bucket.rights]})
+            if rest == "/o":
+                return _list(bucket, query)
+            name = urllib.parse.unquote(rest.removeprefix("/o/"))
+            data, generation = _existing(bucket, name, query.get("generation"))
+            if method == "DELETE":
+                del bucket.objects[name]
+                return {}, b""
+            if query.get("alt") == "media":
+                return {"X-Goog-Hash": f"crc32c={_crc32c(data)}"}, data
+            return _json(_metadata(name, data, generation))
+
+    def _upload(
+        self, bucket: str, query: dict[str, str], headers: Any, body: bytes
+    ) -> tuple[dict[str, str], bytes]:
+        if "upload_id" in query:
+            name, bucket, query = self._sessions.pop(query["upload_id"])
+            return self._create(self.buckets[bucket], name, body, query)
+        if query["uploadType"] == "resumable":
+            session = str(len(self._sessions))
+            self._sessions[session] = (json.loads(body)["name"], bucket, query)
+            location = f"{self.url}/upload/storage/v1/b/{bucket}/o?upload_id={session}"
+            return {"Location": location}, b""
+        assert query["uploadType"] == "multipart", query
+        described = f"Content-Type: {headers['Content-Type']}\r\n\r\n".encode() + body
+        message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(described)
+        metadata, content = message.iter_parts()
+        name = json.loads(metadata.get_payload(decode=True))["name"]
+        return self._create(self.buckets[bucket], name, _raw(body, headers, content), query)
+
+    def _create(
+        self, bucket: FakeBucket, name: str, data: bytes, query: dict[str, str]
+    ) -> tuple[dict[str, str], bytes]:
+        _check(bucket, name, query.get("ifGenerationMatch"))
+        bucket.objects[name] = (data, next(self._generations))
+        return _json(_metadata(name, *bucket.objects[name]))
+
+    def _rewrite(
+        self, source: FakeBucket, name: str, bucket: FakeBucket, target: str, query: dict[str, str]
+    ) -> tuple[dict[str, str], bytes]:
+        data, _ = _existing(source, name, None)
+        _check(source, name, query.get("ifSourceGenerationMatch"))
+        headers, body = self._create(bucket, target, data, query)
+        done = {"done": True, "objectSize": str(len(data)), "totalBytesRewritten": str(len(data))}
+        return headers, json.dumps({**done, "resource": json.loads(body)}).encode()
+
+
+def _raw(body: bytes, headers: Any, content: Any) -> bytes:
+    """The second part, byte for byte: the parser of mails changes line ends."""
+    boundary = re.search(r'boundary="?([^";]+)"?', headers["Content-Type"])
+    assert boundary is not None and content is not None
+    part = body.split(b"--" + boundary[1].encode())[2]
+    return part.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n")
+
+
+def _check(bucket: FakeBucket, name: str, generation: str | None) -> None:
+    held = bucket.objects.get(name, (b"", 0))[1]
+    if generation is not None and int(generation) != held:
+        raise Answer(412)
+
+
+def _existing(bucket: FakeBucket, name: str, generation: str | None) -> tuple[bytes, int]:
+    found = bucket.objects.get(name)
+    if found is None or (generation is not None and int(generation) != found[1]):
+        raise Answer(404)
+    return found
+
+
+def _list(bucket: FakeBucket, query: dict[str, str]) -> tuple[dict[str, str], bytes]:
+    prefix, after = query.get("prefix", ""), query.get("pageToken", "")
+    names = sorted(name for name in bucket.objects if name.startswith(prefix) and name > after)
+    page = [_metadata(name, *bucket.objects[name]) for name in names[:NAMES_A_PAGE]]
+    more = {"nextPageToken": page[-1]["name"]} if len(names) > NAMES_A_PAGE else {}
+    return _json({"items": page, **more})
+
+
+def _crc32c(data: bytes) -> str:
+    return base64.b64encode(google_crc32c.Checksum(data).digest()).decode()
+
+
+def _metadata(name: str, data: bytes, generation: int) -> dict[str, str]:
+    md5 = base64.b64encode(hashlib.md5(data).digest()).decode()
+    sums = {"crc32c": _crc32c(data), "md5Hash": md5}
+    return {"name": name, "generation": str(generation), "size": str(len(data)), **sums}
+
+
+def _json(value: object) -> tuple[dict[str, str], bytes]:
+    return {"Content-Type": "application/json"}, json.dumps(value).encode()
+
+
+def _handler(service: FakeGoogleStorage) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _serve(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            path, _, text = self.path.partition("?")
+            pairs = urllib.parse.parse_qs(text, keep_blank_values=True)
+            query = {name: "\n".join(values) for name, values in pairs.items()}
+            status, headers, answer = 200, {}, b""
+            try:
+                service.before(self.command, path)
+                headers, answer = service.answer(self.command, path, query, self.headers, body)
+            except Answer as ended:
+                status, answer = ended.status, b"{}"
+            if service.loses(self.command, path):
+                self.close_connection = True
+                return
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(answer))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler
+
+
+@contextlib.contextmanager
+def serving(monkeypatch: Any) -> Iterator[FakeGoogleStorage]:
+    """The service with a private bucket ``releases``, found by clients of this process."""
+    with FakeGoogleStorage() as service:
+        service.buckets["releases"] = FakeBucket()
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", service.url)
+        monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "tests")
+        yield service
