@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
 from beam_dp.errors import InputError
-from beam_dp.releases.avro_container import DamagedFileError
 from beam_dp.releases.card import PayloadFile
 from beam_dp.releases.filesystem import DRAFT_PREFIX, FREE, check_size
 
