@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -133,6 +132,8 @@ def _describe(options: argparse.Namespace) -> None:
     from beam_dp.releases.describe import describe, describe_answers
     from beam_dp.releases.describe_intervals import describe_intervals
     from beam_dp.releases.describe_sparse import describe_sparse
+    from beam_dp.releases.store import CARD
+    from beam_dp.releases.stores import store_for
 
     answers = read_answers_release(options.directory)
     if answers is not None:
@@ -147,7 +148,7 @@ def _describe(options: argparse.Namespace) -> None:
             described = describe(release)
     if options.json:
         # All of the release was verified when it was read, so this is its card.
-        print((pathlib.Path(options.directory) / "card.json").read_text("utf-8"), end="")
+        print(store_for(options.directory, "release").read(CARD).decode(), end="")
     else:
         Console().print(described)
 

@@ -113,14 +113,15 @@ class FakeGoogleStorage:
                 del bucket.objects[name]
                 return {}, b""
             if query.get("alt") == "media":
-                return {"X-Goog-Hash": f"crc32c={_crc32c(data)}"}, data
+                sums = {"X-Goog-Hash": f"crc32c={_crc32c(data)}"}
+                return {**sums, "X-Goog-Generation": str(generation)}, data
             return _json(_metadata(name, data, generation))
 
     def _upload(
         self, bucket: str, query: dict[str, str], headers: Any, body: bytes
     ) -> tuple[dict[str, str], bytes]:
         if "upload_id" in query:
-            name, bucket, query = self._sessions.pop(query["upload_id"])
+            name, bucket, query = self._sessions[query["upload_id"]]
             return self._create(self.buckets[bucket], name, body, query)
         if query["uploadType"] == "resumable":
             session = str(len(self._sessions))
@@ -197,6 +198,7 @@ def _json(value: object) -> tuple[dict[str, str], bytes]:
 def _handler(service: FakeGoogleStorage) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = -1  # headers and body in one packet: no wait for its acknowledgement
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

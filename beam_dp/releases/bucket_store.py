@@ -185,9 +185,10 @@ class BucketStore:
         with tempfile.TemporaryFile() as file:
             write(file)
             version = self._bucket.replace(commit, self._versions[draft], file)
-        if version is None:
-            raise FileNotFoundError(errno.ENOENT, "the draft was withdrawn")
-        return self._bucket.copy_exclusively(commit, version, self._folder + name)
+        with contextlib.suppress(FileNotFoundError):
+            if version is not None:
+                return self._bucket.copy_exclusively(commit, version, self._folder + name)
+        raise FileNotFoundError(errno.ENOENT, "the draft was withdrawn")
 
     def place(self, draft: str, name: str) -> None:
         """Moves a file of a draft to its name, if it is still in the draft."""

@@ -1,7 +1,8 @@
 """A bucket of Google Cloud Storage, as releases are committed in it.
 
-Every write states the generation that it expects, so that requests may be repeated. Listings and
-reads see all that was written before, by the service's documentation.
+A version is a generation, of which no name ever has the same one twice. What must happen
+once states the generation that it expects, so that the library may repeat any request whose answer
+was lost. By the service's documentation, listings and reads see all that was written before.
 """
 
 from __future__ import annotations
@@ -142,10 +143,13 @@ class GoogleBucket:
             return str(blob.generation) if is_same else None
 
     def _copy(self, source: str, target: str, **conditions: int) -> None:
+        from google.cloud.storage.retry import DEFAULT_RETRY
+
         bucket = self._bucket()
-        blob, token = bucket.blob(target), None
+        blob, held, token = bucket.blob(target), bucket.blob(source), None
         while True:
-            token, _, _ = blob.rewrite(bucket.blob(source), token=token, **conditions)
+            # Each of our copies may be repeated, also one without conditions.
+            token, _, _ = blob.rewrite(held, token=token, retry=DEFAULT_RETRY, **conditions)
             if token is None:
                 return
 
@@ -171,7 +175,7 @@ def _errors() -> Iterator[None]:
     try:
         import requests
         from google.api_core import exceptions
-        from google.auth.exceptions import GoogleAuthError
+        from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
         from google.cloud.storage.exceptions import DataCorruption
     except ImportError:
         condition = "google-cloud-storage is not installed: pip install 'beam_dp[gcs]'"
@@ -187,6 +191,9 @@ def _errors() -> Iterator[None]:
         raise OSError(errno.EIO, reason) from None
     except DataCorruption:
         raise OSError(errno.EIO, "an object changed on its way") from None
+    except DefaultCredentialsError:
+        condition = "Google Cloud has no credentials here: gcloud auth application-default login"
+        raise OSError(errno.EACCES, condition) from None
     except (GoogleAuthError, exceptions.RetryError, requests.RequestException) as error:
         reason = f"Google Cloud Storage cannot be reached: {type(error).__name__}"
         raise OSError(errno.EIO, reason) from None

@@ -58,7 +58,7 @@ def refused(
         ("workload", "conjunctions:2", r"--workload: .*marginals"),
         ("input_format", "json", r"--input_format: 'json' is refused"),
         ("runner", "NoSuchRunner", r"--runner: 'NoSuchRunner' is refused; must be"),
-        ("output", "gs://bucket/folder", r"--output: 'gs://bucket/folder' is refused"),
+        ("output", "hdfs://host/folder", r"--output: 'hdfs://host/folder' is refused"),
     ],
 )
 def test_a_value_out_of_range_is_refused(

@@ -83,7 +83,7 @@ def test_a_job_that_fails_has_spent_its_budget(
     ("flag", "value"),
     [
         ("epsilon", "0"),
-        ("output", "gs://bucket/folder"),
+        ("output", "hdfs://host/folder"),
         ("input", "nobody*.parquet"),
         ("num_rounds", "0"),
         ("runner", "NoSuchRunner"),

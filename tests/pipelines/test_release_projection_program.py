@@ -197,7 +197,7 @@ def test_queries_that_are_refused(
         ({"calibration": "textbook"}, r"--calibration: 'textbook' is refused"),
         ({"unit_norm": "2"}, r"--unit_norm: 2.0 is refused"),
         ({"privacy_unit": "owner"}, r"--max_records_per_unit: missing"),
-        ({"output": "gs://bucket/folder"}, r"--output: "),
+        ({"output": "hdfs://host/folder"}, r"--output: "),
     ],
     ids=str,
 )

@@ -1,0 +1,89 @@
+"""Programs and `beam-dp` on folders of an object store, which a fake on loopback plays."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+from fake_google_storage import Answer, FakeGoogleStorage, serving
+from jobs import interval_flags, job_flags
+
+from beam_dp.cli import main as beam_dp
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases import read_release
+from pipelines import release_intervals, release_synthetic_database
+
+OUT = "gs://releases/out"
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGoogleStorage]:
+    with serving(monkeypatch) as served:
+        yield served
+
+
+def declared(folder: pathlib.Path) -> tuple[Ledger, dict[str, str | None]]:
+    url = str(folder / "ledger.sqlite")
+    ledger = Ledger(url)
+    ledger.declare("visits", 1000.0, 1e-9, "record", "add_or_remove_one")
+    return ledger, {"ledger": url, "dataset_id": "visits", "output": OUT}
+
+
+def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(
+    service: FakeGoogleStorage, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger, paid = declared(tmp_path)
+    assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 0
+    draw_id = read_release(OUT).draw_id
+    (entry,) = ledger.entries("visits")
+    assert (entry.state, entry.draw_id) == ("released", draw_id)
+    assert len(service.names()) == 3 and all(name.startswith("out/") for name in service.names())
+    capsys.readouterr()
+    assert beam_dp(["describe", OUT]) == 0
+    assert "mwem" in capsys.readouterr().out
+    assert beam_dp(["describe", OUT, "--json"]) == 0
+    card = service.buckets["releases"].objects["out/card.json"][0]
+    assert json.loads(capsys.readouterr().out) == json.loads(card)
+    assert beam_dp(["answer", OUT, "--marginal", "sex"]) == 0
+    assert "Female" in capsys.readouterr().out
+
+
+def test_a_bucket_that_keeps_drafts_costs_one_line_and_nothing_else(
+    service: FakeGoogleStorage, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger, paid = declared(tmp_path)
+    service.buckets["releases"].settings = {}
+    assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert err.startswith(f"error: --output: '{OUT}' is refused; must be in a bucket that prevents")
+    assert ledger.entries("visits") == [] and service.names() == []
+
+
+def test_a_taken_folder_costs_one_line(
+    service: FakeGoogleStorage, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.put("out/card.json", b"{}")
+    assert release_intervals.main(interval_flags(tmp_path, output=OUT)) == 2
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1 and f"--output: '{OUT}' is refused; must be a directory" in err
+    assert service.names() == ["out/card.json"]
+
+
+def test_a_service_that_fails_half_way_ends_the_job_in_a_line_and_leaves_nothing(
+    service: FakeGoogleStorage, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger, paid = declared(tmp_path)
+
+    def fail(method: str, path: str) -> None:
+        if "rewriteTo" in path:
+            raise Answer(403)
+
+    service.before = fail
+    assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 1
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error")]
+    assert "Google Cloud Storage says 403 Forbidden" in line
+    assert [entry.state for entry in ledger.entries("visits")] == ["spent"]
+    assert service.names() == []

@@ -1,0 +1,359 @@
+"""Releases in buckets: whatever dies, comes late or loses its answer, one draw stays, or none.
+
+The services are fakes on the loopback interface; the client libraries are the real ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import fake_google_storage
+import pytest
+from interruptions import interrupted
+from release_examples import release_of, same_release
+
+from beam_dp.errors import InputError
+from beam_dp.releases import (
+    ReleaseError,
+    check_output,
+    commit_release,
+    finish_writing,
+    read_release,
+    write_release,
+)
+from beam_dp.releases.bucket_store import BucketStore
+from beam_dp.releases.google_storage import GoogleBucket
+from beam_dp.releases.online_answers import write_batch
+
+SERVICES = {"gs": (fake_google_storage, GoogleBucket)}
+OURS = release_of()
+OTHERS = release_of(seed=1, draw_id="f" * 32)
+
+
+class Cloud:
+    """A fake service, and the folder in it that is written to."""
+
+    def __init__(self, scheme: str, service: Any, bucket: type) -> None:
+        self.scheme = scheme
+        self.service = service
+        self.bucket = bucket
+        self.url = f"{scheme}://releases/out/visits"
+
+    def names(self) -> list[str]:
+        """What is in the folder."""
+        return [name.removeprefix("out/visits/") for name in self.service.names()]
+
+    def holds(self, release: Any) -> None:
+        """Asserts that the folder holds one release whole and nothing else."""
+        assert same_release(read_release(self.url), release)
+        draw_id = release.draw_id
+        files = [f"hypothesis-{draw_id}.avro", f"records-{draw_id}-00000-of-00001.avro"]
+        assert self.names() == ["card.json", *files]
+
+    def clear(self) -> None:
+        """Deletes everything past the API."""
+        self.service.buckets["releases"].objects.clear()
+
+
+@pytest.fixture(params=SERVICES)
+def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    module, bucket = SERVICES[request.param]
+    with module.serving(monkeypatch) as service:
+        yield Cloud(request.param, service, bucket)
+
+
+@pytest.mark.parametrize("num_records", [0, 1, 1000])
+def test_what_is_written_is_read(cloud: Cloud, num_records: int) -> None:
+    release = release_of(num_records=num_records)
+    check_output(cloud.url)
+    write_release(release, cloud.url)
+    cloud.holds(release)
+    write_release(release, f"{cloud.url}/")  # the same draw again changes nothing
+    cloud.holds(release)
+
+
+def test_a_release_of_another_draw_is_never_overwritten(cloud: Cloud) -> None:
+    write_release(OURS, cloud.url)
+    for act in (check_output, lambda url: write_release(OTHERS, url)):
+        with pytest.raises(InputError, match=r"output: .* is refused; must be a directory"):
+            act(cloud.url)
+    assert commit_release(OTHERS, cloud.url) is False
+    cloud.holds(OURS)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "card.json", "deep/er/notes.txt"])
+def test_a_folder_with_anything_else_is_refused_and_kept(cloud: Cloud, name: str) -> None:
+    cloud.service.put(f"out/visits/{name}", b"{}")
+    with pytest.raises(InputError, match="must be a directory that does not exist yet"):
+        check_output(cloud.url)
+    assert cloud.names() == [name]
+
+
+def test_what_is_beside_the_folder_does_not_matter(cloud: Cloud) -> None:
+    for name in ("out/visits", "out/visits2/card.json", "out/card.json", "out/visits/"):
+        cloud.service.put(name, b"mine")
+    check_output(cloud.url)
+    write_release(OURS, cloud.url)
+    assert {"out/visits", "out/visits2/card.json", "out/card.json"} < set(cloud.service.names())
+    assert same_release(read_release(cloud.url), OURS)
+
+
+@pytest.mark.parametrize("folder", ["", "/", "/a//b", "/a/../b", "/.", "/a\nb", "/" + "a" * 900])
+def test_what_names_no_folder_is_refused(cloud: Cloud, folder: str) -> None:
+    for act in (check_output, read_release, finish_writing):
+        with pytest.raises(InputError, match=f"must be {cloud.scheme}://BUCKET/FOLDER") as caught:
+            act(f"{cloud.scheme}://releases{folder}")
+        assert "\n" not in str(caught.value)
+
+
+def test_a_bucket_that_is_not_there_is_refused_in_one_line(cloud: Cloud) -> None:
+    url = f"{cloud.scheme}://absent/out"
+    with pytest.raises(InputError, match=r"output: .*absent/out' is refused; must be .*no such"):
+        check_output(url)
+    with pytest.raises(InputError, match=r"output: .*absent/out' is refused; must be .*no such"):
+        commit_release(OURS, url)
+    with pytest.raises(ReleaseError, match=r"release: .* is refused; card.json cannot be read"):
+        read_release(url)
+
+
+def test_a_folder_without_a_release_is_none(cloud: Cloud) -> None:
+    with pytest.raises(ReleaseError, match="must be a directory that holds a release"):
+        read_release(cloud.url)
+    cloud.service.put("out/visits/notes.txt", b"mine")
+    with pytest.raises(ReleaseError, match=r"card\.json cannot be read: no such"):
+        read_release(cloud.url)
+
+
+def _change(data: bytes) -> bytes:
+    return data[:-20] + bytes([data[-20] ^ 1]) + data[-19:]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: data[:10], "does not have the size of its card"),
+        (_change, "does not have the checksum of its card"),
+        (lambda data: None, "cannot be read: no such"),
+    ],
+)
+def test_a_damaged_payload_is_refused(
+    cloud: Cloud, damage: Callable[[bytes], bytes | None], message: str
+) -> None:
+    write_release(OURS, cloud.url)
+    objects = cloud.service.buckets["releases"].objects
+    (name,) = [name for name in objects if "records" in name]
+    data = damage(objects.pop(name)[0])
+    if data is not None:
+        cloud.service.put(name, data)
+    with pytest.raises(ReleaseError, match=message):
+        read_release(cloud.url)
+
+
+def test_a_batch_of_a_stream_is_written_once(cloud: Cloud) -> None:
+    rows: list[dict[str, Any]] = []
+    assert write_batch(rows, "a" * 32, 7, cloud.url) is True
+    assert write_batch(rows, "a" * 32, 7, cloud.url) is False
+    assert cloud.names() == [f"answers-{'a' * 32}-00000007.avro"]
+
+
+STEPS = ("create", "write", "replace", "copy", "copy_exclusively", "size", "read", "delete")
+MOMENTS = (*STEPS, "names")
+
+
+def crash_in_child(cloud: Cloud, release: Any, crash_at: int, *, after: bool) -> int | None:
+    """Commits in a process that dies at the given step of its bucket; returns its exit code."""
+
+    def child() -> None:
+        calls = 0
+
+        def dying(original: Callable[..., Any]) -> Callable[..., Any]:
+            def step(*args: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                is_last = calls == crash_at
+                if is_last and not after:
+                    os._exit(9)
+                try:
+                    return original(*args)
+                finally:
+                    if is_last:
+                        os._exit(9)
+
+            return step
+
+        for name in STEPS:
+            setattr(cloud.bucket, name, dying(getattr(cloud.bucket, name)))
+        commit_release(release, cloud.url)
+        os._exit(0)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("repair", ["same draw", "other draw", "clean-up"])
+def test_a_crash_at_any_step_is_repaired(cloud: Cloud, repair: str, after: bool) -> None:
+    code, crash_at, winners = None, 0, set()
+    while code != 0:
+        cloud.clear()
+        crash_at += 1
+        code = crash_in_child(cloud, OURS, crash_at, after=after)
+        was_committed = "card.json" in cloud.names()
+        if repair == "clean-up":
+            assert finish_writing(cloud.url) is was_committed
+            winner = OURS if was_committed else None
+        else:
+            release = OURS if repair == "same draw" else OTHERS
+            won = commit_release(release, cloud.url)
+            assert won == (release is OURS or not was_committed)
+            winner = release if won else OURS
+        if winner is None:
+            assert cloud.names() == []
+        else:
+            cloud.holds(winner)
+        winners.add(winner.draw_id if winner else None)
+    assert crash_at > 15
+    assert len(winners) == (1 if repair == "same draw" else 2)
+
+
+def test_a_job_is_cleaned_up_at_any_step_of_a_writer_that_lives(cloud: Cloud) -> None:
+    """A card without its payload would be no release, and block the output."""
+    outcomes, at, was_reached = set(), 0, True
+    while was_reached:
+        cloud.clear()
+        cleaned: list[bool] = []
+        outcome, was_reached = interrupted(
+            cloud.bucket,
+            MOMENTS,
+            lambda: commit_release(OURS, cloud.url),
+            lambda kept=cleaned: kept.append(finish_writing(cloud.url)),
+            at,
+        )
+        if outcome is True:
+            cloud.holds(OURS)
+        else:  # its draft was withdrawn, and nothing of it is left
+            assert isinstance(outcome, InputError) and "withdrawn" in str(outcome)
+            assert cleaned == [False] and cloud.names() == []
+        outcomes.add(outcome is True)
+        at += 1
+    assert at > 15 and outcomes == {True, False}
+
+
+def test_a_writer_commits_at_any_step_of_the_clean_up(cloud: Cloud) -> None:
+    at, was_reached = 0, True
+    while was_reached:
+        cloud.clear()
+        litter = BucketStore(cloud.bucket("releases"), cloud.url, "output")
+        litter.write_draft(litter.open_draft(OTHERS.draw_id), "records.avro", lambda file: None)
+        _, was_reached = interrupted(
+            cloud.bucket,
+            MOMENTS,
+            lambda: finish_writing(cloud.url),
+            lambda: commit_release(OURS, cloud.url),
+            at,
+        )
+        if was_reached:
+            cloud.holds(OURS)
+        at += 1
+    assert at > 5
+
+
+def test_another_draw_commits_at_any_step_of_a_writer(cloud: Cloud) -> None:
+    winners, at, was_reached = set(), 0, True
+    while was_reached:
+        cloud.clear()
+        others: list[bool] = []
+        outcome, was_reached = interrupted(
+            cloud.bucket,
+            MOMENTS,
+            lambda: commit_release(OURS, cloud.url),
+            lambda kept=others: kept.append(commit_release(OTHERS, cloud.url)),
+            at,
+        )
+        assert outcome in (True, False)
+        assert others == [not outcome] or not was_reached
+        cloud.holds(OURS if outcome else OTHERS)
+        winners.add(outcome)
+        at += 1
+    assert at > 15 and winners == {True, False}
+
+
+@pytest.mark.parametrize("round_number", range(3))
+def test_of_racing_draws_one_wins_whole(cloud: Cloud, round_number: int) -> None:
+    won = []
+    barrier = threading.Barrier(8)
+
+    def attempt(release: Any) -> None:
+        barrier.wait()
+        won.append((release.draw_id, commit_release(release, cloud.url)))
+
+    threads = [threading.Thread(target=attempt, args=(r,)) for r in [OURS, OTHERS] * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 8
+    (winner,) = {draw_id for draw_id, is_winner in won if is_winner}
+    assert all(is_winner == (draw_id == winner) for draw_id, is_winner in won)
+    cloud.holds(OURS if winner == OURS.draw_id else OTHERS)
+
+
+def test_a_lost_answer_to_any_request_changes_nothing(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library repeats what was carried out already; its waits are left out here."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    lost = 0
+    for number in itertools.count():
+        cloud.clear()
+        countdown = iter(range(number, -1, -1))
+        cloud.service.loses = lambda *_, left=countdown: next(left, None) == 0
+        assert commit_release(OURS, cloud.url) is True
+        was_lost = next(countdown, None) is None
+        cloud.service.loses = lambda method, path: False
+        cloud.holds(OURS)
+        if not was_lost:
+            break
+        lost += 1
+    assert lost > 15
+
+
+@pytest.mark.parametrize("status", [403, 507])
+def test_a_write_that_fails_is_one_line_and_leaves_nothing(cloud: Cloud, status: int) -> None:
+    module = SERVICES[cloud.scheme][0]
+    for at in range(4):
+        count = 0
+
+        def full(method: str, path: str, at: int = at) -> None:
+            nonlocal count
+            count += method in ("PUT", "POST")
+            if count > at and method in ("PUT", "POST"):
+                raise module.Answer(status)
+
+        cloud.service.before = full
+        with pytest.raises(InputError, match=r"output: .*must be .*written: .*") as caught:
+            commit_release(OURS, cloud.url)
+        assert str(status) in str(caught.value) and "\n" not in str(caught.value)
+        cloud.service.before = lambda method, path: None
+        finish_writing(cloud.url)
+        assert cloud.names() == []
+
+
+def test_nothing_that_was_drafted_is_left_readable(cloud: Cloud) -> None:
+    """All that a draft holds is deleted, however many pages its names take."""
+    store = BucketStore(cloud.bucket("releases"), cloud.url, "output")
+    draft = store.open_draft("0" * 32)
+    for number in range(7):
+        store.write_draft(draft, f"{number}.avro", lambda file: file.write(b"private"))
+    assert len(cloud.names()) == 8
+    assert write_release(OURS, cloud.url) is None
+    cloud.holds(OURS)
+    assert json.loads(cloud.service.buckets["releases"].objects["out/visits/card.json"][0])

@@ -1,0 +1,113 @@
+"""What is refused of a bucket of Google Cloud Storage, and how its errors read."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+
+import pytest
+from fake_google_storage import PRIVATE, RIGHTS, Answer, FakeGoogleStorage, serving
+from release_examples import release_of
+
+from beam_dp.errors import InputError
+from beam_dp.releases import ReleaseError, check_output, commit_release, read_release
+from beam_dp.releases.google_storage import GoogleBucket
+
+OUT = "gs://releases/out"
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGoogleStorage]:
+    with serving(monkeypatch) as served:
+        yield served
+
+
+@pytest.mark.parametrize(
+    ("settings", "cure"),
+    [
+        ({"versioning": {"enabled": True}}, "object versioning: .*--no-versioning"),
+        ({"softDeletePolicy": {"retentionDurationSeconds": "604800"}}, "--clear-soft-delete"),
+        ({"retentionPolicy": {"retentionPeriod": "100"}}, "--clear-retention-period"),
+        ({"defaultEventBasedHold": True}, "--no-default-event-based-hold"),
+        ({"iamConfiguration": {"publicAccessPrevention": "inherited"}}, "--public-access-prev"),
+        ({"iamConfiguration": {}}, "prevents public access, because drafts are private"),
+    ],
+    ids=str,
+)
+def test_a_bucket_where_drafts_would_not_be_private_or_not_go_is_refused(
+    service: FakeGoogleStorage, settings: dict[str, object], cure: str
+) -> None:
+    service.buckets["releases"].settings = {**PRIVATE, **settings}
+    for act in (check_output, lambda url: commit_release(release_of(), url)):
+        with pytest.raises(InputError, match=rf"output: '{OUT}' is refused; .*{cure}") as caught:
+            act(OUT)
+        assert "\n" not in str(caught.value)
+    assert service.names() == []
+
+
+@pytest.mark.parametrize("seconds", ["0", None])
+def test_a_bucket_without_soft_delete_is_accepted(
+    service: FakeGoogleStorage, seconds: str | None
+) -> None:
+    policy = {} if seconds is None else {"retentionDurationSeconds": seconds}
+    service.buckets["releases"].settings = {**PRIVATE, "softDeletePolicy": policy}
+    check_output(OUT)
+
+
+@pytest.mark.parametrize("right", sorted(RIGHTS))
+def test_a_missing_right_is_named_before_anything_is_spent(
+    service: FakeGoogleStorage, right: str
+) -> None:
+    service.buckets["releases"].rights.remove(right)
+    with pytest.raises(InputError, match=f"must be in a bucket where you have {right}"):
+        check_output(OUT)
+
+
+@pytest.mark.parametrize("bucket", ["", "No", "a", "a_", "bucket name"])
+def test_what_names_no_bucket_is_refused(service: FakeGoogleStorage, bucket: str) -> None:
+    with pytest.raises(InputError, match="must be gs://BUCKET/FOLDER"):
+        check_output(f"gs://{bucket}/out")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
+def test_an_error_of_the_service_is_one_line(
+    service: FakeGoogleStorage, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    def fail(method: str, path: str) -> None:
+        raise Answer(status)
+
+    clock = iter(range(0, 10**9, 30))  # whoever tries again for minutes gives up at once
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    service.before = fail
+    with pytest.raises(InputError, match=r"output: .* can be written: Google Cloud") as e:
+        check_output(OUT)
+    assert "\n" not in str(e.value) and len(str(e.value)) < 200
+    with pytest.raises(ReleaseError, match=r"release: .* cannot be read: Google Cloud"):
+        read_release(OUT)
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.cloud.storage.exceptions", None)
+    with pytest.raises(InputError, match=r"not installed: pip install 'beam_dp\[gcs\]'"):
+        check_output(OUT)
+
+
+def test_missing_credentials_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/absent.json")
+    with pytest.raises(InputError, match="no credentials here: gcloud auth application-default"):
+        check_output(OUT)
+
+
+def test_a_large_file_is_sent_and_read_in_pieces(service: FakeGoogleStorage) -> None:
+    """The library sends what is above 8 MiB in a session of its own."""
+    data = bytes(range(256)) * (40 * 2**10)  # 10 MiB
+    bucket = GoogleBucket("releases")
+    bucket.write("large", io.BytesIO(data))
+    bucket.copy("large", "copied")
+    held = io.BytesIO()
+    bucket.read("copied", held)
+    assert held.getvalue() == data and bucket.size("copied") == len(data)
+    assert ("PUT", "/upload/storage/v1/b/releases/o") in service.requests
