@@ -1,8 +1,7 @@
 """A service on the loopback interface that answers as Google Cloud Storage does.
 
 Only what releases need of the JSON API: generations, preconditions, copies inside the service, two
-names a page of a listing. Rules are those of the API's reference; each request is atomic. It can be
-told to lose its answers, which the client's library then asks for again, and to fail.
+names a page of a listing. Rules are those of the API's reference.
 """
 
 from __future__ import annotations
@@ -12,110 +11,64 @@ import contextlib
 import email.parser
 import email.policy
 import hashlib
-import http.server
 import itertools
 import json
 import re
-import threading
 import urllib.parse
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import google_crc32c
+from fake_storage import NAMES_A_PAGE, Answer, FakeBucket, FakeStorage
 
-NAMES_A_PAGE = 2
 PRIVATE = {"iamConfiguration": {"publicAccessPrevention": "enforced"}}
 RIGHTS = {"storage.objects.create", "storage.objects.delete", "storage.objects.get",
           "storage.objects.list"}  # fmt: skip
 
 
-@dataclass
-class FakeBucket:
-    """What a bucket holds: content and generation by name."""
-
-    settings: dict[str, Any] = field(default_factory=lambda: dict(PRIVATE))
-    rights: set[str] = field(default_factory=lambda: set(RIGHTS))
-    objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
-
-
-class Answer(Exception):  # noqa: N818 - not an error: how a handler ends early
-    """A status other than success."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
-class FakeGoogleStorage:
-    """The service; use as a context manager.
-
-    Args:
-        before: called with each request's method and path, before it is carried out; may wait, or
-            raise Answer.
-        loses: whether the answer to a request is lost, after it was carried out.
-    """
+class FakeGoogleStorage(FakeStorage):
+    """The service."""
 
     def __init__(self) -> None:
-        self.buckets: dict[str, FakeBucket] = {}
-        self.requests: list[tuple[str, str]] = []
-        self.before: Callable[[str, str], None] = lambda method, path: None
-        self.loses: Callable[[str, str], bool] = lambda method, path: False
-        self._lock = threading.Lock()
+        super().__init__()
         self._generations = itertools.count(1)
         self._sessions: dict[str, tuple[str, str, dict[str, str]]] = {}
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def __enter__(self) -> FakeGoogleStorage:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
+    def version_of(self, data: bytes) -> int:
+        return next(self._generations)
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def names(self, bucket: str = "releases") -> list[str]:
-        """The names of a bucket's objects."""
-        return sorted(self.buckets[bucket].objects)
-
-    def put(self, name: str, data: bytes, bucket: str = "releases") -> None:
-        """Writes an object past the API."""
-        self.buckets[bucket].objects[name] = (data, next(self._generations))
+    def error(self, ended: Answer) -> bytes:
+        return b"{}"
 
     def answer(
         self, method: str, path: str, query: dict[str, str], headers: Any, body: bytes
     ) -> tuple[dict[str, str], bytes]:
-        """Carries a request out; returns headers and the body of the answer."""
-        with self._lock:
-            self.requests.append((method, path))
-            match = re.fullmatch(r"(/upload|/download)?/storage/v1/b/([^/]+)(/.*)?", path)
-            if match is None or match[2] not in self.buckets:
-                raise Answer(404)
-            bucket, rest = self.buckets[match[2]], match[3] or ""
-            if match[1] == "/upload":
-                return self._upload(match[2], query, headers, body)
-            copied = re.fullmatch(r"/o/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)", rest)
-            if copied:
-                source, target = map(urllib.parse.unquote, (copied[1], copied[3]))
-                return self._rewrite(bucket, source, self.buckets[copied[2]], target, query)
-            if rest == "":
-                return _json(bucket.settings)
-            if rest == "/iam/testPermissions":
-                asked = query["permissions"].split("\n")
-                return _json({"permissions": [one for one in asked if one in bucket.rights]})
-            if rest == "/o":
-                return _list(bucket, query)
-            name = urllib.parse.unquote(rest.removeprefix("/o/"))
-            data, generation = _existing(bucket, name, query.get("generation"))
-            if method == "DELETE":
-                del bucket.objects[name]
-                return {}, b""
-            if query.get("alt") == "media":
-                sums = {"X-Goog-Hash": f"crc32c={_crc32c(data)}"}
-                return {**sums, "X-Goog-Generation": str(generation)}, data
-            return _json(_metadata(name, data, generation))
+        match = re.fullmatch(r"(/upload|/download)?/storage/v1/b/([^/]+)(/.*)?", path)
+        if match is None or match[2] not in self.buckets:
+            raise Answer(404)
+        bucket, rest = self.buckets[match[2]], match[3] or ""
+        if match[1] == "/upload":
+            return self._upload(match[2], query, headers, body)
+        copied = re.fullmatch(r"/o/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)", rest)
+        if copied:
+            source, target = map(urllib.parse.unquote, (copied[1], copied[3]))
+            return self._rewrite(bucket, source, self.buckets[copied[2]], target, query)
+        if rest == "":
+            return _json(bucket.settings)
+        if rest == "/iam/testPermissions":
+            asked = query["permissions"].split("\n")
+            return _json({"permissions": [one for one in asked if one in bucket.rights]})
+        if rest == "/o":
+            return _list(bucket, query)
+        name = urllib.parse.unquote(rest.removeprefix("/o/"))
+        data, generation = _existing(bucket, name, query.get("generation"))
+        if method == "DELETE":
+            del bucket.objects[name]
+            return {}, b""
+        if query.get("alt") == "media":
+            sums = {"X-Goog-Hash": f"crc32c={_crc32c(data)}"}
+            return {**sums, "X-Goog-Generation": str(generation)}, data
+        return _json(_metadata(name, data, generation))
 
     def _upload(
         self, bucket: str, query: dict[str, str], headers: Any, body: bytes
@@ -139,7 +92,7 @@ class FakeGoogleStorage:
         self, bucket: FakeBucket, name: str, data: bytes, query: dict[str, str]
     ) -> tuple[dict[str, str], bytes]:
         _check(bucket, name, query.get("ifGenerationMatch"))
-        bucket.objects[name] = (data, next(self._generations))
+        bucket.objects[name] = (data, self.version_of(data))
         return _json(_metadata(name, *bucket.objects[name]))
 
     def _rewrite(
@@ -195,44 +148,11 @@ def _json(value: object) -> tuple[dict[str, str], bytes]:
     return {"Content-Type": "application/json"}, json.dumps(value).encode()
 
 
-def _handler(service: FakeGoogleStorage) -> type[http.server.BaseHTTPRequestHandler]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1  # headers and body in one packet: no wait for its acknowledgement
-
-        def _serve(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            path, _, text = self.path.partition("?")
-            pairs = urllib.parse.parse_qs(text, keep_blank_values=True)
-            query = {name: "\n".join(values) for name, values in pairs.items()}
-            status, headers, answer = 200, {}, b""
-            try:
-                service.before(self.command, path)
-                headers, answer = service.answer(self.command, path, query, self.headers, body)
-            except Answer as ended:
-                status, answer = ended.status, b"{}"
-            if service.loses(self.command, path):
-                self.close_connection = True
-                return
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(answer))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    return Handler
-
-
 @contextlib.contextmanager
 def serving(monkeypatch: Any) -> Iterator[FakeGoogleStorage]:
     """The service with a private bucket ``releases``, found by clients of this process."""
     with FakeGoogleStorage() as service:
-        service.buckets["releases"] = FakeBucket()
+        service.buckets["releases"] = FakeBucket(dict(PRIVATE), set(RIGHTS))
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", service.url)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "tests")
         yield service
