@@ -24,6 +24,7 @@ KERNEL = Extension(
 YAML = ["docstring_parser>=0.15", "jinja2>=3", "jsonschema>=4"]
 
 GCS = "google-cloud-storage>=2.19"
+S3 = "boto3>=1.40.61"  # copies objects on the condition that the target does not exist
 
 setup(
     name="beam_dp",
@@ -59,10 +60,12 @@ setup(
         "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
         "postgresql": ["psycopg[binary]>=3.1"],
         "report": ["matplotlib>=3.8"],
+        "s3": [S3],
         "yaml": YAML,
         "test": [
             *YAML,
             GCS,
+            S3,
             "hypothesis",
             "mypy",
             "psycopg[binary]>=3.1",

@@ -3,9 +3,9 @@
 A bucket has no folders, no links and no renames, so a draft is a set of objects whose names start
 alike. Publishing is one atomic step of the service all the same:
 
-- Opening a draft creates its object ``commit``, empty.
-- To publish a file, its bytes replace the empty ``commit``, if that is still there, and are then
-  copied to the file's name, by the service, if the version is still there and the name is not.
+- Opening a draft creates its object ``commit``, which holds nothing yet.
+- To publish a file, its bytes replace this ``commit``, if it is still there, and are then copied to
+  the file's name, by the service, if the version is still there and the name is not.
 - Withdrawing a draft deletes ``commit``. From then on both steps fail.
 """
 
@@ -56,7 +56,7 @@ class Bucket(Protocol):
         """
 
     def create(self, name: str) -> str | None:
-        """Creates an empty object, unless there is one; returns its version, or else None."""
+        """Creates an object that holds no file; returns its version, None where there is one."""
 
     def write(self, name: str, file: BinaryIO) -> None:
         """Writes an object from the start of a file, whether it exists or not."""

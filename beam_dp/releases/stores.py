@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from beam_dp.errors import InputError
+from beam_dp.releases.amazon_storage import AmazonBucket
 from beam_dp.releases.bucket_store import BucketStore
 from beam_dp.releases.filesystem import LocalStore, Store
 from beam_dp.releases.google_storage import GoogleBucket
@@ -16,7 +17,7 @@ def store_for(directory: str | os.PathLike[str], name: str) -> Store:
     """Returns the store of a directory, without looking at it.
 
     Args:
-        directory: a local path, or ``gs://BUCKET/FOLDER``.
+        directory: a local path, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
         name: the argument or flag that is refused with it.
 
     Raises:
@@ -27,13 +28,16 @@ def store_for(directory: str | os.PathLike[str], name: str) -> Store:
         'BucketStore'
     """
     text = os.fspath(directory)
-    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)", text)
-    if match is None:
+    if not is_url(text):
         return LocalStore(local_path(text, name), name)
-    if match[1] != "gs":
-        condition = "must be a local directory or gs://BUCKET/FOLDER"
-        raise InputError(name, text, condition)
-    return BucketStore(GoogleBucket(match[2]), text, name)
+    scheme, _, rest = text.partition("://")
+    bucket, _, folder = rest.partition("/")
+    if scheme == "gs":
+        return BucketStore(GoogleBucket(bucket), text, name)
+    if scheme == "s3":
+        return BucketStore(AmazonBucket(bucket, folder.rstrip("/")), text, name)
+    condition = "must be a local directory, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
+    raise InputError(name, text, condition)
 
 
 def local_path(directory: str | os.PathLike[str], name: str) -> Path:

@@ -1,0 +1,360 @@
+"""What is refused of a bucket of Amazon S3, how its errors read, what its versions tell apart."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+
+import pytest
+from botocore.exceptions import ReadTimeoutError
+from fake_amazon_storage import ACCOUNT, BLOCKS, LOADER, PRIVATE, Answer, FakeAmazonStorage, serving
+from release_examples import release_of
+
+from beam_dp.errors import InputError
+from beam_dp.releases import ReleaseError, check_output, commit_release, read_release
+from beam_dp.releases.amazon_storage import AmazonBucket
+from beam_dp.releases.bucket_store import BucketStore
+
+OUT = "s3://releases/out"
+PUBLIC = (
+    "aws s3api put-public-access-block --bucket releases --public-access-block-configuration"
+    " BlockPublicAcls=true,IgnorePublicAcls=true,BlockPublicPolicy=true,RestrictPublicBuckets=true"
+)
+VERSIONED = (
+    "aws s3api put-bucket-versioning --bucket releases --versioning-configuration Status=Suspended"
+)
+LOCKED = "aws s3api create-bucket --bucket ANOTHER"
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAmazonStorage]:
+    with serving(monkeypatch) as served:
+        yield served
+
+
+@pytest.fixture
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Waits are left out; returns how long they would have been."""
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    return waits
+
+
+def lose_first(service: FakeAmazonStorage, wanted: str) -> None:
+    """Makes the service lose its first answer to a method."""
+    left = iter([True])
+    service.loses = lambda method, path: method == wanted and next(left, False)
+
+
+def fail_first(
+    service: FakeAmazonStorage, wanted: str, times: float, status: int, code: str
+) -> None:
+    """Makes the service refuse a method some times."""
+    failed = 0
+
+    def fail(method: str, path: str) -> None:
+        nonlocal failed
+        failed += method == wanted
+        if method == wanted and failed <= times:
+            raise Answer(status, code)
+
+    service.before = fail
+
+
+@pytest.mark.parametrize(
+    ("settings", "cure"),
+    [
+        ({**PRIVATE, "versioning": {"Status": "Enabled"}}, VERSIONED),
+        ({**PRIVATE, "object-lock": {"ObjectLockEnabled": "Enabled"}}, LOCKED),
+        (
+            {
+                **PRIVATE,
+                "object-lock": {"ObjectLockEnabled": "Enabled"},
+                "versioning": {"Status": "Enabled"},
+            },
+            LOCKED,
+        ),
+        ({}, PUBLIC),
+        *(
+            ({"publicAccessBlock": {**PRIVATE["publicAccessBlock"], block: "false"}}, PUBLIC)
+            for block in BLOCKS
+        ),
+    ],
+    ids=str,
+)
+def test_a_bucket_where_drafts_would_not_be_private_or_not_go_is_refused(
+    service: FakeAmazonStorage, settings: dict[str, dict[str, str]], cure: str
+) -> None:
+    service.buckets["releases"].settings = settings
+    for act in (check_output, lambda url: commit_release(release_of(), url)):
+        with pytest.raises(InputError, match="because drafts are private") as caught:
+            act(OUT)
+        assert str(caught.value).startswith(f"output: '{OUT}' is refused; ")
+        assert str(caught.value).endswith(f": {cure}") and "\n" not in str(caught.value)
+    assert service.names() == []
+
+
+@pytest.mark.parametrize("versioning", [{}, {"Status": "Suspended"}], ids=str)
+def test_a_bucket_that_keeps_nothing_now_is_accepted_and_left_as_it_is(
+    service: FakeAmazonStorage, versioning: dict[str, str]
+) -> None:
+    service.buckets["releases"].settings = {**PRIVATE, "versioning": versioning}
+    check_output(OUT)
+    assert service.names() == [] and service.delete_markers == set()
+    assert {method for method, _ in service.requests} == {"GET", "DELETE"}
+
+
+@pytest.mark.parametrize(
+    ("right", "operation"),
+    [
+        ("s3:GetBucketVersioning", "GetBucketVersioning"),
+        ("s3:GetBucketObjectLockConfiguration", "GetObjectLockConfiguration"),
+        ("s3:GetBucketPublicAccessBlock", "GetPublicAccessBlock"),
+        ("s3:ListBucket", "ListObjectsV2"),
+        ("s3:DeleteObject", "DeleteObject"),
+    ],
+)
+def test_a_missing_right_is_named_before_anything_is_spent(
+    service: FakeAmazonStorage, right: str, operation: str
+) -> None:
+    service.buckets["releases"].rights.remove(right)
+    with pytest.raises(InputError, match=f"says 403 AccessDenied to {operation}$") as caught:
+        check_output(OUT)
+    assert ACCOUNT not in str(caught.value)
+
+
+def test_rights_are_tried_in_the_folder(service: FakeAmazonStorage) -> None:
+    check_output("s3://releases/out/visits/")
+    assert ("DELETE", "/releases/out/visits/.draft-") in service.requests
+
+
+@pytest.mark.parametrize("bucket", ["", "No", "a", "a_", "-ab", "bucket name", "a" * 64])
+def test_what_names_no_bucket_is_refused(service: FakeAmazonStorage, bucket: str) -> None:
+    with pytest.raises(InputError, match="must be s3://BUCKET/FOLDER"):
+        check_output(f"s3://{bucket}/out")
+    with pytest.raises(ReleaseError, match=r"release: .* is refused; card\.json cannot be read"):
+        read_release(f"s3://{bucket}/out")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
+@pytest.mark.usefixtures("no_waits")
+def test_an_error_of_the_service_is_one_line(service: FakeAmazonStorage, status: int) -> None:
+    fail_first(service, "GET", float("inf"), status, "SomeCode")
+    line = f"Amazon S3 says {status} SomeCode to"
+    with pytest.raises(InputError, match=f"output: .* can be written: {line} Get") as caught:
+        check_output(OUT)
+    assert "\n" not in str(caught.value) and ACCOUNT not in str(caught.value)
+    with pytest.raises(ReleaseError, match=f"release: .* cannot be read: {line} ListObjectsV2$"):
+        read_release(OUT)
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3.exceptions", None)
+    with pytest.raises(InputError, match=r"boto3 is not installed: pip install 'beam_dp\[s3\]'"):
+        check_output(OUT)
+
+
+def test_a_library_that_copies_without_conditions_is_refused(
+    service: FakeAmazonStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = LOADER.load_service_model("s3", "service-2")["shapes"]
+    monkeypatch.delitem(shapes["CopyObjectRequest"]["members"], "IfNoneMatch")
+    with pytest.raises(InputError, match=r"boto3 is too old: pip install 'beam_dp\[s3\]'"):
+        check_output(OUT)
+    assert service.requests == []
+
+
+def test_missing_credentials_are_named(
+    service: FakeAmazonStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(InputError, match=r"have no credentials here: aws configure$"):
+        check_output(OUT)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1", "EndpointConnectionError"),
+        ("AWS_ENDPOINT_URL_S3", "nowhere", "ValueError"),
+        ("AWS_DEFAULT_REGION", "no region", "InvalidRegionError"),
+        ("AWS_PROFILE", "nobody", "ProfileNotFound"),
+    ],
+)
+@pytest.mark.usefixtures("no_waits", "service")
+def test_a_service_that_is_not_reached_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, reason: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=f"written: Amazon S3 cannot be reached: {reason}$"):
+        check_output(OUT)
+
+
+@pytest.mark.usefixtures("no_waits")
+def test_answers_that_never_come_are_one_line(
+    service: FakeAmazonStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.loses = lambda method, path: True
+    with pytest.raises(InputError, match=r"cannot be reached: ConnectionClosedError$"):
+        check_output(OUT)
+
+    def wait(*_: object) -> None:
+        raise ReadTimeoutError(endpoint_url=service.url)
+
+    monkeypatch.setattr("botocore.httpsession.URLLib3Session.send", wait)
+    with pytest.raises(InputError, match=r"cannot be reached: ReadTimeoutError$"):
+        check_output(OUT)
+
+
+def test_bytes_that_change_on_their_way_are_refused(
+    service: FakeAmazonStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_RESPONSE_CHECKSUM_VALIDATION", "when_required")
+    service.put("file", b"as it was")
+    monkeypatch.setattr("fake_amazon_storage._crc32", lambda data: "AAAAAA==")
+    with pytest.raises(OSError, match="FlexibleChecksumError"):
+        AmazonBucket("releases").read("file", io.BytesIO())
+
+
+def test_a_withdrawn_draft_is_not_published_once_its_name_is_taken_again(
+    service: FakeAmazonStorage,
+) -> None:
+    """Both attempts are of one draw, so their drafts have the same name."""
+    late, next_one = (BucketStore(AmazonBucket("releases"), OUT, "output") for _ in range(2))
+    draft = late.open_draft("0" * 32)
+    late.remove_draft(late.withdraw(draft))
+    assert next_one.open_draft("0" * 32) == draft
+    with pytest.raises(FileNotFoundError, match="withdrawn"):
+        late.publish(draft, "card.json", lambda file: file.write(b"late"))
+    assert service.names() == [f"out/{draft}/commit"]
+    assert next_one.publish(draft, "card.json", lambda file: file.write(b"in time"))
+    assert service.buckets["releases"].objects["out/card.json"][0] == b"in time"
+
+
+def _nothing(service: FakeAmazonStorage) -> None:
+    pass
+
+
+def _withdraw(service: FakeAmazonStorage) -> None:
+    AmazonBucket("releases").delete("draft/commit")
+
+
+def _withdraw_and_open(service: FakeAmazonStorage) -> None:
+    _withdraw(service)
+    assert AmazonBucket("releases").create("draft/commit")
+
+
+def _commit_another(service: FakeAmazonStorage) -> None:
+    service.put("card", b"another")
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "outcome"),
+    [
+        (_nothing, True),
+        (_withdraw, FileNotFoundError),
+        (_withdraw_and_open, False),
+        (_commit_another, False),
+    ],
+)
+def test_a_card_is_copied_while_its_draft_holds_it_and_there_is_none(
+    service: FakeAmazonStorage, meanwhile: Callable[[FakeAmazonStorage], None], outcome: object
+) -> None:
+    bucket = AmazonBucket("releases")
+    opened = bucket.create("draft/commit")
+    assert opened is not None
+    version = bucket.replace("draft/commit", opened, io.BytesIO(b"ours"))
+    assert version is not None
+    meanwhile(service)
+    before = service.buckets["releases"].objects.get("card")
+    if outcome is FileNotFoundError:
+        with pytest.raises(FileNotFoundError):
+            bucket.copy_exclusively("draft/commit", version, "card")
+    else:
+        assert bucket.copy_exclusively("draft/commit", version, "card") is outcome
+    held = service.buckets["releases"].objects.get("card")
+    assert held == before if outcome is not True else held == (b"ours", version)
+
+
+def test_a_repeated_request_finds_what_the_first_has_done(
+    service: FakeAmazonStorage, no_waits: list[float]
+) -> None:
+    bucket = AmazonBucket("releases")
+    lose_first(service, "PUT")
+    opened = bucket.create("commit")
+    assert opened is not None and bucket.create("commit") is None
+    lose_first(service, "PUT")
+    version = bucket.replace("commit", opened, io.BytesIO(b"ours"))
+    assert version == service.buckets["releases"].objects["commit"][1]
+    assert bucket.replace("commit", opened, io.BytesIO(b"another's")) is None
+    lose_first(service, "DELETE")
+    bucket.delete("commit")
+    assert bucket.replace("commit", opened, io.BytesIO(b"ours")) is None
+    assert service.names() == [] and len(no_waits) == 3
+
+
+def test_a_request_that_another_one_gets_in_the_way_of_is_repeated(
+    service: FakeAmazonStorage, no_waits: list[float]
+) -> None:
+    bucket = AmazonBucket("releases")
+    fail_first(service, "PUT", 4, 409, "ConditionalRequestConflict")
+    opened = bucket.create("commit")
+    assert opened == service.buckets["releases"].objects["commit"][1]
+    assert no_waits == [0.1, 0.2, 0.4, 0.8]
+    fail_first(service, "PUT", 4, 409, "ConditionalRequestConflict")
+    assert bucket.copy_exclusively("commit", opened, "card")
+    fail_first(service, "PUT", float("inf"), 409, "ConditionalRequestConflict")
+    with pytest.raises(OSError, match="says 409 ConditionalRequestConflict to PutObject"):
+        bucket.replace("commit", opened, io.BytesIO(b"ours"))
+    assert no_waits[8:] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
+
+
+def test_a_copy_that_fails_after_its_status_was_sent_has_failed(
+    service: FakeAmazonStorage, no_waits: list[float]
+) -> None:
+    service.put("commit", b"ours")
+    bucket, version = AmazonBucket("releases"), service.version_of(b"ours")
+    fail_first(service, "PUT", 1, 200, "InternalError")
+    assert bucket.copy_exclusively("commit", version, "card") and len(no_waits) == 1
+    fail_first(service, "PUT", float("inf"), 200, "InternalError")
+    for act in (bucket.copy, lambda *names: bucket.copy_exclusively(names[0], version, names[1])):
+        with pytest.raises(OSError, match="InternalError to CopyObject"):
+            act("commit", "other")
+    assert service.names() == ["card", "commit"]
+
+
+def test_a_large_file_is_sent_in_one_piece(service: FakeAmazonStorage) -> None:
+    data = bytes(range(256)) * (40 * 2**10)  # 10 MiB
+    bucket, held = AmazonBucket("releases"), io.BytesIO()
+    bucket.write("large", io.BytesIO(data))
+    bucket.copy("large", "copied")
+    bucket.read("copied", held)
+    assert held.getvalue() == data and bucket.size("copied") == len(data)
+    assert [method for method, _ in service.requests] == ["PUT", "PUT", "GET", "HEAD"]
+
+
+def test_a_file_that_takes_several_pieces_is_refused(service: FakeAmazonStorage) -> None:
+    with tempfile.TemporaryFile() as file:
+        file.truncate(5 * 2**30 + 1)  # takes no space
+        with pytest.raises(OSError, match="no file of more than 5 GB"):
+            AmazonBucket("releases").write("large", file)
+    assert service.requests == []
+
+
+def test_names_of_several_pages_come_in_order_and_as_they_are(service: FakeAmazonStorage) -> None:
+    bucket = AmazonBucket("releases")
+    names = ["out/a b", "out/a&<b>", "out/a+%2B", "out/z", "out/é", "out/\U0001f512"]
+    for name in names:
+        bucket.write(name, io.BytesIO(name.encode()))
+    service.put("outside", b"")
+    assert list(bucket.names("out/")) == sorted(names)
+    for name in names:
+        held = io.BytesIO()
+        bucket.copy(name, "copied")
+        bucket.read("copied", held)
+        assert held.getvalue() == name.encode()
+        bucket.delete(name)
+    assert service.names() == ["copied", "outside"]
