@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import fake_amazon_storage
 import fake_google_storage
 import pytest
 from interruptions import interrupted
@@ -27,11 +28,15 @@ from beam_dp.releases import (
     read_release,
     write_release,
 )
+from beam_dp.releases.amazon_storage import AmazonBucket
 from beam_dp.releases.bucket_store import BucketStore
 from beam_dp.releases.google_storage import GoogleBucket
 from beam_dp.releases.online_answers import write_batch
 
-SERVICES = {"gs": (fake_google_storage, GoogleBucket)}
+SERVICES = {
+    "gs": (fake_google_storage, GoogleBucket),
+    "s3": (fake_amazon_storage, AmazonBucket),
+}
 OURS = release_of()
 OTHERS = release_of(seed=1, draw_id="f" * 32)
 
