@@ -15,7 +15,6 @@ from typing import Any
 
 import fake_google_storage
 import pytest
-from interruptions import interrupted
 from release_examples import release_of, same_release
 
 from beam_dp.errors import InputError
@@ -163,7 +162,6 @@ def test_a_batch_of_a_stream_is_written_once(cloud: Cloud) -> None:
 
 
 STEPS = ("create", "write", "replace", "copy", "copy_exclusively", "size", "read", "delete")
-MOMENTS = (*STEPS, "names")
 
 
 def crash_in_child(cloud: Cloud, release: Any, crash_at: int, *, after: bool) -> int | None:
@@ -222,68 +220,6 @@ def test_a_crash_at_any_step_is_repaired(cloud: Cloud, repair: str, after: bool)
         winners.add(winner.draw_id if winner else None)
     assert crash_at > 15
     assert len(winners) == (1 if repair == "same draw" else 2)
-
-
-def test_a_job_is_cleaned_up_at_any_step_of_a_writer_that_lives(cloud: Cloud) -> None:
-    """A card without its payload would be no release, and block the output."""
-    outcomes, at, was_reached = set(), 0, True
-    while was_reached:
-        cloud.clear()
-        cleaned: list[bool] = []
-        outcome, was_reached = interrupted(
-            cloud.bucket,
-            MOMENTS,
-            lambda: commit_release(OURS, cloud.url),
-            lambda kept=cleaned: kept.append(finish_writing(cloud.url)),
-            at,
-        )
-        if outcome is True:
-            cloud.holds(OURS)
-        else:  # its draft was withdrawn, and nothing of it is left
-            assert isinstance(outcome, InputError) and "withdrawn" in str(outcome)
-            assert cleaned == [False] and cloud.names() == []
-        outcomes.add(outcome is True)
-        at += 1
-    assert at > 15 and outcomes == {True, False}
-
-
-def test_a_writer_commits_at_any_step_of_the_clean_up(cloud: Cloud) -> None:
-    at, was_reached = 0, True
-    while was_reached:
-        cloud.clear()
-        litter = BucketStore(cloud.bucket("releases"), cloud.url, "output")
-        litter.write_draft(litter.open_draft(OTHERS.draw_id), "records.avro", lambda file: None)
-        _, was_reached = interrupted(
-            cloud.bucket,
-            MOMENTS,
-            lambda: finish_writing(cloud.url),
-            lambda: commit_release(OURS, cloud.url),
-            at,
-        )
-        if was_reached:
-            cloud.holds(OURS)
-        at += 1
-    assert at > 5
-
-
-def test_another_draw_commits_at_any_step_of_a_writer(cloud: Cloud) -> None:
-    winners, at, was_reached = set(), 0, True
-    while was_reached:
-        cloud.clear()
-        others: list[bool] = []
-        outcome, was_reached = interrupted(
-            cloud.bucket,
-            MOMENTS,
-            lambda: commit_release(OURS, cloud.url),
-            lambda kept=others: kept.append(commit_release(OTHERS, cloud.url)),
-            at,
-        )
-        assert outcome in (True, False)
-        assert others == [not outcome] or not was_reached
-        cloud.holds(OURS if outcome else OTHERS)
-        winners.add(outcome)
-        at += 1
-    assert at > 15 and winners == {True, False}
 
 
 @pytest.mark.parametrize("round_number", range(3))
