@@ -107,7 +107,12 @@ LEDGER = Flag(
     "URL",
 )
 DATASET_ID = Flag("dataset_id", "from whose budget in the ledger this release is paid", "NAME")
-OUTPUT = Flag("output", "directory for the release; must not hold one yet", "DIR", True)
+OUTPUT = Flag(
+    "output",
+    "directory for the release, local, gs:// or s3://; must not hold one yet",
+    "DIR",
+    True,
+)
 
 COMMON = (
     INPUT,

@@ -13,6 +13,7 @@ import pytest
 from engines import moments
 from engines.cluster import FlinkCluster, find_jar, free_ports, missing
 from engines.moments import Moments
+from fake_google_storage import FakeGoogleStorage, serving
 
 SECONDS_TO_START = 120
 
@@ -70,7 +71,16 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Moments:
 
 
 @pytest.fixture(scope="session")
-def cluster(job_server_jar: str, waiting: Moments) -> Iterator[FlinkCluster]:
+def google_storage() -> Iterator[FakeGoogleStorage]:
+    """A service with a bucket, which Python workers of the cluster and all programs speak to."""
+    with pytest.MonkeyPatch.context() as patch, serving(patch) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    job_server_jar: str, waiting: Moments, google_storage: FakeGoogleStorage
+) -> Iterator[FlinkCluster]:
     """A cluster of two task managers, which finds its processes in /proc."""
     if sys.platform != "linux":
         pytest.skip("the cluster needs Linux")

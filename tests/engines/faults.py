@@ -19,10 +19,12 @@ from engines import moments
 from engines.cluster import FlinkCluster, wait_for
 from engines.moments import Moments
 from engines.programs import Program
+from fake_google_storage import FakeGoogleStorage
 
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import finish_writing, read_release
 from beam_dp.releases.filesystem import DRAFT_PREFIX
+from beam_dp.releases.stores import store_for
 
 TASK_MANAGER, WORKER, JOB_MANAGER = "task manager", "Python worker", "job manager"
 DATASET = "people"
@@ -93,6 +95,7 @@ def run_trial(
     fault: Fault,
     folder: pathlib.Path,
     number: int = 0,
+    service: FakeGoogleStorage | None = None,
 ) -> Outcome:
     """Runs a program, kills, and looks at what is left once the job has ended.
 
@@ -103,6 +106,7 @@ def run_trial(
         fault: what happens to it.
         folder: an empty one; what is in it remains.
         number: of the trial; chooses the moment.
+        service: where the output is a folder of a bucket; None for a local one.
 
     Returns:
         What was found.
@@ -110,6 +114,10 @@ def run_trial(
     start = time.monotonic()
     moment = fault.at[number % len(fault.at)]
     ledger, flags = _paid(program, folder)
+    output = str(folder / "out")
+    if service is not None:
+        local, output = f"--output={output}", f"gs://releases/{folder.name}"
+        flags = [f"--output={output}" if flag == local else flag for flag in flags]
     codes: list[int] = []
     job = threading.Thread(
         target=lambda: codes.append(program.main([*flags, *cluster.flags()])), daemon=True
@@ -131,12 +139,22 @@ def run_trial(
         draws = waiting.draws()
         waiting.disarm()
     code = codes[0] if codes else None
-    needs_cleaning = code == 1 and bool(list((folder / "out").glob(f"{DRAFT_PREFIX}*")))
+    needs_cleaning = code == 1 and bool(store_for(output, "output").drafts())
     if needs_cleaning:
-        finish_writing(folder / "out")
+        finish_writing(output)
+    if service is not None:
+        _fetch(service, folder)
     flaws = _flaws(code, program, folder, ledger, cluster.temporary, draws)
     seconds = time.monotonic() - start
     return Outcome(moment, code == 0, len(draws), needs_cleaning, tuple(flaws), seconds)
+
+
+def _fetch(service: FakeGoogleStorage, folder: pathlib.Path) -> None:
+    """Copies what is in the bucket, drafts too, to where a local output is."""
+    for name in service.names():
+        path = folder / "out" / name.removeprefix(f"{folder.name}/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(service.buckets["releases"].objects.pop(name)[0])
 
 
 def _paid(program: Program, folder: pathlib.Path) -> tuple[Ledger, list[str]]:

@@ -18,7 +18,9 @@ from typing import Any
 
 from beam_dp import summaries
 from beam_dp.noise import NoiseSource
+from beam_dp.releases.bucket_store import BucketStore
 from beam_dp.releases.filesystem import LocalStore
+from beam_dp.releases.google_storage import GoogleBucket
 
 VARIABLE = "BEAM_DP_TEST_MOMENTS"  # names the folder
 COUNTING = "in the distributed pass"
@@ -151,11 +153,13 @@ def install(control: str) -> None:
         _wrap(owner, name, before=pause(COUNTING))
     _wrap(summaries.ElementCounts, "of", before=pause(COUNTING))
     _wrap(NoiseSource, "draw_id", after=drawn)
-    _wrap(LocalStore, "open_draft", after=pause(EMPTY_DRAFT))
     LocalStore.write_draft = write  # type: ignore[method-assign]
-    _wrap(LocalStore, "write_draft", after=pause(HALF_DRAFT))
-    _wrap(LocalStore, "create_exclusively", before=pause(BEFORE_CARD), after=pause(AFTER_CARD))
-    _wrap(LocalStore, "remove_draft", before=pause(BEFORE_TIDYING))
+    for store in (LocalStore, BucketStore):
+        _wrap(store, "open_draft", after=pause(EMPTY_DRAFT))
+        _wrap(store, "write_draft", after=pause(HALF_DRAFT))
+        _wrap(store, "remove_draft", before=pause(BEFORE_TIDYING))
+    for owner, name in ((LocalStore, "create_exclusively"), (GoogleBucket, "copy_exclusively")):
+        _wrap(owner, name, before=pause(BEFORE_CARD), after=pause(AFTER_CARD))
 
 
 def outlive() -> None:

@@ -17,6 +17,7 @@ from engines.cluster import FlinkCluster
 from engines.faults import FAULTS, Fault, Outcome, new_folder, run_trial
 from engines.moments import Moments
 from engines.programs import PROGRAMS
+from fake_google_storage import FakeGoogleStorage
 
 COLUMNS = (
     "fault",
@@ -29,6 +30,7 @@ COLUMNS = (
     "second draws",
     "lost ledger entries",
 )
+IN_A_BUCKET = "release_synthetic_database, in a bucket"
 NUM_TRIALS = int(os.environ.get("FAULT_TRIALS", "20"))
 
 
@@ -45,6 +47,23 @@ def test_a_fault_publishes_one_draw_or_none(
     outcome = run_trial(cluster, waiting, program, fault, tmp_path, number)
     assert outcome.flaws == ()
     # A job manager that has no memory of jobs can't go on with one.
+    assert outcome.is_complete or fault.victim == faults.JOB_MANAGER
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", [name for name in FAULTS if name[0] in "cdf"])
+def test_a_fault_publishes_one_draw_or_none_in_a_bucket(
+    tmp_path: pathlib.Path,
+    cluster: FlinkCluster,
+    waiting: Moments,
+    google_storage: FakeGoogleStorage,
+    name: str,
+) -> None:
+    program, fault = PROGRAMS["release_synthetic_database"], FAULTS[name]
+    number = fault.at.index(moments.AFTER_CARD)
+    folder = new_folder(tmp_path, number)
+    outcome = run_trial(cluster, waiting, program, fault, folder, number, google_storage)
+    assert outcome.flaws == ()
     assert outcome.is_complete or fault.victim == faults.JOB_MANAGER
 
 
@@ -92,22 +111,25 @@ def show(pytestconfig: pytest.Config) -> Callable[[Sequence[str]], None]:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [*PROGRAMS, IN_A_BUCKET])
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_on_every_program(
     tmp_path: pathlib.Path,
     cluster: FlinkCluster,
     waiting: Moments,
+    google_storage: FakeGoogleStorage,
     show: Callable[[Sequence[str]], None],
     name: str,
     program: str,
 ) -> None:
+    job, service = PROGRAMS.get(program), None
+    if job is None:
+        job, service = PROGRAMS["release_synthetic_database"], google_storage
     outcomes = []
     for number in range(NUM_TRIALS):
         folder = new_folder(tmp_path, number)
-        outcomes.append(
-            run_trial(cluster, waiting, PROGRAMS[program], FAULTS[name], folder, number)
-        )
+        fault = FAULTS[name]
+        outcomes.append(run_trial(cluster, waiting, job, fault, folder, number, service))
         shutil.rmtree(folder)
     show(row(name, program, outcomes))
     assert [outcome for outcome in outcomes if outcome.flaws] == []

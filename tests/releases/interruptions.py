@@ -1,48 +1,119 @@
-"""Does one thing in the middle of another, at each step in turn."""
+"""Two things at once, in a given order of their steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextvars
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from beam_dp.errors import InputError
 
+# Checksums are left out: what they read is written once.
+STORE_STEPS = ("read", "open_draft", "write_draft", "create_exclusively", "place", "drafts",
+               "withdraw", "remove_draft")  # fmt: skip
+BUCKET_STEPS = ("create", "write", "replace", "copy", "copy_exclusively", "size", "names", "delete")
+_ACTOR: contextvars.ContextVar[_Actor | None] = contextvars.ContextVar("actor", default=None)
 
-def interrupted(
-    owner: type, steps: Sequence[str], act: Callable[[], Any], other: Callable[[], Any], at: int
-) -> tuple[Any, bool]:
-    """Does one thing, and another one whole just before its step number ``at``.
 
-    Args:
-        owner: the class of what the first thing is done with.
-        steps: the methods of it that count as steps.
-        act: the first thing.
-        other: what is done meanwhile.
-        at: the number of the step, from 0 on.
+class _Actor:
+    """Something that is done step by step, in a thread of its own, each step when it is let."""
 
-    Returns:
-        What the first returned, or its InputError or OSError, and whether it came so far.
-    """
-    count, was_reached = 0, False
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self._turn, self._waits = threading.Semaphore(0), threading.Semaphore(0)
+        self.is_done = False
+        self.outcome: Any = None
+        self._thread = threading.Thread(target=self._run, args=(act,), daemon=True)
+        self._thread.start()
 
-    def counting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def go_on(self, num_steps: int) -> None:
+        """Does so many steps, or what is left of them."""
+        for _ in range(num_steps):
+            if self.is_done:
+                return
+            self._turn.release()
+            self._waits.acquire()
+
+    def finish(self) -> None:
+        """Does all steps that are left."""
+        while not self.is_done:
+            self.go_on(1)
+        self._thread.join()
+
+    def wait(self) -> None:
+        """Called by the actor before each step but the first, which begins with its turn."""
+        self._waits.release()
+        self._turn.acquire()
+
+    def _run(self, act: Callable[[], Any]) -> None:
+        _ACTOR.set(self)
+        self._turn.acquire()
+        try:
+            self.outcome = act()
+        except (InputError, OSError) as error:
+            self.outcome = error
+        self.is_done = True
+        self._waits.release()
+
+
+def stepping(patch: pytest.MonkeyPatch, owner: type, steps: Sequence[str]) -> None:
+    """Has actors wait for their turn before each call of these methods."""
+
+    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
         def step(*args: Any) -> Any:
-            nonlocal count, was_reached
-            if not was_reached:
-                if count == at:
-                    was_reached = True
-                    other()
-                count += 1
+            actor = _ACTOR.get()
+            if actor is not None:
+                actor.wait()
             return original(*args)
 
         return step
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name in steps:
-            patch.setattr(owner, name, counting(getattr(owner, name)))
-        try:
-            return act(), was_reached
-        except (InputError, OSError) as error:
-            return error, was_reached
+    for name in steps:
+        patch.setattr(owner, name, wrapped(getattr(owner, name)))
+
+
+def orders(
+    first: Callable[[], Any],
+    second: Callable[[], Any],
+    reset: Callable[[], Any],
+    *,
+    num_stops: int,
+) -> Iterator[tuple[Any, Any]]:
+    """Does two things in all orders of their steps where each is stopped a few times.
+
+    Args:
+        first: what does its first step before the other.
+        second: the other.
+        reset: called before each order.
+        num_stops: how often they are stopped together, and the other one goes on; then whose turn
+            it is ends, and the other after it.
+
+    Yields:
+        What both returned, or their InputError or OSError.
+    """
+    stops = [0] * num_stops
+    while True:
+        reset()
+        actors = (_Actor(first), _Actor(second))
+        came_to_an_end = num_stops
+        for number, num_steps in enumerate(stops):
+            actors[number % 2].go_on(num_steps)
+            if actors[number % 2].is_done:
+                came_to_an_end = number
+                break
+        actors[num_stops % 2].finish()
+        actors[1 - num_stops % 2].finish()
+        yield actors[0].outcome, actors[1].outcome
+        # Count up like an odometer; who is done by some stop gains nothing from more steps.
+        last = min(came_to_an_end, num_stops - 1)
+        stops[last + 1 :] = [0] * (num_stops - last - 1)
+        if came_to_an_end < num_stops:
+            stops[last] = 0
+            last -= 1
+        if last < 0:
+            return
+        stops[last] += 1

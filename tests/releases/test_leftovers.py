@@ -6,11 +6,9 @@ import pathlib
 from typing import Any
 
 import pytest
-from interruptions import interrupted
 from jobs import everything_under
 from release_examples import release_of
 
-from beam_dp.errors import InputError
 from beam_dp.releases import commit_release, finish_writing, read_release
 from beam_dp.releases.filesystem import LocalStore
 
@@ -85,53 +83,6 @@ def test_what_is_no_card_completes_nothing(tmp_path: pathlib.Path, card: str) ->
 def test_nothing_is_no_release(tmp_path: pathlib.Path) -> None:
     assert finish_writing(tmp_path / "out") is False
     assert not (tmp_path / "out").exists()
-
-
-STEPS = ("read", "fingerprint", "open_draft", "write_draft", "create_exclusively", "place",
-         "drafts", "withdraw", "remove_draft")  # fmt: skip
-
-
-def test_a_job_is_cleaned_up_at_any_step_of_a_writer_that_lives(tmp_path: pathlib.Path) -> None:
-    """A card without its payload would be no release, and block the output."""
-    outcomes, at, was_reached = set(), 0, True
-    while was_reached:
-        out = tmp_path / str(at)
-        outcome, was_reached = interrupted(
-            LocalStore,
-            STEPS,
-            lambda out=out: commit_release(release_of(), out),
-            lambda out=out: finish_writing(out),
-            at,
-        )
-        if outcome is True:
-            assert read_release(out).draw_id == release_of().draw_id
-            assert len(everything_under(out)) == 3
-        else:
-            assert isinstance(outcome, InputError) and "can be written: " in str(outcome)
-            assert everything_under(out) == []
-        outcomes.add(outcome is True)
-        at += 1
-    assert at > 15 and outcomes == {True, False}
-
-
-def test_a_writer_commits_at_any_step_of_the_clean_up(tmp_path: pathlib.Path) -> None:
-    at, was_reached = 0, True
-    while was_reached:
-        out = tmp_path / str(at)
-        litter = LocalStore(out)
-        litter.write_draft(litter.open_draft("0" * 32), "records.avro", lambda file: None)
-        _, was_reached = interrupted(
-            LocalStore,
-            STEPS,
-            lambda out=out: finish_writing(out),
-            lambda out=out: commit_release(release_of(), out),
-            at,
-        )
-        if was_reached:
-            assert read_release(out).draw_id == release_of().draw_id
-            assert len(everything_under(out)) == 3
-        at += 1
-    assert at > 5
 
 
 def test_a_draft_that_is_withdrawn_while_its_card_is_published_is_placed(

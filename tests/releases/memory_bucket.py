@@ -1,0 +1,63 @@
+"""A bucket in the memory of one process, to try many orders of steps quickly."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections.abc import Iterator
+from typing import BinaryIO
+
+
+class MemoryBucket:
+    """``Bucket`` as its docstrings say, on a dict of contents and versions."""
+
+    def __init__(self, name: str) -> None:
+        self.objects: dict[str, tuple[bytes, str]] = {}
+        self._versions = map(str, itertools.count(1))
+
+    def check(self) -> None:
+        """Nothing is wrong with it."""
+
+    def create(self, name: str) -> str | None:
+        return None if name in self.objects else self._put(name, b"")
+
+    def write(self, name: str, file: BinaryIO) -> None:
+        file.seek(0)
+        self._put(name, file.read())
+
+    def replace(self, name: str, version: str, file: BinaryIO) -> str | None:
+        if self.objects.get(name, (b"", ""))[1] != version:
+            return None
+        file.seek(0)
+        return self._put(name, file.read())
+
+    def copy(self, source: str, target: str) -> None:
+        self._put(target, self._get(source)[0])
+
+    def copy_exclusively(self, source: str, version: str, target: str) -> bool:
+        data, held = self._get(source)
+        if held != version or target in self.objects:
+            return False
+        self._put(target, data)
+        return True
+
+    def size(self, name: str) -> int:
+        return len(self._get(name)[0])
+
+    def read(self, name: str, file: BinaryIO) -> None:
+        file.write(self._get(name)[0])
+
+    def names(self, prefix: str) -> Iterator[str]:
+        return iter(sorted(name for name in self.objects if name.startswith(prefix)))
+
+    def delete(self, name: str) -> None:
+        self.objects.pop(name, None)
+
+    def _put(self, name: str, data: bytes) -> str:
+        self.objects[name] = data, next(self._versions)
+        return self.objects[name][1]
+
+    def _get(self, name: str) -> tuple[bytes, str]:
+        if name not in self.objects:
+            raise FileNotFoundError(errno.ENOENT, "no such object or bucket")
+        return self.objects[name]

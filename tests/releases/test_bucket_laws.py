@@ -1,0 +1,114 @@
+"""What every bucket promises to ``BucketStore``: the docstrings of ``Bucket``, one by one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import fake_google_storage
+import pytest
+from memory_bucket import MemoryBucket
+
+from beam_dp.releases.bucket_store import Bucket
+from beam_dp.releases.google_storage import GoogleBucket
+
+SERVICES = {"gs": (fake_google_storage, GoogleBucket)}
+
+
+@pytest.fixture(params=["memory", *SERVICES])
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    if request.param == "memory":
+        yield MemoryBucket("releases")
+    else:
+        module, kind = SERVICES[request.param]
+        with module.serving(monkeypatch):
+            yield kind("releases")
+
+
+def content(bucket: Bucket, name: str) -> bytes | None:
+    file = io.BytesIO()
+    try:
+        bucket.read(name, file)
+    except FileNotFoundError:
+        return None
+    return file.getvalue()
+
+
+def test_an_object_is_created_once(bucket: Bucket) -> None:
+    bucket.check()
+    assert bucket.create("a/b") is not None
+    assert bucket.create("a/b") is None
+    assert content(bucket, "a/b") == b"" and bucket.size("a/b") == 0
+
+
+def test_an_object_is_replaced_in_its_version_only(bucket: Bucket) -> None:
+    empty = bucket.create("a")
+    assert empty is not None
+    full = bucket.replace("a", empty, io.BytesIO(b"full"))
+    assert full not in (None, empty) and content(bucket, "a") == b"full"
+    assert bucket.replace("a", empty, io.BytesIO(b"other")) is None
+    assert content(bucket, "a") == b"full"
+    bucket.delete("a")
+    assert bucket.replace("a", empty, io.BytesIO(b"other")) is None
+    assert content(bucket, "a") is None
+
+
+def test_an_object_that_was_made_anew_has_another_version(bucket: Bucket) -> None:
+    """Else the writer of a draft that was withdrawn could publish the next draft of that name."""
+    empty = bucket.create("a")
+    assert empty is not None
+    bucket.delete("a")
+    assert bucket.create("a") not in (None, empty)
+    assert bucket.replace("a", empty, io.BytesIO(b"full")) is None
+    assert content(bucket, "a") == b""
+
+
+def test_an_object_is_copied_in_its_version_and_to_a_free_name_only(bucket: Bucket) -> None:
+    empty = bucket.create("a")
+    assert empty is not None
+    full = bucket.replace("a", empty, io.BytesIO(b"full"))
+    assert full is not None
+    assert bucket.copy_exclusively("a", empty, "b") is False
+    assert content(bucket, "b") is None
+    assert bucket.copy_exclusively("a", full, "b") is True
+    assert bucket.copy_exclusively("a", full, "b") is False
+    assert content(bucket, "a") == content(bucket, "b") == b"full"
+    bucket.delete("a")
+    with pytest.raises(FileNotFoundError):
+        bucket.copy_exclusively("a", full, "c")
+    assert content(bucket, "c") is None
+
+
+def test_a_copy_replaces_what_is_there(bucket: Bucket) -> None:
+    bucket.write("a", io.BytesIO(b"new"))
+    bucket.write("b", io.BytesIO(b"old"))
+    bucket.copy("a", "b")
+    assert content(bucket, "b") == b"new"
+    with pytest.raises(FileNotFoundError):
+        bucket.copy("absent", "b")
+    assert content(bucket, "b") == b"new"
+
+
+def test_a_file_is_written_from_its_start(bucket: Bucket) -> None:
+    file = io.BytesIO(b"line\r\n\x00\xff--boundary")
+    file.seek(3)
+    bucket.write("a", file)
+    assert content(bucket, "a") == file.getvalue() and bucket.size("a") == 18
+
+
+def test_names_are_listed_in_order_through_all_pages(bucket: Bucket) -> None:
+    names = [f"a/{letter}" for letter in "abcdefg"] + ["a/é?#%&+ '/x"]
+    for name in [*names, "b", "a"]:
+        bucket.write(name, io.BytesIO(b""))
+    assert list(bucket.names("a/")) == sorted(names)
+    for name in bucket.names("a/"):
+        bucket.delete(name)
+    assert list(bucket.names("")) == ["a", "b"]
+
+
+def test_what_is_missing_is_an_error_or_fine(bucket: Bucket) -> None:
+    bucket.delete("absent")
+    assert list(bucket.names("absent")) == []
+    for act in (lambda: bucket.size("absent"), lambda: bucket.read("absent", io.BytesIO())):
+        with pytest.raises(FileNotFoundError):
+            act()
