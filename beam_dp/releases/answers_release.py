@@ -37,7 +37,8 @@ def read_answers_release(directory: str | os.PathLike[str]) -> AnswersRelease | 
     """Reads the answers that a directory holds, and verifies them.
 
     Args:
-        directory: that ``WriteAnswers`` wrote; local, or ``gs://BUCKET/FOLDER``.
+        directory: that ``WriteAnswers`` wrote; local, ``gs://BUCKET/FOLDER`` or
+            ``s3://BUCKET/FOLDER``.
 
     Returns:
         The answers; None where the card is missing, no JSON, or of another kind.

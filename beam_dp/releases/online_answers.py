@@ -139,7 +139,7 @@ def write_batch(
         rows: the answers.
         draw_id: of the run.
         number: of the batch in its run; a batch that is done again has the same one.
-        directory: local, or ``gs://BUCKET/FOLDER``; of this stream alone.
+        directory: local, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``; of this stream alone.
 
     Returns:
         Whether this attempt was the first. Its file appears complete or not at all.

@@ -144,8 +144,8 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
 
     Args:
         release: what to write.
-        directory: local, or ``gs://BUCKET/FOLDER``; it does not exist yet, is empty, or already
-            holds this very draw, which is then completed.
+        directory: local, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``; it does not exist yet,
+            is empty, or already holds this very draw, which is then completed.
 
     Raises:
         InputError: if it holds something else, or can't be written.
@@ -293,7 +293,8 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
     Nothing that is read is run.
 
     Args:
-        directory: that ``write_release`` wrote; local, or ``gs://BUCKET/FOLDER``.
+        directory: that ``write_release`` wrote; local, ``gs://BUCKET/FOLDER`` or
+            ``s3://BUCKET/FOLDER``.
 
     Returns:
         The release, of the kind that the card names: synthetic records, interval counts, or

@@ -19,8 +19,8 @@ class WriteRelease(beam.PTransform):
     runner deliver two draws, one of them is committed and the other discarded unseen.
 
     Args:
-        directory: a local directory that every worker sees, or ``gs://BUCKET/FOLDER``; it does
-            not exist yet, or is empty.
+        directory: a local directory that every worker sees, ``gs://BUCKET/FOLDER`` or
+            ``s3://BUCKET/FOLDER``; it does not exist yet, or is empty.
 
     Raises:
         InputError: if the directory holds something, or can't be written; when applied, if the

@@ -27,8 +27,9 @@ class WriteAnswers(beam.PTransform):
     Files of a stream are numbered within their run, with no gap once it has ended.
 
     Args:
-        directory: a local directory that every worker sees, or ``gs://BUCKET/FOLDER``. For
-            bounded queries it does not exist yet or is empty; a stream may find its own files.
+        directory: a local directory that every worker sees, ``gs://BUCKET/FOLDER``
+            or ``s3://BUCKET/FOLDER``. For bounded queries it does not exist yet or is empty; a
+            stream may find its own files.
         plan: of the answers.
         ledger_token: that paid for them; the card then names its entry.
         state_number: of the saved state that the run went on from; the card then names it, for

@@ -6,9 +6,10 @@ import json
 import pathlib
 from collections.abc import Iterator
 
+import fake_amazon_storage
 import pytest
 from fake_google_storage import Answer, FakeGoogleStorage, serving
-from jobs import interval_flags, job_flags
+from jobs import interval_flags, job_flags, people
 
 from beam_dp.cli import main as beam_dp
 from beam_dp.privacy.ledger import Ledger
@@ -87,3 +88,31 @@ def test_a_service_that_fails_half_way_ends_the_job_in_a_line_and_leaves_nothing
     assert "Google Cloud Storage says 403 Forbidden" in line
     assert [entry.state for entry in ledger.entries("visits")] == ["spent"]
     assert service.names() == []
+
+
+def test_a_program_releases_into_amazon_s3_and_beam_dp_reads_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = "s3://releases/out/ages"
+    ledger, paid = declared(tmp_path)
+    unit = {"privacy_unit": "record", "max_records_per_unit": None}
+    argv = interval_flags(
+        tmp_path,
+        people(20),
+        file_format="csv",
+        **{**paid, **unit, "output": output, "runner": "FnApiRunner"},
+    )
+    with fake_amazon_storage.serving(monkeypatch) as service:
+        assert release_intervals.main(argv) == 0
+        (entry,) = ledger.entries("visits")
+        assert (entry.state, entry.draw_id) == ("released", read_release(output).draw_id)
+        assert service.names() == ["out/ages/card.json", f"out/ages/intervals-{entry.draw_id}.avro"]
+        capsys.readouterr()
+        assert beam_dp(["describe", output]) == 0
+        assert "age" in capsys.readouterr().out
+        assert beam_dp(["describe", output, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["draw_id"] == entry.draw_id
+        assert release_intervals.main(argv) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and f"--output: '{output}' is refused; must be a directory" in err
+    assert len(ledger.entries("visits")) == 1

