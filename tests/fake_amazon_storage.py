@@ -48,11 +48,13 @@ class FakeAmazonStorage(FakeStorage):
 
     Args:
         delete_markers: names whose deletion a bucket with suspended versioning has noted.
+        unknown: headers that it passes over, as services like this one do with some.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.delete_markers: set[str] = set()
+        self.unknown: set[str] = set()
 
     def version_of(self, data: bytes) -> str:
         return f'"{hashlib.md5(data).hexdigest()}"'
@@ -66,6 +68,8 @@ class FakeAmazonStorage(FakeStorage):
     ) -> tuple[dict[str, str], bytes]:
         if not headers.get("Authorization", "").startswith("AWS4-HMAC-SHA256 Credential=tests/"):
             raise Answer(403, "AccessDenied")
+        for header in self.unknown:
+            del headers[header]
         where, _, name = urllib.parse.unquote(path).removeprefix("/").partition("/")
         bucket = self.buckets.get(where)
         if bucket is None:

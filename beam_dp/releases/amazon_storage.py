@@ -24,6 +24,7 @@ from beam_dp.releases.filesystem import DRAFT_PREFIX
 _CHUNK_BYTES = 2**20
 _MAX_BYTES = 5 * 2**30
 _MAX_ATTEMPTS = 7
+_NO_VERSION = '"0"'
 _PUBLIC_ACCESS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy",
                   "RestrictPublicBuckets")  # fmt: skip
 
@@ -31,8 +32,8 @@ _PUBLIC_ACCESS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy",
 class AmazonBucket:
     """A bucket, spoken to with the credentials that boto3 finds once it is needed.
 
-    ``AWS_ENDPOINT_URL_S3`` names another service, as for all programs of Amazon's library. It must
-    know conditional writes and copies.
+    ``AWS_ENDPOINT_URL_S3`` names another service, as for all programs of Amazon's library. One that
+    passes over conditions of writes or copies is refused.
 
     Args:
         name: of the bucket.
@@ -51,9 +52,9 @@ class AmazonBucket:
         then has the version null, of which there is one, and goes when it is deleted.
 
         Raises:
-            OSError: also where a right to look at the settings, or to delete, is missing.
+            OSError: also where a right is missing, or the service does not know conditions.
 
-        Cost: four requests.
+        Cost: seven requests.
         """
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", self._name):
             raise BucketSettingsError("must be s3://BUCKET/FOLDER")
@@ -73,18 +74,25 @@ class AmazonBucket:
                 " --public-access-block-configuration "
                 + ",".join(f"{block}=true" for block in _PUBLIC_ACCESS)
             )
-        # No draft has this name. The condition keeps a bucket whose versioning is suspended from
-        # noting that it was deleted.
+        self._request("list_objects_v2", Prefix=f"{self._folder}/", MaxKeys=1)
+        # No draft has this name, so neither writing nor deleting it changes anything: not even a
+        # bucket with suspended versioning, which would note a deletion without a condition.
+        name = f"{self._folder}/{DRAFT_PREFIX}"
+        written = self.replace(name, _NO_VERSION, io.BytesIO())
         with contextlib.suppress(FileExistsError, FileNotFoundError):
-            name = f"{self._folder}/{DRAFT_PREFIX}"
             self._request("delete_object", Key=name, IfMatch="*")
+        if written is not None:
+            raise OSError(errno.EOPNOTSUPP, "this service writes whether a condition holds or not")
 
     def create(self, name: str) -> str | None:
         """Creates an object that holds no file; returns its version, None where there is one."""
         # Of two that a name ever has, the second is created after the first was deleted, which took
         # a request: by another process, or later by its clock.
         content = f"{platform.node()} {os.getpid()} {time.time_ns()}"
-        return self._put(name, io.BytesIO(content.encode()), IfNoneMatch="*")
+        version = self._put(name, io.BytesIO(content.encode()), IfNoneMatch="*")
+        if version is not None:
+            self._check_copies(name)
+        return version
 
     def write(self, name: str, file: BinaryIO) -> None:
         """Writes an object from the start of a file, whether it exists or not.
@@ -137,6 +145,20 @@ class AmazonBucket:
             return dict(self._request(operation)[key])
         except FileNotFoundError:
             return {}
+
+    def _check_copies(self, name: str) -> None:
+        """Tries copies of an object to itself that must fail; on some services they succeed.
+
+        Raises:
+            OSError: if one did. Of two draws the second would replace the first.
+        """
+        for condition in ({"IfNoneMatch": "*"}, {"CopySourceIfMatch": _NO_VERSION}):
+            try:
+                self._copy(name, name, MetadataDirective="REPLACE", **condition)
+            except OSError:
+                continue
+            self.delete(name)
+            raise OSError(errno.EOPNOTSUPP, "this service copies whether a condition holds or not")
 
     def _put(self, name: str, file: BinaryIO, **conditions: str) -> str | None:
         """Writes an object; returns its version, or None where a condition does not hold."""

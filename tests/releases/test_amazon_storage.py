@@ -103,7 +103,20 @@ def test_a_bucket_that_keeps_nothing_now_is_accepted_and_left_as_it_is(
     service.buckets["releases"].settings = {**PRIVATE, "versioning": versioning}
     check_output(OUT)
     assert service.names() == [] and service.delete_markers == set()
-    assert {method for method, _ in service.requests} == {"GET", "DELETE"}
+
+
+@pytest.mark.parametrize("header", ["If-Match", "If-None-Match", "x-amz-copy-source-if-match"])
+def test_a_service_that_passes_over_a_condition_is_refused_before_anything_is_drafted(
+    service: FakeAmazonStorage, header: str
+) -> None:
+    service.unknown = {header}
+    with pytest.raises(InputError, match=r"this service .* whether a condition holds or not$"):
+        commit_release(release_of(), OUT)
+    assert service.names() == []
+    if header == "If-Match":  # the others are not seen without writing
+        with pytest.raises(InputError, match=r"this service writes whether a condition holds"):
+            check_output(OUT)
+        assert service.names() == []
 
 
 @pytest.mark.parametrize(
@@ -114,6 +127,8 @@ def test_a_bucket_that_keeps_nothing_now_is_accepted_and_left_as_it_is(
         ("s3:GetBucketPublicAccessBlock", "GetPublicAccessBlock"),
         ("s3:ListBucket", "ListObjectsV2"),
         ("s3:DeleteObject", "DeleteObject"),
+        ("s3:PutObject", "PutObject"),
+        ("s3:GetObject", "GetObject"),
     ],
 )
 def test_a_missing_right_is_named_before_anything_is_spent(
