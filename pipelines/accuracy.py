@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
@@ -18,7 +19,10 @@ def is_vacuous(plan: AnswerPlan) -> bool:
 
 
 def accuracy(
-    plan: AnswerPlan, failure_probability: float, card: dict[str, Any], rows: list[dict[str, Any]]
+    plan: AnswerPlan,
+    failure_probability: float,
+    card: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
 ) -> str:
     """What is promised of the answers that have a bound, and how many have none."""
     but = f"but with probability {failure_probability:g}"

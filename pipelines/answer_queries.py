@@ -37,7 +37,7 @@ from beam_dp.queries.linear_workload import (
 from beam_dp.queries.lines import QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, read_release
-from beam_dp.releases.online_answers import answers_file, read_answers, read_answers_card
+from beam_dp.releases.answers_release import AnswersRelease, read_answers_release
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
 from beam_dp.transforms.answer_queries import SPARSE_MW, AnswerPlan
@@ -48,19 +48,16 @@ from .accuracy import accuracy
 from .answer_job import Job, add_answers, spend, warnings_of
 from .answer_sparse import KEY, MAX_SPARSITY, OF_SPARSE_MW, sparse_mw_plan, sparse_queries
 from .common import (
-    is_launched,
     ledger_card,
     make_pipeline,
-    mark_released,
     read_guarantee,
     read_ledger,
     read_num_records,
     read_text,
-    run_pipeline,
-    stage_pipeline,
 )
 from .flags import Flag, FlagError, integer, number
 from .progress import Progress
+from .running import is_launched, mark_released, run_main, run_pipeline, stage_pipeline
 from .saved_state import (
     keep_state,
     new_state,
@@ -148,9 +145,8 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         FlagError: a flag is unknown, missing, repeated or outside its choices.
         InputError: a value is refused.
     """
-    description = (__doc__ or "").partition("\n")[0]
-    texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=description)
-    return read_job({name: text for name, text in texts.items() if text is not None}, beam_flags)
+    given, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=__doc__ or "")
+    return read_job(given, beam_flags)
 
 
 def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
@@ -393,24 +389,32 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
             return stage_pipeline(pipeline, progress)
         if not run_pipeline(pipeline, progress, job.output):
             return flags.EXIT_JOB_FAILED
-        try:
-            text = (Path(job.output) / "card.json").read_text("utf-8")
-            answers = read_answers_card(text)
-        except (OSError, InputError):
-            print("error: no answers were written; every worker must see --output", file=sys.stderr)
+        answers = _read_answers(job.output)
+        if answers is None:
             return flags.EXIT_JOB_FAILED
-        card = json.loads(text)
+        card = answers.card
         progress.say("answered")
         # A run that goes on is one draw with what it said before, which the ledger knows.
         if job.ledger is not None and token is not None and job.payment is None:
-            mark_released(job.ledger, token, answers.draw_id, card.get("ledger_release"))
+            mark_released(job.ledger, token, card["draw_id"], card.get("ledger_release"))
         is_saved = True
         if save_in is not None and job.state is not None:
-            is_saved = keep_state(save_in, answers.draw_id, job.state)
+            is_saved = keep_state(save_in, card["draw_id"], job.state)
     print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
-    rows = read_answers(Path(job.output) / answers_file(answers.draw_id))
-    print(accuracy(plan, job.failure_probability, card, rows))
+    print(accuracy(plan, job.failure_probability, card, answers.rows))
     return 0 if is_saved else flags.EXIT_JOB_FAILED
+
+
+def _read_answers(output: str) -> AnswersRelease | None:
+    """Returns what the workers wrote; says why not, where they do not share this directory."""
+    reason = "no answers were written"
+    try:
+        answers = read_answers_release(output)
+    except InputError as error:
+        answers, reason = None, str(error)
+    if answers is None:
+        print(f"error: {reason}; every worker must see --output", file=sys.stderr)
+    return answers
 
 
 def _universe(job: Job) -> str:
@@ -421,20 +425,19 @@ def _universe(job: Job) -> str:
     return f"{magnitude(domain.num_cells)} cells"
 
 
+def _main(argv: Sequence[str], progress: Progress) -> int:
+    job = parse_arguments(argv)
+    pipeline = make_pipeline(job)
+    build(job, pipeline)
+    if job.validate_only:
+        print(json.dumps(public_card(job), indent=2, ensure_ascii=False))
+        return 0
+    return run(job, pipeline, progress)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program and returns its exit code: 0, 1 if the job failed, 2 for a bad argument."""
-    progress = Progress()
-    try:
-        job = parse_arguments(sys.argv[1:] if argv is None else argv)
-        pipeline = make_pipeline(job)
-        build(job, pipeline)
-        if job.validate_only:
-            print(json.dumps(public_card(job), indent=2, ensure_ascii=False))
-            return 0
-        return run(job, pipeline, progress)
-    except (FlagError, InputError) as error:
-        print(flags.one_line(error, FLAGS), file=sys.stderr)
-        return flags.EXIT_BAD_INPUT
+    return run_main(FLAGS, argv, _main)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,21 @@
-"""What all programs do alike: values of shared flags, Beam's pipeline, the ledger."""
+"""What all programs read alike: values of shared flags, Beam's pipeline, the ledger."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Literal, Protocol
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import (
-    GoogleCloudOptions,
-    PipelineOptions,
-    StandardOptions,
-)
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.privacy.ledger import Ledger, LedgerError, Token
+from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases import finish_writing
 
 from . import flags
 from .flags import FlagError, integer, number
 from .flink import prepare_flink
-from .progress import Progress, failure
 
 # Not DirectRunner: that one looks for another runner to download first.
 LOCAL_RUNNER = "FnApiRunner"
@@ -145,57 +138,6 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
         ) from None
 
 
-def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bool:
-    """Runs a pipeline to its end; returns whether it succeeded, and says in a line why not.
-
-    However it ends, drafts that killed workers left in the output are removed: they are private.
-    """
-    is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
-    failed = None
-    try:
-        with progress.listening(silence_beam=is_local):
-            pipeline.run().wait_until_finish()
-    except Exception as error:
-        failed = failure(error)
-        print(f"error: {failed}", file=sys.stderr)
-    try:
-        is_complete = finish_writing(output)
-    except OSError as error:
-        is_complete = False
-        print(
-            f"warning: --output: {output!r} may hold drafts, .draft-*, which are private and could"
-            f" not be removed: {error.strerror}",
-            file=sys.stderr,
-        )
-    if failed is not None and is_complete:
-        print(
-            f"warning: the job failed after it had written all of its release to {output!r}; the"
-            " release may be used, and no other job can write there",
-            file=sys.stderr,
-        )
-    return failed is None
-
-
-def is_launched(pipeline: beam.Pipeline) -> bool:
-    """Returns whether the launcher of a Dataflow Flex Template runs this program."""
-    return pipeline.options.view_as(GoogleCloudOptions).template_location is not None
-
-
-def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
-    """Stages a pipeline for the launcher, which starts the job once this program ends.
-
-    Returns:
-        The exit code.
-    """
-    try:
-        pipeline.run()
-    except Exception as error:
-        print(f"error: {failure(error)}", file=sys.stderr)
-        return flags.EXIT_JOB_FAILED
-    progress.say("staged: the launcher starts the job; a ledger keeps it as spent")
-    return 0
-
-
 def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Loss) -> Any:
     """Returns what a release would cost and what is left, as JSON values; spends nothing.
 
@@ -212,26 +154,3 @@ def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Los
         "remaining_epsilon": account.largest_epsilon(loss.kind, guarantee.delta),
         **slack,
     }
-
-
-def mark_released(ledger: Ledger, token: Token, draw_id: str, paid_by: object) -> None:
-    """Marks a release that is complete; a ledger that has gone by now changes no budget.
-
-    Args:
-        ledger: that was paid from.
-        token: what this job has paid.
-        draw_id: of the release in the output.
-        paid_by: the entry that its card names. A worker of an earlier job that failed may have
-            committed its draw late, before this job's: then what was paid here was not released.
-    """
-    if paid_by != token.release_id:
-        print(
-            f"warning: {token.release_id} stays marked as spent: the output holds the release"
-            f" that {paid_by} paid for",
-            file=sys.stderr,
-        )
-        return
-    try:
-        ledger.mark_released(token, draw_id)
-    except LedgerError as error:
-        print(f"warning: {token.release_id} stays marked as spent: {error}", file=sys.stderr)

@@ -168,24 +168,25 @@ class _Once(argparse.Action):
 
 def parse(
     flags: Sequence[Flag], argv: Sequence[str], *, program: str, description: str
-) -> tuple[dict[str, str | None], list[str]]:
+) -> tuple[dict[str, str], list[str]]:
     """Returns the values of our flags as text, and what is left: Beam's own flags.
 
     Args:
         flags: the flags of the program.
         argv: the command line, without the program's name.
         program: what the user typed to start it; `--help` shows it.
-        description: first line of `--help`.
+        description: of the program; its first line is that of `--help`.
 
     Returns:
-        The text of each flag (None where it was not given; "true" for a switch that was), and the
-        flags for Beam's PipelineOptions.
+        The text of each flag that was given or has a default ("true" for a switch), and the flags
+        for Beam's PipelineOptions.
 
     Raises:
         FlagError: an unknown, abbreviated, repeated, missing or incomplete flag, or a value that is
             not among a flag's choices.
     """
-    ours = _Parser(prog=program, description=description, allow_abbrev=False)
+    first_line = description.partition("\n")[0]
+    ours = _Parser(prog=program, description=first_line, allow_abbrev=False)
     ours.epilog = "Beam's own flags, such as --runner and --direct_num_workers, pass through."
     for flag in flags:
         if flag.is_switch:
@@ -202,7 +203,7 @@ def parse(
     _check_beam_flags(rest, [f"--{flag.name}" for flag in flags])
     texts: dict[str, str | None] = vars(values)
     check_texts(flags, texts)
-    return texts, rest
+    return {name: text for name, text in texts.items() if text is not None}, rest
 
 
 def check_texts(flags: Sequence[Flag], texts: Mapping[str, str | None]) -> None:

@@ -24,29 +24,24 @@ import apache_beam as beam
 
 from beam_dp.domain import Domain
 from beam_dp.domain_json import parse_domain
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.intervals.plan import StrategyChoice, StrategyName
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
-from beam_dp.releases import IntervalRelease, read_release
 from beam_dp.transforms import ReadRecords, ReleaseIntervals, WriteRelease
 from beam_dp.transforms.release_intervals import MECHANISM
 
 from . import flags
 from .common import (
-    is_launched,
     ledger_card,
     make_pipeline,
-    mark_released,
     read_guarantee,
     read_ledger,
     read_text,
-    run_pipeline,
-    stage_pipeline,
 )
-from .flags import Flag, FlagError
+from .flags import Flag
 from .progress import Progress
+from .running import run_main, run_release
 
 PROGRAM = "python -m pipelines.release_intervals"
 ATTRIBUTE = Flag(
@@ -96,9 +91,8 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         FlagError: a flag is unknown, missing, repeated or outside its choices.
         InputError: a value is refused.
     """
-    description = (__doc__ or "").partition("\n")[0]
-    texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=description)
-    return read_job({name: text for name, text in texts.items() if text is not None}, beam_flags)
+    given, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=__doc__ or "")
+    return read_job(given, beam_flags)
 
 
 def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
@@ -218,19 +212,9 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
         f"all intervals of {job.attribute}, {plan.num_leaves:,} levels, by {plan.choice[0]};"
         f" runner {type(pipeline.runner).__name__}"
     )
-    if is_launched(pipeline):
-        return stage_pipeline(pipeline, progress)
-    if not run_pipeline(pipeline, progress, job.output):
-        return flags.EXIT_JOB_FAILED
-    try:
-        release = read_release(job.output)
-    except InputError as error:
-        print(f"error: {error}; every worker must see --output", file=sys.stderr)
-        return flags.EXIT_JOB_FAILED
-    progress.say("released")
-    if job.ledger is not None and token is not None:
-        assert isinstance(release, IntervalRelease)
-        mark_released(job.ledger, token, release.draw_id, release.parameters.get("ledger_release"))
+    released = run_release(pipeline, job.output, job.ledger, token, progress)
+    if isinstance(released, int):
+        return released
     directory = shlex.quote(job.output)
     print(f"The release is in {job.output}. Its error, the root of the mean square over all")
     print(f"intervals, is {math.sqrt(plan.mean_squared_error):,.1f} records. Look at it:")
@@ -239,20 +223,19 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
     return 0
 
 
+def _main(argv: Sequence[str], progress: Progress) -> int:
+    job = parse_arguments(argv)
+    pipeline = make_pipeline(job)
+    plan = build(job, pipeline)
+    if job.validate_only:
+        print(json.dumps(public_card(job, plan), indent=2, ensure_ascii=False))
+        return 0
+    return run(job, plan, pipeline, progress)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program and returns its exit code: 0, 1 if the job failed, 2 for a bad argument."""
-    progress = Progress()
-    try:
-        job = parse_arguments(sys.argv[1:] if argv is None else argv)
-        pipeline = make_pipeline(job)
-        plan = build(job, pipeline)
-        if job.validate_only:
-            print(json.dumps(public_card(job, plan), indent=2, ensure_ascii=False))
-            return 0
-        return run(job, plan, pipeline, progress)
-    except (FlagError, InputError) as error:
-        print(flags.one_line(error, FLAGS), file=sys.stderr)
-        return flags.EXIT_BAD_INPUT
+    return run_main(FLAGS, argv, _main)
 
 
 if __name__ == "__main__":

@@ -23,26 +23,21 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.sparse_plan import SparsePlan
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.queries.sparse import key_type_named
-from beam_dp.releases import SparseRelease, read_release
 from beam_dp.transforms import KeyColumns, ReadRecords, ReleaseProjection, WriteRelease
 
 from . import flags
 from .common import (
-    is_launched,
     ledger_card,
     make_pipeline,
-    mark_released,
     read_guarantee,
     read_ledger,
-    run_pipeline,
-    stage_pipeline,
 )
 from .flags import Flag, FlagError, integer
 from .progress import Progress
+from .running import run_main, run_release
 from .sparse_mechanisms import AUTO, MECHANISM_FLAGS, choices_json, choose
 
 PROGRAM = "python -m pipelines.release_projection"
@@ -102,9 +97,8 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         FlagError: a flag is unknown, missing, repeated or outside its choices.
         InputError: a value is refused, or the ledger knows no such dataset id.
     """
-    description = (__doc__ or "").partition("\n")[0]
-    texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=description)
-    return read_job({name: text for name, text in texts.items() if text is not None}, beam_flags)
+    given, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=__doc__ or "")
+    return read_job(given, beam_flags)
 
 
 def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
@@ -230,20 +224,9 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         pipeline = make_pipeline(job)
         build(job, pipeline, token)
     progress.say(f"{plan.mechanism}, {_size(plan)}; runner {type(pipeline.runner).__name__}")
-    if is_launched(pipeline):
-        return stage_pipeline(pipeline, progress)
-    if not run_pipeline(pipeline, progress, job.output):
-        return flags.EXIT_JOB_FAILED
-    try:
-        # Says why not, where the workers do not share this directory.
-        release = read_release(job.output)
-    except InputError as error:
-        print(f"error: {error}; every worker must see --output", file=sys.stderr)
-        return flags.EXIT_JOB_FAILED
-    progress.say("released")
-    if job.ledger is not None and token is not None:
-        assert isinstance(release, SparseRelease)
-        mark_released(job.ledger, token, release.draw_id, release.public.get("ledger_release"))
+    released = run_release(pipeline, job.output, job.ledger, token, progress)
+    if isinstance(released, int):
+        return released
     print(f"The release is in {job.output}. Look at it, and ask it, with a key on each line:")
     directory = shlex.quote(job.output)
     print(f"  beam-dp describe {directory}")
@@ -257,20 +240,19 @@ def _size(plan: SparsePlan) -> str:
     return f"{plan.sketch.projection_width:,} cells"
 
 
+def _main(argv: Sequence[str], progress: Progress) -> int:
+    job = parse_arguments(argv)
+    pipeline = make_pipeline(job)
+    build(job, pipeline)
+    if job.validate_only:
+        print(json.dumps(public_card(job), indent=2, ensure_ascii=False))
+        return 0
+    return run(job, pipeline, progress)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program and returns its exit code: 0, 1 if the job failed, 2 for a bad argument."""
-    progress = Progress()
-    try:
-        job = parse_arguments(sys.argv[1:] if argv is None else argv)
-        pipeline = make_pipeline(job)
-        build(job, pipeline)
-        if job.validate_only:
-            print(json.dumps(public_card(job), indent=2, ensure_ascii=False))
-            return 0
-        return run(job, pipeline, progress)
-    except (FlagError, InputError) as error:
-        print(flags.one_line(error, FLAGS), file=sys.stderr)
-        return flags.EXIT_BAD_INPUT
+    return run_main(FLAGS, argv, _main)
 
 
 if __name__ == "__main__":

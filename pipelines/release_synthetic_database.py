@@ -37,24 +37,20 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
 
 from . import flags
 from .common import (
-    is_launched,
     ledger_card,
     make_pipeline,
-    mark_released,
     read_guarantee,
     read_ledger,
     read_num_records,
     read_text,
-    run_pipeline,
-    stage_pipeline,
 )
 from .flags import Flag, FlagError, integer, number
 from .progress import Progress
+from .running import run_main, run_release
 
 PROGRAM = "python -m pipelines.release_synthetic_database"
 MECHANISM = Flag(
@@ -122,8 +118,8 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         FlagError: a flag is unknown, missing, repeated or outside its choices.
         InputError: a value is refused.
     """
-    texts, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=_description())
-    return read_job({name: text for name, text in texts.items() if text is not None}, beam_flags)
+    given, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=__doc__ or "")
+    return read_job(given, beam_flags)
 
 
 def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
@@ -158,10 +154,6 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
         validate_only="validate_only" in given,
         beam_flags=tuple(beam_flags),
     )
-
-
-def _description() -> str:
-    return (__doc__ or "").partition("\n")[0]
 
 
 def _mechanism(given: dict[str, str]) -> Mechanism:
@@ -327,20 +319,9 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         f"release of {len(job.domain.names)} attributes, {magnitude(job.domain.num_cells)} cells,"
         f" {len(job.workload):,} {what}; runner {type(pipeline.runner).__name__}"
     )
-    if is_launched(pipeline):
-        return stage_pipeline(pipeline, progress)
-    if not run_pipeline(pipeline, progress, job.output):
-        return flags.EXIT_JOB_FAILED
-    try:
-        # Says why not, where the workers do not share this directory.
-        release = read_release(job.output)
-    except InputError as error:
-        print(f"error: {error}; every worker must see --output", file=sys.stderr)
-        return flags.EXIT_JOB_FAILED
-    progress.say("released")
-    if job.ledger is not None and token is not None:
-        assert isinstance(release, SyntheticDatabase)
-        mark_released(job.ledger, token, release.draw_id, release.parameters.get("ledger_release"))
+    released = run_release(pipeline, job.output, job.ledger, token, progress)
+    if isinstance(released, int):
+        return released
     print(f"The release is in {job.output}. Look at it:")
     directory = shlex.quote(job.output)
     names = shlex.quote(",".join(plan.workload.marginals[0]))
@@ -349,21 +330,20 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
     return 0
 
 
+def _main(argv: Sequence[str], progress: Progress) -> int:
+    job = parse_arguments(argv)
+    plan = plan_release(job.mechanism, job.domain, job.workload, job.guarantee, job.num_records)
+    pipeline = make_pipeline(job)
+    build(job, pipeline)
+    if job.validate_only:
+        print(json.dumps(public_card(job, plan), indent=2, ensure_ascii=False))
+        return 0
+    return run(job, plan, pipeline, progress)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program and returns its exit code: 0, 1 if the job failed, 2 for a bad argument."""
-    progress = Progress()
-    try:
-        job = parse_arguments(sys.argv[1:] if argv is None else argv)
-        plan = plan_release(job.mechanism, job.domain, job.workload, job.guarantee, job.num_records)
-        pipeline = make_pipeline(job)
-        build(job, pipeline)
-        if job.validate_only:
-            print(json.dumps(public_card(job, plan), indent=2, ensure_ascii=False))
-            return 0
-        return run(job, plan, pipeline, progress)
-    except (FlagError, InputError) as error:
-        print(flags.one_line(error, FLAGS), file=sys.stderr)
-        return flags.EXIT_BAD_INPUT
+    return run_main(FLAGS, argv, _main)
 
 
 if __name__ == "__main__":

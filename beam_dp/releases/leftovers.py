@@ -8,7 +8,7 @@ from beam_dp.errors import InputError
 from beam_dp.releases.avro_container import DamagedFileError
 from beam_dp.releases.card import PayloadFile, parse_card_text, payload_file
 from beam_dp.releases.filesystem import Store
-from beam_dp.releases.store import read_card
+from beam_dp.releases.store import place_payload, read_card
 from beam_dp.releases.stores import store_for
 
 
@@ -36,17 +36,10 @@ def finish_writing(directory: str | os.PathLike[str]) -> bool:
         # A card may be published while we look: what was withdrawn before it goes, or is placed.
         drafts = [store.withdraw(draft) for draft in drafts]
         files = _committed_files(store) or {}
-    for name, promised in files.items():
-        for draft in store.drafts():
-            if store.fingerprint(name) == promised:
-                break
-            if os.path.basename(name) == name and store.fingerprint(name, draft) == promised:
-                store.place(draft, name)
+    missing = place_payload(store, files)
     for draft in drafts:
         store.remove_draft(draft)
-    return bool(files) and all(
-        store.fingerprint(name) == promised for name, promised in files.items()
-    )
+    return bool(files) and not missing
 
 
 def _committed_files(store: Store) -> dict[str, PayloadFile] | None:
@@ -56,6 +49,7 @@ def _committed_files(store: Store) -> dict[str, PayloadFile] | None:
         if card is None:
             return None
         entries = parse_card_text(card.decode())["files"].items()
-        return {name: payload_file(name, entry) for name, entry in entries}
+        files = {name: payload_file(name, entry) for name, entry in entries}
+        return files if all(os.path.basename(name) == name for name in files) else {}
     except (AttributeError, DamagedFileError, InputError, LookupError, TypeError, ValueError):
         return {}  # whoever reads the release says so

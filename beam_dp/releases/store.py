@@ -214,7 +214,25 @@ def _try_to_commit(draw: Draw, store: Store) -> None:
 
 def _complete(card: Committed, store: Store, directory: str | os.PathLike[str]) -> None:
     """Steps 3 and 4, for whichever draw was committed."""
-    for name, promised in card.files.items():
+    missing = place_payload(store, card.files)
+    if missing:
+        raise ReleaseError(os.fspath(directory), f"{missing[0]} is missing or damaged")
+    for draft in store.drafts():
+        store.remove_draft(draft)
+
+
+def place_payload(store: Store, files: Mapping[str, PayloadFile]) -> list[str]:
+    """Moves a committed payload into place, from whichever drafts hold it.
+
+    Args:
+        store: where the card was published.
+        files: what the card names.
+
+    Returns:
+        The names of files that are in no draft either.
+    """
+    missing = []
+    for name, promised in files.items():
         for draft in store.drafts():
             # A draft that matches may vanish: its own attempt lost, or somebody else placed it.
             if store.fingerprint(name) == promised:
@@ -222,9 +240,8 @@ def _complete(card: Committed, store: Store, directory: str | os.PathLike[str]) 
             if store.fingerprint(name, draft) == promised:
                 store.place(draft, name)
         if store.fingerprint(name) != promised:
-            raise ReleaseError(os.fspath(directory), f"{name} is missing or damaged")
-    for draft in store.drafts():
-        store.remove_draft(draft)
+            missing.append(name)
+    return missing
 
 
 def _committed_card(

@@ -14,7 +14,7 @@ from jobs import interval_flags, job_flags, people
 from beam_dp.cli import main as beam_dp
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import read_release
-from pipelines import release_intervals, release_synthetic_database
+from pipelines import answer_queries, release_intervals, release_synthetic_database
 
 OUT = "gs://releases/out"
 
@@ -49,6 +49,18 @@ def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(
     assert json.loads(capsys.readouterr().out) == json.loads(card)
     assert beam_dp(["answer", OUT, "--marginal", "sex"]) == 0
     assert "Female" in capsys.readouterr().out
+
+
+def test_answers_are_written_to_a_bucket_and_read_from_it(
+    service: FakeGoogleStorage, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"conjunction": {"sex": "Female"}}\n', encoding="utf-8")
+    argv = job_flags(tmp_path, workload=None, queries=str(queries), output=OUT)
+    assert answer_queries.main(argv) == 0
+    assert f"1 answers, 0 refused: {OUT}\nEvery answer" in capsys.readouterr().out
+    assert len(service.names()) == 2
+    assert beam_dp(["describe", OUT]) == 0
 
 
 def test_a_bucket_that_keeps_drafts_costs_one_line_and_nothing_else(

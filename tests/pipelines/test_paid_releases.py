@@ -12,7 +12,7 @@ from jobs import everything_under, job_flags, people
 import beam_dp as dp
 from beam_dp.privacy.ledger import Token
 from beam_dp.privacy.loss import Loss
-from pipelines import release_synthetic_database as program
+from pipelines import running
 from pipelines.release_synthetic_database import main
 
 
@@ -212,7 +212,7 @@ def test_a_job_is_not_marked_for_a_release_that_an_earlier_one_paid_for(
     url, earlier = str(tmp_path / "ledger.sqlite"), tmp_path / "earlier"
     assert main(paid_flags(tmp_path, url, output=str(earlier))) == 0
     committed = dp.read_release(str(earlier))
-    monkeypatch.setattr(program, "read_release", lambda directory: committed)
+    monkeypatch.setattr(running, "read_release", lambda directory: committed)
     assert main(paid_flags(tmp_path, url)) == 0
     first, second = ledger.entries("visits")
     assert (first.state, second.state) == ("released", "spent")

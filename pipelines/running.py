@@ -1,0 +1,150 @@
+"""How every program runs a job that was checked, and says how it ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
+
+from beam_dp.errors import InputError
+from beam_dp.privacy.ledger import Ledger, LedgerError, Token
+from beam_dp.releases import Release, SparseRelease, finish_writing, read_release
+
+from . import flags
+from .common import LOCAL_RUNNER
+from .flags import Flag, FlagError
+from .progress import Progress, failure
+
+
+def run_main(
+    own_flags: Sequence[Flag],
+    argv: Sequence[str] | None,
+    run: Callable[[Sequence[str], Progress], int],
+) -> int:
+    """Runs a program, and prints one line where an argument is refused.
+
+    Args:
+        own_flags: of the program; Beam's are not among them.
+        argv: the command line, without the program's name; None for that of this process.
+        run: does what the command line says, and returns the exit code.
+
+    Returns:
+        The exit code: 0, 1 if the job failed, 2 for a bad argument.
+    """
+    try:
+        return run(sys.argv[1:] if argv is None else argv, Progress())
+    except (FlagError, InputError) as error:
+        print(flags.one_line(error, own_flags), file=sys.stderr)
+        return flags.EXIT_BAD_INPUT
+
+
+def run_release(
+    pipeline: beam.Pipeline,
+    output: str,
+    ledger: Ledger | None,
+    token: Token | None,
+    progress: Progress,
+) -> Release | int:
+    """Runs a pipeline that writes a release, and marks it in the ledger that paid.
+
+    Args:
+        pipeline: complete.
+        output: where it writes.
+        ledger: that was paid from, if any.
+        token: what was paid.
+        progress: of the program.
+
+    Returns:
+        The release; or the exit code, where there is none: the job failed, or was only staged.
+    """
+    if is_launched(pipeline):
+        return stage_pipeline(pipeline, progress)
+    if not run_pipeline(pipeline, progress, output):
+        return flags.EXIT_JOB_FAILED
+    try:
+        # Says why not, where the workers do not share this directory.
+        release = read_release(output)
+    except InputError as error:
+        print(f"error: {error}; every worker must see --output", file=sys.stderr)
+        return flags.EXIT_JOB_FAILED
+    progress.say("released")
+    if ledger is not None and token is not None:
+        public = release.public if isinstance(release, SparseRelease) else release.parameters
+        mark_released(ledger, token, release.draw_id, public.get("ledger_release"))
+    return release
+
+
+def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bool:
+    """Runs a pipeline to its end; returns whether it succeeded, and says in a line why not.
+
+    However it ends, drafts that killed workers left in the output are removed: they are private.
+    """
+    is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
+    failed = None
+    try:
+        with progress.listening(silence_beam=is_local):
+            pipeline.run().wait_until_finish()
+    except Exception as error:
+        failed = failure(error)
+        print(f"error: {failed}", file=sys.stderr)
+    try:
+        is_complete = finish_writing(output)
+    except OSError as error:
+        is_complete = False
+        print(
+            f"warning: --output: {output!r} may hold drafts, .draft-*, which are private and could"
+            f" not be removed: {error.strerror}",
+            file=sys.stderr,
+        )
+    if failed is not None and is_complete:
+        print(
+            f"warning: the job failed after it had written all of its release to {output!r}; the"
+            " release may be used, and no other job can write there",
+            file=sys.stderr,
+        )
+    return failed is None
+
+
+def is_launched(pipeline: beam.Pipeline) -> bool:
+    """Returns whether the launcher of a Dataflow Flex Template runs this program."""
+    return pipeline.options.view_as(GoogleCloudOptions).template_location is not None
+
+
+def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
+    """Stages a pipeline for the launcher, which starts the job once this program ends.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        pipeline.run()
+    except Exception as error:
+        print(f"error: {failure(error)}", file=sys.stderr)
+        return flags.EXIT_JOB_FAILED
+    progress.say("staged: the launcher starts the job; a ledger keeps it as spent")
+    return 0
+
+
+def mark_released(ledger: Ledger, token: Token, draw_id: str, paid_by: object) -> None:
+    """Marks a release that is complete; a ledger that has gone by now changes no budget.
+
+    Args:
+        ledger: that was paid from.
+        token: what this job has paid.
+        draw_id: of the release in the output.
+        paid_by: the entry that its card names. A worker of an earlier job that failed may have
+            committed its draw late, before this job's: then what was paid here was not released.
+    """
+    if paid_by != token.release_id:
+        print(
+            f"warning: {token.release_id} stays marked as spent: the output holds the release"
+            f" that {paid_by} paid for",
+            file=sys.stderr,
+        )
+        return
+    try:
+        ledger.mark_released(token, draw_id)
+    except LedgerError as error:
+        print(f"warning: {token.release_id} stays marked as spent: {error}", file=sys.stderr)
