@@ -116,11 +116,7 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
     standard = options.view_as(StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
     prepare_flink(options)
-    if "://" not in job.output and standard.runner.rpartition(".")[2].lower() == _DATAFLOW:
-        raise FlagError(
-            f"--output: {job.output!r} is refused; must not be a folder of one machine with"
-            f" --runner {standard.runner}: its workers share none"
-        )
+    refuse_unshared_output(job.output, standard.runner)
     try:
         return beam.Pipeline(options=options)
     except ValueError as error:
@@ -136,6 +132,19 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
         raise FlagError(
             f"--runner: {standard.runner!r} is refused; must be installed: {error}"
         ) from None
+
+
+def refuse_unshared_output(output: str, runner: str) -> None:
+    """Refuses a folder of one machine for a runner whose workers share none.
+
+    Raises:
+        FlagError: if it is refused.
+    """
+    if "://" not in output and runner.rpartition(".")[2].lower() == _DATAFLOW:
+        raise FlagError(
+            f"--output: {output!r} is refused; must not be a folder of one machine with"
+            f" --runner {runner}: its workers share none"
+        )
 
 
 def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Loss) -> Any:
