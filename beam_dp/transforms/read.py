@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from beam_dp.domain import nearest_known
 from beam_dp.errors import InputError
 from beam_dp.transforms.errors import name_file_only
 from beam_dp.transforms.formats import FORMATS, format_of
+from beam_dp.transforms.records import RecordBatches
 
 _CHECKED_FILES = 64
 _NAMED_FILES = 1000  # up to here a pipeline holds the files' names; else it lists them itself
@@ -30,8 +33,9 @@ class ReadRecords(beam.PTransform):
 
     Args:
         pattern: a path or glob on any filesystem that Beam knows.
-        columns: the columns to read; None for those that a release asks for, or all if none does.
-            CSV gives texts, and integers where a release asks for such.
+        columns: the columns to read; None for those that releases ask for, or for all where
+            anything but a release takes the records. CSV gives texts; where only releases take
+            them, also integers, if they ask for such.
         file_format: ``"avro"``, ``"parquet"`` or ``"csv"``; None to go by the extension.
 
     Raises:
@@ -82,6 +86,7 @@ class ReadRecords(beam.PTransform):
             | "Spread ranges" >> beam.Reshuffle()
             | "Read" >> self._reading
         )
+        self._reading.fn.records = records
         records.reader = self
         return records
 
@@ -108,15 +113,14 @@ class ReadRecords(beam.PTransform):
                 raise InputError(argument, column, condition)
 
     def need(self, columns: Collection[str], integers: Collection[str]) -> None:
-        """Reads these columns, and those that others asked for, where the user named none.
+        """Reads these columns, and those that others asked for.
 
         Args:
             columns: names.
             integers: those in which a text means the same as the integer it looks like.
         """
         reading = self._reading.fn
-        if self.columns is None:
-            reading.columns = list(dict.fromkeys([*(reading.columns or ()), *columns]))
+        reading.needed = list(dict.fromkeys([*reading.needed, *columns]))
         reading.texts = reading.texts | (set(columns) - set(integers))
         reading.integers = (reading.integers | set(integers)) - reading.texts
 
@@ -174,16 +178,53 @@ class _SplitFile(beam.DoFn):
 
 
 class _ReadRange(beam.DoFn):
-    """Reads one range of a file."""
+    """Reads one range of a file.
+
+    Who takes the records is known when the graph is complete. So what is read of them is decided
+    when this is pickled for the workers.
+    """
 
     def __init__(self, file_format: str, columns: list[str] | None) -> None:
         self.file_format = file_format
         self.columns = columns
+        self.needed: list[str] = []
         self.texts: set[str] = set()
         self.integers: set[str] = set()
+        self.records: beam.PCollection[pa.RecordBatch] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "records": None}
+        if self.records is None:
+            return state
+        if not _only_releases_take(self.records):
+            # Who else takes them may want any column, each text as it was written.
+            return {**state, "integers": set()}
+        return {**state, "columns": self.needed if self.columns is None else self.columns}
 
     def process(self, file_range: tuple[str, int, int]) -> Iterator[pa.RecordBatch]:
         path, start, stop = file_range
         file_format = FORMATS[self.file_format]
         batches = file_format.batches(path, start, stop, self.columns, self.integers)
         yield from name_file_only(path, batches)
+
+
+def _only_releases_take(records: beam.PCollection[Any]) -> bool:
+    """Whether each step that takes the records stands beside one that said what it needs."""
+    consumers = _Consumers(records)
+    records.pipeline.visit(consumers)
+    return bool(consumers.found) and all(
+        any(isinstance(part.transform, RecordBatches) for part in step.parent.parts)
+        for step in consumers.found
+    )
+
+
+class _Consumers(PipelineVisitor):
+    """Finds the steps that take a collection, as their main or as a side input."""
+
+    def __init__(self, collection: beam.PCollection[Any]) -> None:
+        self.collection = collection
+        self.found: list[AppliedPTransform] = []
+
+    def visit_transform(self, step: AppliedPTransform) -> None:
+        if self.collection in (*step.inputs, *(each.pvalue for each in step.side_inputs)):
+            self.found.append(step)
