@@ -12,6 +12,7 @@ from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from beam_dp.domain import nearest_known
 from beam_dp.errors import InputError
+from beam_dp.transforms.declared_types import NEED_LEVELS
 from beam_dp.transforms.errors import name_file_only
 from beam_dp.transforms.formats import FORMATS, format_of
 from beam_dp.transforms.records import RecordBatches
@@ -108,7 +109,7 @@ class ReadRecords(beam.PTransform):
             if known.count(column) > 1:
                 raise InputError(argument, column, f"must stand once in the header of {path}")
             kind = self._types_without_levels[path].get(column)
-            if argument in ("domain", "key", "weight") and kind is not None:
+            if argument in NEED_LEVELS and kind is not None:
                 condition = f"must be a column of numbers, text or booleans; in {path} it is {kind}"
                 raise InputError(argument, column, condition)
 
