@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -13,7 +13,7 @@ from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from beam_dp.domain import nearest_known
 from beam_dp.errors import InputError
 from beam_dp.transforms.declared_types import NEED_LEVELS
-from beam_dp.transforms.errors import name_file_only
+from beam_dp.transforms.errors import ReadError, name_file_only
 from beam_dp.transforms.formats import FORMATS, format_of
 from beam_dp.transforms.records import RecordBatches
 
@@ -30,7 +30,7 @@ class ReadRecords(beam.PTransform):
     LF, CRLF or CR), quotes never cross it, every file starts with a header, an empty field is
     null, and a line with another number of fields than the header or with an open quote is
     left out. Damage to a container (Avro block, Parquet page, compression) stops the job with
-    the file's name.
+    the file's name, and so does a column that a file lacks, or has in a type without levels.
 
     Args:
         pattern: a path or glob on any filesystem that Beam knows.
@@ -68,6 +68,7 @@ class ReadRecords(beam.PTransform):
             self._look_into(path)
         for column in self.columns or ():
             self.check_column("column", column)
+        self._splitting = beam.ParDo(_SplitFile(self.file_format))
         self._reading = beam.ParDo(_ReadRange(self.file_format, self.columns))
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
@@ -83,7 +84,7 @@ class ReadRecords(beam.PTransform):
             )
         records = (
             files
-            | "Split files" >> beam.ParDo(_SplitFile(self.file_format))
+            | "Split files" >> self._splitting
             | "Spread ranges" >> beam.Reshuffle()
             | "Read" >> self._reading
         )
@@ -113,13 +114,15 @@ class ReadRecords(beam.PTransform):
                 condition = f"must be a column of numbers, text or booleans; in {path} it is {kind}"
                 raise InputError(argument, column, condition)
 
-    def need(self, columns: Collection[str], integers: Collection[str]) -> None:
+    def need(self, columns: Mapping[str, str], integers: Collection[str]) -> None:
         """Reads these columns, and those that others asked for.
 
         Args:
-            columns: names.
+            columns: names, each with the argument that asks for it.
             integers: those in which a text means the same as the integer it looks like.
         """
+        levels = {name for name, argument in columns.items() if argument in NEED_LEVELS}
+        self._splitting.fn.levels |= levels
         reading = self._reading.fn
         reading.needed = list(dict.fromkeys([*reading.needed, *columns]))
         reading.texts = reading.texts | (set(columns) - set(integers))
@@ -166,16 +169,26 @@ def _list_files(pattern: str) -> Iterator[tuple[str, int]]:
 
 
 class _SplitFile(beam.DoFn):
-    """Splits a file into ranges that workers read apart from each other."""
+    """Splits a file into ranges that workers read apart from each other.
+
+    Of many files not all are looked into before: what is refused then is an error now. What a
+    file declares is public.
+    """
 
     def __init__(self, file_format: str) -> None:
         self.file_format = file_format
+        self.levels: set[str] = set()
 
     def process(self, file: tuple[str, int]) -> Iterator[tuple[str, int, int]]:
         path, num_bytes = file
-        ranges = iter(FORMATS[self.file_format].ranges(path, num_bytes))
-        for start, stop in name_file_only(path, ranges):
-            yield path, start, stop
+        file_format = FORMATS[self.file_format]
+        with name_file_only(path):
+            for column, kind in file_format.types_without_levels(path).items():
+                if column in self.levels:
+                    condition = f"must be of numbers, text or booleans; it is {kind}"
+                    raise ReadError(f"{path}: column {column!r} {condition}")
+            for start, stop in file_format.ranges(path, num_bytes):
+                yield path, start, stop
 
 
 class _ReadRange(beam.DoFn):
@@ -205,8 +218,8 @@ class _ReadRange(beam.DoFn):
     def process(self, file_range: tuple[str, int, int]) -> Iterator[pa.RecordBatch]:
         path, start, stop = file_range
         file_format = FORMATS[self.file_format]
-        batches = file_format.batches(path, start, stop, self.columns, self.integers)
-        yield from name_file_only(path, batches)
+        with name_file_only(path):
+            yield from file_format.batches(path, start, stop, self.columns, self.integers)
 
 
 def _only_releases_take(records: beam.PCollection[Any]) -> bool:

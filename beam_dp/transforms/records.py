@@ -72,7 +72,7 @@ class RecordBatches(beam.PTransform):
                 reader.check_column(argument, column)
             for known in reader.schemas.values():
                 self._refuse_ambiguous(known)
-            reader.need(list(self.columns), self.integers)
+            reader.need(self.columns, self.integers)
             return records
         known = declared_fields(records.element_type)
         if known is not None:
