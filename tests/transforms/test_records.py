@@ -159,22 +159,6 @@ def test_rows_with_a_schema_are_checked_at_construction() -> None:
         _ = rows | EncodeRecords(DOMAIN, "houshold", as_cells=True)
 
 
-def test_a_reader_is_asked_for_the_columns_that_are_needed(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "a.csv").write_text("other,age,sex,smokes,household\n1,2,f,true,007\n")
-    with pipeline() as p:
-        records = p | ReadRecords(str(tmp_path / "a.csv"))
-        _ = cells(records)
-        _ = records | collect("batches")
-        with pytest.raises(InputError, match=r"privacy_unit: 'houshold' .*'household'"):
-            _ = records | "Bad" >> EncodeRecords(DOMAIN, "houshold", as_cells=True)
-        fewer = p | "Fewer" >> ReadRecords(str(tmp_path / "a.csv"), columns=["age", "sex"])
-        with pytest.raises(InputError, match=r"domain: 'smokes' .*that are read"):
-            _ = fewer | "Too few" >> EncodeRecords(DOMAIN, "record", as_cells=True)
-    (batch,) = COLLECTED["batches"]
-    assert batch.to_pylist() == [{"age": 2, "sex": "f", "smokes": "true"}]
-    assert collected() == [(2, 0, 1)]
-
-
 def test_the_unit_is_read_as_it_is_written(tmp_path: pathlib.Path) -> None:
     domain = Domain((IntegerAttribute("age", 0, 9),))
     (tmp_path / "a.csv").write_text("age\n7\n07\n")
