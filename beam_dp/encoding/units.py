@@ -318,4 +318,18 @@ def _text_of_scalar(scalar: pa.Scalar) -> bytes | None:
 
 
 def _read(scalar: pa.Scalar) -> object:
-    return scalar.as_py(maps_as_pydicts="strict")  # a list of pairs would have an order
+    return _with_maps(scalar.as_py())
+
+
+def _with_maps(value: Any) -> Any:
+    """What Arrow read, with its maps, lists of pairs in some order, as dictionaries."""
+    if type(value) is dict:
+        return {name: _with_maps(held) for name, held in value.items()}
+    if type(value) is not list:
+        return value
+    if not value or type(value[0]) is not tuple:
+        return [_with_maps(each) for each in value]
+    read = {key: _with_maps(held) for key, held in value}
+    if len(read) < len(value):
+        raise ValueError("a map that has a key twice has no text")
+    return read

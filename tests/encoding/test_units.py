@@ -242,6 +242,12 @@ def test_the_order_of_keys_does_not_make_another_unit() -> None:
     )
     assert one == other == fingerprints(arrow_column([{"a": 1, "b": 2}]))[0]
     assert twice is None
+    nested = pa.array(
+        [[[("a", 1), ("b", 2)]], [[("b", 2), ("a", 1)]], [[]], [None]], pa.list_(kind)
+    )
+    one, other, empty, null = fingerprints(nested)
+    assert one == other == fingerprints(arrow_column([[{"a": 1, "b": 2}]]))[0]
+    assert len({one, empty, null, None}) == 4
 
 
 def test_a_moment_of_numpy_is_the_unit_that_it_is_in_python() -> None:
