@@ -148,13 +148,14 @@ def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequenc
 
 def _values(row: Any, columns: Sequence[str]) -> list[Any] | None:
     """One record's values, null for a column that it has not; None for what is no record."""
+    kind: Any = type(row)
     try:
-        if isinstance(row, beam.Row):
-            row = row.as_dict()
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            row = dict(zip(kind._fields, row, strict=True))
+        elif isinstance(row, beam.Row):
+            row = vars(row)  # its method ``as_dict`` gives way to a field of that name
         elif dataclasses.is_dataclass(row) and not isinstance(row, type):
             row = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-        elif isinstance(row, tuple) and hasattr(row, "_fields"):
-            row = dict(zip(row._fields, row, strict=True))
         if isinstance(row, Mapping):
             return [row.get(column) for column in columns]
     except Exception:  # a class of the user's own that fails on this record

@@ -110,6 +110,40 @@ def test_what_an_element_is_read_as_does_not_depend_on_its_neighbours(
     assert collected() == [(0, 0, 1), (1, 0, 2)]
 
 
+class Household(beam.Row):
+    pass
+
+
+class Labelled(Person):
+    """A tuple whose fields are told once by its class, again by each of its objects."""
+
+    def __init__(self, *values: Any) -> None:
+        self._fields = ("sex", "age", "smokes", "household")
+
+
+@dataclasses.dataclass(init=False, eq=False)
+class Noted(Person):
+    note: int = 0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        beam.Row(as_dict=1, age=1, sex="f", smokes=None),
+        Household(age=1, sex="f", smokes=None),
+        Labelled(1, "f", None, 7),
+        Noted(1, "f", None, 7),
+    ],
+    ids=["a field as_dict", "a class of rows", "two lists of fields", "tuple and dataclass"],
+)
+def test_a_record_is_read_alike_in_every_company(record: Any) -> None:
+    for company, expected in ([], []), ([DICTS[0], {}], [(0, 0, 1)]):
+        with pipeline() as p:
+            records = beam.FlatMap(lambda _, all_of_them=[record, record, *company]: all_of_them)
+            _ = cells(p | beam.Impulse() | records.with_output_types(object))
+        assert collected() == [*expected, (1, 0, 2), (1, 0, 2)]
+
+
 def test_as_codes_or_as_cells_the_records_are_the_same() -> None:
     with pipeline() as p:
         records = p | beam.Create(DICTS)
