@@ -16,6 +16,7 @@ from . import flags
 from .common import LOCAL_RUNNER
 from .flags import Flag, FlagError
 from .progress import Progress, failure
+from .stopping import Stopped, StopSignals, cancel, silence_beam
 
 
 def run_main(
@@ -31,13 +32,18 @@ def run_main(
         run: does what the command line says, and returns the exit code.
 
     Returns:
-        The exit code: 0, 1 if the job failed, 2 for a bad argument.
+        The exit code: 0, 1 if the job failed, 2 for a bad argument, 128 and its number for a
+        signal.
     """
     try:
-        return run(sys.argv[1:] if argv is None else argv, Progress())
+        with StopSignals():
+            return run(sys.argv[1:] if argv is None else argv, Progress())
     except (FlagError, InputError) as error:
         print(flags.one_line(error, own_flags), file=sys.stderr)
         return flags.EXIT_BAD_INPUT
+    except Stopped as stopped:
+        print(f"error: stopped by {stopped.signal.name}", file=sys.stderr)
+        return stopped.exit_code
 
 
 def run_release(
@@ -80,15 +86,47 @@ def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bo
     """Runs a pipeline to its end; returns whether it succeeded, and says in a line why not.
 
     However it ends, drafts that killed workers left in the output are removed: they are private.
+
+    Raises:
+        Stopped: a signal came. The runner was asked to cancel the job.
     """
+    failed: str | None = "stopped"
+    with StopSignals() as signals:
+        try:
+            failed = _run_to_end(pipeline, progress, signals)
+        finally:
+            signals.hold()
+            if signals.received is None and failed is not None:
+                print(f"error: {failed}", file=sys.stderr)
+            _remove_drafts(output, is_failure=failed is not None)
+    if signals.received is not None:
+        raise Stopped(signals.received)
+    return failed is None
+
+
+def _run_to_end(pipeline: beam.Pipeline, progress: Progress, signals: StopSignals) -> str | None:
+    """Returns why the job failed, or was stopped, if it was; cancels it in that case."""
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
-    failed = None
+    result = None
     try:
         with progress.listening(silence_beam=is_local):
-            pipeline.run().wait_until_finish()
+            result = pipeline.run()
+            signals.install()  # Beam's job server would end before the job could be cancelled.
+            result.wait_until_finish()
     except Exception as error:
-        failed = failure(error)
-        print(f"error: {failed}", file=sys.stderr)
+        return failure(error)
+    except Stopped as stopped:
+        signals.hold()
+        silence_beam()
+        if result is not None:
+            cancel(result)
+        signals.pass_on()
+        return stopped.signal.name
+    return None
+
+
+def _remove_drafts(output: str, *, is_failure: bool) -> None:
+    """Removes what writers left, and warns of what could not be removed or is there after all."""
     try:
         is_complete = finish_writing(output)
     except OSError as error:
@@ -98,13 +136,12 @@ def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bo
             f" not be removed: {error.strerror}",
             file=sys.stderr,
         )
-    if failed is not None and is_complete:
+    if is_failure and is_complete:
         print(
-            f"warning: the job failed after it had written all of its release to {output!r}; the"
-            " release may be used, and no other job can write there",
+            f"warning: before that all of the release was written to {output!r}; the release may be"
+            " used, and no other job can write there",
             file=sys.stderr,
         )
-    return failed is None
 
 
 def is_launched(pipeline: beam.Pipeline) -> bool:
