@@ -251,17 +251,24 @@ def public_card(job: Job, plan: Plan) -> dict[str, Any]:
     Raises:
         InputError: if the ledger would refuse the release.
     """
-    card: dict[str, Any] = {
-        "mechanism": job.mechanism.name,
-        "guarantee": job.guarantee.to_json(),
+    card = {
+        **_promised(job, plan),
         "num_records": job.num_records,
-        "domain": job.domain.to_json(),
         "workload": _workload_json(job),
-        "parameters": plan.public,
     }
     if job.ledger is not None:
         card["ledger"] = ledger_card(job.ledger, job.dataset_id, job.guarantee, plan.loss)
     return card
+
+
+def _promised(job: Job, plan: Plan) -> dict[str, Any]:
+    return {
+        "mechanism": job.mechanism.name,
+        "guarantee": job.guarantee.to_json(),
+        "domain": job.domain.to_json(),
+        "workload": plan.workload.to_json(),
+        "parameters": plan.public,
+    }
 
 
 def _workload_json(job: Job) -> Any:
@@ -319,7 +326,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         f"release of {len(job.domain.names)} attributes, {magnitude(job.domain.num_cells)} cells,"
         f" {len(job.workload):,} {what}; runner {type(pipeline.runner).__name__}"
     )
-    released = run_release(pipeline, job.output, job.ledger, token, progress)
+    released = run_release(pipeline, job.output, _promised(job, plan), job.ledger, token, progress)
     if isinstance(released, int):
         return released
     print(f"The release is in {job.output}. Look at it:")

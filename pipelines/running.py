@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.ledger import Ledger, LedgerError, Token
-from beam_dp.releases import Release, SparseRelease, finish_writing, read_release
+from beam_dp.releases import Release, finish_writing, read_release
 
 from . import flags
 from .common import LOCAL_RUNNER
 from .flags import Flag, FlagError
+from .own_release import card_of, other_than
 from .progress import Progress, failure
 from .stopping import Stopped, StopSignals, cancel, silence_beam
 
@@ -49,6 +51,7 @@ def run_main(
 def run_release(
     pipeline: beam.Pipeline,
     output: str,
+    promised: Mapping[str, Any],
     ledger: Ledger | None,
     token: Token | None,
     progress: Progress,
@@ -58,12 +61,14 @@ def run_release(
     Args:
         pipeline: complete.
         output: where it writes.
+        promised: part of the card that it writes, known before any record is read.
         ledger: that was paid from, if any.
         token: what was paid.
         progress: of the program.
 
     Returns:
-        The release; or the exit code, where there is none: the job failed, or was only staged.
+        The release; or the exit code, where there is none of this job: it failed, or was only
+        staged, or another job's release is in the output.
     """
     if is_launched(pipeline):
         return stage_pipeline(pipeline, progress)
@@ -75,10 +80,11 @@ def run_release(
     except InputError as error:
         print(f"error: {error}; every worker must see --output", file=sys.stderr)
         return flags.EXIT_JOB_FAILED
+    if not is_own(output, card_of(release, output), promised, token):
+        return flags.EXIT_JOB_FAILED
     progress.say("released")
     if ledger is not None and token is not None:
-        public = release.public if isinstance(release, SparseRelease) else release.parameters
-        mark_released(ledger, token, release.draw_id, public.get("ledger_release"))
+        mark_released(ledger, token, release.draw_id)
     return release
 
 
@@ -138,8 +144,8 @@ def _remove_drafts(output: str, *, is_failure: bool) -> None:
         )
     if is_failure and is_complete:
         print(
-            f"warning: before that all of the release was written to {output!r}; the release may be"
-            " used, and no other job can write there",
+            f"warning: {output!r} holds a complete release all the same, which may be used for what"
+            " its card says; no other job can write there",
             file=sys.stderr,
         )
 
@@ -164,23 +170,30 @@ def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
     return 0
 
 
-def mark_released(ledger: Ledger, token: Token, draw_id: str, paid_by: object) -> None:
+def is_own(
+    output: str, card: Mapping[str, Any], promised: Mapping[str, Any], token: Token | None
+) -> bool:
+    """Returns whether a release is of this job, and says in a line why not: ``own_release``."""
+    reason = other_than(card, promised, token)
+    if reason is None:
+        return True
+    stays = "" if token is None else f", and {token.release_id} stays marked as spent"
+    print(
+        f"error: --output: {output!r} holds the release of another job: {reason}; what this job"
+        f" drew was discarded{stays}",
+        file=sys.stderr,
+    )
+    return False
+
+
+def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
     """Marks a release that is complete; a ledger that has gone by now changes no budget.
 
     Args:
         ledger: that was paid from.
         token: what this job has paid.
-        draw_id: of the release in the output.
-        paid_by: the entry that its card names. A worker of an earlier job that failed may have
-            committed its draw late, before this job's: then what was paid here was not released.
+        draw_id: of its release.
     """
-    if paid_by != token.release_id:
-        print(
-            f"warning: {token.release_id} stays marked as spent: the output holds the release"
-            f" that {paid_by} paid for",
-            file=sys.stderr,
-        )
-        return
     try:
         ledger.mark_released(token, draw_id)
     except LedgerError as error:
