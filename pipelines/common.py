@@ -14,12 +14,14 @@ from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
 from . import flags
+from .beam_flags import check_beam_flags, runner_name
 from .flags import FlagError, integer, number
+from .flink import RUNNER as FLINK_RUNNER
 from .flink import prepare_flink
 
 # Not DirectRunner: that one looks for another runner to download first.
 LOCAL_RUNNER = "FnApiRunner"
-_DATAFLOW = "dataflowrunner"
+_DATAFLOW = ("DataflowRunner", "TestDataflowRunner")
 
 
 class BeamJob(Protocol):
@@ -109,14 +111,17 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
     """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
 
     Raises:
-        FlagError: Beam knows no such runner, or its flags contradict each other, or FlinkRunner
+        FlagError: Beam knows no such runner, or no job could run with its flags, or FlinkRunner
             lacks something: ``prepare_flink``; or Dataflow's workers could not share the output.
     """
     options = PipelineOptions(list(job.beam_flags))
     standard = options.view_as(StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
-    prepare_flink(options)
-    if "://" not in job.output and standard.runner.rpartition(".")[2].lower() == _DATAFLOW:
+    runner = runner_name(standard.runner)
+    check_beam_flags(options, runner)
+    if runner == FLINK_RUNNER:
+        prepare_flink(options)
+    if "://" not in job.output and runner in _DATAFLOW:
         raise FlagError(
             f"--output: {job.output!r} is refused; must not be a folder of one machine with"
             f" --runner {standard.runner}: its workers share none"
