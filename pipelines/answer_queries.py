@@ -343,7 +343,17 @@ def build(
         InputError: the input or the output is refused.
     """
     records = pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format)
-    add_answers(job, records, token, save_in)
+    try:
+        add_answers(job, records, token, save_in)
+    except InputError as error:
+        if error.name != "runner":
+            raise
+        name, path = ("resume", job.resume) if job.state is None else ("state", job.state)
+        raise InputError(
+            name,
+            str(path),
+            f"must not be given with --runner {error.value}, which {error.condition}",
+        ) from None
 
 
 def public_card(job: Job) -> dict[str, Any]:
