@@ -57,7 +57,14 @@ from .common import (
 )
 from .flags import Flag, FlagError, integer, number
 from .progress import Progress
-from .running import is_launched, mark_released, run_main, run_pipeline, stage_pipeline
+from .running import (
+    is_launched,
+    is_own,
+    mark_released,
+    run_main,
+    run_pipeline,
+    stage_pipeline,
+)
 from .saved_state import (
     keep_state,
     new_state,
@@ -336,7 +343,17 @@ def build(
         InputError: the input or the output is refused.
     """
     records = pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format)
-    add_answers(job, records, token, save_in)
+    try:
+        add_answers(job, records, token, save_in)
+    except InputError as error:
+        if error.name != "runner":
+            raise
+        name, path = ("resume", job.resume) if job.state is None else ("state", job.state)
+        raise InputError(
+            name,
+            str(path),
+            f"must not be given with --runner {error.value}, which {error.condition}",
+        ) from None
 
 
 def public_card(job: Job) -> dict[str, Any]:
@@ -361,6 +378,16 @@ def public_card(job: Job) -> dict[str, Any]:
     elif job.ledger is not None:
         card["ledger"] = ledger_card(job.ledger, job.dataset_id, plan.guarantee, plan.loss)
     return card
+
+
+def _promised(job: Job) -> dict[str, Any]:
+    """What the card says whatever the number of records turns out to be."""
+    card = answers_card(job.plan, None)
+    fixed = ("mechanism", "guarantee", "domain", "plan")
+    promised = {name: card[name] for name in fixed if name in card}
+    if job.payment is not None:
+        promised["ledger_state"] = job.payment.state_number
+    return promised
 
 
 def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
@@ -393,10 +420,12 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         if answers is None:
             return flags.EXIT_JOB_FAILED
         card = answers.card
+        if not is_own(job.output, card, _promised(job), token):
+            return flags.EXIT_JOB_FAILED
         progress.say("answered")
         # A run that goes on is one draw with what it said before, which the ledger knows.
         if job.ledger is not None and token is not None and job.payment is None:
-            mark_released(job.ledger, token, card["draw_id"], card.get("ledger_release"))
+            mark_released(job.ledger, token, card["draw_id"])
         is_saved = True
         if save_in is not None and job.state is not None:
             is_saved = keep_state(save_in, card["draw_id"], job.state)

@@ -14,12 +14,14 @@ from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
 from . import flags
+from .beam_flags import check_beam_flags, runner_name
 from .flags import FlagError, integer, number
+from .flink import RUNNER as FLINK_RUNNER
 from .flink import prepare_flink
 
 # Not DirectRunner: that one looks for another runner to download first.
 LOCAL_RUNNER = "FnApiRunner"
-_DATAFLOW = "dataflowrunner"
+_DATAFLOW = ("DataflowRunner", "TestDataflowRunner")
 
 
 class BeamJob(Protocol):
@@ -109,13 +111,16 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
     """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
 
     Raises:
-        FlagError: Beam knows no such runner, or its flags contradict each other, or FlinkRunner
+        FlagError: Beam knows no such runner, or no job could run with its flags, or FlinkRunner
             lacks something: ``prepare_flink``; or Dataflow's workers could not share the output.
     """
     options = PipelineOptions(list(job.beam_flags))
     standard = options.view_as(StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
-    prepare_flink(options)
+    runner = runner_name(standard.runner)
+    check_beam_flags(options, runner)
+    if runner == FLINK_RUNNER:
+        prepare_flink(options)
     refuse_unshared_output(job.output, standard.runner)
     try:
         return beam.Pipeline(options=options)
@@ -140,7 +145,7 @@ def refuse_unshared_output(output: str, runner: str) -> None:
     Raises:
         FlagError: if it is refused.
     """
-    if "://" not in output and runner.rpartition(".")[2].lower() == _DATAFLOW:
+    if "://" not in output and runner_name(runner) in _DATAFLOW:
         raise FlagError(
             f"--output: {output!r} is refused; must not be a folder of one machine with"
             f" --runner {runner}: its workers share none"

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import urllib.request
 import zipfile
 from urllib.parse import urlsplit
@@ -20,8 +21,8 @@ from apache_beam.options.pipeline_options import (
     FlinkRunnerOptions,
     JobServerOptions,
     PipelineOptions,
-    StandardOptions,
 )
+from apache_beam.utils.subprocess_server import JavaJarServer
 
 from .flags import FlagError
 
@@ -29,6 +30,8 @@ RUNNER = "FlinkRunner"
 JAR_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
 SECONDS_TO_ANSWER = 5.0
 _DEFAULT_LAUNCHER = "java"
+_JAVA = 17
+_SECONDS_TO_START = 30.0
 _EMBEDDED = ("[local]", "[auto]")
 _JAR_NAME = re.compile(r"beam-(runners|dp)-flink-(?P<flink>\d+\.\d+)-job-server-(?P<beam>.+)\.jar")
 # Not the installed Beam, but tested with it by `make test-engines`: what flink/pom.xml builds.
@@ -39,40 +42,63 @@ def prepare_flink(options: PipelineOptions) -> None:
     """Checks what FlinkRunner needs; fills in the jar and the Java that the environment names.
 
     Args:
-        options: Beam's; nothing happens unless their runner is FlinkRunner.
+        options: Beam's, with FlinkRunner as the runner.
 
     Raises:
         FlagError: Java or the jar is missing, the jar is damaged or of another Beam or Flink, or
             the cluster does not answer or runs another Flink.
     """
-    runner = options.view_as(StandardOptions).runner or ""
-    if runner.rpartition(".")[2].lower() != RUNNER.lower():
-        return
     flink = options.view_as(FlinkRunnerOptions)
     server = options.view_as(JobServerOptions)
     server.job_server_java_launcher = _java(server.job_server_java_launcher)
     if not flink.flink_job_server_jar:
         flink.flink_job_server_jar = os.environ.get(JAR_VARIABLE)
     given_version = options.get_all_options(drop_default=True).get("flink_version")
-    version = _check_jar(flink.flink_job_server_jar, given_version) or flink.flink_version
+    jar, cache = flink.flink_job_server_jar, server.jar_cache_dir
+    version = _check_jar(jar, cache, given_version) or flink.flink_version
     if flink.flink_master.strip() not in _EMBEDDED:
         _check_cluster(flink.flink_master.strip(), version)
 
 
 def _java(launcher: str) -> str:
     """Returns the program that starts Java: Beam's own default ignores ``JAVA_HOME``."""
-    home = os.environ.get("JAVA_HOME")
-    if launcher == _DEFAULT_LAUNCHER and home:
+    home, is_given = os.environ.get("JAVA_HOME"), launcher != _DEFAULT_LAUNCHER
+    if home and not is_given:
         launcher = os.path.join(home, "bin", "java")
-    if shutil.which(launcher) is None:
+    reason = _no_java(launcher)
+    if reason is not None:
+        named = f"--job_server_java_launcher: {launcher!r}" if is_given else f"--runner: {RUNNER!r}"
         raise FlagError(
-            f"--runner: {RUNNER!r} is refused; must have Java 17, and {launcher!r} is no program"
+            f"{named} is refused; must have Java {_JAVA} or newer, and {launcher!r} {reason}"
         )
     return launcher
 
 
-def _check_jar(jar: str | None, given_version: str | None) -> str | None:
-    """Returns the version of Flink that the jar's name states, if it states one."""
+def _no_java(launcher: str) -> str | None:
+    """Returns why a program starts no Java that the job server runs on, if so."""
+    if shutil.which(launcher) is None:
+        return "is no program"
+    try:
+        said = subprocess.run(
+            [launcher, "-version"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_SECONDS_TO_START,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not start"
+    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    if said.returncode != 0 or version is None:
+        return "is no Java: -version tells none"
+    return f"is Java {version[1]}" if int(version[1]) < _JAVA else None
+
+
+def _check_jar(jar: str | None, cache: str | None, given_version: str | None) -> str | None:
+    """Returns the version of Flink that the jar's name states, if it states one.
+
+    A jar elsewhere is fetched as Beam does, which keeps it: once the budget is spent it is there.
+    """
     if not jar:
         raise FlagError(
             f"--flink_job_server_jar: missing; must be given with --runner {RUNNER}, unless"
@@ -81,10 +107,22 @@ def _check_jar(jar: str | None, given_version: str | None) -> str | None:
     parts = urlsplit(jar)
     if not parts.scheme and not os.path.isfile(jar):
         raise FlagError(f"--flink_job_server_jar: {jar!r} is refused; must be a file, or an URL")
-    if not parts.scheme and not zipfile.is_zipfile(jar):
+    version = _check_name(jar, os.path.basename(parts.path), given_version)
+    try:
+        path = JavaJarServer.local_jar(jar, cache)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise FlagError(
+            f"--flink_job_server_jar: {jar!r} is refused; must be an URL that can be read: {error}"
+        ) from None
+    if not zipfile.is_zipfile(path):
         # Java would say so, once the budget is spent.
         raise FlagError(f"--flink_job_server_jar: {jar!r} is refused; must be a jar, and complete")
-    match = _JAR_NAME.fullmatch(os.path.basename(parts.path))
+    return version
+
+
+def _check_name(jar: str, name: str, given_version: str | None) -> str | None:
+    """Returns the version of Flink in a jar's name; refuses another Beam or Flink."""
+    match = _JAR_NAME.fullmatch(name)
     if match is None:
         return None
     if match["beam"] not in (beam.__version__, *_TESTED):

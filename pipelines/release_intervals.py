@@ -170,10 +170,8 @@ def public_card(job: Job, plan: IntervalPlan) -> dict[str, Any]:
     Raises:
         InputError: if the ledger would refuse the release.
     """
-    card: dict[str, Any] = {
-        "mechanism": plan.choice[0],
-        "guarantee": job.guarantee.to_json(),
-        "attribute": job.domain[job.attribute].to_json(),
+    card = {
+        **_promised(job, plan),
         "noise": {"distribution": plan.choice[1], "scale": plan.scale, "grid": plan.grid},
         "errors": {
             "mean_squared_error": plan.mean_squared_error,
@@ -183,6 +181,15 @@ def public_card(job: Job, plan: IntervalPlan) -> dict[str, Any]:
     if job.ledger is not None:
         card["ledger"] = ledger_card(job.ledger, job.dataset_id, job.guarantee, plan.loss)
     return card
+
+
+def _promised(job: Job, plan: IntervalPlan) -> dict[str, Any]:
+    """What decides the rest: a strategy that is found numerically is compared by its name."""
+    return {
+        "mechanism": plan.choice[0],
+        "guarantee": job.guarantee.to_json(),
+        "attribute": job.domain[job.attribute].to_json(),
+    }
 
 
 def spend(ledger: Ledger, job: Job, plan: IntervalPlan) -> Token:
@@ -212,7 +219,7 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
         f"all intervals of {job.attribute}, {plan.num_leaves:,} levels, by {plan.choice[0]};"
         f" runner {type(pipeline.runner).__name__}"
     )
-    released = run_release(pipeline, job.output, job.ledger, token, progress)
+    released = run_release(pipeline, job.output, _promised(job, plan), job.ledger, token, progress)
     if isinstance(released, int):
         return released
     directory = shlex.quote(job.output)

@@ -184,19 +184,23 @@ def public_card(job: Job) -> dict[str, Any]:
     Raises:
         InputError: if the ledger would refuse the release.
     """
+    plan, card = job.plan, _promised(job)
+    if job.choices:
+        card["choices"] = job.choices
+    if job.ledger is not None:
+        card["ledger"] = ledger_card(job.ledger, job.dataset_id, plan.guarantee, plan.loss)
+    return card
+
+
+def _promised(job: Job) -> dict[str, Any]:
     plan = job.plan
-    card: dict[str, Any] = {
+    return {
         "mechanism": plan.mechanism,
         "guarantee": plan.guarantee.to_json(),
         "max_sparsity": plan.max_sparsity,
         "max_weight": plan.max_weight,
         "parameters": {**plan.public, "key": dataclasses.asdict(job.columns)},
     }
-    if job.choices:
-        card["choices"] = job.choices
-    if job.ledger is not None:
-        card["ledger"] = ledger_card(job.ledger, job.dataset_id, plan.guarantee, plan.loss)
-    return card
 
 
 def spend(ledger: Ledger, job: Job) -> Token:
@@ -224,7 +228,8 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         pipeline = make_pipeline(job)
         build(job, pipeline, token)
     progress.say(f"{plan.mechanism}, {_size(plan)}; runner {type(pipeline.runner).__name__}")
-    released = run_release(pipeline, job.output, job.ledger, token, progress)
+    promised = {**_promised(job), "hash_key": plan.hash_key.to_bytes().hex()}
+    released = run_release(pipeline, job.output, promised, job.ledger, token, progress)
     if isinstance(released, int):
         return released
     print(f"The release is in {job.output}. Look at it, and ask it, with a key on each line:")

@@ -33,6 +33,7 @@ from beam_dp.mechanisms import (
     SmallDB,
     plan_release,
 )
+from beam_dp.mechanisms.multiset_choice import MAX_SIZE
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -186,9 +187,12 @@ def _small_db(given: dict[str, str], calibration: Literal["tight", "textbook"]) 
         raise FlagError(
             "--size: missing; must be given with --mechanism small_db, or --max_error_fraction"
         )
+    size = integer("size", given["size"]) if "size" in given else None
+    if size is not None and not 1 <= size <= MAX_SIZE:
+        raise InputError("size", size, f"must be from 1 to {MAX_SIZE}")
     fraction = given.get("max_error_fraction")
     return SmallDB(
-        size=integer("size", given["size"]) if "size" in given else None,
+        size=size,
         max_error_fraction=None if fraction is None else number("max_error_fraction", fraction),
         vc_dimension=(
             integer("vc_dimension", given["vc_dimension"]) if "vc_dimension" in given else None
@@ -251,17 +255,24 @@ def public_card(job: Job, plan: Plan) -> dict[str, Any]:
     Raises:
         InputError: if the ledger would refuse the release.
     """
-    card: dict[str, Any] = {
-        "mechanism": job.mechanism.name,
-        "guarantee": job.guarantee.to_json(),
+    card = {
+        **_promised(job, plan),
         "num_records": job.num_records,
-        "domain": job.domain.to_json(),
         "workload": _workload_json(job),
-        "parameters": plan.public,
     }
     if job.ledger is not None:
         card["ledger"] = ledger_card(job.ledger, job.dataset_id, job.guarantee, plan.loss)
     return card
+
+
+def _promised(job: Job, plan: Plan) -> dict[str, Any]:
+    return {
+        "mechanism": job.mechanism.name,
+        "guarantee": job.guarantee.to_json(),
+        "domain": job.domain.to_json(),
+        "workload": plan.workload.to_json(),
+        "parameters": plan.public,
+    }
 
 
 def _workload_json(job: Job) -> Any:
@@ -319,7 +330,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
         f"release of {len(job.domain.names)} attributes, {magnitude(job.domain.num_cells)} cells,"
         f" {len(job.workload):,} {what}; runner {type(pipeline.runner).__name__}"
     )
-    released = run_release(pipeline, job.output, job.ledger, token, progress)
+    released = run_release(pipeline, job.output, _promised(job, plan), job.ledger, token, progress)
     if isinstance(released, int):
         return released
     print(f"The release is in {job.output}. Look at it:")

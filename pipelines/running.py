@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.ledger import Ledger, LedgerError, Token
-from beam_dp.releases import Release, SparseRelease, finish_writing, read_release
+from beam_dp.releases import Release, finish_writing, read_release
 
 from . import flags
 from .common import LOCAL_RUNNER
 from .flags import Flag, FlagError
+from .own_release import card_of, other_than
 from .progress import Progress, failure
+from .stopping import Stopped, StopSignals, cancel, silence_beam
 
 
 def run_main(
@@ -31,18 +34,24 @@ def run_main(
         run: does what the command line says, and returns the exit code.
 
     Returns:
-        The exit code: 0, 1 if the job failed, 2 for a bad argument.
+        The exit code: 0, 1 if the job failed, 2 for a bad argument, 128 and its number for a
+        signal.
     """
     try:
-        return run(sys.argv[1:] if argv is None else argv, Progress())
+        with StopSignals():
+            return run(sys.argv[1:] if argv is None else argv, Progress())
     except (FlagError, InputError) as error:
         print(flags.one_line(error, own_flags), file=sys.stderr)
         return flags.EXIT_BAD_INPUT
+    except Stopped as stopped:
+        print(f"error: stopped by {stopped.signal.name}", file=sys.stderr)
+        return stopped.exit_code
 
 
 def run_release(
     pipeline: beam.Pipeline,
     output: str,
+    promised: Mapping[str, Any],
     ledger: Ledger | None,
     token: Token | None,
     progress: Progress,
@@ -52,12 +61,14 @@ def run_release(
     Args:
         pipeline: complete.
         output: where it writes.
+        promised: part of the card that it writes, known before any record is read.
         ledger: that was paid from, if any.
         token: what was paid.
         progress: of the program.
 
     Returns:
-        The release; or the exit code, where there is none: the job failed, or was only staged.
+        The release; or the exit code, where there is none of this job: it failed, or was only
+        staged, or another job's release is in the output.
     """
     if is_launched(pipeline):
         return stage_pipeline(pipeline, progress)
@@ -69,10 +80,11 @@ def run_release(
     except InputError as error:
         print(f"error: {error}; every worker must see --output", file=sys.stderr)
         return flags.EXIT_JOB_FAILED
+    if not is_own(output, card_of(release, output), promised, token):
+        return flags.EXIT_JOB_FAILED
     progress.say("released")
     if ledger is not None and token is not None:
-        public = release.public if isinstance(release, SparseRelease) else release.parameters
-        mark_released(ledger, token, release.draw_id, public.get("ledger_release"))
+        mark_released(ledger, token, release.draw_id)
     return release
 
 
@@ -80,15 +92,47 @@ def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bo
     """Runs a pipeline to its end; returns whether it succeeded, and says in a line why not.
 
     However it ends, drafts that killed workers left in the output are removed: they are private.
+
+    Raises:
+        Stopped: a signal came. The runner was asked to cancel the job.
     """
+    failed: str | None = "stopped"
+    with StopSignals() as signals:
+        try:
+            failed = _run_to_end(pipeline, progress, signals)
+        finally:
+            signals.hold()
+            if signals.received is None and failed is not None:
+                print(f"error: {failed}", file=sys.stderr)
+            _remove_drafts(output, is_failure=failed is not None)
+    if signals.received is not None:
+        raise Stopped(signals.received)
+    return failed is None
+
+
+def _run_to_end(pipeline: beam.Pipeline, progress: Progress, signals: StopSignals) -> str | None:
+    """Returns why the job failed, or was stopped, if it was; cancels it in that case."""
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
-    failed = None
+    result = None
     try:
         with progress.listening(silence_beam=is_local):
-            pipeline.run().wait_until_finish()
+            result = pipeline.run()
+            signals.install()  # Beam's job server would end before the job could be cancelled.
+            result.wait_until_finish()
     except Exception as error:
-        failed = failure(error)
-        print(f"error: {failed}", file=sys.stderr)
+        return failure(error)
+    except Stopped as stopped:
+        signals.hold()
+        silence_beam()
+        if result is not None:
+            cancel(result)
+        signals.pass_on()
+        return stopped.signal.name
+    return None
+
+
+def _remove_drafts(output: str, *, is_failure: bool) -> None:
+    """Removes what writers left, and warns of what could not be removed or is there after all."""
     try:
         is_complete = finish_writing(output)
     except OSError as error:
@@ -98,13 +142,12 @@ def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bo
             f" not be removed: {error.strerror}",
             file=sys.stderr,
         )
-    if failed is not None and is_complete:
+    if is_failure and is_complete:
         print(
-            f"warning: the job failed after it had written all of its release to {output!r}; the"
-            " release may be used, and no other job can write there",
+            f"warning: {output!r} holds a complete release all the same, which may be used for what"
+            " its card says; no other job can write there",
             file=sys.stderr,
         )
-    return failed is None
 
 
 def is_launched(pipeline: beam.Pipeline) -> bool:
@@ -127,23 +170,30 @@ def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
     return 0
 
 
-def mark_released(ledger: Ledger, token: Token, draw_id: str, paid_by: object) -> None:
+def is_own(
+    output: str, card: Mapping[str, Any], promised: Mapping[str, Any], token: Token | None
+) -> bool:
+    """Returns whether a release is of this job, and says in a line why not: ``own_release``."""
+    reason = other_than(card, promised, token)
+    if reason is None:
+        return True
+    stays = "" if token is None else f", and {token.release_id} stays marked as spent"
+    print(
+        f"error: --output: {output!r} holds the release of another job: {reason}; what this job"
+        f" drew was discarded{stays}",
+        file=sys.stderr,
+    )
+    return False
+
+
+def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
     """Marks a release that is complete; a ledger that has gone by now changes no budget.
 
     Args:
         ledger: that was paid from.
         token: what this job has paid.
-        draw_id: of the release in the output.
-        paid_by: the entry that its card names. A worker of an earlier job that failed may have
-            committed its draw late, before this job's: then what was paid here was not released.
+        draw_id: of its release.
     """
-    if paid_by != token.release_id:
-        print(
-            f"warning: {token.release_id} stays marked as spent: the output holds the release"
-            f" that {paid_by} paid for",
-            file=sys.stderr,
-        )
-        return
     try:
         ledger.mark_released(token, draw_id)
     except LedgerError as error:

@@ -222,7 +222,7 @@ def test_a_launcher_is_not_kept_waiting(
     assert release_intervals.main(argv[:-1]) == flags.EXIT_JOB_FAILED
 
 
-@pytest.mark.parametrize("runner", ["DataflowRunner", "dataflowrunner"])
+@pytest.mark.parametrize("runner", ["DataflowRunner", "dataflowrunner", "Dataflow", "dataflow"])
 def test_workers_of_dataflow_share_no_folder(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], runner: str
 ) -> None:

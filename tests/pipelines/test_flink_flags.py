@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import http.server
+import os
 import pathlib
 import re
-import stat
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -27,15 +27,12 @@ def refused(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Refused:
     """Demands one line that matches, code 2, nothing written; there is a Java, but no jar."""
-    java = tmp_path / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.touch()
-    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    new_java(tmp_path / "java" / "bin" / "java")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     monkeypatch.delenv("BEAM_DP_FLINK_JOB_SERVER_JAR", raising=False)
 
     def check(pattern: str, **flags: str) -> None:
-        argv = job_flags(tmp_path, runner="FlinkRunner", **flags)
+        argv = job_flags(tmp_path, **{"runner": "FlinkRunner", **flags})
         before = everything_under(tmp_path)
         assert main(argv) == 2
         out, err = capfd.readouterr()
@@ -44,6 +41,14 @@ def refused(
         assert everything_under(tmp_path) == before
 
     return check
+
+
+def new_java(path: pathlib.Path, version: str = "17.0.9") -> str:
+    """A program that says what Java says of itself, and does nothing else."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2023-10-17' >&2\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 @pytest.fixture
@@ -83,6 +88,59 @@ def test_no_java(refused: Refused, monkeypatch: pytest.MonkeyPatch, jar: str) ->
     refused(r"--runner: 'FlinkRunner' is refused; must have Java", flink_job_server_jar=jar)
 
 
+@pytest.mark.parametrize(
+    ("version", "reason"), [("1.8.0_392", "is Java 1"), ("11.0.21", "is Java 11")]
+)
+def test_an_old_java(
+    refused: Refused, tmp_path: pathlib.Path, jar: str, version: str, reason: str
+) -> None:
+    java = new_java(tmp_path / "old" / "java", version)
+    pattern = rf"--job_server_java_launcher: '{java}' is refused; must have Java 17 .*{reason}\n"
+    refused(pattern, flink_job_server_jar=jar, job_server_java_launcher=java)
+
+
+@pytest.mark.parametrize("launcher", ["/bin/false", "/bin/echo", "nojava"])
+def test_a_launcher_that_is_no_java(refused: Refused, jar: str, launcher: str) -> None:
+    pattern = rf"--job_server_java_launcher: '{launcher}' is refused; must have Java 17 or newer"
+    refused(pattern, flink_job_server_jar=jar, job_server_java_launcher=launcher)
+
+
+@pytest.mark.parametrize(
+    "runner",
+    ["flink", "Flink", "flinkrunner", "apache_beam.runners.portability.flink_runner.FlinkRunner"],
+)
+def test_the_runner_is_flink_however_it_is_written(refused: Refused, runner: str) -> None:
+    refused(r"--flink_job_server_jar: missing; must be given", runner=runner)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/nope.jar", "file:///nowhere/nope.jar"])
+def test_a_jar_elsewhere_that_cannot_be_fetched(refused: Refused, url: str) -> None:
+    refused(rf"--flink_job_server_jar: '{url}' is refused; must be", flink_job_server_jar=url)
+
+
+def test_a_jar_elsewhere_is_fetched_before_anything_is_spent(
+    refused: Refused, tmp_path: pathlib.Path, jar: str
+) -> None:
+    (tmp_path / "cache").mkdir()
+    name = pathlib.Path(jar).name
+    whole, cached = pathlib.Path(jar).read_bytes(), tmp_path / "cache" / name
+    options = PipelineOptions(
+        [
+            *("--runner=FlinkRunner", "--flink_master=[local]"),
+            *(f"--flink_job_server_jar=file://{jar}", f"--jar_cache_dir={tmp_path / 'cache'}"),
+        ]
+    )
+    prepare_flink(options)
+    assert cached.read_bytes() == whole
+    cached.write_bytes(whole[: len(whole) // 2])
+    refused(
+        r"--flink_job_server_jar: 'file://.*' is refused; must be a jar, and complete",
+        flink_job_server_jar=f"file://{jar}",
+        # The first has gone, and Beam would use what it has kept.
+        jar_cache_dir=str(tmp_path / "cache"),
+    )
+
+
 def test_no_jar(refused: Refused) -> None:
     refused(r"--flink_job_server_jar: missing; must be given .*make flink", flink_master="[local]")
 
@@ -104,10 +162,8 @@ def test_java_is_that_of_its_flag_or_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, jar: str
 ) -> None:
     for folder in ("path", "home/bin", "flag"):
-        java = tmp_path / folder / "java"
-        java.parent.mkdir(parents=True)
-        java.touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+        new_java(tmp_path / folder / "java")
+    monkeypatch.setenv("PATH", str(tmp_path / "path"), prepend=os.pathsep)
 
     def launcher(*more: str) -> str:
         flags = ["--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={jar}"]

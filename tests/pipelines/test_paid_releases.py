@@ -12,7 +12,6 @@ from jobs import everything_under, job_flags, people
 import beam_dp as dp
 from beam_dp.privacy.ledger import Token
 from beam_dp.privacy.loss import Loss
-from pipelines import running
 from pipelines.release_synthetic_database import main
 
 
@@ -202,18 +201,3 @@ def test_a_token_for_something_else_is_refused(epsilon: float, loss: Loss, mecha
     token = Token("visits", 1, mechanism, promise(epsilon), loss)
     with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
         transform(promise(1.0), token)
-
-
-def test_a_job_is_not_marked_for_a_release_that_an_earlier_one_paid_for(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A worker of a failed job may commit late, into the output that is used again."""
-    ledger = declared(str(tmp_path / "ledger.sqlite"), epsilon=3000.0)
-    url, earlier = str(tmp_path / "ledger.sqlite"), tmp_path / "earlier"
-    assert main(paid_flags(tmp_path, url, output=str(earlier))) == 0
-    committed = dp.read_release(str(earlier))
-    monkeypatch.setattr(running, "read_release", lambda directory: committed)
-    assert main(paid_flags(tmp_path, url)) == 0
-    first, second = ledger.entries("visits")
-    assert (first.state, second.state) == ("released", "spent")
-    assert "the release that visits/1 paid for" in capfd.readouterr().err

@@ -159,6 +159,7 @@ def test_what_cannot_be_resumed_costs_one_line_and_no_state(tmp_path, capfd):
     ledger = saved(tmp_path)
     ledger.declare("other", 1000.0, 1e-9, "record", "add_or_remove_one")
     state, known = str(tmp_path / "state"), paid(tmp_path)
+    elsewhere = {"runner": "portable", "job_endpoint": "embed"}
     shutil.copytree(state, tmp_path / "damaged")
     (tmp_path / "damaged" / "hypothesis.npz").write_bytes(b"PK nothing")
     before = everything_under(tmp_path / "state")
@@ -178,8 +179,12 @@ def test_what_cannot_be_resumed_costs_one_line_and_no_state(tmp_path, capfd):
         ({"state": "gs://bucket/state"}, r"--state: .*must be a local directory"),
         ({"state": "new", "mechanism": "laplace", "num_questions": None}, r"--state: 'new' is"),
         (
-            {"state": str(tmp_path / "new"), "runner": "PortableRunner", **paid(tmp_path, "other")},
-            r"runner: .*must be on this machine",
+            {"state": str(tmp_path / "new"), **elsewhere, **paid(tmp_path, "other")},
+            r"--state: '.*/new' is refused; must not be given with --runner PortableRunner, which",
+        ),
+        (
+            {"resume": state, **elsewhere, **known},
+            r"--resume: '.*/state' is refused; must not be given with --runner PortableRunner, ",
         ),
     ):
         assert re.search(pattern, refusal(capfd, flags(tmp_path, [WOMEN], "out", **named)).strip())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -86,3 +87,12 @@ def test_a_release_is_paid_for_as_pure(tmp_path: pathlib.Path) -> None:
     (entry,) = ledger.entries("people")
     assert entry.mechanism == "small_db" and entry.loss.epsilon == 1000
     assert main([flag.replace(str(tmp_path / "out"), str(tmp_path / "two")) for flag in flags]) == 2
+
+
+@pytest.mark.parametrize("size", ["-1", "0", "1e18", "10001"])
+def test_a_size_that_cannot_be_drawn_is_refused_by_its_name(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], size: str
+) -> None:
+    assert main(job_flags(tmp_path, mechanism="small_db", size=size)) == 2
+    pattern = rf"error: --size: {int(float(size))} is refused; must be from 1 to 10000\n"
+    assert re.fullmatch(pattern, capfd.readouterr().err)
