@@ -1,4 +1,4 @@
-"""The `beam-dp` command: planning and reading releases, with no Beam and no privacy budget."""
+"""The `beam-dp` command: plans and reads releases and cleans up, with no Beam and no budget."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from beam_dp.cli_finish import add_finish, run_finish
 from beam_dp.cli_ledger import add_ledger, run_ledger
 from beam_dp.cli_parser import Parser, RefusedError, nearest
 from beam_dp.cli_plan import add_plan, run_plan
@@ -37,7 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] in PIPELINES:
             return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
         options = _parse(arguments)
-        run = {"plan": run_plan, "describe": _describe, "answer": _answer, "ledger": run_ledger}
+        run = {
+            "plan": run_plan,
+            "describe": _describe,
+            "answer": _answer,
+            "finish": run_finish,
+            "ledger": run_ledger,
+        }
         run[options.command](options)
     except (RefusedError, InputError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -92,6 +99,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
     )
+    add_finish(commands)
     add_ledger(commands)
     for name in PIPELINES:
         commands.add_parser(name, help="run the pipeline; its own --help lists its flags")

@@ -121,11 +121,7 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
     check_beam_flags(options, runner)
     if runner == FLINK_RUNNER:
         prepare_flink(options)
-    if "://" not in job.output and runner in _DATAFLOW:
-        raise FlagError(
-            f"--output: {job.output!r} is refused; must not be a folder of one machine with"
-            f" --runner {standard.runner}: its workers share none"
-        )
+    refuse_unshared_output(job.output, standard.runner)
     try:
         return beam.Pipeline(options=options)
     except ValueError as error:
@@ -141,6 +137,19 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
         raise FlagError(
             f"--runner: {standard.runner!r} is refused; must be installed: {error}"
         ) from None
+
+
+def refuse_unshared_output(output: str, runner: str) -> None:
+    """Refuses a folder of one machine for a runner whose workers share none.
+
+    Raises:
+        FlagError: if it is refused.
+    """
+    if "://" not in output and runner_name(runner) in _DATAFLOW:
+        raise FlagError(
+            f"--output: {output!r} is refused; must not be a folder of one machine with"
+            f" --runner {runner}: its workers share none"
+        )
 
 
 def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Loss) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.privacy.ledger_url import holds_secrets
 from beam_dp.transforms import ReadRecords as ReadFiles
 from beam_dp.transforms.records import refuse_windows
+from beam_dp.transforms.write_outputs import refuse_taken_output
 
 from . import (
     answer_job,
@@ -28,7 +29,7 @@ from . import (
     release_projection,
     release_synthetic_database,
 )
-from .common import LOCAL_RUNNER
+from .common import LOCAL_RUNNER, refuse_unshared_output
 from .flags import INPUT, INPUT_FORMAT, Flag, FlagError
 from .yaml_config import config_error, texts_of, without_dashes
 
@@ -50,21 +51,28 @@ class ReadRecords(beam.PTransform):
         config: the fields ``input``, a glob, and ``input_format`` where no extension tells it.
 
     Raises:
-        ConfigError: if a field or a file is refused.
+        ConfigError: if a field or a file is refused; when applied, if there is an input.
 
     Output: Arrow batches, for the transforms beside this one.
     """
 
+    _flags: ClassVar[Sequence[Flag]] = (INPUT, INPUT_FORMAT)
+
     def __init__(self, **config: Any) -> None:
         super().__init__()
-        fields = (INPUT, INPUT_FORMAT)
-        with _in_words_of(fields):
-            texts = texts_of(fields, config)
+        with _in_words_of(self._flags):
+            texts = texts_of(self._flags, config)
             self._read = ReadFiles(texts["input"], file_format=texts.get("input_format"))
 
-    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[Any]:
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Reads; what comes out knows its reader, which a release asks for columns."""
-        return pipeline | self._read
+        with _in_words_of(self._flags):
+            if not isinstance(pipeline, beam.pvalue.PBegin):
+                condition = (
+                    "must not be given: ReadRecords reads files, and is the first of a chain"
+                )
+                raise InputError("records", "the output of another transform", condition)
+            return pipeline | self._read
 
 
 class _Release(beam.PTransform):
@@ -74,8 +82,8 @@ class _Release(beam.PTransform):
         config: the fields.
 
     Raises:
-        ConfigError: if a field is refused; when applied, if the records are windowed or unbounded
-            or lack a column, the output is refused, or the ledger refuses.
+        ConfigError: if a field is refused; when applied, if the records are no one collection,
+            windowed or unbounded, or lack a column, the output is refused, or the ledger refuses.
 
     Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema: of any source.
 
@@ -101,6 +109,7 @@ class _Release(beam.PTransform):
         """
         token = None
         with _in_words_of(self._flags):
+            self._refuse(records)
             if self._job.ledger is not None:
                 self._add(_stand_in(records), None)
                 token = self._spend(self._job.ledger)
@@ -108,6 +117,15 @@ class _Release(beam.PTransform):
                 _LOG.warning(without_dashes(warning, self._flags))
             written = self._add(records, token)
         return written | "Directory" >> beam.Map(lambda path: beam.Row(directory=str(path)))
+
+    def _refuse(self, records: Any) -> None:
+        """Refuses what shows in the pipeline of the records, and not in that of the stand-in."""
+        if not isinstance(records, beam.PCollection):
+            given = list(records) if isinstance(records, Mapping) else type(records).__name__
+            condition = "must be one collection: join several by Flatten"
+            raise InputError("records", given, condition)
+        refuse_taken_output(records.pipeline, self._job.output)
+        refuse_unshared_output(self._job.output, type(records.pipeline.runner).__name__)
 
     def _warnings(self) -> list[str]:
         return []

@@ -7,12 +7,13 @@ record could change what others count for.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.encoding.units import canonical_bytes
+from beam_dp.encoding.canonical import canonical_bytes
+from beam_dp.encoding.layouts import gather, is_indirect, union_parts, values_and_places
 from beam_dp.hashing import HashKey, universe_elements
 from beam_dp.queries.sparse import KeyType
 
@@ -30,7 +31,7 @@ def key_elements(
     """Returns the element of each record, and where there is one.
 
     A key is text, bytes, a decimal or a whole number of up to 64 bits, also one stored as a float
-    or a boolean: Arrow stores ``[False, 0.5]`` as floats.
+    or a boolean.
     As ``text`` or ``bytes`` a number is its digits; as ``integer`` a text is the number whose
     digits it is, so that ``7`` and ``"7"`` are the same key of one release, and ``"007"`` is
     another. Everything else has no element: null, fractions, dates, nested values; as
@@ -82,7 +83,7 @@ def clamped_numbers(
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     numbers, valid = [np.zeros(0, np.int64)], [_NOTHING[1]]
     for chunk in chunks:
-        values, negative, is_number = _whole_numbers(_plain(chunk))
+        values, negative, is_number = _whole_numbers(chunk)
         clamped = np.minimum(values, np.uint64(largest)).astype(np.int64)
         numbers.append(np.where(negative, 0, clamped))
         valid.append(is_number)
@@ -93,12 +94,12 @@ def _elements(
     chunk: pa.Array, key_type: KeyType, hash_key: HashKey
 ) -> tuple[NDArray[np.uint64], Mask]:
     if key_type == "integer":
-        numbers, negative, valid = _whole_numbers(_plain(chunk))
+        numbers, negative, valid = _whole_numbers(chunk)
         return numbers, valid & ~negative
     import pyarrow as pa
 
     # Columns of texts repeat themselves: each distinct one is hashed once.
-    texts = _texts(_plain(chunk))
+    texts = _texts(chunk)
     encoded = texts.dictionary_encode()
     distinct = encoded.dictionary
     as_text = distinct.view(pa.large_string()) if key_type == "text" else distinct
@@ -108,27 +109,16 @@ def _elements(
     return of_text[places], _valid(texts)
 
 
-def _plain(chunk: pa.Array) -> pa.Array:
-    """The same values, neither of a user's own type nor a dictionary nor in runs."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    while True:
-        if isinstance(chunk, pa.ExtensionArray):
-            chunk = chunk.storage
-        elif pa.types.is_dictionary(chunk.type):
-            chunk = chunk.dictionary_decode()
-        elif pa.types.is_run_end_encoded(chunk.type):
-            chunk = pc.run_end_decode(chunk)
-        else:
-            return chunk
-
-
 def _texts(chunk: pa.Array) -> pa.Array:
     """The values as large binary; null for those that are no key."""
     import pyarrow as pa
 
     kind = chunk.type
+    if isinstance(chunk, pa.ExtensionArray):
+        return _texts(chunk.storage)
+    if is_indirect(kind):
+        values, places = values_and_places(chunk)
+        return _texts(values).take(places)
     if pa.types.is_boolean(kind):
         return _texts(chunk.cast(pa.int8()))
     if _is_text(kind):
@@ -143,8 +133,20 @@ def _texts(chunk: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind):
         return pa.array([canonical_bytes(value) for value in chunk.to_pylist()], pa.large_binary())
     if pa.types.is_union(kind):
-        return _gather([_texts(child) for child in _children(chunk)], chunk)
+        return _texts_of_union(chunk)
     return pa.nulls(len(chunk), pa.large_binary())
+
+
+def _texts_of_union(chunk: pa.UnionArray) -> pa.Array:
+    import pyarrow as pa
+
+    parts = [
+        (rows, _texts(child).take(pa.array(places))) for rows, child, places in union_parts(chunk)
+    ]
+    if not parts:
+        return pa.nulls(0, pa.large_binary())
+    rows, texts = zip(*parts, strict=True)
+    return pa.concat_arrays(texts).take(pa.array(np.argsort(np.concatenate(rows))))
 
 
 def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
@@ -152,6 +154,12 @@ def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
     import pyarrow as pa
 
     kind = chunk.type
+    if isinstance(chunk, pa.ExtensionArray):
+        return _whole_numbers(chunk.storage)
+    if is_indirect(kind):
+        values, places = values_and_places(chunk)
+        sizes, negative, valid = (gather(each, places) for each in _whole_numbers(values))
+        return sizes, negative, valid
     if pa.types.is_boolean(kind):
         return _whole_numbers(chunk.cast(pa.int8()))
     if pa.types.is_integer(kind):
@@ -168,13 +176,11 @@ def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
     if pa.types.is_decimal(kind):
         return _read_digits(_texts(chunk))
     if pa.types.is_union(kind):
-        children = [_whole_numbers(child) for child in _children(chunk)]
-        which, places = _places(chunk)
         numbers = np.zeros(len(chunk), np.uint64)
         negative, valid = np.zeros((2, len(chunk)), np.bool_)
-        for number, child in enumerate(children):
-            mine = which == number
-            numbers[mine], negative[mine], valid[mine] = (each[places[mine]] for each in child)
+        for rows, child, places in union_parts(chunk):
+            of_child = _whole_numbers(child)
+            numbers[rows], negative[rows], valid[rows] = (each[places] for each in of_child)
         return numbers, negative, valid
     nothing = np.zeros(len(chunk), np.bool_)
     return np.zeros(len(chunk), np.uint64), nothing, nothing
@@ -230,24 +236,3 @@ def _binary(chunk: pa.Array) -> pa.Array:
 def _valid(chunk: pa.Array) -> Mask:
     valid: Mask = chunk.is_valid().to_numpy(zero_copy_only=False)
     return valid
-
-
-def _children(chunk: pa.UnionArray) -> list[pa.Array]:
-    return [_plain(chunk.field(number)) for number in range(chunk.type.num_fields)]
-
-
-def _places(chunk: pa.UnionArray) -> tuple[NDArray[Any], NDArray[Any]]:
-    """For each value of a union, the number of its child and its place there."""
-    codes = np.asarray(chunk.type.type_codes)
-    which = np.argmax(chunk.type_codes.to_numpy()[:, None] == codes, axis=1)
-    dense = chunk.type.mode == "dense"
-    return which, chunk.offsets.to_numpy() if dense else np.arange(len(chunk))
-
-
-def _gather(children: list[pa.Array], chunk: pa.UnionArray) -> pa.Array:
-    """The values of a union, given its children after some conversion."""
-    import pyarrow as pa
-
-    which, places = _places(chunk)
-    starts = np.cumsum([0, *map(len, children[:-1])])
-    return pa.concat_arrays(children).take(pa.array(starts[which] + places))

@@ -2,6 +2,8 @@
 
 A unit is the text of its value: ``7``, ``7.0``, ``"7"`` and ``b"7"`` are one unit, ``"007"``
 another, so that a unit is not split in two by how a file, or a batch of it, stores its column.
+A value without a text that is its own is no unit, as null is none: records that are not known to
+be one person's would be bounded by nothing.
 
 Two units that shared a fingerprint would be bounded as if they were one. Then the presence of
 one could push out records of the other, and one unit would change up to twice as many records
@@ -11,7 +13,6 @@ own, by construction; longer values share one only if 120 bits of BLAKE2b collid
 
 from __future__ import annotations
 
-import datetime
 import decimal
 import hashlib
 import math
@@ -22,91 +23,53 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes
+from beam_dp.encoding.layouts import gather, is_indirect, union_parts, values_and_places
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _SHORT_BYTES = 15
 _LONG_INTEGER, _DIGEST = 0x80, 0xFF  # tags in the last byte, where short values have their length
 _INTEGER = re.compile(rb"-?[1-9][0-9]*")
-_UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
-_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _NULL, _BOOLEAN, _INTEGER64, _FLOAT, _TEXT, _OPAQUE = range(6)  # children of a mixed column
+# By exact type: a subclass, or another type that Arrow would take as one of these, means what it
+# means beside any value.
+_ARROW_KINDS: dict[type, str] = {
+    **dict.fromkeys((bool, np.bool_), "bool"),
+    **dict.fromkeys((int, np.int8, np.int16, np.int32, np.int64), "int64"),
+    **dict.fromkeys((np.uint8, np.uint16, np.uint32, np.uint64), "int64"),
+    **dict.fromkeys((float, np.float16, np.float32, np.float64), "float64"),
+    **dict.fromkeys((str, np.str_), "string"),
+    **dict.fromkeys((bytes, np.bytes_), "binary"),
+}
 # Public constants (digits of pi): the hash decides which records are kept, it hides nothing.
 _KEYS = (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0)
-
-
-def canonical_bytes(value: object) -> bytes | None:
-    """Returns the text of a value as bytes; None for null and NaN.
-
-    Example:
-        >>> [canonical_bytes(value) for value in (7, 7.0, "7", True, None)]
-        [b'7', b'7', b'7', b'1', None]
-    """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    if isinstance(value, int):
-        return b"%d" % value
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        return b"%d" % int(value) if value.is_integer() else repr(value).encode()
-    if isinstance(value, decimal.Decimal):
-        if value.is_nan():
-            return None
-        if not value.is_finite() or abs(value.adjusted()) > 400:
-            return str(value).encode()
-        text = format(value, "f") if value else "0"
-        return (text.rstrip("0").rstrip(".") if "." in text else text).encode()
-    if isinstance(value, datetime.datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=datetime.UTC)
-        return b"timestamp:%d" % ((aware - _UNIX_EPOCH) // _MICROSECOND * 1000)
-    if isinstance(value, datetime.date):
-        return b"date:%d" % (value.toordinal() - _UNIX_EPOCH.toordinal())
-    if isinstance(value, datetime.timedelta):
-        return b"duration:%d" % (value // _MICROSECOND * 1000)
-    if isinstance(value, datetime.time):
-        since_midnight = datetime.datetime.combine(_UNIX_EPOCH, value, datetime.UTC) - _UNIX_EPOCH
-        return b"time:%d" % (since_midnight // _MICROSECOND * 1000)
-    name, micros = type(value).__name__, getattr(value, "micros", None)
-    if name in ("Timestamp", "Duration") and isinstance(micros, int):  # Beam's own
-        return b"%s:%d" % (name.lower().encode(), micros * 1000)
-    return f"{name}:{value}".encode("utf-8", "surrogatepass")
 
 
 def arrow_column(values: Sequence[Any]) -> pa.Array:
     """Returns Python values as an Arrow array, whatever they are and however mixed.
 
-    What stands for a value does not depend on the others: where Arrow's own type for all of them
-    could change one, the array is a union that keeps each as it is.
+    What stands for a value does not depend on the others: Arrow sees values of one type only, and
+    is told which; all others make a union that keeps each as it is. A scalar of numpy or Arrow and
+    a buffer are what they hold.
 
     Cost: tens of nanoseconds a value; 1 microsecond where types are mixed.
     """
     import pyarrow as pa
 
     types = {*map(type, values)} - {type(None)}
-    # Arrow crashes on some mixtures of numpy's own types, such as a date and a float.
-    if len(types) < 2 or not any(issubclass(each, np.generic) for each in types):
+    if not types:
+        return pa.nulls(len(values))
+    kinds = {_ARROW_KINDS.get(each) for each in types}
+    # As a float Arrow takes only integers that are as exact there; a whole float is an integer.
+    kind = "float64" if types == {int, float} else kinds.pop() if len(kinds) == 1 else None
+    if kind is not None:
         try:
-            column = pa.array(values)
-            if _keeps_each_value(column.type):
-                return column
+            return pa.array(values, pa.type_for_alias(kind))
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            pass
+            pass  # more than 64 bits, or a text that is not UTF-8
     return _union(values)
-
-
-def _keeps_each_value(kind: pa.DataType) -> bool:
-    """Whether Arrow infers this type for values of one meaning only, and can read each of them."""
-    import pyarrow as pa
-
-    types = pa.types
-    numbers = (types.is_null, types.is_boolean, types.is_integer, types.is_floating)
-    return any(is_kind(kind) for is_kind in (*numbers, types.is_string, types.is_binary))
 
 
 def _union(values: Sequence[Any]) -> pa.UnionArray:
@@ -130,20 +93,36 @@ def _union(values: Sequence[Any]) -> pa.UnionArray:
 
 def _keep(value: object) -> tuple[int, Any]:
     """The place of a value's child in the union, and what it holds there."""
-    if isinstance(value, np.generic):
-        value = value.item()
+    try:
+        return _meaning(value)
+    except Exception:  # a class of the user's own that fails, or a scalar that cannot be read
+        return _OPAQUE, None
+
+
+def _meaning(value: Any) -> tuple[int, Any]:
     if value is None:
         return _NULL, None
+    if isinstance(value, (str, bytes)):
+        return _TEXT, canonical_bytes(value)
+    if isinstance(value, np.generic):
+        if isinstance(value, (np.datetime64, np.timedelta64)):
+            return (_NULL, None) if np.isnat(value) else (_OPAQUE, canonical_bytes(value))
+        value = value.item()
     if isinstance(value, bool):
         return _BOOLEAN, value
     if isinstance(value, int) and -(2**63) <= value < 2**63:
-        return _INTEGER64, value
+        return _INTEGER64, int(value)
     if isinstance(value, float):
-        return _FLOAT, value
+        return _FLOAT, float(value)
     if isinstance(value, decimal.Decimal) and value.is_nan():
         return _FLOAT, math.nan
-    is_text = isinstance(value, (str, bytes, int, decimal.Decimal))
-    return _TEXT if is_text else _OPAQUE, _canonical_or_type(value)
+    import pyarrow as pa
+
+    if isinstance(value, pa.Scalar):
+        return _meaning(_read(value))
+    text = canonical_bytes(value)
+    is_text = isinstance(value, (bytearray, memoryview, int, decimal.Decimal)) and text is not None
+    return _TEXT if is_text else _OPAQUE, text
 
 
 def unit_fingerprints(
@@ -152,7 +131,8 @@ def unit_fingerprints(
     """Returns each record's unit as 128 bits, and where there is one.
 
     Args:
-        column: an Arrow array of any type. Null and NaN are no unit.
+        column: an Arrow array of any type. Null, NaN and what has no text
+            (``canonical_bytes``) are no unit.
 
     Returns:
         Shape (2, n), well mixed, and shape (n,), False where the record has no unit.
@@ -192,15 +172,12 @@ def _chunk_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np
     kind = chunk.type
     if isinstance(chunk, pa.ExtensionArray):
         return _chunk_fingerprints(chunk.storage)
-    if isinstance(chunk, pa.DictionaryArray):
-        if len(chunk.dictionary) > len(chunk):  # shared by many batches
-            return _chunk_fingerprints(chunk.dictionary_decode())
-        of_value, has_unit = _chunk_fingerprints(chunk.dictionary)
-        valid = _valid(chunk)
-        if not len(of_value[0]):
-            return np.zeros((2, len(chunk)), np.uint64), np.zeros(len(chunk), bool)
-        indices = chunk.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        return of_value[:, indices], valid & has_unit[indices]
+    if is_indirect(kind):
+        values, places = values_and_places(chunk)
+        of_value, has_unit = _chunk_fingerprints(values)
+        return gather(of_value, places), gather(has_unit, places)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return _chunk_fingerprints(chunk.cast(pa.large_binary()))
     if pa.types.is_floating(kind):
         chunk = _whole_floats_as_integers(chunk)
         kind = chunk.type
@@ -294,15 +271,11 @@ def _union_fingerprints(chunk: pa.UnionArray) -> tuple[NDArray[np.uint64], NDArr
 
     found = np.zeros((2, len(chunk)), np.uint64)
     valid = np.zeros(len(chunk), bool)
-    types = chunk.type_codes.to_numpy()
-    dense = chunk.type.mode == "dense"
-    places = chunk.offsets.to_numpy() if dense else np.arange(len(chunk))
-    for number, code in enumerate(chunk.type.type_codes):
-        mine = np.flatnonzero(types == code)
-        values = chunk.field(number).take(pa.array(places[mine]))
-        if pa.types.is_struct(values.type) and values.type.names == ["text"]:  # of a mixed column
-            values = values.field("text")
-        found[:, mine], valid[mine] = _chunk_fingerprints(values)
+    for rows, child, places in union_parts(chunk):
+        if pa.types.is_struct(child.type) and child.type.names == ["text"]:  # of a mixed column
+            (child,) = child.flatten()
+        of_child, has_unit = _chunk_fingerprints(child)
+        found[:, rows], valid[rows] = of_child[:, places], has_unit[places]
     return found, valid
 
 
@@ -331,7 +304,7 @@ def _temporal_texts(chunk: pa.Array) -> list[bytes | None]:
     else:
         names = ((pa.types.is_timestamp, b"timestamp"), (pa.types.is_duration, b"duration"))
         name = next((name for is_kind, name in names if is_kind(kind)), b"time")
-        scale, divisor = _NANOSECONDS[kind.unit], 1
+        scale, divisor = NANOSECONDS[kind.unit], 1
     integers = chunk.view(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()
     return [None if n is None else b"%s:%d" % (name, n * scale // divisor) for n in integers]
 
@@ -339,15 +312,24 @@ def _temporal_texts(chunk: pa.Array) -> list[bytes | None]:
 def _text_of_scalar(scalar: pa.Scalar) -> bytes | None:
     """The text of one value; None, so no unit, for one that Python cannot read."""
     try:
-        value = scalar.as_py()
-    except (ValueError, TypeError, OverflowError, ArithmeticError, NotImplementedError):
+        return canonical_bytes(_read(scalar))
+    except Exception:  # of many types, also a map that has a key twice
         return None
-    return _canonical_or_type(value)
 
 
-def _canonical_or_type(value: object) -> bytes | None:
-    """``canonical_bytes``, and the type's name where an object has no text."""
-    try:
-        return canonical_bytes(value)
-    except Exception:
-        return type(value).__name__.encode()
+def _read(scalar: pa.Scalar) -> object:
+    return _with_maps(scalar.as_py())
+
+
+def _with_maps(value: Any) -> Any:
+    """What Arrow read, with its maps, lists of pairs in some order, as dictionaries."""
+    if type(value) is dict:
+        return {name: _with_maps(held) for name, held in value.items()}
+    if type(value) is not list:
+        return value
+    if not value or type(value[0]) is not tuple:
+        return [_with_maps(each) for each in value]
+    read = {key: _with_maps(held) for key, held in value}
+    if len(read) < len(value):
+        raise ValueError("a map that has a key twice has no text")
+    return read

@@ -6,7 +6,8 @@ alike. Publishing is one atomic step of the service all the same:
 - Opening a draft creates its object ``commit``, which holds nothing yet.
 - To publish a file, its bytes replace this ``commit``, if it is still there, and are then copied to
   the file's name, by the service, if the version is still there and the name is not.
-- Withdrawing a draft deletes ``commit``. From then on both steps fail.
+- Withdrawing a draft deletes ``commit``. From then on both steps fail. (No service says that a copy
+  which it is just making fails, too: that of a card, which takes it milliseconds.)
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
@@ -11,7 +12,7 @@ T = TypeVar("T")
 
 
 class ReadError(RuntimeError):
-    """An input file is damaged, or is gone: its name and nothing else."""
+    """An input file is damaged or gone, or of another schema: its name, and public ones."""
 
 
 class PrivateStepError(RuntimeError):
@@ -48,10 +49,11 @@ def _guarded_items(items: Iterator[Any]) -> Iterator[Any]:
         raise PrivateStepError().with_traceback(error.__traceback__) from None
 
 
-def name_file_only(path: str, items: Iterator[Any]) -> Iterator[Any]:
-    """Yields the items; whatever reading them raises becomes the file's name."""
+@contextlib.contextmanager
+def name_file_only(path: str) -> Iterator[None]:
+    """Lets whatever reading a file raises become the file's name."""
     try:
-        yield from items
+        yield
     except ReadError:
         raise
     except Exception:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from beam_dp.domain import nearest_known
 from beam_dp.errors import InputError
-from beam_dp.transforms.errors import name_file_only
+from beam_dp.transforms.declared_types import NEED_LEVELS
+from beam_dp.transforms.errors import ReadError, name_file_only
 from beam_dp.transforms.formats import FORMATS, format_of
+from beam_dp.transforms.records import RecordBatches
 
 _CHECKED_FILES = 64
 _NAMED_FILES = 1000  # up to here a pipeline holds the files' names; else it lists them itself
@@ -26,12 +30,13 @@ class ReadRecords(beam.PTransform):
     LF, CRLF or CR), quotes never cross it, every file starts with a header, an empty field is
     null, and a line with another number of fields than the header or with an open quote is
     left out. Damage to a container (Avro block, Parquet page, compression) stops the job with
-    the file's name.
+    the file's name, and so does a column that a file lacks, or has in a type without levels.
 
     Args:
         pattern: a path or glob on any filesystem that Beam knows.
-        columns: the columns to read; None for those that a release asks for, or all if none does.
-            CSV gives texts, and integers where a release asks for such.
+        columns: the columns to read; None for those that releases ask for, or for all where
+            anything but a release takes the records. CSV gives texts; where only releases take
+            them, also integers, if they ask for such.
         file_format: ``"avro"``, ``"parquet"`` or ``"csv"``; None to go by the extension.
 
     Raises:
@@ -63,6 +68,7 @@ class ReadRecords(beam.PTransform):
             self._look_into(path)
         for column in self.columns or ():
             self.check_column("column", column)
+        self._splitting = beam.ParDo(_SplitFile(self.file_format))
         self._reading = beam.ParDo(_ReadRange(self.file_format, self.columns))
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
@@ -78,10 +84,11 @@ class ReadRecords(beam.PTransform):
             )
         records = (
             files
-            | "Split files" >> beam.ParDo(_SplitFile(self.file_format))
+            | "Split files" >> self._splitting
             | "Spread ranges" >> beam.Reshuffle()
             | "Read" >> self._reading
         )
+        self._reading.fn.records = records
         records.reader = self
         return records
 
@@ -103,20 +110,21 @@ class ReadRecords(beam.PTransform):
             if known.count(column) > 1:
                 raise InputError(argument, column, f"must stand once in the header of {path}")
             kind = self._types_without_levels[path].get(column)
-            if argument in ("domain", "key", "weight") and kind is not None:
+            if argument in NEED_LEVELS and kind is not None:
                 condition = f"must be a column of numbers, text or booleans; in {path} it is {kind}"
                 raise InputError(argument, column, condition)
 
-    def need(self, columns: Collection[str], integers: Collection[str]) -> None:
-        """Reads these columns, and those that others asked for, where the user named none.
+    def need(self, columns: Mapping[str, str], integers: Collection[str]) -> None:
+        """Reads these columns, and those that others asked for.
 
         Args:
-            columns: names.
+            columns: names, each with the argument that asks for it.
             integers: those in which a text means the same as the integer it looks like.
         """
+        levels = {name for name, argument in columns.items() if argument in NEED_LEVELS}
+        self._splitting.fn.levels |= levels
         reading = self._reading.fn
-        if self.columns is None:
-            reading.columns = list(dict.fromkeys([*(reading.columns or ()), *columns]))
+        reading.needed = list(dict.fromkeys([*reading.needed, *columns]))
         reading.texts = reading.texts | (set(columns) - set(integers))
         reading.integers = (reading.integers | set(integers)) - reading.texts
 
@@ -161,29 +169,76 @@ def _list_files(pattern: str) -> Iterator[tuple[str, int]]:
 
 
 class _SplitFile(beam.DoFn):
-    """Splits a file into ranges that workers read apart from each other."""
+    """Splits a file into ranges that workers read apart from each other.
+
+    Of many files not all are looked into before: what is refused then is an error now. What a
+    file declares is public.
+    """
 
     def __init__(self, file_format: str) -> None:
         self.file_format = file_format
+        self.levels: set[str] = set()
 
     def process(self, file: tuple[str, int]) -> Iterator[tuple[str, int, int]]:
         path, num_bytes = file
-        ranges = iter(FORMATS[self.file_format].ranges(path, num_bytes))
-        for start, stop in name_file_only(path, ranges):
-            yield path, start, stop
+        file_format = FORMATS[self.file_format]
+        with name_file_only(path):
+            for column, kind in file_format.types_without_levels(path).items():
+                if column in self.levels:
+                    condition = f"must be of numbers, text or booleans; it is {kind}"
+                    raise ReadError(f"{path}: column {column!r} {condition}")
+            for start, stop in file_format.ranges(path, num_bytes):
+                yield path, start, stop
 
 
 class _ReadRange(beam.DoFn):
-    """Reads one range of a file."""
+    """Reads one range of a file.
+
+    Who takes the records is known when the graph is complete. So what is read of them is decided
+    when this is pickled for the workers.
+    """
 
     def __init__(self, file_format: str, columns: list[str] | None) -> None:
         self.file_format = file_format
         self.columns = columns
+        self.needed: list[str] = []
         self.texts: set[str] = set()
         self.integers: set[str] = set()
+        self.records: beam.PCollection[pa.RecordBatch] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "records": None}
+        if self.records is None:
+            return state
+        if not _only_releases_take(self.records):
+            # Who else takes them may want any column, each text as it was written.
+            return {**state, "integers": set()}
+        return {**state, "columns": self.needed if self.columns is None else self.columns}
 
     def process(self, file_range: tuple[str, int, int]) -> Iterator[pa.RecordBatch]:
         path, start, stop = file_range
         file_format = FORMATS[self.file_format]
-        batches = file_format.batches(path, start, stop, self.columns, self.integers)
-        yield from name_file_only(path, batches)
+        with name_file_only(path):
+            yield from file_format.batches(path, start, stop, self.columns, self.integers)
+
+
+def _only_releases_take(records: beam.PCollection[Any]) -> bool:
+    """Whether each step that takes the records stands beside one that said what it needs."""
+    consumers = _Consumers(records)
+    records.pipeline.visit(consumers)
+    return bool(consumers.found) and all(
+        any(isinstance(part.transform, RecordBatches) for part in step.parent.parts)
+        for step in consumers.found
+    )
+
+
+class _Consumers(PipelineVisitor):
+    """Finds the steps that take a collection, as their main or as a side input."""
+
+    def __init__(self, collection: beam.PCollection[Any]) -> None:
+        self.collection = collection
+        self.found: list[AppliedPTransform] = []
+
+    def visit_transform(self, step: AppliedPTransform) -> None:
+        if self.collection in (*step.inputs, *(each.pvalue for each in step.side_inputs)):
+            self.found.append(step)

@@ -9,12 +9,11 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
-from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_dp.domain import nearest_known
 from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError
+from beam_dp.transforms.declared_types import check_field, declared_fields
 from beam_dp.transforms.errors import withhold_messages
 
 _BATCH_RECORDS = 2**14
@@ -49,8 +48,8 @@ class RecordBatches(beam.PTransform):
         ambiguous: names that no column may have, with the argument that means something else.
 
     Raises:
-        InputError: when applied to a collection that is windowed, unbounded, or whose schema
-            lacks a column.
+        InputError: when applied to a collection that is windowed, unbounded, of a type that is no
+            record, or whose schema lacks a column, or has one of a type without levels.
     """
 
     def __init__(
@@ -73,14 +72,13 @@ class RecordBatches(beam.PTransform):
                 reader.check_column(argument, column)
             for known in reader.schemas.values():
                 self._refuse_ambiguous(known)
-            reader.need(list(self.columns), self.integers)
+            reader.need(self.columns, self.integers)
             return records
-        known = _declared_columns(records.element_type)
-        self._refuse_ambiguous(known or ())
-        for column, argument in self.columns.items():
-            if known is not None and column not in known:
-                near = nearest_known(column, known)
-                raise InputError(argument, column, f"must be a field of the records; {near}")
+        known = declared_fields(records.element_type)
+        if known is not None:
+            self._refuse_ambiguous(known)
+            for column, argument in self.columns.items():
+                check_field(argument, column, known)
         batching = beam.ParDo(_BatchRows(list(self.columns)))
         return records | "Batch rows" >> batching.with_output_types(pa.RecordBatch)
 
@@ -91,16 +89,6 @@ class RecordBatches(beam.PTransform):
                     "is also a column of the records: rename that column to say which is meant"
                 )
                 raise InputError(argument, name, condition)
-
-
-def _declared_columns(element_type: Any) -> list[str] | None:
-    """The field names of a type with a schema; None where the type tells nothing."""
-    if isinstance(element_type, RowTypeConstraint):
-        return [name for name, _ in element_type._fields]
-    if dataclasses.is_dataclass(element_type):
-        return [field.name for field in dataclasses.fields(element_type)]
-    fields = getattr(element_type, "_fields", None)
-    return list(fields) if isinstance(fields, tuple) else None
 
 
 class _BatchRows(beam.DoFn):
@@ -160,13 +148,14 @@ def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequenc
 
 def _values(row: Any, columns: Sequence[str]) -> list[Any] | None:
     """One record's values, null for a column that it has not; None for what is no record."""
+    kind: Any = type(row)
     try:
-        if isinstance(row, beam.Row):
-            row = row.as_dict()
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            row = dict(zip(kind._fields, row, strict=True))
+        elif isinstance(row, beam.Row):
+            row = vars(row)  # its method ``as_dict`` gives way to a field of that name
         elif dataclasses.is_dataclass(row) and not isinstance(row, type):
             row = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-        elif isinstance(row, tuple) and hasattr(row, "_fields"):
-            row = dict(zip(row._fields, row, strict=True))
         if isinstance(row, Mapping):
             return [row.get(column) for column in columns]
     except Exception:  # a class of the user's own that fails on this record

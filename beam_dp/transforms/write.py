@@ -10,6 +10,7 @@ import apache_beam as beam
 from beam_dp.releases import check_output, commit_release, release_from_bytes
 from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.release import ReleaseShard
+from beam_dp.transforms.write_outputs import take_output
 
 
 class WriteRelease(beam.PTransform):
@@ -24,7 +25,7 @@ class WriteRelease(beam.PTransform):
 
     Raises:
         InputError: if the directory holds something, or can't be written; when applied, if the
-            shards are windowed.
+            shards are windowed, or the pipeline writes there already.
 
     Output: the directory, once a release is in it.
     """
@@ -37,6 +38,7 @@ class WriteRelease(beam.PTransform):
     def expand(self, shards: beam.PCollection[ReleaseShard]) -> beam.PCollection[str]:
         """Joins the shards of each draw, then writes."""
         refuse_windows(shards)
+        take_output(shards.pipeline, self.directory)
         return (
             shards
             | "Group shards" >> beam.GroupByKey()

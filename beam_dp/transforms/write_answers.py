@@ -16,6 +16,7 @@ from beam_dp.releases.store import commit_draw
 from beam_dp.releases.stores import store_for
 from beam_dp.transforms.answer_batches import AnswerBatch
 from beam_dp.transforms.answer_queries import AnswerPlan, check_paid, mechanism_name
+from beam_dp.transforms.write_outputs import take_output
 
 
 class WriteAnswers(beam.PTransform):
@@ -37,7 +38,8 @@ class WriteAnswers(beam.PTransform):
 
     Raises:
         InputError: if the directory can't be written, or the token paid for something else; when
-            applied to bounded answers, if it holds something.
+            applied, if the pipeline writes there already, or answers are bounded and it holds
+            something.
 
     Output: the directory, for each thing that was written in it.
     """
@@ -62,6 +64,7 @@ class WriteAnswers(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[AnswerBatch]) -> beam.PCollection[str]:
         """Checks the directory of a release, then writes."""
+        take_output(batches.pipeline, self.directory)
         if not batches.is_bounded:
             write = beam.ParDo(_WriteBatch(self.directory))
             return batches | "Write batches" >> write.with_output_types(str)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from arrow_layouts import INDIRECT, UNIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,11 +58,8 @@ def test_a_key_does_not_depend_on_its_neighbours(values: list[Any], key_type: Ke
 @settings(deadline=None, max_examples=300)
 @given(st.lists(VALUES, max_size=6))
 def test_a_weight_does_not_depend_on_its_neighbours(values: list[Any]) -> None:
-    def weights(part: list[Any]) -> list[int | None]:
-        return listed(*clamped_numbers(arrow_column(part), 100))
-
-    alone = [each for value in values for each in weights([value])]
-    assert weights(values) == alone
+    alone = [each for value in values for each in weights_of(arrow_column([value]))]
+    assert weights_of(arrow_column(values)) == alone
     assert all(each is None or 0 <= each <= 100 for each in alone)
 
 
@@ -113,6 +111,25 @@ def test_slices_and_chunks_are_read_as_what_they_hold() -> None:
     assert listed(*key_elements(chunked, "text", KEY)) == expected
     assert listed(*key_elements(pa.chunked_array([], pa.string()), "text", KEY)) == []
     assert listed(*key_elements(pa.array([1, 2, 3]).slice(1), "integer", KEY)) == [2, 3]
+
+
+@pytest.mark.parametrize("key_type", KEY_TYPES)
+@pytest.mark.parametrize("column", [*UNIONS, *INDIRECT], ids=lambda column: str(column.type))
+def test_a_slice_has_the_keys_and_weights_of_its_own_rows(
+    column: pa.Array, key_type: KeyType
+) -> None:
+    values = column.to_pylist()
+    expected = one_by_one(values, key_type)
+    weights = [each for value in values for each in weights_of(arrow_column([value]))]
+    for start in range(len(column)):
+        for stop in range(start, len(column) + 1):
+            part = column[start:stop]
+            assert listed(*key_elements(part, key_type, KEY)) == expected[start:stop]
+            assert weights_of(part) == weights[start:stop]
+
+
+def weights_of(column: pa.Array) -> list[int | None]:
+    return listed(*clamped_numbers(column, 100))
 
 
 def test_weights_are_clamped() -> None:

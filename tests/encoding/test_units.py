@@ -10,18 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from arrow_layouts import INDIRECT, UNIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dp.domain import (
-    Attribute,
-    BooleanAttribute,
-    CategoricalAttribute,
-    IntegerAttribute,
-    NumericAttribute,
-)
-from beam_dp.encoding.columns import encode_column
-from beam_dp.encoding.units import arrow_column, canonical_bytes, mix, unit_fingerprints
+from beam_dp.encoding.canonical import canonical_bytes
+from beam_dp.encoding.units import arrow_column, mix, unit_fingerprints
 
 D = decimal.Decimal
 UTC = datetime.UTC
@@ -170,60 +164,6 @@ def test_values_of_mixed_types_make_a_column(values: list[Any]) -> None:
     assert len(arrow_column(values)) == len(values)
 
 
-ODD = [
-    None,
-    True,
-    False,
-    1,
-    5.0,
-    0.5,
-    math.nan,
-    math.inf,
-    2**70,
-    2**63,
-    -(2**63),
-    D("5.0"),
-    D("nan"),
-]
-ODD += [
-    "a",
-    "5",
-    "\udcff",
-    b"a",
-    b"\xff",
-    [1],
-    [2.5],
-    {"a": 1},
-    {"b": 1},
-    uuid.UUID(int=5),
-    complex(1),
-]
-ODD += [datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1), datetime.time(1)]
-ODD += [
-    datetime.timedelta(1),
-    np.float32(5),
-    np.int8(5),
-    np.datetime64("2020-01-01"),
-    np.bool_(True),
-]
-ANY: list[Attribute] = [
-    BooleanAttribute("x", other=True, nullable=True),
-    CategoricalAttribute("x", ("a", "5", "true", "date:18262"), other=True, nullable=True),
-    IntegerAttribute("x", 0, 9, other=True, nullable=True),
-    NumericAttribute("x", (0, 1, 5, 10), other=True, nullable=True),
-]
-
-
-def test_what_a_value_is_read_as_does_not_depend_on_its_neighbours() -> None:
-    for value in ODD:
-        alone = arrow_column([value])
-        codes = [encode_column(attribute, alone)[0] for attribute in ANY]
-        for neighbour in ODD:
-            both = arrow_column([value, neighbour])
-            assert fingerprints(both)[0] == fingerprints(alone)[0], (value, neighbour)
-            assert [encode_column(each, both)[0] for each in ANY] == codes, (value, neighbour)
-
-
 @pytest.mark.parametrize(
     ("kind", "raw"),
     [
@@ -258,3 +198,86 @@ def test_mixing_is_a_bijection_with_even_bits() -> None:
     assert len(set(mixed.tolist())) == 2**16
     ones = np.unpackbits(mixed.view(np.uint8)).mean()
     assert abs(ones - 0.5) < 0.01
+
+
+class Person:
+    def __init__(self, name: object) -> None:
+        self.name = name
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Person(1),
+        [Person(1)],
+        {"person": Person(1)},
+        {1, 2},
+        np.arange(3),
+        10**5000,
+        np.timedelta64(1, "M"),
+        type,
+        len,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_has_no_text_of_its_own_is_no_unit(value: Any) -> None:
+    assert canonical_bytes(value) is None
+    assert fingerprints(arrow_column([value, "a", value]))[::2] == [None, None]
+
+
+def test_a_list_that_holds_itself_is_no_unit() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    assert canonical_bytes(endless) is None
+
+
+def test_the_order_of_keys_does_not_make_another_unit() -> None:
+    values = [{"a": 1, "b": [2, None]}, {"b": [2, None], "a": 1}, {"b": (2.0, None), "a": "1"}]
+    assert len(set(fingerprints(arrow_column(values)))) == 1
+    different = [[], [[]], [None], ["null"], ["a", "b"], ["a,1:b"], {"a": "b"}, {"a": None}, {}]
+    assert len({canonical_bytes(each) for each in different} - {None}) == len(different)
+    kind = pa.map_(pa.string(), pa.int8())
+    one, other, twice = fingerprints(
+        pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], [("a", 1), ("a", 2)]], kind)
+    )
+    assert one == other == fingerprints(arrow_column([{"a": 1, "b": 2}]))[0]
+    assert twice is None
+    nested = pa.array(
+        [[[("a", 1), ("b", 2)]], [[("b", 2), ("a", 1)]], [[]], [None]], pa.list_(kind)
+    )
+    one, other, empty, null = fingerprints(nested)
+    assert one == other == fingerprints(arrow_column([[{"a": 1, "b": 2}]]))[0]
+    assert len({one, empty, null, None}) == 4
+
+
+def test_a_moment_of_numpy_is_the_unit_that_it_is_in_python() -> None:
+    moment = datetime.datetime(2020, 1, 2, 3, 0, 0)
+    expected = canonical_bytes(moment)
+    for unit in ("h", "m", "s", "ms", "us", "ns"):
+        assert canonical_bytes(np.datetime64(moment, unit)) == expected
+    for unit in ("W", "D"):
+        assert canonical_bytes(np.datetime64("2020-01-02", unit)) == canonical_bytes(moment.date())
+    assert canonical_bytes(np.timedelta64(2, "h")) == canonical_bytes(datetime.timedelta(hours=2))
+    assert canonical_bytes(np.datetime64("NaT", "ns")) is None
+
+
+def test_a_uuid_is_the_unit_that_it_is_in_arrow() -> None:
+    values = [uuid.UUID(int=5), uuid.UUID(int=2**100), None]
+    stored = pa.array([value and value.bytes for value in values], pa.binary(16)).cast(pa.uuid())
+    assert fingerprints(stored) == fingerprints(arrow_column(values))
+
+
+@pytest.mark.parametrize("union", UNIONS, ids=range(len(UNIONS)))
+def test_a_slice_of_a_union_has_the_units_of_its_own_rows(union: pa.UnionArray) -> None:
+    expected = fingerprints(arrow_column(union.to_pylist()))
+    assert fingerprints(union) == expected
+    for start in range(len(union) + 1):
+        for stop in range(start, len(union) + 1):
+            assert fingerprints(union[start:stop]) == expected[start:stop]
+
+
+@pytest.mark.parametrize("column", INDIRECT, ids=lambda column: str(column.type))
+def test_what_stands_in_a_dictionary_or_in_runs_is_the_same_unit(column: pa.Array) -> None:
+    for start in range(len(column)):
+        part = column.slice(start, 2)
+        assert fingerprints(part) == fingerprints(arrow_column(part.to_pylist()))

@@ -10,11 +10,9 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-import yaml
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.yaml import main as yaml_main
-from apache_beam.yaml.yaml_transform import expand_pipeline
-from jobs import DOMAIN, job_flags, people, write_table
+from jobs import DOMAIN, job_flags
+from yaml_jobs import NAMES, PROMISE, RELEASE, read, run, step
 
 import beam_dp.yaml
 from beam_dp.errors import InputError
@@ -25,44 +23,6 @@ from pipelines.flags import FlagError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples" / "yaml").glob("*.yaml"))
-NAMES = (
-    "AnswerQueries",
-    "ReadRecords",
-    "ReleaseIntervals",
-    "ReleaseProjection",
-    "ReleaseSyntheticDatabase",
-)
-PROMISE: dict[str, Any] = {
-    "epsilon": 1,
-    "delta": 0,
-    "neighboring": "add_or_remove_one",
-    "privacy_unit": "household",
-    "max_records_per_unit": 2,
-}
-RELEASE = {**PROMISE, "domain": DOMAIN, "workload": "marginals:2", "num_records": "noisy"}
-
-
-def run(*transforms: dict[str, Any]) -> None:
-    """Builds and runs a chain, written and read as YAML."""
-    providers = {
-        "type": "python",
-        "config": {"packages": []},
-        "transforms": {name: f"beam_dp.yaml.{name}" for name in NAMES},
-    }
-    spec = {
-        "pipeline": {"type": "chain", "transforms": list(transforms)},
-        "providers": [providers],
-    }
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        expand_pipeline(pipeline, yaml.safe_dump(spec))
-
-
-def step(name: str, **config: Any) -> dict[str, Any]:
-    return {"type": name, "config": config}
-
-
-def read(folder: pathlib.Path) -> dict[str, Any]:
-    return step("ReadRecords", input=write_table(folder, people()))
 
 
 @pytest.mark.slow

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import sys
 import tempfile
+import types
 from collections.abc import Callable, Iterator
 
 import pytest
 from botocore.exceptions import ReadTimeoutError
-from fake_amazon_storage import ACCOUNT, BLOCKS, LOADER, PRIVATE, Answer, FakeAmazonStorage, serving
+from fake_amazon_storage import ACCOUNT, BLOCKS, PRIVATE, Answer, FakeAmazonStorage, serving
 from release_examples import release_of
 
 from beam_dp.errors import InputError
@@ -174,8 +175,8 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_library_that_copies_without_conditions_is_refused(
     service: FakeAmazonStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shapes = LOADER.load_service_model("s3", "service-2")["shapes"]
-    monkeypatch.delitem(shapes["CopyObjectRequest"]["members"], "IfNoneMatch")
+    old = types.SimpleNamespace(members={"CopySourceIfMatch"})
+    monkeypatch.setattr("botocore.model.OperationModel.input_shape", old)
     with pytest.raises(InputError, match=r"boto3 is too old: pip install 'beam_dp\[s3\]'"):
         check_output(OUT)
     assert service.requests == []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -102,5 +105,51 @@ def test_a_draft_that_is_withdrawn_while_its_card_is_published_is_placed(
 
     monkeypatch.setattr(LocalStore, "withdraw", late)
     assert finish_writing(tmp_path)
+    assert read_release(tmp_path).draw_id == release_of().draw_id
+    assert len(everything_under(tmp_path)) == 3
+
+
+def test_a_card_that_names_a_path_moves_nothing(tmp_path: pathlib.Path) -> None:
+    data = b"mine"
+    entry = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    out = tmp_path / "out"
+    (out / ".draft-x").mkdir(parents=True)
+    (out / "notes").write_bytes(data)
+    (out / "card.json").write_text(json.dumps({"files": {"../notes": entry}}))
+    assert finish_writing(out) is False
+    assert everything_under(tmp_path) == ["out", "out/card.json", "out/notes"]
+
+
+def test_a_release_that_lost_its_payload_is_not_complete(tmp_path: pathlib.Path) -> None:
+    assert commit_release(release_of(), tmp_path)
+    for path in tmp_path.glob("records-*"):
+        path.unlink()
+    assert finish_writing(tmp_path) is False
+
+
+@pytest.mark.parametrize("repair", [finish_writing, lambda out: commit_release(release_of(), out)])
+def test_a_draft_that_was_written_in_part_is_not_placed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, repair: Callable[[pathlib.Path], bool]
+) -> None:
+    """Another attempt at the same draw was killed in the middle of a file of the same name."""
+    with monkeypatch.context() as patch:
+        killed_at(patch, "create_exclusively", after=True)
+        with pytest.raises(KilledError):
+            commit_release(release_of(), tmp_path)
+    (whole,) = tmp_path.glob(".draft-*")
+    for name in ("!", "~"):  # before and behind it in a listing
+        part = tmp_path / f".draft-{name}"
+        part.mkdir()
+        for path in whole.iterdir():
+            (part / path.name).write_bytes(path.read_bytes()[:-1])
+    placed, place = [], LocalStore.place
+
+    def spy(self: LocalStore, draft: str, name: str) -> None:
+        placed.append(draft)
+        place(self, draft, name)
+
+    monkeypatch.setattr(LocalStore, "place", spy)
+    assert repair(tmp_path)
+    assert set(placed) == {whole.name}  # not even for a moment
     assert read_release(tmp_path).draw_id == release_of().draw_id
     assert len(everything_under(tmp_path)) == 3

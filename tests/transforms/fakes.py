@@ -8,6 +8,8 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.internal import pickler
+from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dp.domain import BooleanAttribute, CategoricalAttribute, Domain, IntegerAttribute
@@ -86,6 +88,17 @@ class NoPrivacy:
 def pipeline(bundle_repeat: int = 0) -> beam.Pipeline:
     # Not DirectRunner, which looks for another runner to download first.
     return beam.Pipeline(runner=FnApiRunner(bundle_repeat=bundle_repeat))
+
+
+def reading(p: beam.Pipeline) -> Any:
+    """The step that reads, as a runner gets it."""
+    (step,) = (
+        step
+        for step in p.to_runner_api().components.transforms.values()
+        if step.unique_name.endswith("ReadRecords/Read")
+    )
+    payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
+    return pickler.loads(payload.do_fn.payload)[0]
 
 
 COLLECTED: dict[str, list[Any]] = {}

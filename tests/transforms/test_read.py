@@ -17,8 +17,9 @@ from fakes import COLLECTED, collect, pipeline
 
 import beam_dp.transforms.formats as formats
 import beam_dp.transforms.read as read_module
+from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.transforms import ReadRecords
+from beam_dp.transforms import EncodeRecords, ReadRecords
 
 FORMATS = ["avro", "parquet", "csv", "csv.gz"]
 
@@ -199,6 +200,56 @@ def test_a_file_that_lacks_a_column_when_the_job_runs_stops_it(tmp_path: pathlib
     write(tmp_path / "a.parquet", table(3).drop_columns("id"))
     with pytest.raises(Exception, match=r"a\.parquet: has no column 'id'"), pipeline() as p:
         _ = p | reading
+
+
+@pytest.fixture
+def two_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Two files, of which only the first is looked into before the job runs."""
+    monkeypatch.setattr(read_module, "_CHECKED_FILES", 1)
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.parquet", table(3))
+    return tmp_path
+
+
+def failure(folder: pathlib.Path, unit: str = "record") -> str:
+    domain = Domain((IntegerAttribute("group", 0, 9),))
+    with pytest.raises(Exception, match=r"b\.parquet: ") as error, pipeline() as p:
+        _ = p | ReadRecords(f"{folder}/*") | EncodeRecords(domain, unit, as_cells=True)
+    assert type(error.value).__name__ == "ReadError"
+    return "".join(traceback.format_exception(error.value)).replace(str(folder), "")
+
+
+@pytest.mark.parametrize("data", [b"", b"secret" * 100, b"PAR1secretPAR1"])
+def test_a_damaged_file_that_was_not_looked_into_is_named(
+    two_files: pathlib.Path, data: bytes
+) -> None:
+    (two_files / "b.parquet").write_bytes(data)
+    shown = failure(two_files)
+    assert "b.parquet: cannot be read" in shown
+    assert "Arrow" not in shown and "secret" not in shown
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("us"), pa.date32(), pa.list_(pa.field("element", pa.int64()))]
+)
+def test_a_file_whose_column_matches_no_level_is_named_when_the_job_runs(
+    two_files: pathlib.Path, kind: pa.DataType
+) -> None:
+    strange = table(3).set_column(1, "group", pa.nulls(3, kind))
+    write(two_files / "b.parquet", strange)
+    shown = failure(two_files)
+    condition = f"column 'group' must be of numbers, text or booleans; it is {kind}"
+    assert f"b.parquet: {condition}" in shown
+
+
+def test_a_unit_or_an_unread_column_of_such_a_type_stops_nothing(two_files: pathlib.Path) -> None:
+    days = pa.array([1, 2, 3], pa.date32())
+    write(two_files / "b.parquet", table(3).set_column(0, "id", days).append_column("day", days))
+    domain = Domain((IntegerAttribute("group", 0, 9),))
+    with pipeline() as p:
+        encode = EncodeRecords(domain, "id", as_cells=True)
+        _ = p | ReadRecords(f"{two_files}/*") | encode | collect("encoded")
+    assert sum(len(batch.cells) for batch in COLLECTED["encoded"]) == 6
 
 
 def test_reading_twice_in_one_pipeline_needs_only_labels(tmp_path: pathlib.Path) -> None:

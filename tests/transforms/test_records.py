@@ -110,6 +110,40 @@ def test_what_an_element_is_read_as_does_not_depend_on_its_neighbours(
     assert collected() == [(0, 0, 1), (1, 0, 2)]
 
 
+class Household(beam.Row):
+    pass
+
+
+class Labelled(Person):
+    """A tuple whose fields are told once by its class, again by each of its objects."""
+
+    def __init__(self, *values: Any) -> None:
+        self._fields = ("sex", "age", "smokes", "household")
+
+
+@dataclasses.dataclass(init=False, eq=False)
+class Noted(Person):
+    note: int = 0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        beam.Row(as_dict=1, age=1, sex="f", smokes=None),
+        Household(age=1, sex="f", smokes=None),
+        Labelled(1, "f", None, 7),
+        Noted(1, "f", None, 7),
+    ],
+    ids=["a field as_dict", "a class of rows", "two lists of fields", "tuple and dataclass"],
+)
+def test_a_record_is_read_alike_in_every_company(record: Any) -> None:
+    for company, expected in ([], []), ([DICTS[0], {}], [(0, 0, 1)]):
+        with pipeline() as p:
+            records = beam.FlatMap(lambda _, all_of_them=[record, record, *company]: all_of_them)
+            _ = cells(p | beam.Impulse() | records.with_output_types(object))
+        assert collected() == [*expected, (1, 0, 2), (1, 0, 2)]
+
+
 def test_as_codes_or_as_cells_the_records_are_the_same() -> None:
     with pipeline() as p:
         records = p | beam.Create(DICTS)
@@ -157,22 +191,6 @@ def test_rows_with_a_schema_are_checked_at_construction() -> None:
         p = pipeline()
         rows = p | beam.Create(PEOPLE) | beam.Select("age", "sex", "smokes", "household")
         _ = rows | EncodeRecords(DOMAIN, "houshold", as_cells=True)
-
-
-def test_a_reader_is_asked_for_the_columns_that_are_needed(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "a.csv").write_text("other,age,sex,smokes,household\n1,2,f,true,007\n")
-    with pipeline() as p:
-        records = p | ReadRecords(str(tmp_path / "a.csv"))
-        _ = cells(records)
-        _ = records | collect("batches")
-        with pytest.raises(InputError, match=r"privacy_unit: 'houshold' .*'household'"):
-            _ = records | "Bad" >> EncodeRecords(DOMAIN, "houshold", as_cells=True)
-        fewer = p | "Fewer" >> ReadRecords(str(tmp_path / "a.csv"), columns=["age", "sex"])
-        with pytest.raises(InputError, match=r"domain: 'smokes' .*that are read"):
-            _ = fewer | "Too few" >> EncodeRecords(DOMAIN, "record", as_cells=True)
-    (batch,) = COLLECTED["batches"]
-    assert batch.to_pylist() == [{"age": 2, "sex": "f", "smokes": "true"}]
-    assert collected() == [(2, 0, 1)]
 
 
 def test_the_unit_is_read_as_it_is_written(tmp_path: pathlib.Path) -> None:

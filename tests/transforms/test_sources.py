@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 from apache_beam.transforms import window
 from apache_beam.utils.timestamp import Timestamp
-from fakes import COLLECTED, NoPrivacy, collect, pipeline
+from fakes import COLLECTED, NoPrivacy, collect, pipeline, reading
 
 from beam_dp.domain import CategoricalAttribute, Domain, IntegerAttribute
 from beam_dp.encoding.units import canonical_bytes
@@ -169,10 +169,27 @@ def outcome(source: beam.PTransform, name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def of_a_file(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def visits(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("visits") / "visits.parquet"
     pyarrow.parquet.write_table(TABLE, path)
-    return {name: str(outcome(ReadRecords(str(path)), name)) for name in TRANSFORMS}
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def of_a_file(visits: str) -> dict[str, str]:
+    return {name: str(outcome(ReadRecords(visits), name)) for name in TRANSFORMS}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_of_a_file_only_the_columns_that_are_needed_are_read(name: str, visits: str) -> None:
+    p = pipeline()
+    TRANSFORMS[name](p | ReadRecords(visits))
+    needed = {
+        "ReleaseIntervals": {"age", "born"},
+        "ReleaseProjection": {"clinic", "born"},
+        "AnswerSparseQueries": {"clinic", "born"},
+    }
+    assert set(reading(p).columns) == needed.get(name, {*DOMAIN.names, "born"})
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)

@@ -1,0 +1,114 @@
+"""The text of a Python value: what tells privacy units, and keys, apart."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_SPANS = {**NANOSECONDS, "D": 86_400 * 10**9, "W": 7 * 86_400 * 10**9}
+_UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+def canonical_bytes(value: object) -> bytes | None:
+    """Returns the text of a value as bytes; None for null, NaN and what has no text.
+
+    Equal values have one text, in every process and whatever a mapping's order. Texts have:
+    numbers, texts, bytes, dates, times and durations (also numpy's and Beam's own), UUIDs,
+    members of enumerations, and the lists, tuples and dictionaries of such values. An object of
+    any other class has none: what ``str`` makes of it may be an address.
+
+    Example:
+        >>> [canonical_bytes(value) for value in (7, 7.0, "7", True, None, object())]
+        [b'7', b'7', b'7', b'1', None, None]
+    """
+    try:
+        return _text(value)
+    except Exception:  # no text, or a class of the user's own that fails
+        return None
+
+
+def _text(value: Any) -> bytes | None:
+    """The text of a value, None for null; raises for a value that has none."""
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return str.encode(value, "utf-8", "surrogatepass")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return _text_of_numpy_time(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int):
+        return b"%d" % value
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return b"%d" % int(value) if value.is_integer() else float.__repr__(value).encode()
+    if isinstance(value, decimal.Decimal):
+        return _text_of_decimal(value)
+    if isinstance(value, (list, tuple)):
+        return b"list:" + _joined(map(_text, value))
+    if isinstance(value, dict):
+        pairs = [_joined((_text(key), _text(held))) for key, held in value.items()]
+        return b"map:" + _joined(sorted(pairs))
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}:".encode() + value.name.encode()
+    kind = type(value)
+    if (kind.__module__, kind.__name__) == ("uuid", "UUID"):  # whose module can draw, too
+        return bytes(value.bytes)  # as in Arrow
+    return _text_of_time(value)
+
+
+def _joined(texts: Iterable[bytes | None]) -> bytes:
+    """Texts in a row, each after its length: other texts, or null, make another row."""
+    return b",".join(b"null" if text is None else b"%d:%b" % (len(text), text) for text in texts)
+
+
+def _text_of_decimal(value: decimal.Decimal) -> bytes | None:
+    if value.is_nan():
+        return None
+    if not value.is_finite() or abs(value.adjusted()) > 400:
+        return str(value).encode()
+    text = format(value, "f") if value else "0"
+    return (text.rstrip("0").rstrip(".") if "." in text else text).encode()
+
+
+def _text_of_time(value: Any) -> bytes:
+    """Dates, times and durations of Python, of pandas (which count nanoseconds) and of Beam."""
+    if isinstance(value, datetime.datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=datetime.UTC)
+        microseconds = (aware - _UNIX_EPOCH) // _MICROSECOND
+        return b"timestamp:%d" % (microseconds * 1000 + getattr(value, "nanosecond", 0))
+    if isinstance(value, datetime.date):
+        return b"date:%d" % (value.toordinal() - _UNIX_EPOCH.toordinal())
+    if isinstance(value, datetime.timedelta):
+        microseconds = value // _MICROSECOND
+        return b"duration:%d" % (microseconds * 1000 + getattr(value, "nanoseconds", 0))
+    if isinstance(value, datetime.time):
+        since_midnight = datetime.datetime.combine(_UNIX_EPOCH, value, datetime.UTC) - _UNIX_EPOCH
+        return b"time:%d" % (since_midnight // _MICROSECOND * 1000)
+    name, micros = type(value).__name__, getattr(value, "micros", None)
+    if name in ("Timestamp", "Duration") and isinstance(micros, int):  # Beam's own
+        return b"%s:%d" % (name.lower().encode(), micros * 1000)
+    raise TypeError(f"a {name} has no text")
+
+
+def _text_of_numpy_time(value: np.datetime64 | np.timedelta64) -> bytes | None:
+    if np.isnat(value):
+        return None
+    unit, count = np.datetime_data(value.dtype)
+    if isinstance(value, np.datetime64) and unit in ("Y", "M", "W", "D"):
+        return b"date:%d" % int(value.astype("datetime64[D]").astype(np.int64))
+    # Months, and what is finer than Arrow's times, raise.
+    nanoseconds = int(value.astype(np.int64)) * count * _SPANS[unit]
+    name = b"timestamp" if isinstance(value, np.datetime64) else b"duration"
+    return b"%s:%d" % (name, nanoseconds)

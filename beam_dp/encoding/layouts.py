@@ -1,0 +1,73 @@
+"""Arrow arrays whose values do not stand in a row: dictionaries, runs and unions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def is_indirect(kind: pa.DataType) -> bool:
+    """Whether arrays of this type are a dictionary or in runs."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind))
+
+
+def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Returns the values of a dictionary or of runs, and where each of the array's stands there.
+
+    Place by place, and null for null: many types of values cannot be taken out by Arrow.
+
+    Args:
+        array: a dictionary or run-end-encoded array.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_run_end_encoded(array.type):
+        stop = array.offset + len(array)
+        ends = np.clip(array.run_ends.to_numpy(), array.offset, stop)
+        lengths = np.diff(ends, prepend=array.offset)
+        return array.values, pa.array(np.repeat(np.arange(len(lengths)), lengths))
+    values, places = array.dictionary, array.indices
+    if len(values) > len(array):  # shared by many batches
+        try:
+            return values.take(places), pa.array(np.arange(len(array)))
+        except pa.ArrowNotImplementedError:
+            pass
+    return values, places
+
+
+def gather(values: NDArray[Any], places: pa.Array) -> NDArray[Any]:
+    """Returns the values at some places, along the last axis; zero where the place is null."""
+    if not places.null_count:
+        return values[..., places.to_numpy(zero_copy_only=False)]
+    zero = np.zeros((*values.shape[:-1], 1), values.dtype)
+    at = places.fill_null(values.shape[-1]).to_numpy(zero_copy_only=False)
+    return np.concatenate((values, zero), axis=-1)[..., at]
+
+
+def union_parts(union: pa.UnionArray) -> Iterator[tuple[NDArray[np.intp], pa.Array, NDArray[Any]]]:
+    """Yields the rows that have their values in a child, as much of it as they need, and where.
+
+    Where is the places of the rows' values in that part of the child.
+    """
+    if not len(union):
+        return
+    # Of a slice, ``type_codes`` and ``offsets`` give those of other rows: they start at the front.
+    _, codes, offsets, *_ = union.buffers()
+    mine = slice(union.offset, union.offset + len(union))
+    types = np.frombuffer(codes, np.int8)[mine]
+    dense = union.type.mode == "dense"
+    places = np.frombuffer(offsets, np.int32)[mine] if dense else np.arange(len(union))
+    for number, code in enumerate(union.type.type_codes):
+        rows = np.flatnonzero(types == code)
+        if rows.size:
+            first, last = places[rows].min(), places[rows].max()
+            child = union.field(number).slice(first, last - first + 1)
+            yield rows, child, places[rows] - first

@@ -1,0 +1,115 @@
+"""What the type that a collection declares tells of its records: public, unlike they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.typehints import typehints
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
+from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.utils.timestamp import Duration, Timestamp
+
+from beam_dp.domain import nearest_known
+from beam_dp.errors import InputError
+
+# The arguments of columns that would drop every record, or count nothing, if no value matches.
+NEED_LEVELS = ("domain", "key", "weight")
+
+_RECORDS = (
+    "must be Arrow batches or tables, mappings, or rows with a schema "
+    "(beam.Row, NamedTuple, dataclass)"
+)
+_COLLECTIONS = (
+    typehints.SequenceTypeConstraint,  # also lists, sets, iterables
+    typehints.TupleConstraint,
+    typehints.IteratorTypeConstraint,
+)
+_MAPPINGS = (typehints.DictConstraint, typehints.MappingTypeConstraint)
+_TIMES = (datetime.date, datetime.time, datetime.timedelta, Timestamp, Duration)
+
+
+def declared_fields(element_type: Any) -> dict[str, Any] | None:
+    """Returns the fields of records, with their types; None where the type tells nothing.
+
+    Raises:
+        InputError: if nothing of this type is a record.
+    """
+    if not _may_be_record(element_type):
+        raise InputError("records", _name(element_type), _RECORDS)
+    if isinstance(element_type, RowTypeConstraint):
+        return dict(element_type._fields)
+    names = getattr(element_type, "_fields", None)
+    if dataclasses.is_dataclass(element_type):
+        names = tuple(field.name for field in dataclasses.fields(element_type))
+    if not isinstance(names, tuple):
+        return None
+    try:
+        types = typing.get_type_hints(element_type)
+    except Exception:  # it names a type that is not known here
+        types = {}
+    return {name: types.get(name, Any) for name in names}
+
+
+def check_field(argument: str, column: str, fields: Mapping[str, Any]) -> None:
+    """Refuses a column that is no field, or whose values match no level of any attribute.
+
+    Raises:
+        InputError: naming the argument and the nearest field, or the type.
+    """
+    if column not in fields:
+        near = nearest_known(column, fields)
+        raise InputError(argument, column, f"must be a field of the records; {near}")
+    kind = convert_to_beam_type(fields[column])
+    if argument in NEED_LEVELS and not _may_match(kind):
+        condition = f"must be a field of numbers, text or booleans; it is {_name(kind)}"
+        raise InputError(argument, column, condition)
+
+
+def _may_be_record(kind: Any) -> bool:
+    if isinstance(kind, typehints.UnionConstraint):
+        # Beam declares the union of no types for a collection of no elements.
+        return not kind.union_types or any(map(_may_be_record, kind.union_types))
+    if isinstance(kind, type):
+        # An object may be of a class that is derived from the one that is declared.
+        return any(map(_is_record, _derived(kind)))
+    return not isinstance(kind, _COLLECTIONS)
+
+
+def _is_record(kind: type) -> bool:
+    if issubclass(kind, (pa.RecordBatch, pa.Table, Mapping, beam.Row)):
+        return True
+    return dataclasses.is_dataclass(kind) or _is_named_tuple(kind)
+
+
+def _may_match(kind: Any) -> bool:
+    if isinstance(kind, typehints.UnionConstraint):
+        # A null alone is no reason to accept it.
+        return any(map(_may_match, set(kind.union_types) - {type(None)}))
+    if isinstance(kind, type):
+        return not (issubclass(kind, (*_TIMES, np.ndarray)) or _is_record(kind))
+    return not isinstance(kind, (*_COLLECTIONS, *_MAPPINGS, RowTypeConstraint))
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def _derived(kind: type) -> Iterator[type]:
+    yield kind
+    subclasses: list[type] = type.__subclasses__(kind)
+    for each in subclasses:
+        yield from _derived(each)
+
+
+def _name(kind: Any) -> str:
+    if isinstance(kind, type):
+        return kind.__name__
+    return re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", repr(kind))

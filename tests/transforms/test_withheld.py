@@ -1,0 +1,305 @@
+"""No step that sees records may say what it saw, whatever it fails with.
+
+By structure: each method that a runner hands elements to is guarded, but for those named below.
+By behaviour: an error that quotes a record is raised in each guarded step of a job, and the one
+that leaves the job quotes nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pathlib
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from fakes import DOMAIN, WORKLOAD, NoPrivacy, guarantee, pipeline
+
+import beam_dp.transforms
+from beam_dp.mechanisms import (
+    CountSketch,
+    StabilityHistogram,
+    plan_private_mw,
+    plan_sparse_mw,
+    plan_workload_answers,
+)
+from beam_dp.queries.linear_workload import parse_linear_workload
+from beam_dp.queries.lines import read_line
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.summaries import HistogramAccumulator
+from beam_dp.transforms import (
+    AnswerQueries,
+    AnswerSparseQueries,
+    AnswerWorkload,
+    KeyColumns,
+    PrivateStepError,
+    ReleaseIntervals,
+    ReleaseProjection,
+    ReleaseSyntheticDatabase,
+)
+
+FOLDER = pathlib.Path(beam_dp.transforms.__file__).parent
+# Methods that a runner calls without elements, before a bundle holds any.
+WITHOUT_ELEMENTS = {"setup", "start_bundle", "create_accumulator"}
+# Steps without a guard, and why they need none.
+UNGUARDED = {
+    "read._SplitFile.process": "sees names of files, and becomes the file's name if it fails",
+    "read._ReadRange.process": "becomes the file's name if it fails",
+    "read._list_files": "sees the pattern",
+    "encode_keys.self._encode": "is a DoFn, whose methods are guarded",
+    "write._Write.process": "sees a release",
+    "write_answers._WriteRun.process": "sees answers that are public",
+    "write_answers._WriteBatch.process": "sees answers that are public",
+    "write_answers._by_run": "sees answers that are public",
+    "summarise._AddShards.extract_output": "calls nothing but compact, which is guarded",
+    "answer_queries._Batch.process": "sees queries, which are no records",
+    "answer_queries._Batch.finish_bundle": "sees queries, which are no records",
+}
+STEP_KINDS = {"DoFn", "CombineFn", "PartitionFn", "RestrictionProvider"}
+# Beam's transforms that may be given a function.
+OF_FUNCTIONS = {
+    "Map",
+    "MapTuple",
+    "FlatMap",
+    "FlatMapTuple",
+    "Filter",
+    "ParDo",
+    "CombineGlobally",
+    "CombinePerKey",
+    "CombineValues",
+    "GroupBy",
+    "Partition",
+}
+
+
+def transform_sources() -> dict[str, str]:
+    return {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.py")}
+
+
+def steps(sources: dict[str, str]) -> Iterator[tuple[str, bool]]:
+    """Every method or function that is given elements, and whether it is guarded."""
+    for module, source in sources.items():
+        tree = ast.parse(source)
+        functions = {
+            node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and kinds_of(node) & STEP_KINDS:
+                for method in node.body:
+                    if isinstance(method, ast.FunctionDef) and is_beams(method.name, node):
+                        yield f"{module}.{node.name}.{method.name}", is_guarded(method)
+            if isinstance(node, ast.Call) and called(node) in OF_FUNCTIONS:
+                for each in node.args:
+                    if isinstance(each, ast.Lambda | ast.Attribute):
+                        yield f"{module}.{ast.unparse(each)}", False
+                    elif isinstance(each, ast.Name) and each.id in functions:
+                        yield f"{module}.{each.id}", is_guarded(functions[each.id])
+
+
+def kinds_of(node: ast.ClassDef) -> set[str]:
+    return {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+
+
+def is_beams(method: str, node: ast.ClassDef) -> bool:
+    """Whether a runner calls the method with elements, or behind some: not a helper of ours."""
+    known = {name for kind in kinds_of(node) for name in dir(getattr(beam, kind, object))}
+    return method in known - WITHOUT_ELEMENTS and not method.startswith("__")
+
+
+def called(node: ast.Call) -> str:
+    return ast.unparse(node.func).rpartition(".")[2]
+
+
+def is_guarded(function: ast.FunctionDef) -> bool:
+    return any(ast.unparse(each) == "withhold_messages" for each in function.decorator_list)
+
+
+def test_every_step_is_guarded_or_needs_no_guard() -> None:
+    found = dict(steps(transform_sources()))
+    assert {name for name, guarded in found.items() if not guarded} == set(UNGUARDED)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class A(beam.DoFn):\n    def process(self, record): ...",
+        "class A(beam.DoFn):\n    def finish_bundle(self): ...",
+        "class A(DoFn):\n    def teardown(self): ...",
+        "class A(beam.CombineFn):\n    def add_input(self, accumulator, record): ...",
+        "class A(beam.CombineFn):\n    def extract_output(self, accumulator): ...",
+        "def f(record): ...\nbeam.Map(f)",
+        "beam.Map(lambda record: record)",
+        "beam.CombinePerKey(module.f)",
+    ],
+)
+def test_a_step_without_a_guard_is_found(source: str) -> None:
+    assert [guarded for _, guarded in steps({"x": source})] == [False]
+
+
+class CanaryError(Exception):
+    """What a library that quotes a record would raise."""
+
+
+QUOTED = "canary-4711"  # by its name, for tracebacks show code
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise CanaryError(QUOTED)
+
+
+class Unreadable:
+    """A batch that fails when it is looked at."""
+
+    def __getattr__(self, name: str) -> Any:
+        fail()
+
+
+RECORDS = [
+    {"age": i % 10, "sex": "fm"[i % 2], "smokes": None, "person": i, "weight": 1} for i in range(40)
+]
+LINE = '{"conjunction": {"sex": "f"}}'
+KEY = KeyColumns("person")
+SPARSE = guarantee("person", 2)
+PLANS: dict[str, Any] = {
+    "clipped": CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0).plan(
+        guarantee(), max_sparsity=2
+    ),
+    "histogram": StabilityHistogram().plan(SPARSE, max_sparsity=2),
+    "laplace": plan_workload_answers(
+        parse_linear_workload(LINE, DOMAIN), guarantee(), 40, "discrete_laplace"
+    ),
+    "private_mw": plan_private_mw(DOMAIN, guarantee(), 40, num_questions=2),
+    "sparse_mw": plan_sparse_mw(guarantee(), 40, max_sparsity=2, num_questions=1),
+}
+
+
+def asked(records: beam.PCollection[Any], line: str) -> beam.PCollection[Any]:
+    return records.pipeline | "Queries" >> beam.Create([line])
+
+
+JOBS: dict[str, Callable[[Any], Any]] = {
+    "database": lambda records: (
+        records | ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee("person", 2), NoPrivacy())  # type: ignore[arg-type]
+    ),
+    "intervals": lambda records: records | ReleaseIntervals(DOMAIN, "age", guarantee()),
+    "clipped": lambda records: records | ReleaseProjection(PLANS["clipped"], KEY),
+    "histogram": lambda records: records | ReleaseProjection(PLANS["histogram"], KEY),
+    "workload": lambda records: (
+        records | AnswerWorkload(PLANS["laplace"], [read_line(LinearQueries(DOMAIN), LINE)])
+    ),
+    "queries": lambda records: asked(records, LINE) | AnswerQueries(PLANS["private_mw"], records),
+    "sparse queries": lambda records: (
+        asked(records, '{"sparse": {"1": 1.0}}')
+        | AnswerSparseQueries(PLANS["sparse_mw"], KEY, records)
+    ),
+}
+
+
+def shards_twice(accumulator: HistogramAccumulator, state: Any) -> Iterator[tuple[int, bytes]]:
+    """A bundle with two shards of each block, which have to be added."""
+    shards = list(TO_SHARDS(accumulator, state))
+    return iter(shards * 2)
+
+
+TO_SHARDS = HistogramAccumulator.to_shards
+# For each guarded step a job that has it, and what is replaced so that this step fails.
+FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "records._BatchRows.process": (
+        "intervals",
+        {"records._BATCH_RECORDS": 1, "records._batch": fail},
+    ),
+    "records._BatchRows.finish_bundle": ("intervals", {"records._batch": fail}),
+    "encode._Encode.process": ("intervals", {"encode.encode_records": fail}),
+    "encode_keys._Encode.process": ("histogram", {"encode_keys.key_elements": fail}),
+    "bound._Partition.process": ("database", {"bound.RecordWords.from_batch": fail}),
+    "bound._Partition.finish_bundle": ("database", {"bound.split_by_unit": fail}),
+    "bound._Select.process": ("database", {"bound.select_records": fail}),
+    "bound_keys._LeaveOutHeavy.process": (
+        "clipped",
+        {"encode_keys._Encode._encoded": lambda *_: Unreadable()},
+    ),
+    "summarise._CountBundle.process": (
+        "intervals",
+        {"count.HistogramAccumulator.add_batch": fail},
+    ),
+    "summarise._CountBundle.finish_bundle": (
+        "intervals",
+        {"count.HistogramAccumulator.to_shards": fail},
+    ),
+    "summarise._AddShards.add_input": (
+        "intervals",
+        {"count.HistogramAccumulator.to_shards": shards_twice, "summarise.add_shard": fail},
+    ),
+    "summarise._AddShards.compact": (
+        "intervals",
+        {"count.HistogramAccumulator.to_shards": shards_twice, "summarise.write_shard": fail},
+    ),
+    "summarise._AddShards.merge_accumulators": ("intervals", {"summarise.merge_shards": fail}),
+    "count_elements._MergeBundle.process": (
+        "histogram",
+        {"count_elements._BUFFERED_RECORDS": 1, "count_elements.ElementCounts.of": fail},
+    ),
+    "count_elements._MergeBundle.finish_bundle": (
+        "histogram",
+        {"count_elements.split_by_unit": fail},
+    ),
+    "count_elements._MergePartition.process": (
+        "histogram",
+        {"count_elements.counts_of_shards": fail},
+    ),
+    "release._Draw.process": ("database", {"release.release_shards": fail}),
+    "release_intervals._Draw.process": (
+        "intervals",
+        {"release_intervals.release_intervals": fail},
+    ),
+    "release_projection._Draw.process": (
+        "histogram",
+        {"release_projection.counts_of_shards": fail},
+    ),
+    "answer_workload._Draw.process": (
+        "workload",
+        {"answer_workload.draw_workload_answers": fail},
+    ),
+    "answer_queries._AnswerAll.process": ("queries", {"answer_queries.answer_line": fail}),
+    "answer_sparse._AnswerAll.process": (
+        "sparse queries",
+        {"answer_sparse.counts_of_shards": fail},
+    ),
+}
+# Its test is among those of streams.
+OF_STREAMS = "answer_queries._AnswerStream.process"
+
+
+def test_a_fault_is_injected_into_every_guarded_step() -> None:
+    guarded = {name for name, is_safe in steps(transform_sources()) if is_safe}
+    assert guarded == {*FAULTS, OF_STREAMS}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_jobs_run_without_a_fault(job: str) -> None:
+    with pipeline() as p:
+        _ = JOBS[job](p | beam.Create(RECORDS))
+
+
+@pytest.mark.parametrize("step", FAULTS)
+def test_an_error_that_quotes_a_record_leaves_no_step(
+    step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job, replaced = FAULTS[step]
+    for name, replacement in replaced.items():
+        module, _, attribute = name.partition(".")
+        owner: Any = importlib.import_module(f"beam_dp.transforms.{module}")
+        *path, attribute = attribute.split(".")
+        for each in path:
+            owner = getattr(owner, each)
+        monkeypatch.setattr(owner, attribute, replacement)
+    with pytest.raises(PrivateStepError) as error, pipeline() as p:
+        _ = JOBS[job](p | beam.Create(RECORDS))
+    assert QUOTED not in "".join(traceback.format_exception(error.value))
+    assert QUOTED not in caplog.text
+    module, method = step.split(".")[0], step.rpartition(".")[2]
+    frames = traceback.extract_tb(error.value.__traceback__)
+    assert (f"{module}.py", method) in {(pathlib.Path(f.filename).name, f.name) for f in frames}
