@@ -33,7 +33,6 @@ from beam_dp.mechanisms import (
     SmallDB,
     plan_release,
 )
-from beam_dp.mechanisms.multiset_choice import MAX_SIZE
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -187,12 +186,9 @@ def _small_db(given: dict[str, str], calibration: Literal["tight", "textbook"]) 
         raise FlagError(
             "--size: missing; must be given with --mechanism small_db, or --max_error_fraction"
         )
-    size = integer("size", given["size"]) if "size" in given else None
-    if size is not None and not 1 <= size <= MAX_SIZE:
-        raise InputError("size", size, f"must be from 1 to {MAX_SIZE}")
     fraction = given.get("max_error_fraction")
     return SmallDB(
-        size=size,
+        size=integer("size", given["size"]) if "size" in given else None,
         max_error_fraction=None if fraction is None else number("max_error_fraction", fraction),
         vc_dimension=(
             integer("vc_dimension", given["vc_dimension"]) if "vc_dimension" in given else None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.measurements import Names
-from beam_dp.mechanisms.multiset_choice import MultisetChoice, SamplerName
+from beam_dp.mechanisms.multiset_choice import MAX_SIZE, MultisetChoice, SamplerName
 from beam_dp.mechanisms.multisets import MAX_ANSWER
 from beam_dp.mechanisms.plan import (
     MAX_RECORDS,
@@ -112,6 +112,8 @@ class SmallDB:
             given = "nothing" if self.size is None else self.size
             condition = "must be given, or else max_error_fraction, but not both"
             raise InputError("size", given, condition)
+        if self.size is not None and not 1 <= self.size <= MAX_SIZE:
+            raise InputError("size", self.size, f"must be from 1 to {MAX_SIZE}")
         if self.max_error_fraction is not None and not 0 < self.max_error_fraction <= 1:
             condition = "must be > 0 and <= 1"
             raise InputError("max_error_fraction", self.max_error_fraction, condition)

@@ -225,6 +225,8 @@ def test_public_parameters_decide_everything_but_the_records():
         ({"vc_dimension": -1}, "vc_dimension"),
         ({"calibration": "loose"}, "calibration"),
         ({"failure_probability": 0.0}, "failure_probability"),
+        ({"size": -1}, "size"),
+        ({"size": 10**18}, "size"),
         ({"sampler": "mcmc"}, "sampler"),
         ({"num_records": 0}, "num_records"),
         ({"num_records": "noisy", "sampler": "search"}, "num_records"),
