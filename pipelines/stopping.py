@@ -96,11 +96,12 @@ def cancel(result: PipelineResult) -> None:
 
     A runner that knows no way to cancel, or is gone, is left alone.
     """
+    end = time.monotonic() + SECONDS_TO_CANCEL
 
     def ask() -> None:
         with contextlib.suppress(Exception):  # each runner raises its own
             result.cancel()
-            while not PipelineState.is_terminal(result.state):
+            while not PipelineState.is_terminal(result.state) and time.monotonic() < end:
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
 
     # No runner bounds the time of these calls.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import http.server
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -124,3 +125,18 @@ def _handler(service: FakeStorage) -> type[http.server.BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+def skip_waits(monkeypatch: Any) -> list[float]:
+    """Leaves out waits of this thread; returns how long they would have been."""
+    waits: list[float] = []
+    mine, sleep = threading.get_ident(), time.sleep
+
+    def wait(seconds: float) -> None:
+        if threading.get_ident() == mine:
+            waits.append(seconds)
+        else:
+            sleep(seconds)
+
+    monkeypatch.setattr("time.sleep", wait)
+    return waits

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from botocore.exceptions import ReadTimeoutError
 from fake_amazon_storage import ACCOUNT, BLOCKS, PRIVATE, Answer, FakeAmazonStorage, serving
+from fake_storage import skip_waits
 from release_examples import release_of
 
 from beam_dp.errors import InputError
@@ -38,9 +39,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAmazonStorage]:
 @pytest.fixture
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Waits are left out; returns how long they would have been."""
-    waits: list[float] = []
-    monkeypatch.setattr("time.sleep", waits.append)
-    return waits
+    return skip_waits(monkeypatch)
 
 
 def lose_first(service: FakeAmazonStorage, wanted: str) -> None:

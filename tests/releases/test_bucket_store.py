@@ -16,6 +16,7 @@ from typing import Any
 import fake_amazon_storage
 import fake_google_storage
 import pytest
+from fake_storage import skip_waits
 from release_examples import release_of, same_release
 
 from beam_dp.errors import InputError
@@ -254,7 +255,7 @@ def test_a_lost_answer_to_any_request_changes_nothing(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library repeats what was carried out already; its waits are left out here."""
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    skip_waits(monkeypatch)
     lost = 0
     for number in itertools.count():
         cloud.clear()

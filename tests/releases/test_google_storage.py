@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from fake_google_storage import PRIVATE, RIGHTS, Answer, FakeGoogleStorage, serving
+from fake_storage import skip_waits
 from release_examples import release_of
 
 from beam_dp.errors import InputError
@@ -78,7 +79,7 @@ def test_an_error_of_the_service_is_one_line(
         raise Answer(status)
 
     clock = iter(range(0, 10**9, 30))  # whoever tries again for minutes gives up at once
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    skip_waits(monkeypatch)
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
     service.before = fail
     with pytest.raises(InputError, match=r"output: .* can be written: Google Cloud") as e:
