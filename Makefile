@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo test lint bench audit fuzz flink test-engines test-faults clean
+.PHONY: help demo test lint bench audit fuzz flink test-wheel test-engines test-faults clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
@@ -16,6 +16,7 @@ help:
 	@echo "make audit         the statistical privacy audits"
 	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
+	@echo "make test-wheel    what a newcomer does first, with the wheel in an empty environment"
 	@echo "make test-engines  the tests that need a distributed engine"
 	@echo "make test-faults   kill parts of a Flink cluster 20 times in each way, about an hour"
 	@echo "make clean         remove the environment and everything generated"
@@ -103,6 +104,9 @@ flink: $(VENV)/.stamp-demo
 	  echo "job server: built from flink/pom.xml, for Maven finds no $$artifact"; \
 	else echo "error: flink: Maven finds neither $$artifact nor the parts of flink/pom.xml"; exit 2; fi
 	@ls $(FLINK_JARS)/*.jar
+
+test-wheel: $(VENV)/.stamp-test
+	$(call run_marked,wheel,tests/wheel)
 
 # Without Java or Maven the tests on Flink are skipped and say so.
 test-engines: $(VENV)/.stamp-test
