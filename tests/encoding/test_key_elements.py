@@ -49,13 +49,13 @@ def listed(values: np.ndarray, valid: np.ndarray) -> list[int | None]:
     return [int(x) if there else None for x, there in zip(values, valid, strict=True)]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6), st.sampled_from(KEY_TYPES))
 def test_a_key_does_not_depend_on_its_neighbours(values: list[Any], key_type: KeyType) -> None:
     assert together(values, key_type) == one_by_one(values, key_type)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6))
 def test_a_weight_does_not_depend_on_its_neighbours(values: list[Any]) -> None:
     alone = [each for value in values for each in weights_of(arrow_column([value]))]

@@ -58,7 +58,7 @@ def test_different_texts_are_different_units() -> None:
     assert len(set(fingerprints(pa.array(DIFFERENT)))) == len(DIFFERENT)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.one_of(

@@ -12,6 +12,7 @@ import signal
 import numpy as np
 import pytest
 from noise_sources import NoNoise
+from patience import HANG_SECONDS
 from private_mw_laws import cells
 from tiny import REPLACE, domain_of, promise
 
@@ -155,7 +156,7 @@ def test_killed_between_the_ledger_and_the_first_answer_the_state_is_lost(tmp_pa
         target=be_killed_after_the_ledger, args=(str(tmp_path / "run"), ledger.name)
     )
     process.start()
-    process.join(120)
+    process.join(HANG_SECONDS)
     assert process.exitcode == -signal.SIGKILL
     assert (tmp_path / "run" / "secret.json").exists()  # and of no use
     with pytest.raises(LedgerError, match="was not used: the next is 2"):
