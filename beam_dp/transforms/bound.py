@@ -23,6 +23,7 @@ from beam_dp.encoding.bounding import (
     to_bytes,
 )
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.records import refuse_windows
 
 # Also of one unit alone, however many words a record has, no element is longer than this.
 _ELEMENT_BYTES = 2**23
@@ -44,6 +45,9 @@ class BoundContributions(beam.PTransform):
         num_partitions: keys of the shuffle, a power of two up to 2^16; a partition is held in
             one worker's memory.
 
+    Raises:
+        InputError: when applied, if the records are windowed or unbounded.
+
     Input and output: batches with units (``EncodedBatch``, ``KeyBatch``), and the same without.
     """
 
@@ -57,6 +61,7 @@ class BoundContributions(beam.PTransform):
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Partitions by unit, groups, selects."""
+        refuse_windows(records)
         partition = beam.ParDo(_Partition(self.words, self.num_partitions))
         select = beam.ParDo(_Select(self.words, self.max_records_per_unit))
         return (
