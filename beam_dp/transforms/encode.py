@@ -31,6 +31,9 @@ class EncodeRecords(beam.PTransform):
         privacy_unit: the column that names the unit, or ``"record"``.
         as_cells: whether to encode as cell indices (the domain must have an index) or as codes.
 
+    Raises:
+        InputError: when applied, if the records are windowed or unbounded, or lack a column.
+
     Output: a collection of ``EncodedBatch``. It is as secret as the records.
     """
 
