@@ -1,6 +1,6 @@
 """Answer linear queries about records one after the other, with differential privacy.
 
-    python -m pipelines.answer_queries \
+    beam-dp answer-queries \
         --input 'visits/*.parquet' --domain visits.json --queries queries.jsonl \
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --num_records noisy --output out/answers
@@ -8,7 +8,7 @@
 Arguments are parsed, then everything is validated from public parameters, then the pipeline is
 built, as in `release_synthetic_database`. A query that is refused is named before anything is
 spent, and is answered with an error; the others are answered.
-`python -m pipelines.answer_queries --help` lists the flags.
+`beam-dp answer-queries --help` lists the flags.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Token
+from beam_dp.programs import command_of
 from beam_dp.queries.linear_workload import (
     LinearWorkload,
     names_workload,
@@ -73,7 +74,7 @@ from .saved_state import (
     saved_num_questions,
 )
 
-PROGRAM = "python -m pipelines.answer_queries"
+PROGRAM = command_of("answer_queries")
 QUERIES = Flag(
     "queries",
     "file of JSON lines, one linear query or marginal each; or conjunctions:2, intervals:age, ...",

@@ -15,12 +15,11 @@ from beam_dp.privacy.loss import Loss
 
 from . import flags
 from .beam_flags import check_beam_flags, runner_name
+from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
 from .flags import FlagError, integer, number
 from .flink import RUNNER as FLINK_RUNNER
 from .flink import prepare_flink
 
-# Not DirectRunner: that one looks for another runner to download first.
-LOCAL_RUNNER = "FnApiRunner"
 _DATAFLOW = ("DataflowRunner", "TestDataflowRunner")
 
 
@@ -123,7 +122,7 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
         prepare_flink(options)
     refuse_unshared_output(job.output, standard.runner)
     try:
-        return beam.Pipeline(options=options)
+        return empty_pipeline(options)
     except ValueError as error:
         if "Unexpected pipeline runner" in str(error):
             known = StandardOptions.KNOWN_RUNNER_NAMES

@@ -1,13 +1,13 @@
 """Release counts of all intervals of one ordered column, with differential privacy.
 
-    python -m pipelines.release_intervals \
+    beam-dp release-intervals \
         --input 'visits/*.parquet' --domain visits.json --attribute age \
         --epsilon 1 --delta 0 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --output out/ages
 
 Arguments are parsed, then everything is validated from public parameters, then the pipeline is
 built, as in `release_synthetic_database`. The number of records is not needed, and not released.
-`python -m pipelines.release_intervals --help` lists the flags.
+`beam-dp release-intervals --help` lists the flags.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.intervals.plan import StrategyChoice, StrategyName
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.programs import command_of
 from beam_dp.transforms import ReadRecords, ReleaseIntervals, WriteRelease
 from beam_dp.transforms.release_intervals import MECHANISM
 
@@ -43,7 +44,7 @@ from .flags import Flag
 from .progress import Progress
 from .running import run_main, run_release
 
-PROGRAM = "python -m pipelines.release_intervals"
+PROGRAM = command_of("release_intervals")
 ATTRIBUTE = Flag(
     "attribute", "integer or numeric attribute of the domain, of 2 to 2^20 levels", "COLUMN", True
 )

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import plan_release
@@ -29,7 +30,8 @@ from . import (
     release_projection,
     release_synthetic_database,
 )
-from .common import LOCAL_RUNNER, refuse_unshared_output
+from .common import refuse_unshared_output
+from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
 from .flags import INPUT, INPUT_FORMAT, Flag, FlagError
 from .yaml_config import config_error, texts_of, without_dashes
 
@@ -216,7 +218,8 @@ class AnswerQueries(_Release):
 def _stand_in(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
     """A collection of a pipeline that never runs, which is refused wherever the records are."""
     refuse_windows(records)
-    other = beam.Pipeline(LOCAL_RUNNER) | beam.Create([], reshuffle=False)
+    pipeline = empty_pipeline(PipelineOptions([], runner=LOCAL_RUNNER))
+    other = pipeline | beam.Create([], reshuffle=False)
     other.element_type = records.element_type
     reader = getattr(records, "reader", None)
     if reader is not None:

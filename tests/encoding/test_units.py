@@ -119,6 +119,23 @@ def test_a_moment_is_one_unit_in_every_resolution() -> None:
     assert canonical_bytes(moment) == canonical_bytes(moment.replace(tzinfo=UTC))
 
 
+def test_a_time_inside_a_value_is_exact_in_every_resolution_and_zone() -> None:
+    moment = datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
+    units, zones = ("s", "ms", "us", "ns"), (None, "UTC", "+02:00", "Nowhere/Land")
+    columns = [
+        pa.array([[moment]], pa.list_(pa.timestamp(unit, zone))) for unit in units for zone in zones
+    ]
+    assert {fingerprints(each)[0] for each in (*columns, arrow_column([[moment]]))} == {
+        fingerprints(columns[0])[0]
+    }
+    for kind in (pa.timestamp("ns"), pa.duration("ns"), pa.time64("ns")):
+        column = pa.array([[1], [2], [1000], None]).cast(pa.list_(kind))
+        assert (
+            len({*fingerprints(column), *fingerprints(arrow_column(column.to_pylist()[2:]))}) == 4
+        )
+        assert fingerprints(arrow_column([*column])) == fingerprints(column)
+
+
 @pytest.mark.parametrize(
     "column",
     [
