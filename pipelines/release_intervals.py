@@ -29,6 +29,7 @@ from beam_dp.mechanisms.intervals.plan import StrategyChoice, StrategyName
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.programs import command_of
+from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords, ReleaseIntervals, WriteRelease
 from beam_dp.transforms.release_intervals import MECHANISM
 
@@ -207,8 +208,9 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
 
     Raises:
-        InputError: if the ledger refuses; then nothing was spent or run.
+        InputError: if the output or the ledger refuses; then nothing was spent or run.
     """
+    probe_output(job.output)
     token = None
     if job.ledger is not None:
         token = spend(job.ledger, job, plan)

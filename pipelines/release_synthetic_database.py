@@ -38,6 +38,7 @@ from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.programs import command_of
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
 
 from . import flags
@@ -311,8 +312,9 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
     noise may have been seen.
 
     Raises:
-        InputError: if the ledger refuses; then nothing was spent or run.
+        InputError: if the output or the ledger refuses; then nothing was spent or run.
     """
+    probe_output(job.output)
     token = None
     for warning in warnings_of(plan):
         print(f"warning: {warning}", file=sys.stderr)

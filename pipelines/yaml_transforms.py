@@ -19,6 +19,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import plan_release
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.privacy.ledger_url import holds_secrets
+from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords as ReadFiles
 from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.write_outputs import refuse_taken_output
@@ -114,6 +115,7 @@ class _Release(beam.PTransform):
             self._refuse(records)
             if self._job.ledger is not None:
                 self._add(_stand_in(records), None)
+                probe_output(self._job.output)
                 token = self._spend(self._job.ledger)
             for warning in self._warnings():
                 _LOG.warning(without_dashes(warning, self._flags))
