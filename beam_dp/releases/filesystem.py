@@ -185,14 +185,14 @@ class LocalStore:
             os.link(self._path / draft / name, self._path / name, follow_symlinks=False)
         except FileExistsError:
             return False
-        self._sync_directory()
+        sync_directory(self._path)
         return True
 
     def place(self, draft: str, name: str) -> None:
         """Moves a file of a draft to its name, if it is still in the draft."""
         with contextlib.suppress(FileNotFoundError):
             os.replace(self._path / draft / name, self._path / name)
-            self._sync_directory()
+            sync_directory(self._path)
 
     def drafts(self) -> list[str]:
         """Returns the names of the drafts that are there."""
@@ -226,10 +226,11 @@ class LocalStore:
     def _refused(self, condition: str) -> InputError:
         return InputError(self._name, os.fspath(self._path), condition)
 
-    def _sync_directory(self) -> None:
-        """Makes a new name durable."""
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def sync_directory(path: str | Path) -> None:
+    """Makes durable that a name in a directory is new, or is gone."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
