@@ -1,9 +1,9 @@
 """Which privacy unit a record belongs to: values of any type as exact 128-bit fingerprints.
 
-A unit is the text of its value: ``7``, ``7.0``, ``"7"`` and ``b"7"`` are one unit, ``"007"``
-another, so that a unit is not split in two by how a file, or a batch of it, stores its column.
-A value without a text that is its own is no unit, as null is none: records that are not known to
-be one person's would be bounded by nothing.
+A unit is the text of its value: ``7``, ``7.0``, ``"7"``, ``"7.0"`` and ``b"7"`` are one unit,
+``"007"`` and ``"7.00"`` are others, so that a unit is not split in two by how a file, or a batch of
+it, stores its column. A value without a text that is its own is no unit, as null is none: records
+that are not known to be one person's would be bounded by nothing.
 
 Two units that shared a fingerprint would be bounded as if they were one. Then the presence of
 one could push out records of the other, and one unit would change up to twice as many records
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes
 from beam_dp.encoding.layouts import gather, is_indirect, union_parts, values_and_places
+from beam_dp.plain_integers import plain_integers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -229,6 +230,7 @@ def _bytes_fingerprints(column: pa.Array) -> NDArray[np.uint64]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    column = plain_integers(column)
     lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     long = lengths > _SHORT_BYTES
     found = _pack_short(column)

@@ -121,6 +121,8 @@ def refused(folder: pathlib.Path) -> str:
         (lambda card: card.update(max_weight=2**60), "max_weight"),
         (lambda card: card.update(sketch=None, histogram=None), "a sketch or a histogram"),
         (lambda card: card["parameters"].update(key={"key_type": "float"}), "key_type"),
+        (lambda card: card["parameters"]["key"].update(rule=3), "a newer version wrote it"),
+        (lambda card: card["parameters"]["key"].update(rule=True), "rule of keys"),
         (lambda card: card["sketch"].update(family="sparse"), "family = 'sparse'"),
         (lambda card: card["sketch"].update(estimator=[]), "estimator"),
         (lambda card: card["sketch"].update(projection_width=2**40), "projection_width"),
