@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +12,10 @@ import numpy as np
 from beam_dp.domain import Domain
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.intervals.plan import StrategyChoice
-from beam_dp.mechanisms.left_out import (
-    LeftOutPlan,
-    plan_left_out,
-    share_guarantee,
-    with_left_out,
-)
+from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
 from beam_dp.noise import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.loss import Loss
 from beam_dp.releases.interval_files import ordered_domain
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.bounded_records import bounded_records, left_out_counts
@@ -84,43 +79,31 @@ class ReleaseIntervals(beam.PTransform):
         self.domain = ordered_domain(domain, attribute)
         main = share_guarantee(guarantee) if count_left_out else guarantee
         self.plan = plan_intervals(self.domain.attributes[0].num_levels, main, strategy)
-        self.left_out: LeftOutPlan | None = None
         if count_left_out:
-            self.left_out = plan_left_out(self.domain, guarantee, self.plan.loss)
+            counts = plan_left_out(self.domain, guarantee, self.plan.loss)
+            self.plan = dataclasses.replace(self.plan, loss=counts.loss, left_out=counts)
         self.parameters: dict[str, Any] = {}
         if ledger_token is not None:
-            check_token(ledger_token, MECHANISM, guarantee, self.loss)
+            check_token(ledger_token, MECHANISM, guarantee, self.plan.loss)
             self.parameters["ledger_release"] = ledger_token.release_id
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Counts, draws."""
         encoded, left_out = bounded_records(
-            records, self.domain, self.plan.guarantee, as_cells=True, left_out=self.left_out
+            records, self.domain, self.plan.guarantee, as_cells=True, left_out=self.plan.left_out
         )
         shards = encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))
-        draw = _Draw(self.plan, self.domain, self.parameters, self.left_out)
+        draw = _Draw(self.plan, self.domain, self.parameters)
         return draw_once(shards, draw, worker_bytes(self.plan, self.domain.num_cells), left_out)
-
-    @property
-    def loss(self) -> Loss:
-        """What is released may reveal, for a ledger."""
-        return self.plan.loss if self.left_out is None else self.left_out.loss
 
 
 class _Draw(beam.DoFn):
     """Measures the histogram: the only step that draws noise."""
 
-    def __init__(
-        self,
-        plan: IntervalPlan,
-        domain: Domain,
-        parameters: dict[str, Any],
-        left_out: LeftOutPlan | None,
-    ) -> None:
+    def __init__(self, plan: IntervalPlan, domain: Domain, parameters: dict[str, Any]) -> None:
         self.plan = plan
         self.domain = domain
         self.parameters = parameters
-        self.left_out = left_out
 
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
@@ -137,7 +120,7 @@ class _Draw(beam.DoFn):
         counts = np.ascontiguousarray(histogram.counts[: self.plan.num_leaves])
         (attribute,) = self.domain.attributes
         release = release_intervals(self.plan, counts, self._noise, attribute, self.parameters)
-        if self.left_out is not None:
-            counted = left_out_counts(self.left_out, left_out)
-            release = with_left_out(release, self.left_out, counted, self._noise)
+        if self.plan.left_out is not None:
+            counted = left_out_counts(self.plan.left_out, left_out)
+            release = with_left_out(release, self.plan.left_out, counted, self._noise)
         return iter(list(release_shards(release)))
