@@ -78,8 +78,8 @@ class LeftOut:
             InputError: if they are.
         """
         if tuple(self.counts) != domain.names:
-            condition = f"must have one of each attribute, in order: {', '.join(domain.names)}"
-            raise InputError("left_out", list(self.counts), condition)
+            condition = "must be one of each attribute, in the order of the domain"
+            raise InputError("left_out", "counts", condition)
         if (self.impossible is None) == bool(domain.impossible):
             condition = "must be a count where the domain declares combinations, and only there"
             raise InputError("left_out", "impossible", condition)
