@@ -12,6 +12,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.loss import Loss
@@ -198,3 +199,8 @@ def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Los
         "remaining_epsilon": account.largest_epsilon(loss.kind, guarantee.delta),
         **slack,
     }
+
+
+def left_out_json(left_out: LeftOutPlan | None) -> dict[str, Any]:
+    """Returns what a card says of a count of what is left out; nothing where there is none."""
+    return {} if left_out is None else {"left_out": left_out.to_json()}

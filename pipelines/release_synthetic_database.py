@@ -44,6 +44,7 @@ from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelea
 from . import flags
 from .common import (
     ledger_card,
+    left_out_json,
     make_pipeline,
     read_guarantee,
     read_ledger,
@@ -52,6 +53,7 @@ from .common import (
 )
 from .flags import Flag, FlagError, integer, number
 from .progress import Progress
+from .record_number import read_expected, warn_of_number
 from .running import run_main, run_release
 
 PROGRAM = command_of("release_synthetic_database")
@@ -85,7 +87,14 @@ SAMPLER = Flag(
     choices=("auto", "enumeration", "nested", "search"),
 )
 OF_SMALL_DB = (SIZE, MAX_ERROR_FRACTION, VC_DIMENSION, SAMPLER)
-FLAGS = (*flags.COMMON, MECHANISM, NUM_ROUNDS, *OF_SMALL_DB)
+FLAGS = (
+    *flags.COMMON,
+    flags.COUNT_LEFT_OUT,
+    flags.EXPECT_RECORDS,
+    MECHANISM,
+    NUM_ROUNDS,
+    *OF_SMALL_DB,
+)
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,8 @@ class Job:
     guarantee: Guarantee
     mechanism: Mechanism
     num_records: int | Literal["noisy"]
+    count_left_out: bool
+    expect_records: int | None
     ledger: Ledger | None
     dataset_id: str
     output: str
@@ -136,6 +147,7 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
         InputError: a value is refused.
     """
     guarantee = read_guarantee(given)
+    num_records = read_num_records(given)
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
     return Job(
         input=given["input"],
@@ -149,7 +161,9 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
         workload_spec=given["workload"],
         guarantee=guarantee,
         mechanism=_mechanism(given),
-        num_records=read_num_records(given),
+        num_records=num_records,
+        count_left_out="count_left_out" in given,
+        expect_records=read_expected(given, num_records),
         ledger=read_ledger(given),
         dataset_id=given.get("dataset_id", ""),
         output=given["output"],
@@ -206,6 +220,22 @@ def _num_rounds(text: str | None) -> int | Literal["annealed"] | None:
     return "annealed" if text == "annealed" else integer("num_rounds", text, "or 'annealed'")
 
 
+def plan_of(job: Job) -> Plan:
+    """Returns what will be done.
+
+    Raises:
+        InputError: if a combination of parameters is refused.
+    """
+    return plan_release(
+        job.mechanism,
+        job.domain,
+        job.workload,
+        job.guarantee,
+        job.num_records,
+        job.count_left_out,
+    )
+
+
 def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None:
     """Adds the job to a pipeline. Every refusal happens here, before anything runs.
 
@@ -240,6 +270,7 @@ def add_release(
             job.mechanism,
             num_records=job.num_records,
             ledger_token=token,
+            count_left_out=job.count_left_out,
         )
         | "Write" >> WriteRelease(job.output)
     )
@@ -270,6 +301,7 @@ def _promised(job: Job, plan: Plan) -> dict[str, Any]:
         "domain": job.domain.to_json(),
         "workload": plan.workload.to_json(),
         "parameters": plan.public,
+        **left_out_json(plan.left_out),
     }
 
 
@@ -290,6 +322,7 @@ def spend(ledger: Ledger, job: Job, plan: Plan) -> Token:
         "num_records": job.num_records,
         "workload": _workload_json(job),
         **plan.public,
+        **left_out_json(plan.left_out),
     }
     return ledger.spend(job.dataset_id, job.guarantee, plan.loss, job.mechanism.name, parameters)
 
@@ -332,6 +365,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
     released = run_release(pipeline, job.output, _promised(job, plan), job.ledger, token, progress)
     if isinstance(released, int):
         return released
+    warn_of_number(released, job.expect_records)
     print(f"The release is in {job.output}. Look at it:")
     directory = shlex.quote(job.output)
     names = shlex.quote(",".join(plan.workload.marginals[0]))
@@ -342,7 +376,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
 
 def _main(argv: Sequence[str], progress: Progress) -> int:
     job = parse_arguments(argv)
-    plan = plan_release(job.mechanism, job.domain, job.workload, job.guarantee, job.num_records)
+    plan = plan_of(job)
     pipeline = make_pipeline(job)
     build(job, pipeline)
     if job.validate_only:

@@ -12,7 +12,6 @@ import signal
 import numpy as np
 import pytest
 from noise_sources import NoNoise
-from patience import HANG_SECONDS
 from private_mw_laws import cells
 from tiny import REPLACE, domain_of, promise
 
