@@ -21,7 +21,7 @@ from beam_dp.releases import Release, release_to_bytes
 from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
 from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.encode import EncodeRecords
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.summarise import Summarise
@@ -187,6 +187,7 @@ class _Draw(beam.DoFn):
         self.plan = plan
         self.accumulator = accumulator
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()

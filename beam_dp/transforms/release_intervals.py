@@ -17,7 +17,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.interval_files import ordered_domain
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.count import CountCells
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.release import (
     ReleaseShard,
     check_token,
@@ -92,6 +92,7 @@ class _Draw(beam.DoFn):
         self.domain = domain
         self.parameters = parameters
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()
