@@ -21,7 +21,7 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases import Release, release_to_bytes
 from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
 from beam_dp.transforms.bounded_records import Shards, bounded_records, left_out_counts
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.summarise import Summarise
 
@@ -196,6 +196,7 @@ class _Draw(beam.DoFn):
         self.plan = plan
         self.accumulator = accumulator
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()
