@@ -1,10 +1,9 @@
 """The metadata of a Dataflow Flex Template for each program, made from its flags.
 
-    python -m pipelines.flex_templates dataflow
-
-writes `dataflow/NAME.json` for `gcloud dataflow flex-template build --metadata-file`. A test holds
-the files in the repository to be what this writes, so that no flag is added or changed without
-them. The fields are those of `TemplateMetadata` and `ParameterMetadata` of Dataflow's API, v1b3.
+`dataflow/NAME.json` is for `gcloud dataflow flex-template build --metadata-file`; CONTRIBUTING.md
+says how to write it anew. A test holds the files in the repository to be what this writes, so that
+no flag is added or changed without them. The fields are those of `TemplateMetadata` and
+`ParameterMetadata` of Dataflow's API, v1b3.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Release counts of all intervals of one ordered column, with differential privacy.
 
-    python -m pipelines.release_intervals \
+    beam-dp release-intervals \
         --input 'visits/*.parquet' --domain visits.json --attribute age \
         --epsilon 1 --delta 0 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --output out/ages
 
 Arguments are parsed, then everything is validated from public parameters, then the pipeline is
 built, as in `release_synthetic_database`. The number of records is not needed, and not released.
-`python -m pipelines.release_intervals --help` lists the flags.
+`beam-dp release-intervals --help` lists the flags.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.intervals.plan import StrategyChoice, StrategyName
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.programs import command_of
+from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords, ReleaseIntervals, WriteRelease
 from beam_dp.transforms.release_intervals import MECHANISM
 
@@ -45,7 +47,7 @@ from .progress import Progress
 from .record_number import read_expected, warn_of_number
 from .running import run_main, run_release
 
-PROGRAM = "python -m pipelines.release_intervals"
+PROGRAM = command_of("release_intervals")
 ATTRIBUTE = Flag(
     "attribute", "integer or numeric attribute of the domain, of 2 to 2^20 levels", "COLUMN", True
 )
@@ -224,8 +226,9 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
 
     Raises:
-        InputError: if the ledger refuses; then nothing was spent or run.
+        InputError: if the output or the ledger refuses; then nothing was spent or run.
     """
+    probe_output(job.output)
     token = None
     if job.ledger is not None:
         token = spend(job.ledger, job, plan)

@@ -1,13 +1,13 @@
 """Release a synthetic database that answers a workload, with differential privacy.
 
-    python -m pipelines.release_synthetic_database \
+    beam-dp release-synthetic-database \
         --input 'visits/*.parquet' --domain visits.json --workload marginals:3 \
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --num_records noisy --output out/visits
 
 Arguments are parsed, then everything is validated from public parameters, then the pipeline is
 built: a bad argument costs one line and exit code 2, before any worker starts and with nothing
-written. `python -m pipelines.release_synthetic_database --help` lists the flags.
+written. `beam-dp release-synthetic-database --help` lists the flags.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ from beam_dp.mechanisms import (
 )
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.programs import command_of
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
 
 from . import flags
@@ -54,7 +56,7 @@ from .progress import Progress
 from .record_number import read_expected, warn_of_number
 from .running import run_main, run_release
 
-PROGRAM = "python -m pipelines.release_synthetic_database"
+PROGRAM = command_of("release_synthetic_database")
 MECHANISM = Flag(
     "mechanism",
     "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all;"
@@ -343,8 +345,9 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
     noise may have been seen.
 
     Raises:
-        InputError: if the ledger refuses; then nothing was spent or run.
+        InputError: if the output or the ledger refuses; then nothing was spent or run.
     """
+    probe_output(job.output)
     token = None
     for warning in warnings_of(plan):
         print(f"warning: {warning}", file=sys.stderr)

@@ -37,6 +37,9 @@ class EncodeRecords(beam.PTransform):
         as_cells: whether to encode as cell indices (the domain must have an index) or as codes.
         keep_left_out: whether the records outside the domain come out, too.
 
+    Raises:
+        InputError: when applied, if the records are windowed or unbounded, or lack a column.
+
     Output: a collection of ``EncodedBatch``. It is as secret as the records. With
     ``keep_left_out`` two of them, tagged ``INSIDE`` and ``LEFT_OUT``; the second one's are those
     of ``left_out_records``, without the records that have no unit: nothing bounds these.
