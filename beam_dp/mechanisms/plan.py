@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal, Protocol
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
@@ -33,9 +34,12 @@ MAX_RECORDS = 2**40
 LEAST_FAILURE_PROBABILITY = 1e-100
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan(ABC):
     """A mechanism's public parameters for one release.
+
+    Noise is drawn from the fields of a plan; what the card states is made of them and never read
+    back, so that nothing that is done to it changes a release.
 
     Args:
         workload: what the release must answer.
@@ -43,17 +47,31 @@ class Plan:
         num_records: the public number of records, or ``"noisy"``.
         summary_tables: attribute sets whose exact tables the mechanism reads.
         measurements: what is measured before any selection.
-        public: the parameters that the card states, as JSON values.
         loss: what the release may reveal, for a ledger.
+        ledger_release: the entry of the ledger that paid for it, if one did.
     """
+
+    strategy: ClassVar[str]
 
     workload: Workload
     guarantee: Guarantee
     num_records: NumRecords
     summary_tables: tuple[Names, ...]
     measurements: tuple[Measurement, ...]
-    public: Mapping[str, Any]
     loss: Loss
+    ledger_release: str | None = None
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """The parameters that the card states, as JSON values; a copy."""
+        stated = self._stated()
+        if self.ledger_release is not None:
+            stated["ledger_release"] = self.ledger_release
+        return stated
+
+    @abstractmethod
+    def _stated(self) -> dict[str, Any]:
+        """Returns what the card states of this strategy, as JSON values."""
 
     @property
     def domain(self) -> Domain:

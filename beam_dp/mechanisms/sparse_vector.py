@@ -7,9 +7,9 @@ told to anybody, and the next question may depend on it and on nothing else that
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.rounding import up
 
 MAX_GRID = 2**20
 _MAX_VALUE = 2**62
@@ -211,7 +212,7 @@ def _check(threshold: int, calibration: SparseVectorNoise, grid: int, answers: b
 
 
 def _on_grid(scale: float, grid: int) -> float:
-    return math.nextafter(scale * grid, math.inf)
+    return up(Fraction(scale) * grid)
 
 
 def _clipped(value: int) -> int:

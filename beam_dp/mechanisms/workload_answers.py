@@ -20,9 +20,10 @@ from beam_dp.mechanisms.plan import (
     check_num_records,
 )
 from beam_dp.noise import MAX_SCALE, NoiseSource
-from beam_dp.privacy.accounting import discrete_gaussian_mu
-from beam_dp.privacy.guarantee import Guarantee, as_float
+from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import up
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload_sensitivity import WorkloadSensitivity, workload_sensitivity
@@ -276,15 +277,10 @@ def gaussian_answers(
 
 def _laplace_scale(sensitivity: WorkloadSensitivity, grid: int, guarantee: Guarantee) -> float:
     """L1 sensitivity in grid steps over epsilon, rounded up; noise also where nothing can move."""
-    steps = max(1, sensitivity.l1 * grid >> VALUE_BITS)
-    scale = Fraction(steps) / Fraction(guarantee.epsilon)
-    try:
-        return math.nextafter(float(scale), math.inf)
-    except OverflowError:
-        return math.inf  # refused by its range
+    steps = max(1, -(-sensitivity.l1 * grid >> VALUE_BITS))
+    return up(Fraction(steps) / Fraction(guarantee.epsilon))  # what is too large is refused
 
 
 def _gaussian_scale(sensitivity: WorkloadSensitivity, mu: float) -> float:
     """The sigma with D^2 / (sigma^2 - 4) = mu^2, rounded up, for the L2 sensitivity D in steps."""
-    ratio = as_float("max_records_per_unit", max(1, sensitivity.l2)) / mu
-    return math.hypot(ratio, 2.0) * (1 + _ROUNDING)
+    return discrete_parameter(Fraction(max(1, sensitivity.l2_squared)) / Fraction(mu) ** 2)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Literal, Self
 
 from scipy.special import log_expit, ndtri_exp
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import as_float
+from beam_dp.privacy.rounding import up
 
 Kind = Literal["pure", "gaussian", "zcdp"]
 KINDS: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
@@ -43,7 +45,7 @@ class Loss:
 
     Example:
         >>> Loss.pure(0.5).rho
-        0.12500000000000003
+        0.125
     """
 
     rho: float
@@ -72,7 +74,7 @@ class Loss:
         points, so it lies nowhere above them. All are rounded up.
         """
         epsilon = as_float("loss", epsilon)
-        rho = min(math.nextafter(epsilon * epsilon / 2, math.inf), epsilon)
+        rho = min(_half_square(epsilon), epsilon)
         mu = -2 * float(ndtri_exp(log_expit(-epsilon)))
         return cls(rho=rho, mu=mu * (1 + 1e-12) + 1e-15, epsilon=epsilon)
 
@@ -90,7 +92,7 @@ class Loss:
             mu: L2 sensitivity over standard deviation.
         """
         mu = as_float("loss", mu)
-        return cls(rho=math.nextafter(mu * mu / 2, math.inf), mu=mu)
+        return cls(rho=_half_square(mu), mu=mu)
 
     @classmethod
     def zcdp(cls, rho: float) -> Self:
@@ -137,3 +139,8 @@ class Loss:
         if not isinstance(value, Mapping) or not {"rho"} <= set(value) <= set(_FIELDS):
             raise InputError("loss", value, f"must have a rho, and else only fields of {_FIELDS}")
         return cls(**value)
+
+
+def _half_square(value: float) -> float:
+    """Half the square of a number, rounded up; what is not finite stays so, to be refused."""
+    return up(Fraction(value) ** 2 / 2) if math.isfinite(value) else value

@@ -56,14 +56,14 @@ class ReleaseProjection(beam.PTransform):
         self, plan: SparsePlan, columns: KeyColumns, ledger_token: Token | None = None
     ) -> None:
         super().__init__()
-        public = {**plan.public, "key": dataclasses.asdict(columns)}
+        stated = {**plan.stated, "key": dataclasses.asdict(columns)}
         if ledger_token is not None:
             paid = (ledger_token.mechanism, ledger_token.guarantee, ledger_token.loss)
             if paid != (plan.mechanism, plan.guarantee, plan.loss):
                 condition = "must be of this release: its mechanism, guarantee and loss"
                 raise InputError("ledger_token", ledger_token.release_id, condition)
-            public["ledger_release"] = ledger_token.release_id
-        self.plan = dataclasses.replace(plan, public=public)
+            stated["ledger_release"] = ledger_token.release_id
+        self.plan = dataclasses.replace(plan, stated=stated)
         self.columns = columns
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
