@@ -7,7 +7,7 @@ import math
 from typing import Any, ClassVar
 
 from beam_dp.mechanisms.measurements import Measurement
-from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_joins, check_noise
+from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_joins, check_noise, check_sums
 from beam_dp.mechanisms.strategies import predicted_variance
 from beam_dp.mechanisms.synthesis import synthesise
 from beam_dp.noise import NoiseSource
@@ -52,11 +52,12 @@ def measure_all_plan(
     """Returns the plan of a mechanism that measures a fixed set of tables once.
 
     Raises:
-        InputError: if no hypothesis can join the marginals of the workload, or the noise would not
-            fit 64-bit integers.
+        InputError: if no hypothesis can join the marginals of the workload, or the noise or sums
+            would not fit 64-bit integers.
     """
     check_joins(workload, "use fewer or smaller marginals, or mwem, which selects some of them")
     check_noise(guarantee, [each.scale for each in measurements])
+    check_sums(num_records, measurements)
     variance = predicted_variance(workload, measurements, num_records != "noisy")
     names = {each.names for each in measurements}
     # With nothing to measure the release is a public constant; it has the same shape all the same.

@@ -36,6 +36,7 @@ PlanT = TypeVar("PlanT", bound="OnlinePlan")
 _COUNT_SHARE = 0.05  # of epsilon, for a noisy number of records
 _COUNT_FAILURE = 0.25  # of the failure probability
 _MAX_UPDATES = 2**20
+_MAX_COUNT = 2**62  # whatever the data, noise is added to 64-bit integers
 _GROWTH = 1.2
 
 
@@ -104,13 +105,14 @@ class OnlinePlan(ABC):
         """Returns N, to be settled for: the public number of records, or the exact one with noise.
 
         Args:
-            exact: the number of records; secret.
+            exact: the number of records; secret. Beyond 2^62 it is clipped, which moves no two
+                numbers further apart.
             noise: source of the noise.
         """
         if self.count_scale is None:
             assert isinstance(self.num_records, int)
             return self.num_records
-        return int(noise.laplace(np.array([exact], np.int64), self.count_scale)[0])
+        return int(noise.laplace(np.array([min(exact, _MAX_COUNT)], np.int64), self.count_scale)[0])
 
     def to_json(self) -> dict[str, Any]:
         """Returns the plan as JSON values, without its domain."""

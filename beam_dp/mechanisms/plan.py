@@ -31,6 +31,7 @@ MAX_TREE_CELLS = 2**24
 MAX_SELECTED_CELLS = 2**21
 MAX_COEFFICIENTS = 2**26
 MAX_RECORDS = 2**40
+MAX_SUM = 2**62
 LEAST_FAILURE_PROBABILITY = 1e-100
 
 
@@ -270,6 +271,20 @@ def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
             "is too small for this workload and max_records_per_unit:"
             " noise must have a scale of at most 2^50",
         )
+
+
+def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> None:
+    """Refuses a public number of records whose sums would not fit 64-bit integers.
+
+    Such sums would be as private, but mean nothing.
+
+    Raises:
+        InputError: naming the number.
+    """
+    most = MAX_SUM // max((each.grid for each in measurements), default=1)
+    if num_records != "noisy" and num_records > most:
+        condition = f"must be at most {most:,}, or epsilon less, for sums to fit 64-bit integers"
+        raise InputError("num_records", num_records, condition)
 
 
 def check_failure_probability(failure_probability: float) -> None:

@@ -31,6 +31,7 @@ from beam_dp.mechanisms.plan import (
     Progress,
     check_noise,
     check_selects,
+    check_sums,
     tree_cells,
 )
 from beam_dp.mechanisms.scores import l1_score
@@ -147,6 +148,7 @@ def plan_selection(
     # More pairs mean more noise: whatever is chosen has less than all of them would have.
     most = _pair_measurements(workload, guarantee, budget, pairs)
     check_noise(guarantee, [budget.score_scale, *(each.scale for each in (*attributes, *most))])
+    check_sums(num_records, (*attributes, *_pair_measurements(workload, guarantee, budget, [])))
     covered = set().union(*pairs)
     alone = [each for each in _singles(workload.domain) if not covered.issuperset(each)]
     return SelectionPlan(

@@ -42,6 +42,7 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
+from beam_dp.summaries.clipped_counts import clipped_counts
 
 MAX_MATRIX_VALUES = 2**24  # of all queries at all cells: 128 MiB
 
@@ -244,7 +245,7 @@ class SmallDB:
         assert isinstance(plan, SmallDBPlan)
         domain = plan.domain
         cells, matrix, denominator = query_matrix(plan.queries)
-        counts = marginals.marginal(domain.names).ravel()[cells]
+        counts = clipped_counts(marginals.marginal(domain.names)).ravel()[cells]
         if plan.total_scale is None:
             total = int(plan.num_records)
         else:

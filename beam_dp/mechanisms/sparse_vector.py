@@ -7,6 +7,7 @@ told to anybody, and the next question may depend on it and on nothing else that
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -102,10 +103,12 @@ class NumericSparse:
 
         Raises:
             HaltedError: if it has halted.
+            InputError: if one of them is of a type other than an integer's.
         """
-        if not self._is_above(question):
+        asked = _clipped("question", question)
+        answered = np.array([asked if value is None else _clipped("value", value)], np.int64)
+        if not self._is_above(asked):
             return None
-        answered = np.array([_clipped(question if value is None else value)], np.int64)
         calibration = self._calibration
         assert calibration.answer_scale is not None
         scale = _on_grid(calibration.answer_scale, self._grid)
@@ -117,8 +120,9 @@ class NumericSparse:
         if self.has_halted:
             condition = "above the threshold were all that was paid for"
             raise HaltedError(f"{self._calibration.max_above} answers {condition}")
-        # Clipping moves no two questions apart, so that it costs no privacy.
-        is_above = _clipped(question) + self._of_questions.next() >= self._noisy_threshold
+        is_above = (
+            _clipped("question", question) + self._of_questions.next() >= self._noisy_threshold
+        )
         if is_above:
             self._num_above += 1
             if self._calibration.redraws_threshold and not self.has_halted:
@@ -215,5 +219,14 @@ def _on_grid(scale: float, grid: int) -> float:
     return up(Fraction(scale) * grid)
 
 
-def _clipped(value: int) -> int:
-    return max(-_MAX_VALUE, min(_MAX_VALUE, int(value)))
+def _clipped(name: str, value: int) -> int:
+    """Clipping moves no two questions apart, so that it costs no privacy; rounding might.
+
+    Raises:
+        InputError: if it is not of an integer's type, which says nothing of its value.
+    """
+    try:
+        integer = operator.index(value)
+    except TypeError:
+        raise InputError(name, f"of type {type(value).__name__}", "must be an integer") from None
+    return max(-_MAX_VALUE, min(_MAX_VALUE, integer))

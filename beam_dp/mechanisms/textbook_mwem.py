@@ -15,6 +15,7 @@ from beam_dp.mechanisms.measurements import Distribution, importance_of
 from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_array, check_noise
 from beam_dp.mechanisms.released_records import array_release
 from beam_dp.mechanisms.rounds import adaptive_loss, score_grid
+from beam_dp.mechanisms.scores import answer_on_grid
 from beam_dp.mechanisms.synthesis import build_release, marginal_table, plan_basis
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
@@ -171,9 +172,9 @@ def release_textbook(
         scores = []
         for names in workload:
             answer = marginal_table(domain, basis, coefficients, names)
-            on_grid = np.rint(answer * grid).astype(np.int64)
-            counts = np.minimum(exact[names], _MAX_COUNT)
-            scores.append(np.abs(counts * grid - on_grid).ravel())
+            counts = np.minimum(exact[names], _MAX_COUNT) * grid
+            on_grid = answer_on_grid(answer, grid, _MAX_COUNT * grid)
+            scores.append(np.abs(counts - on_grid).ravel())
         selected = noise.select(np.concatenate(scores), plan.selection_scale * grid)
         position = int(np.searchsorted(ends, selected, side="right"))
         names = workload.marginals[position]

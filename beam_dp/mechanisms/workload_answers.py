@@ -27,6 +27,7 @@ from beam_dp.privacy.rounding import up
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload_sensitivity import WorkloadSensitivity, workload_sensitivity
+from beam_dp.summaries.clipped_counts import clipped_counts
 
 Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
 
@@ -217,11 +218,13 @@ def draw_workload_answers(
 ) -> WorkloadAnswers:
     """Returns noisy answers: the only step that sees exact counts. Draw once for a plan.
 
-    Privacy: ``plan.guarantee``, where the counts are of records bounded as it says.
+    Privacy: ``plan.guarantee``, where the counts are of records bounded as it says. Counts and
+    answers that are too large for 64 bits are clipped, which raises no sensitivity.
 
     Args:
         plan: of the release.
-        counts: shape (num_cells,), int64, records; secret.
+        counts: shape (num_cells,), int64, records; secret. Answers are right while no cell holds
+            more than 2^61 over the number of cells, and no query more than 2^46.
         noise: of this draw.
 
     Raises:
@@ -232,7 +235,7 @@ def draw_workload_answers(
         condition = f"must be int64 of shape {expected}"
         raise InputError("counts", f"{counts.dtype} {counts.shape}", condition)
     # Numerators over 2^16, which are whole records where the grid is.
-    exact = plan.workload.counts(counts) // ((1 << VALUE_BITS) // plan.grid)
+    exact = plan.workload.counts(clipped_counts(counts)) // ((1 << VALUE_BITS) // plan.grid)
     draw = noise.laplace if plan.distribution == "discrete_laplace" else noise.gaussian
     return WorkloadAnswers(
         values=draw(exact, plan.scale) / plan.grid,
