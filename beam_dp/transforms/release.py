@@ -147,8 +147,7 @@ def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
         InputError: if the token paid for another guarantee, mechanism or loss.
     """
     check_token(token, mechanism, plan.promised, plan.loss)
-    public = {**plan.public, "ledger_release": token.release_id}
-    return dataclasses.replace(plan, public=public)
+    return dataclasses.replace(plan, ledger_release=token.release_id)
 
 
 def check_token(token: Token, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:

@@ -58,14 +58,14 @@ class ReleaseProjection(beam.PTransform):
     ) -> None:
         super().__init__()
         key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
-        public = {**plan.public, "key": key}
+        stated = {**plan.stated, "key": key}
         if ledger_token is not None:
             paid = (ledger_token.mechanism, ledger_token.guarantee, ledger_token.loss)
             if paid != (plan.mechanism, plan.guarantee, plan.loss):
                 condition = "must be of this release: its mechanism, guarantee and loss"
                 raise InputError("ledger_token", ledger_token.release_id, condition)
-            public["ledger_release"] = ledger_token.release_id
-        self.plan = dataclasses.replace(plan, public=public)
+            stated["ledger_release"] = ledger_token.release_id
+        self.plan = dataclasses.replace(plan, stated=stated)
         self.columns = columns
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
