@@ -107,6 +107,18 @@ LEDGER = Flag(
     "URL",
 )
 DATASET_ID = Flag("dataset_id", "from whose budget in the ledger this release is paid", "NAME")
+COUNT_LEFT_OUT = Flag(
+    "count_left_out",
+    "also release how many records are outside the domain, with noise, by the first attribute that"
+    " each fails; takes 5 % of epsilon",
+    is_switch=True,
+)
+EXPECT_RECORDS = Flag(
+    "expect_records",
+    "about how many records there should be: a released number far from it is warned of, here"
+    " only; neither stored nor released",
+    "N",
+)
 OUTPUT = Flag(
     "output",
     "directory for the release, local, gs:// or s3://; must not hold one yet",

@@ -43,12 +43,13 @@ class Progress:
         """Shows what workers in this process log as progress, and, locally, nothing of Beam's."""
         handler = _Handler(self)
         logger, beam_logger = logging.getLogger(PROGRESS_LOGGER), logging.getLogger("apache_beam")
-        before = logger.level, logger.propagate, beam_logger.level
+        before = logger.level, logger.propagate, beam_logger.level, threading.excepthook
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
         if silence_beam:
             beam_logger.setLevel(logging.CRITICAL + 1)
+            threading.excepthook = lambda _: None
         done = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(done,), daemon=True)
         ticker.start()
@@ -61,6 +62,7 @@ class Progress:
             logger.setLevel(before[0])
             logger.propagate = before[1]
             beam_logger.setLevel(before[2])
+            threading.excepthook = before[3]
 
     def _tick(self, done: threading.Event) -> None:
         """Says that the job is alive, whatever it is doing."""

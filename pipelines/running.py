@@ -14,7 +14,7 @@ from beam_dp.privacy.ledger import Ledger, LedgerError, Token
 from beam_dp.releases import Release, finish_writing, read_release
 
 from . import flags
-from .common import LOCAL_RUNNER
+from .empty_pipeline import LOCAL_RUNNER
 from .flags import Flag, FlagError
 from .own_release import card_of, other_than
 from .progress import Progress, failure

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_dp.plain_integers import plain_integer
+
 NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _SPANS = {**NANOSECONDS, "D": 86_400 * 10**9, "W": 7 * 86_400 * 10**9}
 _UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -59,14 +61,15 @@ def time_of_object(value: Any) -> Time | None:
 def canonical_bytes(value: object) -> bytes | None:
     """Returns the text of a value as bytes; None for null, NaN and what has no text.
 
-    Equal values have one text, in every process and whatever a mapping's order. Texts have:
+    Equal values have one text, in every process and whatever a mapping's order; so have an integer
+    and the texts that mean it (``plain_integer``). Texts have:
     numbers, texts, bytes, dates, times and durations (also numpy's and Beam's own), UUIDs,
     members of enumerations, and the lists, tuples and dictionaries of such values. An object of
     any other class has none: what ``str`` makes of it may be an address.
 
     Example:
-        >>> [canonical_bytes(value) for value in (7, 7.0, "7", True, None, object())]
-        [b'7', b'7', b'7', b'1', None, None]
+        >>> [canonical_bytes(value) for value in (7, 7.0, "7", "7.0", "007", None, object())]
+        [b'7', b'7', b'7', b'7', b'007', None, None]
     """
     try:
         return _text(value)
@@ -76,12 +79,12 @@ def canonical_bytes(value: object) -> bytes | None:
 
 def _text(value: Any) -> bytes | None:
     """The text of a value, None for null; raises for a value that has none."""
-    if value is None or type(value) is bytes:
-        return value
+    if value is None:
+        return None
     if isinstance(value, str):
-        return str.encode(value, "utf-8", "surrogatepass")
+        return plain_integer(str.encode(value, "utf-8", "surrogatepass"))
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
+        return plain_integer(bytes(value))
     if isinstance(value, np.datetime64):
         return None if np.isnat(value) else _text_of_time(value)
     if isinstance(value, np.timedelta64):
@@ -105,7 +108,7 @@ def _text(value: Any) -> bytes | None:
         return f"{type(value).__name__}:".encode() + value.name.encode()
     kind = type(value)
     if (kind.__module__, kind.__name__) == ("uuid", "UUID"):  # whose module can draw, too
-        return bytes(value.bytes)  # as in Arrow
+        return plain_integer(value.bytes)  # as in Arrow
     return _text_of_time(value)
 
 

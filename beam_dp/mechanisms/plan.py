@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
@@ -18,6 +18,9 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
+
+if TYPE_CHECKING:
+    from beam_dp.mechanisms.left_out import LeftOutPlan
 
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]
@@ -39,12 +42,13 @@ class Plan:
 
     Args:
         workload: what the release must answer.
-        guarantee: what is promised.
+        guarantee: what the mechanism keeps.
         num_records: the public number of records, or ``"noisy"``.
         summary_tables: attribute sets whose exact tables the mechanism reads.
         measurements: what is measured before any selection.
         public: the parameters that the card states, as JSON values.
-        loss: what the release may reveal, for a ledger.
+        loss: what the release may reveal, for a ledger, with all that it counts besides.
+        left_out: how the records outside the domain are counted, where that was asked for.
     """
 
     workload: Workload
@@ -54,6 +58,12 @@ class Plan:
     measurements: tuple[Measurement, ...]
     public: Mapping[str, Any]
     loss: Loss
+    left_out: LeftOutPlan | None = dataclasses.field(default=None, kw_only=True)
+
+    @property
+    def promised(self) -> Guarantee:
+        """What the release promises, with all that it counts besides."""
+        return self.guarantee if self.left_out is None else self.left_out.guarantee
 
     @property
     def domain(self) -> Domain:

@@ -17,7 +17,6 @@ from beam_dp.mechanisms.multiset_choice import MAX_SIZE, MultisetChoice, Sampler
 from beam_dp.mechanisms.multisets import MAX_ANSWER
 from beam_dp.mechanisms.plan import (
     MAX_RECORDS,
-    Mechanism,
     NumRecords,
     Plan,
     Progress,
@@ -372,23 +371,3 @@ def are_intervals(queries: Sequence[LinearQuery]) -> bool:
             return False
         axes.update(query.axes)
     return len(axes) <= 1
-
-
-def plan_release(
-    mechanism: Mechanism,
-    domain: Domain,
-    workload: Workload | LinearWorkload,
-    guarantee: Guarantee,
-    num_records: NumRecords,
-) -> Plan:
-    """Returns what a mechanism would do for a workload of either kind.
-
-    Raises:
-        InputError: if the mechanism refuses it; all but ``SmallDB`` answer marginals.
-    """
-    if isinstance(workload, Workload):
-        return mechanism.plan(domain, workload, guarantee, num_records)
-    if isinstance(mechanism, SmallDB):
-        return mechanism.plan(domain, workload, guarantee, num_records)
-    given = f"{len(workload):,} linear queries"
-    raise InputError("workload", given, f"must be of marginals for {mechanism.name}")

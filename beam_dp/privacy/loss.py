@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Literal, Self
 
 from scipy.special import log_expit, ndtri_exp
@@ -116,6 +117,26 @@ class Loss:
         """
         return dataclasses.replace(cls.pure(epsilon), slack=delta)
 
+    def composed(self, other: Loss) -> Self:
+        """Returns the loss of two mechanisms that are run on the same records.
+
+        Privacy: epsilons add up, rhos add up, and so do the squares of mu, also where the second
+        mechanism depends on what the first one released (Dwork and Roth, 2014, Theorem 3.14; Bun
+        and Steinke, 2016, Lemma 2.3; Dong, Roth and Su, 2022, Corollary 3.3). Their claims hold of
+        both at once but with the sum of their slacks, the union bound. A claim that one of the two
+        does not make is made of neither. All are rounded up.
+        """
+        epsilon = mu = slack = None
+        if self.epsilon is not None and other.epsilon is not None:
+            epsilon = _rounded_up(Fraction(self.epsilon) + Fraction(other.epsilon))
+        if self.mu is not None and other.mu is not None:
+            squared = Fraction(self.mu) ** 2 + Fraction(other.mu) ** 2
+            mu = math.nextafter(math.sqrt(_rounded_up(squared)), math.inf)
+        if self.slack is not None or other.slack is not None:
+            slack = _rounded_up(Fraction(self.slack or 0) + Fraction(other.slack or 0))
+        rho = _rounded_up(Fraction(self.rho) + Fraction(other.rho))
+        return type(self)(rho=rho, mu=mu, epsilon=epsilon, slack=slack)
+
     @property
     def kind(self) -> Kind:
         """The strongest claim."""
@@ -137,3 +158,8 @@ class Loss:
         if not isinstance(value, Mapping) or not {"rho"} <= set(value) <= set(_FIELDS):
             raise InputError("loss", value, f"must have a rho, and else only fields of {_FIELDS}")
         return cls(**value)
+
+
+def _rounded_up(value: Fraction) -> float:
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)

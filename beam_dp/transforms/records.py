@@ -22,17 +22,23 @@ _BATCH_RECORDS = 2**14
 def refuse_windows(records: beam.PCollection[Any]) -> None:
     """Refuses collections that would be released more than once: a pane, a release.
 
+    Every transform of ``beam_dp.transforms`` starts with it. Steps that group would count a unit's
+    records pane by pane, and keep so many of each.
+
     Raises:
         InputError: if the collection is unbounded, or not in the global window with the default
-            trigger.
+            trigger, accumulation mode, lateness and timestamps.
     """
     if not records.is_bounded:
         raise InputError("records", "an unbounded collection", "must be bounded")
     windowing = records.windowing
     if not windowing.is_default():
-        raise InputError(
-            "records", str(windowing), "must be in the global window with the default trigger"
+        found = f"{type(windowing.windowfn).__name__}, {windowing.triggerfn}"
+        condition = (
+            "must be in the global window with the default trigger and nothing else set, as after"
+            " beam.WindowInto(beam.window.GlobalWindows())"
         )
+        raise InputError("records", found, condition)
 
 
 class RecordBatches(beam.PTransform):

@@ -14,6 +14,7 @@ from beam_dp.mechanisms.sparse_release import SparseSummary, release_sparse
 from beam_dp.noise import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger_entries import Token
+from beam_dp.queries.sparse_reader import KEY_RULE
 from beam_dp.summaries import ProjectionAccumulator
 from beam_dp.transforms.bound_keys import BoundKeys
 from beam_dp.transforms.count_elements import CountElements, counts_of_shards
@@ -56,7 +57,8 @@ class ReleaseProjection(beam.PTransform):
         self, plan: SparsePlan, columns: KeyColumns, ledger_token: Token | None = None
     ) -> None:
         super().__init__()
-        public = {**plan.public, "key": dataclasses.asdict(columns)}
+        key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
+        public = {**plan.public, "key": key}
         if ledger_token is not None:
             paid = (ledger_token.mechanism, ledger_token.guarantee, ledger_token.loss)
             if paid != (plan.mechanism, plan.guarantee, plan.loss):

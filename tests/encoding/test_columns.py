@@ -2,7 +2,6 @@ import dataclasses
 import datetime
 import decimal
 import math
-import time
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +9,7 @@ import pytest
 from column_reference import code_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from patience import processor_seconds_below
 
 from beam_dp.domain import (
     BooleanAttribute,
@@ -348,7 +348,7 @@ def _expected(attribute, values):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_column_is_coded_as_its_values_one_by_one(kind, data):
     attribute = data.draw(attributes)
     array, values = data.draw(_array(kind))
@@ -370,7 +370,7 @@ objects = st.one_of(st.none(), st.booleans(), int64s, uint64s, st.integers(), fl
 
 @given(attributes, st.lists(objects, max_size=12))
 @example(IntegerAttribute("a", -(2**63), -(2**63)), [-(2**63) - 1])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_mixed_python_values_are_coded_as_one_by_one(attribute, values):
     assert encode_values(attribute, values).tolist() == _expected(attribute, values)
 
@@ -456,17 +456,16 @@ def test_one_bad_text_changes_no_other():
 
 def test_a_long_junk_text_costs_linear_time():
     array = pa.array(["1" * 1_000_000 + "x", " " * 1_000_000 + "x", "1" * 1_000_000])
-    started = time.perf_counter()
-    for base in BASES:
-        assert encode_column(base, array).tolist() == [-1, -1, -1]
-    assert time.perf_counter() - started < 5
+    with processor_seconds_below(5):
+        for base in BASES:
+            assert encode_column(base, array).tolist() == [-1, -1, -1]
 
 
 shapes = st.lists(st.sampled_from([1, 2, 3, 5, 16, 100, 256, 257, 70_000]), max_size=6)
 
 
 @given(shapes, st.integers(0, 40), st.randoms(use_true_random=False), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_cells_are_those_of_the_records_inside(shape, num_records, random, strays):
     domain = Domain(tuple(IntegerAttribute(f"c{i}", 5, s + 4) for i, s in enumerate(shape)))
     if not domain.has_index:

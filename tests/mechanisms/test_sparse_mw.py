@@ -304,7 +304,7 @@ def test_a_saved_run_goes_on_as_if_nothing_had_happened(tmp_path):
         saved.answer(queries[0])
     resumed = resume_sparse_mw(tmp_path / "run", saved.plan, held, NoNoise())
     assert resumed.transcript == saved.transcript and resumed.weights == saved.weights
-    assert resumed.secret_state() == saved.secret_state()
+    assert resumed._sparse._values() == saved._sparse._values()
     found += [resumed.answer(query) for query in queries[3:]]
     assert found == expected and {answer.route for answer in found} == {"update", "hypothesis"}
     # Only once, but a resumed run can be saved again.
@@ -320,7 +320,7 @@ def test_a_saved_run_goes_on_as_if_nothing_had_happened(tmp_path):
 def test_saved_runs_hold_no_key_of_the_data_and_refuse_what_is_not_theirs(tmp_path):
     run = run_of(simple_plan(), KeyCounts({"secret@example.org": 80_000}), Seeded(3))
     run.answer(member("ab"))
-    threshold = run.secret_state()["noisy_threshold"]
+    threshold = run._sparse._noisy_threshold
     save_sparse_mw(run, tmp_path / "run")
     text = (tmp_path / "run" / "transcript.json").read_text()
     assert "secret" not in text and str(threshold) not in text

@@ -255,16 +255,18 @@ def ignore_k(patch: Patch) -> None:
 
 def skip_bounding(patch: Patch) -> None:
     patch.setattr(
-        bound_module, "select_records", lambda units, words, most: np.arange(units.shape[1])
+        bound_module,
+        "select_records",
+        lambda units, words, counts, most: np.repeat(np.arange(counts.size), counts),
     )
 
 
 def bound_cells(patch: Patch) -> None:
     """At most k records of a unit in each cell: as many cells as it likes."""
 
-    def mutant(units: np.ndarray, words: Any, most: int) -> np.ndarray:
+    def mutant(units: np.ndarray, words: Any, counts: np.ndarray, most: int) -> np.ndarray:
         by_cell = np.stack([units[0], units[1] + words[0].astype(np.uint64)])
-        return bounding.select_records(by_cell, words, most)
+        return bounding.select_records(by_cell, words, counts, most)
 
     patch.setattr(bound_module, "select_records", mutant)
 
