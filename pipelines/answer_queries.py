@@ -37,7 +37,7 @@ from beam_dp.queries.linear_workload import (
 )
 from beam_dp.queries.lines import QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.releases import SyntheticDatabase, read_release
+from beam_dp.releases import SyntheticDatabase, probe_output, read_release
 from beam_dp.releases.answers_release import AnswersRelease, read_answers_release
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
@@ -395,21 +395,24 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
     """Pays for the answers, runs the pipeline that gives them, and returns the exit code.
 
     Raises:
-        InputError: if the ledger refuses; then nothing was spent or run.
+        InputError: if the output, the place of the state or the ledger refuses; then nothing was
+            spent or run.
     """
     plan, token = job.plan, None
-    for warning in warnings_of(job):
-        print(f"warning: {warning}", file=sys.stderr)
-    if job.payment is not None:
-        token = job.payment.token
-        progress.say(f"resumes: state {job.payment.state_number} of {token.release_id}")
-    elif job.ledger is not None:
-        token = spend(job.ledger, job)
-        progress.say(f"spent: {token.release_id} in the ledger")
-    progress.say(
-        f"{len(job.lines):,} queries over {_universe(job)}; runner {type(pipeline.runner).__name__}"
-    )
+    probe_output(job.output)
     with private_folder(job.state) as save_in:
+        for warning in warnings_of(job):
+            print(f"warning: {warning}", file=sys.stderr)
+        if job.payment is not None:
+            token = job.payment.token
+            progress.say(f"resumes: state {job.payment.state_number} of {token.release_id}")
+        elif job.ledger is not None:
+            token = spend(job.ledger, job)
+            progress.say(f"spent: {token.release_id} in the ledger")
+        progress.say(
+            f"{len(job.lines):,} queries over {_universe(job)};"
+            f" runner {type(pipeline.runner).__name__}"
+        )
         # The same job once more, which now knows the ledger's entry and where to save.
         pipeline = make_pipeline(job)
         build(job, pipeline, token, save_in)

@@ -23,8 +23,8 @@ PROGRAMS = {
     "release_projection": release_projection,
     "release_synthetic_database": release_synthetic_database,
 }
-# What only a machine of one's own has: a folder that outlives the job.
-_OF_ONE_MACHINE = ("start_from", "state", "resume")
+# What only a machine of one's own has: a folder that outlives the job, or a terminal.
+_OF_ONE_MACHINE = ("start_from", "state", "resume", "expect_records")
 _TYPES = {"input": "GCS_READ_FILE", "domain": "GCS_READ_FILE", "output": "GCS_WRITE_FOLDER"}
 _REGEXES = {
     # Parameters are shown with the job: no password, and a file would go with the launcher.

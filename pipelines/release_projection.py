@@ -27,6 +27,7 @@ from beam_dp.mechanisms.sparse_plan import SparsePlan
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.programs import command_of
 from beam_dp.queries.sparse import key_type_named
+from beam_dp.releases import probe_output
 from beam_dp.transforms import KeyColumns, ReadRecords, ReleaseProjection, WriteRelease
 
 from . import flags
@@ -219,8 +220,9 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
 
     Raises:
-        InputError: if the ledger refuses; then nothing was spent or run.
+        InputError: if the output or the ledger refuses; then nothing was spent or run.
     """
+    probe_output(job.output)
     plan, token = job.plan, None
     if job.ledger is not None:
         token = spend(job.ledger, job)

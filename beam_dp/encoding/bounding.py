@@ -21,6 +21,11 @@ from beam_dp.encoding.units import mix
 
 Columns = list[NDArray[Any]]
 
+# Records whose hashes are looked at for identical ones; rarer than one in so many, they are left.
+_SAMPLE = 2**12
+_RARE = 2**9
+_HASHED_RECORDS = 2**16
+
 
 class Words(Protocol):
     """How records of one kind travel: as a few integer columns, together with their units."""
@@ -85,30 +90,64 @@ class KeyWords:
         return KeyBatch(keys.astype(np.uint64), weights.astype(np.int64))
 
 
-def to_bytes(words: Words, units: NDArray[np.uint64], columns: Columns) -> bytes:
-    """Returns records with their units, shape (2, n), as bytes."""
+def to_bytes(
+    words: Words, units: NDArray[np.uint64], columns: Columns, counts: NDArray[np.int64]
+) -> bytes:
+    """Returns records with their units and counts as bytes.
+
+    Counts take no more bytes than the largest one needs, and none where each is 1; the last byte
+    says how many.
+
+    Args:
+        words: how records travel.
+        units: shape (2, n), fingerprints.
+        columns: the records, arrays of shape (n,).
+        counts: shape (n,), how many records each stands for, >= 1.
+    """
+    width = 0
+    if (counts != 1).any():
+        width = np.min_scalar_type(int(counts.max())).itemsize
     typed = zip(columns, words.dtypes, strict=True)
     return b"".join(
         (
             units.astype("<u8", copy=False).tobytes(),
             *(column.astype(dtype, copy=False).tobytes() for column, dtype in typed),
+            counts.astype(f"<u{width}").tobytes() if width else b"",
+            bytes((width,)),
         )
     )
 
 
-def from_bytes(words: Words, chunks: Iterable[bytes]) -> tuple[NDArray[np.uint64], Columns]:
-    """Returns the units and the records of many ``to_bytes``, joined."""
-    record_bytes = 16 + sum(dtype.itemsize for dtype in words.dtypes)
+def from_bytes(
+    words: Words, chunks: Iterable[bytes]
+) -> tuple[NDArray[np.uint64], Columns, NDArray[np.int64]]:
+    """Returns the units, the records and the counts of many ``to_bytes``, joined."""
     units: list[NDArray[np.uint64]] = [np.empty((2, 0), np.uint64)]
     columns: list[Columns] = [[np.empty(0, dtype)] for dtype in words.dtypes]
+    counts: list[NDArray[Any]] = [np.empty(0, np.int64)]
     for chunk in chunks:
-        num_records = len(chunk) // record_bytes
+        width = chunk[-1]
+        num_records = (len(chunk) - 1) // (record_bytes(words) + width)
         units.append(np.frombuffer(chunk, "<u8", 2 * num_records).reshape(2, -1))
         position = 16 * num_records
         for collected, dtype in zip(columns, words.dtypes, strict=True):
             collected.append(np.frombuffer(chunk, dtype, num_records, position))
             position += dtype.itemsize * num_records
-    return np.concatenate(units, axis=1), [np.concatenate(collected) for collected in columns]
+        if width:
+            counts.append(np.frombuffer(chunk, f"<u{width}", num_records, position))
+        else:
+            counts.append(np.ones(num_records, np.uint8))
+    return (
+        np.concatenate(units, axis=1),
+        [np.concatenate(collected) for collected in columns],
+        # Counts of records fit: no input has 2^63 of them.
+        np.concatenate(counts, dtype=np.int64, casting="unsafe"),
+    )
+
+
+def record_bytes(words: Words) -> int:
+    """Returns how many bytes a record takes with its unit, without its count."""
+    return 16 + sum(dtype.itemsize for dtype in words.dtypes)
 
 
 def split_by_unit(
@@ -136,49 +175,124 @@ def split_by_unit(
             yield number, units[:, start:stop], [word[start:stop] for word in words]
 
 
+def add_identical(
+    units: NDArray[np.uint64], words: Columns, counts: NDArray[np.int64]
+) -> tuple[NDArray[np.uint64], Columns, NDArray[np.int64]]:
+    """Returns the identical records of each unit as one, with the sum of their counts.
+
+    Where a sample of the records has next to no two that are identical, they come back as they
+    are, which is as exact: the records and how many there are of each are the same.
+
+    Args:
+        units: shape (2, n), fingerprints.
+        words: the records, arrays of shape (n,).
+        counts: shape (n,), how many records each stands for, >= 1.
+
+    Cost: a sort; where it is left out, that of the sample.
+    """
+    sample = slice(None, None, -(-counts.size // _SAMPLE) or 1)
+    hashes = _hashes(units[:, sample], [word[sample] for word in words])
+    if (hashes.size - np.unique(hashes).size) * _RARE < hashes.size:
+        return units, words, counts
+    order, new = _identical_together(_hashes(units, words), [*units, *words])
+    (starts,) = np.nonzero(new)
+    first = order[starts]
+    sums = np.add.reduceat(counts[order], starts)
+    return units[:, first], [word[first] for word in words], sums
+
+
 def select_records(
-    units: NDArray[np.uint64], words: Sequence[NDArray[Any]], max_records_per_unit: int
+    units: NDArray[np.uint64],
+    words: Sequence[NDArray[Any]],
+    counts: NDArray[np.int64],
+    max_records_per_unit: int,
 ) -> NDArray[np.intp]:
     """Returns which records stay: of each unit those with the lowest hashes, at most k.
 
-    Each record's hash is that of its unit, its code and its number among the unit's identical
+    Each record's hash is that of its unit, its words and its number among the unit's identical
     records, so that a unit's k records are a uniform sample of its records, and which of
-    identical ones stay makes no difference.
+    identical ones stay makes no difference. The hash is public, so records can be made whose
+    hashes are equal: of those the lower words come first.
+
+    Guarantee: what stays of a unit is a function of the multiset of its own records. For these
+    decide how many identical ones there are of each, hence which hashes there are; and the order
+    of hashes and words is total but for identical records. Nothing else enters: not how the
+    counts are split over rows, nor the order of the rows, nor other units. So a unit more or less
+    adds or removes its own records that stay, at most k, and changes no others: sums of weights
+    from 0 to W move by at most k W in L1. Units are told apart by all 128 bits.
 
     Args:
         units: shape (2, n), fingerprints; all records of each unit.
         words: the records, arrays of shape (n,).
+        counts: shape (n,), how many records each row stands for, >= 1; identical rows add up.
         max_records_per_unit: k, >= 1.
 
     Returns:
-        Positions of the records that stay.
+        Positions of the records that stay, each as often as so many of its kind stay.
 
-    Cost: two sorts.
+    Cost: two or three sorts of rows. Of a unit with more than k records each record is hashed,
+    about 30 ns, however few rows they are; at a time so many as k, or 65,536.
     """
     if units.shape[1] == 0:
         return np.empty(0, np.intp)
     order, unit = _group(units)
-    sizes = np.bincount(unit)
-    small = sizes <= max_records_per_unit
-    kept = order[small[unit]]
-    if small.all():
+    (starts,) = np.nonzero(_differs(unit))
+    fits = (np.add.reduceat(counts[order], starts) <= max_records_per_unit)[unit]
+    kept = np.repeat(order[fits], counts[order[fits]])
+    if fits.all():
         return kept
-    order, unit = order[~small[unit]], unit[~small[unit]]
 
-    hashes = mix(units[0, order] ^ mix(units[1, order]))
-    for word in words:
-        hashes = mix(hashes ^ word[order].astype(np.uint64))
-    order, unit, hashes = _sort_within(order, unit, hashes)
-    # Identical records of a unit are neighbours now: number them, and hash again by number.
-    new = np.ones(order.size, bool)
-    new[1:] = (unit[1:] != unit[:-1]) | (hashes[1:] != hashes[:-1])
-    if not new.all():
-        number = _position_in_run(new)
-        again = mix(hashes ^ mix(number.astype(np.uint64)))
-        order, unit, hashes = _sort_within(order, unit, np.where(number > 0, again, hashes))
-    first = np.ones(order.size, bool)
-    first[1:] = unit[1:] != unit[:-1]
-    return np.concatenate((kept, order[_position_in_run(first) < max_records_per_unit]))
+    order, unit = order[~fits], unit[~fits]
+    words = [word[order] for word in words]
+    hashes = _hashes(units[:, order], words)
+    together, new = _identical_together(hashes, words, unit)
+    (starts,) = np.nonzero(new)
+    counts = np.add.reduceat(counts[order[together]], starts)
+    kinds = together[starts]
+    lowest = _lowest_of_each(unit[kinds], hashes[kinds], counts, max_records_per_unit)
+    return np.concatenate((kept, order[kinds[lowest]]))
+
+
+def _lowest_of_each(
+    unit: NDArray[np.intp], hashes: NDArray[np.uint64], counts: NDArray[np.int64], most: int
+) -> NDArray[np.intp]:
+    """Returns kinds of records, each as often as it is among the lowest of its unit.
+
+    Args:
+        unit: shape (kinds,), ascending.
+        hashes: of the first record of each kind, ascending in each unit; equal ones are ranked
+            by their place.
+        counts: how many records are of each kind.
+        most: records of each unit that are returned.
+    """
+    if (counts == 1).all():
+        (kept,) = np.nonzero(_position_in_run(_differs(unit)) < most)
+        return kept
+    stops = np.cumsum(counts)
+    starts = stops - counts
+    found = []
+    # Of the unit that the records so far end with: its lowest ones, in order.
+    kinds, ranks = np.empty(0, np.intp), np.empty(0, np.uint64)
+    size = max(_HASHED_RECORDS, most)
+    for start in range(0, int(stops[-1]), size):
+        stop = min(start + size, int(stops[-1]))
+        first, last = np.searchsorted(stops, (start, stop - 1), side="right").tolist()
+        here = slice(first, last + 1)
+        records = np.minimum(stops[here], stop) - np.maximum(starts[here], start)
+        more = np.repeat(np.arange(first, last + 1), records)
+        number = (np.arange(start, stop) - starts[more]).astype(np.uint64)
+        more_ranks = np.where(number > 0, mix(hashes[more] ^ mix(number)), hashes[more])
+        if kinds.size == most:
+            low = (unit[more] != unit[kinds[0]]) | (more_ranks < ranks[-1])
+            more, more_ranks = more[low], more_ranks[low]
+        kinds, ranks = np.concatenate((kinds, more)), np.concatenate((ranks, more_ranks))
+        order, _ = _identical_together(ranks, [kinds], unit[kinds])
+        order = order[_position_in_run(_differs(unit[kinds[order]])) < most]
+        kinds, ranks = kinds[order], ranks[order]
+        is_last = unit[kinds] == unit[last]
+        found.append(kinds[~is_last])
+        kinds, ranks = kinds[is_last], ranks[is_last]
+    return np.concatenate((*found, kinds))
 
 
 def _group(units: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -193,11 +307,53 @@ def _group(units: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp
     return order, np.concatenate(([0], np.cumsum(new)))
 
 
-def _sort_within(
-    order: NDArray[np.intp], unit: NDArray[np.intp], hashes: NDArray[np.uint64]
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.uint64]]:
-    by_hash = np.lexsort((hashes, unit))
-    return order[by_hash], unit[by_hash], hashes[by_hash]
+def _hashes(units: NDArray[np.uint64], words: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
+    hashes = mix(units[0] ^ mix(units[1]))
+    for word in words:
+        hashes = mix(hashes ^ word.astype(np.uint64))
+    return hashes
+
+
+def _identical_together(
+    hashes: NDArray[np.uint64],
+    columns: Sequence[NDArray[Any]],
+    unit: NDArray[np.intp] | None = None,
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Returns an order by unit, hash and columns, and where in it a new kind of record starts.
+
+    Rows that are identical in all of these are in any order.
+
+    Args:
+        hashes: shape (n,).
+        columns: shape (n,) each.
+        unit: shape (n,), not negative; else all are of one.
+    """
+    keys, order = [hashes], np.argsort(hashes)
+    if unit is not None:
+        keys = [unit, hashes]
+        # A stable argsort of 16-bit integers is a radix sort.
+        for shift in range(0, int(unit.max()).bit_length(), 16):
+            digits = (unit[order] >> shift).astype(np.uint16)
+            order = order[np.argsort(digits, kind="stable")]
+    new = _new_kinds(keys, order)
+    (alike,) = np.nonzero(~new)
+    if any((column[order[alike]] != column[order[alike - 1]]).any() for column in columns):
+        # Different records of equal hashes: by chance hardly ever, but anybody can make them.
+        keys = [*keys, *columns]
+        order = np.lexsort(keys[::-1])
+        new = _new_kinds(keys, order)
+    return order, new
+
+
+def _new_kinds(keys: Sequence[NDArray[Any]], order: NDArray[np.intp]) -> NDArray[np.bool_]:
+    return np.logical_or.reduce([_differs(key[order]) for key in keys])
+
+
+def _differs(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Returns where a value is not that before it."""
+    new = np.ones(values.size, np.bool_)
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    return new
 
 
 def _position_in_run(starts: NDArray[np.bool_]) -> NDArray[np.intp]:

@@ -15,12 +15,15 @@ from beam_dp.encoding.bounding import (
     Columns,
     RecordWords,
     Words,
+    add_identical,
     from_bytes,
+    record_bytes,
     select_records,
     split_by_unit,
     to_bytes,
 )
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.records import refuse_windows
 
 # Also of one unit alone, however many words a record has, no element is longer than this.
 _ELEMENT_BYTES = 2**23
@@ -42,6 +45,9 @@ class BoundContributions(beam.PTransform):
         num_partitions: keys of the shuffle, a power of two up to 2^16; a partition is held in
             one worker's memory.
 
+    Raises:
+        InputError: when applied, if the records are windowed or unbounded.
+
     Input and output: batches with units (``EncodedBatch``, ``KeyBatch``), and the same without.
     """
 
@@ -55,6 +61,7 @@ class BoundContributions(beam.PTransform):
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Partitions by unit, groups, selects."""
+        refuse_windows(records)
         partition = beam.ParDo(_Partition(self.words, self.num_partitions))
         select = beam.ParDo(_Select(self.words, self.max_records_per_unit))
         return (
@@ -66,48 +73,57 @@ class BoundContributions(beam.PTransform):
 
 
 class _Partition(beam.DoFn):
-    """Sends records with their units to the partition of the unit, in long columns."""
+    """Sends records with their units to the partition of the unit, in long columns.
+
+    Identical records of a unit are sent as one with their number, where a bundle has many.
+    """
 
     def __init__(self, words: Words, num_partitions: int) -> None:
         self.words = words
         self.num_partitions = num_partitions
 
     def start_bundle(self) -> None:
-        self._clear()
+        self._rows: list[tuple[np.ndarray, Columns]] = []  # units; words and, last, counts
+        self._num_buffered = 0
 
     @withhold_messages
     def process(self, batch: Any) -> Iterable[tuple[int, bytes]]:
         assert batch.units is not None
-        self._units.append(batch.units)
-        self._records.append(self.words.from_batch(batch))
-        self._num_buffered += batch.units.shape[1]
-        return self._flush() if self._num_buffered >= _BUFFERED_RECORDS else ()
+        num_records = batch.units.shape[1]
+        columns = [*self.words.from_batch(batch), np.ones(num_records, np.int64)]
+        self._rows.append((batch.units, columns))
+        self._num_buffered += num_records
+        if self._num_buffered < _BUFFERED_RECORDS:
+            return ()
+        self._add_up()
+        # Records that repeat themselves stay here; else there is nothing to be gained.
+        return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
 
     @withhold_messages
     def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._rows:
+            self._add_up()
         return iter([GlobalWindows.windowed_value(element) for element in self._flush()])
 
-    def _flush(self) -> list[tuple[int, bytes]]:
-        if not self._units:
-            return []
-        units = np.concatenate(self._units, axis=1)
-        words = [np.concatenate(word) for word in zip(*self._records, strict=True)]
-        self._clear()
-        elements = []
-        record_bytes = 16 + sum(dtype.itemsize for dtype in self.words.dtypes)
-        num_records = min(_BUFFERED_RECORDS, _ELEMENT_BYTES // record_bytes)
-        for start in range(0, units.shape[1], num_records):
-            part = slice(start, start + num_records)
-            for number, units_here, words_here in split_by_unit(
-                units[:, part], [word[part] for word in words], self.num_partitions
-            ):
-                elements.append((number, to_bytes(self.words, units_here, words_here)))
-        return elements
+    def _add_up(self) -> None:
+        all_units, all_columns = zip(*self._rows, strict=True)
+        *words, counts = map(np.concatenate, zip(*all_columns, strict=True))
+        units, words, counts = add_identical(np.concatenate(all_units, axis=1), words, counts)
+        self._rows = [(units, [*words, counts])]
+        self._num_buffered = counts.size
 
-    def _clear(self) -> None:
-        self._units: list[np.ndarray] = []
-        self._records: list[Columns] = []
-        self._num_buffered = 0
+    def _flush(self) -> list[tuple[int, bytes]]:
+        elements = []
+        num_records = min(_BUFFERED_RECORDS, _ELEMENT_BYTES // record_bytes(self.words))
+        for units, columns in self._rows:
+            for start in range(0, units.shape[1], num_records):
+                part = slice(start, start + num_records)
+                for number, units_here, (*words, counts) in split_by_unit(
+                    units[:, part], [column[part] for column in columns], self.num_partitions
+                ):
+                    elements.append((number, to_bytes(self.words, units_here, words, counts)))
+        self.start_bundle()
+        return elements
 
 
 class _Select(beam.DoFn):
@@ -119,6 +135,6 @@ class _Select(beam.DoFn):
 
     @withhold_messages
     def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
-        units, words = from_bytes(self.words, partition[1])
-        kept = select_records(units, words, self.max_records_per_unit)
+        units, words, counts = from_bytes(self.words, partition[1])
+        kept = select_records(units, words, counts, self.max_records_per_unit)
         return iter([self.words.to_batch([word[kept] for word in words], units[:, kept])])

@@ -14,6 +14,7 @@ from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.units import mix
 from beam_dp.summaries import ElementCounts
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.records import refuse_windows
 
 # Elements of one shard: at most 4 MiB.
 _SHARD_ELEMENTS = 2**18
@@ -24,7 +25,10 @@ _PARTITIONS = 256
 class CountElements(beam.PTransform):
     """Adds up the weights of each element: in each bundle, then by partitions of the elements.
 
-    Input: ``KeyBatch``, bounded.
+    Input: ``KeyBatch``.
+
+    Raises:
+        InputError: when applied, if the records are windowed or unbounded.
 
     Output: shards for ``counts_of_shards``; every element is in one of them. They are as secret as
     the records.
@@ -32,6 +36,7 @@ class CountElements(beam.PTransform):
 
     def expand(self, records: beam.PCollection[KeyBatch]) -> beam.PCollection[bytes]:
         """Merges bundles, shuffles once, merges partitions."""
+        refuse_windows(records)
         return (
             records
             | "Merge bundles" >> beam.ParDo(_MergeBundle()).with_output_types(tuple[int, bytes])

@@ -15,6 +15,7 @@ from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.summaries.accumulator import Accumulator
 from beam_dp.summaries.shards import BLOCK_CELLS, add_shard, merge_shards, write_shard
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.records import refuse_windows
 
 
 class Summarise(beam.PTransform):
@@ -22,6 +23,9 @@ class Summarise(beam.PTransform):
 
     Args:
         accumulator: what to count.
+
+    Raises:
+        InputError: when applied, if the records are windowed or unbounded.
 
     Output: (block, shard) pairs, at most one a block, for ``accumulator.from_shards``; none for
     no records. They are as secret as the records.
@@ -35,6 +39,7 @@ class Summarise(beam.PTransform):
         self, records: beam.PCollection[EncodedBatch]
     ) -> beam.PCollection[tuple[int, bytes]]:
         """Counts each bundle, then adds the shards of each block."""
+        refuse_windows(records)
         count = beam.ParDo(_CountBundle(self.accumulator))
         return (
             records

@@ -16,6 +16,7 @@ from beam_dp.releases.store import commit_draw
 from beam_dp.releases.stores import store_for
 from beam_dp.transforms.answer_batches import AnswerBatch
 from beam_dp.transforms.answer_queries import AnswerPlan, check_paid, mechanism_name
+from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.write_outputs import take_output
 
 
@@ -39,7 +40,7 @@ class WriteAnswers(beam.PTransform):
     Raises:
         InputError: if the directory can't be written, or the token paid for something else; when
             applied, if the pipeline writes there already, or answers are bounded and it holds
-            something.
+            something, or they are windowed.
 
     Output: the directory, for each thing that was written in it.
     """
@@ -64,6 +65,8 @@ class WriteAnswers(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[AnswerBatch]) -> beam.PCollection[str]:
         """Checks the directory of a release, then writes."""
+        if batches.is_bounded:
+            refuse_windows(batches)
         take_output(batches.pipeline, self.directory)
         if not batches.is_bounded:
             write = beam.ParDo(_WriteBatch(self.directory))

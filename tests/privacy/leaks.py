@@ -76,9 +76,9 @@ def leak_temporary_file(patch: pytest.MonkeyPatch) -> None:
     """A file for each unit's partition, removed at once."""
     original = bound_module.select_records
 
-    def spilling(units: Any, words: Any, limit: int) -> Any:
+    def spilling(*given: Any) -> Any:
         with tempfile.NamedTemporaryFile(prefix="spill-"):
-            return original(units, words, limit)
+            return original(*given)
 
     patch.setattr(bound_module, "select_records", spilling)
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from apache_beam.transforms import trigger, window
 from fakes import COLLECTED, DOMAIN, collect, pipeline
 
 from beam_dp.domain import Domain, IntegerAttribute
@@ -203,33 +202,6 @@ def test_the_unit_is_read_as_it_is_written(tmp_path: pathlib.Path) -> None:
     (batch,) = COLLECTED["encoded"]
     assert batch.cells.tolist() == [7, 7]
     assert batch.units[0, 0] != batch.units[0, 1]
-
-
-@pytest.mark.parametrize(
-    "windowing",
-    [
-        beam.WindowInto(window.FixedWindows(60)),
-        beam.WindowInto(window.Sessions(60)),
-        beam.WindowInto(
-            window.GlobalWindows(),
-            trigger=trigger.Repeatedly(trigger.AfterCount(1)),
-            accumulation_mode=trigger.AccumulationMode.DISCARDING,
-        ),
-    ],
-    ids=["fixed", "sessions", "trigger"],
-)
-def test_windows_and_triggers_are_refused(windowing: beam.PTransform) -> None:
-    records = pipeline() | beam.Create(DICTS) | windowing
-    with pytest.raises(InputError, match=r"records: .*global window") as error:
-        _ = records | EncodeRecords(DOMAIN, "record", as_cells=True)
-    assert "\n" not in str(error.value)
-
-
-def test_an_unbounded_collection_is_refused() -> None:
-    records = pipeline() | beam.Create(DICTS)
-    records.is_bounded = False
-    with pytest.raises(InputError, match=r"records: .*must be bounded"):
-        _ = records | EncodeRecords(DOMAIN, "record", as_cells=True)
 
 
 def count(records: beam.PCollection[Any], k: int) -> beam.PCollection[Any]:

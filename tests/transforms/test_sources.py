@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from apache_beam.transforms import window
 from apache_beam.utils.timestamp import Timestamp
 from fakes import COLLECTED, NoPrivacy, collect, pipeline, reading
 
@@ -92,6 +92,7 @@ SOURCES: dict[str, list[Any]] = {
     ],
     "tables": [TABLE.slice(0, 50), TABLE.slice(50)],
     "batches": TABLE.to_batches(max_chunksize=64),
+    "frames": [pd.DataFrame(DICTS[:70]), pd.DataFrame(DICTS[70:], dtype=object)],
 }
 
 KEY = KeyColumns("clinic")
@@ -204,18 +205,6 @@ def test_records_of_any_kind_make_what_those_of_a_file_make(
 def test_records_are_counted_at_all(name: str, of_a_file: dict[str, str]) -> None:
     """Else all sources would agree that there is nothing."""
     assert str(outcome(beam.Create([], reshuffle=False), name)) != of_a_file[name]
-
-
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_windowed_or_unbounded_records_are_refused_by_every_transform(name: str) -> None:
-    windowed = pipeline() | beam.Create(DICTS) | beam.WindowInto(window.FixedWindows(60))
-    with pytest.raises(InputError, match=r"^records: .*must be in the global window") as refused:
-        TRANSFORMS[name](windowed)
-    assert "\n" not in str(refused.value)
-    unbounded = pipeline() | beam.Create(DICTS)
-    unbounded.is_bounded = False
-    with pytest.raises(InputError, match=r"^records: .*must be bounded"):
-        TRANSFORMS[name](unbounded)
 
 
 class Lacking(typing.NamedTuple):

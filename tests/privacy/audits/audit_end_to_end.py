@@ -53,7 +53,7 @@ from beam_dp.summaries.shards import read_shards
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase
 from beam_dp.transforms import bound as bound_module
-from beam_dp.transforms import release as release_module
+from beam_dp.transforms import bounded_records as bounded_module
 from beam_dp.transforms import summarise as summarise_module
 
 RUNS, PILOT = 8_000, 2_000  # on either side: 20,000 replicas in one pipeline
@@ -249,22 +249,24 @@ def forget_k(guarantee: Guarantee) -> Guarantee:
 def ignore_k(patch: Patch) -> None:
     """Units keep k records, and the noise is that for one."""
     patch.setattr(audit_views, "planned_for", forget_k)
-    original = release_module.BoundContributions
-    patch.setattr(release_module, "BoundContributions", lambda domain, _: original(domain, MOST))
+    original = bounded_module.BoundContributions
+    patch.setattr(bounded_module, "BoundContributions", lambda domain, _: original(domain, MOST))
 
 
 def skip_bounding(patch: Patch) -> None:
     patch.setattr(
-        bound_module, "select_records", lambda units, words, most: np.arange(units.shape[1])
+        bound_module,
+        "select_records",
+        lambda units, words, counts, most: np.repeat(np.arange(counts.size), counts),
     )
 
 
 def bound_cells(patch: Patch) -> None:
     """At most k records of a unit in each cell: as many cells as it likes."""
 
-    def mutant(units: np.ndarray, words: Any, most: int) -> np.ndarray:
+    def mutant(units: np.ndarray, words: Any, counts: np.ndarray, most: int) -> np.ndarray:
         by_cell = np.stack([units[0], units[1] + words[0].astype(np.uint64)])
-        return bounding.select_records(by_cell, words, most)
+        return bounding.select_records(by_cell, words, counts, most)
 
     patch.setattr(bound_module, "select_records", mutant)
 

@@ -1,0 +1,194 @@
+"""Records that were made to have equal hashes are told apart, and nobody else decides between them.
+
+Each case fails where ties fall to the order of arrival, or to a sort that is not stable.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from collisions import (
+    colliding_cells,
+    colliding_weights,
+    kept_by_definition,
+    mix,
+    record_hash,
+    unit_hash,
+    unmix,
+    with_hash,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from beam_dp.encoding import bounding
+from beam_dp.encoding import units as units_module
+from beam_dp.encoding.bounding import select_records
+from beam_dp.encoding.units import unit_fingerprints
+
+Held = list[tuple[int, tuple[int, int]]]  # unit, words
+
+
+def survivors(held: Held, k: int) -> collections.Counter:
+    units, _ = unit_fingerprints(pa.array([unit for unit, _ in held], pa.int64()))
+    words = [np.array(each, np.uint64) for each in zip(*(words for _, words in held), strict=True)]
+    return collections.Counter(
+        held[i] for i in select_records(units, words, np.ones(len(held), np.int64), k)
+    )
+
+
+def twins(unit: int) -> Held:
+    """Different records, all with one hash."""
+    return [(unit, words) for words in itertools.islice(colliding_cells(unit), 5)]
+
+
+def weighted_twins(unit: int) -> Held:
+    return [(unit, record) for record in colliding_weights(unit, 7 + unit, (2**32, 1, 2, 3))]
+
+
+def late_twins(unit: int) -> Held:
+    """Three of a record, and others with the hashes of the second and the third."""
+    records = [(unit, (1, 2))] * 3
+    for number in (1, 2):
+        wanted = record_hash(unit, (1, 2), number)
+        records += [(unit, (first, with_hash(unit, first, wanted))) for first in (5, 6)]
+    return records
+
+
+def interleaved_twins(unit: int) -> Held:
+    """Identical ones between twins, so that they are no neighbours in the order of arrival."""
+    first, second, *_ = twins(unit)
+    return [first, second, first, second, first, first]
+
+
+CASES: list[Callable[[int], Held]] = [twins, weighted_twins, late_twins, interleaved_twins]
+
+
+def test_the_hash_is_run_backwards() -> None:
+    for word in (0, 1, 2**63, 2**64 - 1, 0x0123456789ABCDEF):
+        assert mix(unmix(word)) == unmix(mix(word)) == word
+        assert mix(word) == int(units_module.mix(np.array([word], np.uint64))[0])
+    for case in (twins, weighted_twins):
+        assert len({record_hash(unit, words) for unit, words in case(3)}) == 1
+        assert len(set(case(3))) == len(case(3))
+    assert (
+        len({record_hash(3, words, int(words == (1, 2))) for _, words in late_twins(3)[2:5]}) == 1
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_of_records_with_equal_hashes_the_same_stay_in_any_order(
+    case: Callable[[int], Held], k: int
+) -> None:
+    shuffled = random.Random(1)
+    held = case(3)
+    expected = kept_by_definition(held, k)
+    assert expected.total() == k
+    for _ in range(20):
+        assert survivors(held, k) == expected
+        shuffled.shuffle(held)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_unit_more_or_less_decides_nothing_between_colliding_records(
+    case: Callable[[int], Held],
+) -> None:
+    """Crafted units among many of one record, which once moved a sum by 8 times the bound."""
+    crafted = [record for unit in range(12) for record in case(unit)]
+    others = [(unit, (unit, 0)) for unit in range(100, 700)]
+    everything = survivors(crafted + others, 1)
+    for gone in (0, 11, 100, 400, 699):
+        left = [record for record in crafted + others if record[0] != gone]
+        for order in (left, left[::-1], others[gone % 50 :] + others[: gone % 50] + crafted):
+            kept = survivors([record for record in order if record[0] != gone], 1)
+            changed = (everything - kept) + (kept - everything)
+            assert {unit for unit, _ in changed} == {gone}, "another unit keeps another record"
+            assert changed.total() == 1
+
+
+def test_units_whose_hashes_start_alike_are_told_apart() -> None:
+    """The hash of a record says nothing about its unit: half-equal fingerprints, equal starts."""
+    units = np.array([[1, 0], [2, 0]], np.uint64)
+    units[0, 1] = mix(2) ^ 1 ^ mix(5)
+    units[1, 1] = 5
+    both = units[:, [0, 1, 0, 1, 0, 1]]
+    starts = [mix(int(high) ^ mix(int(low))) for high, low in units.T]
+    assert starts[0] == starts[1] and starts[0] != unit_hash(0)
+    words = [np.array([1, 1, 2, 2, 3, 3], np.uint64)]
+    kept = select_records(both, words, np.ones(6, np.int64), 2)
+    assert sorted(both[1, kept].tolist()) == [2, 2, 5, 5]
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 1), st.integers(1, 9)),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.integers(1, 12), st.integers(1, 9))
+def test_how_counts_are_split_over_rows_decides_nothing(
+    rows: list[tuple[int, int, int, int]], k: int, at_a_time: int
+) -> None:
+    units, left, right, counts = (np.array(column) for column in zip(*rows, strict=True))
+    fingerprints, _ = unit_fingerprints(pa.array(units))
+    words = [left.astype(np.uint32), right.astype(np.int64)]
+    held = [(unit, (a, b)) for unit, a, b, count in rows for _ in range(count)]
+    expected = kept_by_definition(held, k)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounding, "_HASHED_RECORDS", at_a_time)
+        merged, merged_words, sums = bounding.add_identical(fingerprints, words, counts)
+        assert sums.sum() == len(held) and len(sums) == len({row[:3] for row in rows})
+        assert kept_of(merged, merged_words, sums, k) == without_units(expected)
+        assert kept_of(fingerprints, words, counts, k) == without_units(expected)
+
+
+def kept_of(
+    units: NDArray[np.uint64], words: list[NDArray[Any]], counts: NDArray[np.int64], k: int
+) -> collections.Counter:
+    kept = select_records(units, words, counts, k)
+    columns = [units[1, kept], *(word[kept] for word in words)]
+    return collections.Counter(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def without_units(kept: collections.Counter) -> collections.Counter:
+    lows = {unit: unit_fingerprints(pa.array([unit]))[0][1, 0].item() for unit, _ in kept}
+    return collections.Counter({(lows[unit], *words): n for (unit, words), n in kept.items()})
+
+
+def test_many_identical_records_are_ranked_like_single_ones() -> None:
+    """300,000 records of a unit in 3 rows or one by one, more than are hashed at a time."""
+    counts = np.array([200_000, 99_999, 1])
+    units, _ = unit_fingerprints(pa.array([4, 4, 4]))
+    words = [np.array([0, 1, 2], np.uint32)]
+    singly = np.repeat(np.arange(3), counts)[::-1]
+    ones = np.ones(singly.size, np.int64)
+    for k in (1, 1000, 100_000):
+        kept = kept_of(units, words, counts, k)
+        assert kept.total() == k
+        assert kept == kept_of(units[:, singly], [words[0][singly]], ones, k)
+
+
+def test_counts_add_up_exactly() -> None:
+    units, _ = unit_fingerprints(pa.array([1, 2, 1, 1]))
+    counts = np.array([2**61 + 1, 5, 2**61, 2**62 - 2])
+    _, _, sums = bounding.add_identical(units, [np.zeros(4, np.uint32)], counts)
+    assert sorted(sums.tolist()) == [5, 2**63 - 1]
+
+
+def test_records_with_equal_hashes_are_not_added_up() -> None:
+    held = [*twins(3), *twins(3)]
+    units, _ = unit_fingerprints(pa.array([unit for unit, _ in held]))
+    words = [np.array(each, np.uint64) for each in zip(*(words for _, words in held), strict=True)]
+    _, (left, right), sums = bounding.add_identical(units, words, np.ones(len(held), np.int64))
+    assert sums.tolist() == [2] * 5
+    assert set(zip(left.tolist(), right.tolist(), strict=True)) == {words for _, words in held}

@@ -1,0 +1,206 @@
+"""What is kept of a unit, by any way through Beam, against the definition, a record at a time."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.runners import PipelineRunner
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from collisions import colliding_cells, colliding_weights, kept_by_definition
+from fakes import COLLECTED, collect
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.encoding.bounding import KeyWords
+from beam_dp.encoding.key_batch import KeyBatch
+from beam_dp.encoding.units import unit_fingerprints
+from beam_dp.hashing import HashKey
+from beam_dp.transforms import BoundContributions, EncodeRecords, KeyColumns
+from beam_dp.transforms import bound as bound_module
+from beam_dp.transforms.encode_keys import EncodeKeys
+
+Record = tuple[int, tuple[int, int]]  # unit; key and weight, or two codes
+WIDE = Domain((IntegerAttribute("left", 0, 2**62 - 1), IntegerAttribute("right", 0, 2**62 - 1)))
+
+
+def key_batch(records: Sequence[Record]) -> KeyBatch:
+    units, _ = unit_fingerprints(pa.array([unit for unit, _ in records], pa.int64()))
+    keys = np.array([key for _, (key, _) in records], np.uint64)
+    return KeyBatch(keys, np.array([weight for _, (_, weight) in records], np.int64), units)
+
+
+def kept_of(batches: Iterable[KeyBatch]) -> collections.Counter:
+    return collections.Counter(
+        pair for b in batches for pair in zip(b.keys.tolist(), b.weights.tolist(), strict=True)
+    )
+
+
+def expected_of(records: Sequence[Record], k: int) -> collections.Counter:
+    kept: collections.Counter = collections.Counter()
+    for (_, words), count in kept_by_definition(records, k).items():
+        kept[words] += count
+    return kept
+
+
+def through_bundles(
+    bundles: Sequence[Sequence[Sequence[Record]]], k: int, shuffle: random.Random
+) -> collections.Counter:
+    """Bundles of batches through the two steps, their elements shuffled in between."""
+    partition = bound_module._Partition(KeyWords(), 4)
+    shuffled: dict[int, list[bytes]] = {}
+    for bundle in bundles:
+        partition.start_bundle()
+        sent = [element for batch in bundle for element in partition.process(key_batch(batch))]
+        sent += [each.value for each in partition.finish_bundle()]
+        for number, element in sent:
+            shuffled.setdefault(number, []).append(element)
+    select = bound_module._Select(KeyWords(), k)
+    kept = []
+    for number, elements in shuffled.items():
+        shuffle.shuffle(elements)
+        kept += list(select.process((number, elements)))
+    return kept_of(kept)
+
+
+def cut(items: Sequence[Any], places: Iterable[int]) -> list[Sequence[Any]]:
+    edges = [0, *sorted(min(place, len(items)) for place in places), len(items)]
+    return [items[start:stop] for start, stop in itertools.pairwise(edges)]
+
+
+RECORDS = st.lists(
+    st.tuples(st.integers(0, 2), st.tuples(st.integers(0, 2), st.integers(1, 2))), max_size=60
+)
+CUTS = st.lists(st.integers(0, 60), max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    RECORDS, CUTS, CUTS, st.integers(1, 6), st.integers(1, 12), st.randoms(use_true_random=False)
+)
+def test_any_split_and_order_of_bundles_keeps_the_same_records(
+    records: list[Record],
+    batch_cuts: list[int],
+    bundle_cuts: list[int],
+    k: int,
+    buffered: int,
+    shuffle: random.Random,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bound_module, "_BUFFERED_RECORDS", buffered)
+        expected = expected_of(records, k)
+        for _ in range(2):
+            bundles = cut(cut(records, batch_cuts), bundle_cuts)
+            assert through_bundles(bundles, k, shuffle) == expected
+            shuffle.shuffle(records)
+
+
+def test_every_split_of_a_few_records_into_bundles_keeps_the_same() -> None:
+    """All 203 partitions of 6 records, of which 3 are identical and 2 collide."""
+    twins = [(1, record) for record in colliding_weights(1, 5, (2**32, 3))]
+    records = [*twins, (1, (7, 1)), (1, (7, 1)), (1, (7, 1)), (2, (7, 1))]
+    expected = expected_of(records, 2)
+    shuffle = random.Random(0)
+    found = 0
+    for owners in itertools.product(range(6), repeat=6):
+        if all(owner <= max(owners[:place], default=-1) + 1 for place, owner in enumerate(owners)):
+            bundles = [
+                [[record for record, owner in zip(records, owners, strict=True) if owner == bundle]]
+                for bundle in range(max(owners) + 1)
+            ]
+            assert through_bundles(bundles, 2, shuffle) == expected
+            found += 1
+    assert found == 203
+
+
+def test_a_bundle_sends_identical_records_once() -> None:
+    """However many there are: a unit that has nearly all records costs no more than its cells."""
+    partition = bound_module._Partition(KeyWords(), 4)
+    partition.start_bundle()
+    batch = key_batch([(1, (cell, 1)) for cell in range(16)] * 2**12)
+    sent = [element for _ in range(8) for element in partition.process(batch)]
+    sent += [each.value for each in partition.finish_bundle()]
+    ((_, element),) = sent
+    assert len(element) == 16 * (16 + 16 + 2) + 1  # unit, key and weight, a count below 2^16
+    (kept,) = bound_module._Select(KeyWords(), 2**19).process((0, [element]))
+    assert kept_of([kept]) == {(cell, 1): 2**15 for cell in range(16)}
+
+
+def test_records_that_differ_take_no_room_for_counts() -> None:
+    partition = bound_module._Partition(KeyWords(), 1)
+    partition.start_bundle()
+    partition.process(key_batch([(unit, (unit, 1)) for unit in range(1000)]))
+    ((_, element),) = [each.value for each in partition.finish_bundle()]
+    assert len(element) == 1000 * (16 + 16) + 1
+
+
+def crafted(colliding: Any) -> list[Record]:
+    """12 units of colliding records among 100 of one: what moved a sum by 8 times the bound."""
+    held = [(unit, words) for unit in range(12) for words in colliding(unit)]
+    held += [held[0]] * 3
+    return held + [(unit, (unit, 1)) for unit in range(100, 200)]
+
+
+def weighted(unit: int) -> list[tuple[int, int]]:
+    return colliding_weights(unit, 7 + unit, (2**32, 1, 2, 3))
+
+
+def wide(unit: int) -> list[tuple[int, int]]:
+    return list(itertools.islice(colliding_cells(unit), 3))
+
+
+def bounded_keys(records: beam.PCollection[Any]) -> beam.PCollection[KeyBatch]:
+    columns = KeyColumns("left", "integer", weight="right")
+    encode = EncodeKeys(columns, 2**32, HashKey.draw(4), "unit")
+    return records | encode | BoundContributions(KeyWords(), 1, num_partitions=4)
+
+
+def bounded_cells(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
+    encode = EncodeRecords(WIDE, "unit", as_cells=False)
+    return records | encode | BoundContributions(WIDE, 1, num_partitions=4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "runner"),
+    [
+        ("weighted keys", FnApiRunner(bundle_repeat=1)),
+        ("weighted keys", BundleBasedDirectRunner()),
+        ("wide cells", FnApiRunner()),
+    ],
+    ids=["weighted keys, bundles done again", "weighted keys, direct", "wide cells"],
+)
+def test_colliding_records_are_kept_alike_through_beam(kind: str, runner: PipelineRunner) -> None:
+    held = crafted(weighted if kind == "weighted keys" else wide)
+    step = bounded_keys if kind == "weighted keys" else bounded_cells
+    inputs = {"all": held, "backward, of fewer": held[:-60][::-1]}
+    with beam.Pipeline(runner=runner) as pipeline:
+        for name, records in inputs.items():
+            batches = [
+                pa.record_batch(
+                    {
+                        "unit": [unit for unit, _ in part],
+                        "left": pa.array([words[0] for _, words in part], pa.uint64()),
+                        "right": [words[1] for _, words in part],
+                    }
+                )
+                for part in cut(records, range(0, len(records), 7))
+            ]
+            created = pipeline | f"Create {name}" >> beam.Create(batches, reshuffle=name != "all")
+            _ = created | name >> beam.ptransform_fn(step)() | collect(name)
+    for name, records in inputs.items():
+        # Of a bundle that is done again all attempts must say the same.
+        sides = [
+            [each.keys, each.weights] if kind == "weighted keys" else each.codes
+            for each in COLLECTED[name]
+        ]
+        kept = {tuple(map(int, pair)) for side in sides for pair in zip(*side, strict=True)}
+        assert kept == set(expected_of(records, 1)), name

@@ -1,0 +1,109 @@
+"""Collections that would be released pane by pane are refused by everything that is exported."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.transforms import trigger, window
+from apache_beam.transforms.trigger import AccumulationMode
+from apache_beam.transforms.window import TimestampCombiner
+from fakes import COLLECTED, DOMAIN, collect, pipeline
+from test_sources import PLANS, TRANSFORMS
+
+from beam_dp import transforms
+from beam_dp.errors import InputError
+from beam_dp.summaries import HistogramAccumulator
+from beam_dp.transforms import (
+    BoundContributions,
+    EncodeRecords,
+    ReadRecords,
+    Summarise,
+    WriteAnswers,
+    WriteRelease,
+)
+from beam_dp.transforms.count_elements import CountElements
+
+GUARDED: dict[str, Callable[[Any, pathlib.Path], Any]] = {
+    **{name: lambda records, _, apply=apply: apply(records) for name, apply in TRANSFORMS.items()},
+    "BoundContributions": lambda records, _: records | BoundContributions(DOMAIN, 1),
+    "EncodeRecords": lambda records, _: records | EncodeRecords(DOMAIN, "who", as_cells=True),
+    "Summarise": lambda records, _: records | Summarise(HistogramAccumulator(DOMAIN)),
+    "WriteAnswers": lambda batches, out: batches | WriteAnswers(out, PLANS["private_mw"]),
+    "WriteRelease": lambda shards, out: shards | WriteRelease(out),
+    # Not exported, but it groups.
+    "CountElements": lambda records, _: records | CountElements(),
+}
+WINDOWINGS: dict[str, dict[str, Any]] = {
+    "fixed": {"windowfn": window.FixedWindows(60)},
+    "sliding": {"windowfn": window.SlidingWindows(60, 30)},
+    "sessions": {"windowfn": window.Sessions(60)},
+    "trigger, discarding": {
+        "trigger": trigger.Repeatedly(trigger.AfterCount(1)),
+        "accumulation_mode": AccumulationMode.DISCARDING,
+    },
+    "trigger, accumulating": {
+        "trigger": trigger.AfterWatermark(early=trigger.AfterCount(1)),
+        "accumulation_mode": AccumulationMode.ACCUMULATING,
+    },
+    "accumulating": {"accumulation_mode": AccumulationMode.ACCUMULATING},
+    "lateness": {"allowed_lateness": 60},
+    "timestamps": {"timestamp_combiner": TimestampCombiner.OUTPUT_AT_LATEST},
+}
+
+
+def windowed(kind: str) -> beam.PTransform:
+    return kind >> beam.WindowInto(**{"windowfn": window.GlobalWindows(), **WINDOWINGS[kind]})
+
+
+def exported() -> set[str]:
+    found = {name: getattr(transforms, name) for name in transforms.__all__}
+    return {
+        name
+        for name, each in found.items()
+        if isinstance(each, type) and issubclass(each, beam.PTransform)
+    }
+
+
+def test_everything_exported_is_held_against_windows() -> None:
+    """A new transform is added above, or takes a pipeline only."""
+    assert exported() - {ReadRecords.__name__} == GUARDED.keys() - {CountElements.__name__}
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_windows_and_triggers_are_refused_in_a_line(name: str, tmp_path: pathlib.Path) -> None:
+    for kind, given in WINDOWINGS.items():
+        records = pipeline() | beam.Create([{"age": 1}]) | windowed(kind)
+        with pytest.raises(InputError, match=r"^records: .* must be in the global ") as refused:
+            GUARDED[name](records, tmp_path / "out")
+        text = str(refused.value)
+        assert "\n" not in text and " at 0x" not in text
+        found = text.partition(" is refused")[0]
+        assert type(given.get("windowfn", window.GlobalWindows())).__name__ in found
+        assert str(given.get("trigger", trigger.DefaultTrigger())) in found
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", sorted(GUARDED.keys() - {"WriteAnswers"}))
+def test_an_unbounded_collection_is_refused(name: str, tmp_path: pathlib.Path) -> None:
+    records = pipeline() | beam.Create([{"age": 1}])
+    records.is_bounded = False
+    with pytest.raises(InputError, match=r"^records: 'an unbounded .* must be bounded"):
+        GUARDED[name](records, tmp_path / "out")
+
+
+def test_what_the_message_advises_makes_one_release_of_all_panes() -> None:
+    with pipeline() as p:
+        created = beam.Create([{"age": 1, "sex": "f", "smokes": True}] * 5)
+        records = p | created.with_output_types(Any)
+        for kind in ("sliding", "trigger, accumulating", "lateness", "timestamps"):
+            records = records | windowed(kind)
+        advised = records | beam.WindowInto(beam.window.GlobalWindows())
+        cells = advised | EncodeRecords(DOMAIN, "record", as_cells=True)
+        _ = cells | Summarise(HistogramAccumulator(DOMAIN)) | collect("shards")
+    shards = set(COLLECTED["shards"])
+    # Each record was put into two windows.
+    assert HistogramAccumulator(DOMAIN).from_shards(shards).counts.sum() == 2 * 5
