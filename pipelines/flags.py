@@ -201,12 +201,13 @@ def parse(
     ours = _Parser(prog=program, description=first_line, allow_abbrev=False)
     ours.epilog = "Beam's own flags, such as --runner and --direct_num_workers, pass through."
     for flag in flags:
+        text = flag.help.replace("%", "%%")  # argparse takes it for a format
         if flag.is_switch:
-            ours.add_argument(f"--{flag.name}", help=flag.help, action="store_const", const="true")
+            ours.add_argument(f"--{flag.name}", help=text, action="store_const", const="true")
         else:
             ours.add_argument(
                 f"--{flag.name}",
-                help=flag.help,
+                help=text,
                 metavar=flag.metavar or "|".join(flag.choices),
                 default=flag.default,
                 action=_Once,
