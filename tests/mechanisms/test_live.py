@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from apache_beam.internal import pickler
 from crowds import Crowd, NoLock
@@ -158,6 +159,18 @@ def test_what_a_child_makes_is_its_own():
         assert sparse_vector().ask(ABOVE) == ABOVE
 
     assert exit_code_in_a_fork(ask_one_of_its_own) == 0
+
+
+def test_a_forked_child_draws_other_noise():
+    """Twenty values of a scale of 10^6 are all equal by chance less often than once in 10^100."""
+    noise, zeros = NoiseSource(), np.zeros(20, np.int64)
+    noise.laplace(zeros, 1e6)
+    reader, writer = os.pipe()
+    assert exit_code_in_a_fork(lambda: os.write(writer, noise.laplace(zeros, 1e6).tobytes())) == 0
+    drawn = np.frombuffer(os.read(reader, zeros.nbytes), np.int64)
+    os.close(reader)
+    os.close(writer)
+    assert drawn.tolist() != noise.laplace(zeros, 1e6).tolist()
 
 
 # Threads.
