@@ -15,6 +15,7 @@ import pytest
 from audit_cases import Audit, mechanism_audits
 from audit_choices import selection_audits, small_db_audits
 from audit_clipping import clipping_audits
+from audit_collisions import collision_audits
 from audit_end_to_end import end_to_end_audits
 from audit_intervals import interval_audits
 from audit_left_out import left_out_audits
@@ -40,6 +41,7 @@ AUDITS = [
     *several_audits(),
     *end_to_end_audits(),
     *left_out_audits(),
+    *collision_audits(),
     *selection_audits(),
     *small_db_audits(),
     *online_audits(),
