@@ -105,8 +105,8 @@ class NumericSparse:
             HaltedError: if it has halted.
             InputError: if one of them is of a type other than an integer's.
         """
-        asked = _clipped("question", question)
-        answered = np.array([asked if value is None else _clipped("value", value)], np.int64)
+        asked = _clipped(question)
+        answered = np.array([asked if value is None else _clipped(value, "value")], np.int64)
         if not self._is_above(asked):
             return None
         calibration = self._calibration
@@ -120,9 +120,7 @@ class NumericSparse:
         if self.has_halted:
             condition = "above the threshold were all that was paid for"
             raise HaltedError(f"{self._calibration.max_above} answers {condition}")
-        is_above = (
-            _clipped("question", question) + self._of_questions.next() >= self._noisy_threshold
-        )
+        is_above = _clipped(question) + self._of_questions.next() >= self._noisy_threshold
         if is_above:
             self._num_above += 1
             if self._calibration.redraws_threshold and not self.has_halted:
@@ -219,7 +217,7 @@ def _on_grid(scale: float, grid: int) -> float:
     return up(Fraction(scale) * grid)
 
 
-def _clipped(name: str, value: int) -> int:
+def _clipped(value: int, name: str = "question") -> int:
     """Clipping moves no two questions apart, so that it costs no privacy; rounding might.
 
     Raises:
