@@ -173,7 +173,7 @@ def price(guarantee: Guarantee) -> Finding:
     shares = [share_spent(guarantee, *sides), share_spent(part, [counts], [other_counts])]
     # A lone record is inside or outside, so that one of the parts costs nothing.
     least = shares if guarantee.privacy_unit != RECORD else shares[1:]
-    return Finding(bool(0.999 <= min(least) and max(shares) <= 1 + 1e-9))
+    return Finding(bool(min(least) >= 0.999 and max(shares) <= 1 + 1e-9))
 
 
 def drawn(release: ReleaseSyntheticDatabase, given: dict[str, Any]) -> list[Draw]:
