@@ -18,6 +18,7 @@ from audit_clipping import clipping_audits
 from audit_end_to_end import end_to_end_audits
 from audit_intervals import interval_audits
 from audit_left_out import left_out_audits
+from audit_live import live_audits
 from audit_noise import noise_audits
 from audit_online import online_audits
 from audit_rectangles import rectangle_audits, several_audits
@@ -46,6 +47,7 @@ AUDITS = [
     *sketch_run_audits(),
     *clipping_audits(),
     *sparse_online_audits(),
+    *live_audits(),
 ]
 # At most so likely may an audit of a correct mechanism miss its floor.
 BLIND_BY_CHANCE = 1e-5
