@@ -110,7 +110,7 @@ DATASET_ID = Flag("dataset_id", "from whose budget in the ledger this release is
 COUNT_LEFT_OUT = Flag(
     "count_left_out",
     "also release how many records are outside the domain, with noise, by the first attribute that"
-    " each fails; takes 5 % of epsilon",
+    " each fails; takes a twentieth of epsilon",
     is_switch=True,
 )
 EXPECT_RECORDS = Flag(
