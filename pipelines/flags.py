@@ -267,6 +267,21 @@ def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
     )
 
 
+def typed(argv: Sequence[str]) -> dict[str, str]:
+    """Returns the values of a command line by flag, as they were typed, checked or not.
+
+    Example:
+        >>> typed(["--input=a.csv", "--output", "out", "--validate_only"])
+        {'input': 'a.csv', 'output': 'out'}
+    """
+    values = {}
+    for text, following in zip(argv, [*argv[1:], "--"], strict=True):
+        name, equals, value = text.partition("=")
+        if name.startswith("--") and (equals or not following.startswith("--")):
+            values[name[2:]] = value if equals else following
+    return values
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """Returns the known name that looks most like the given one.
 

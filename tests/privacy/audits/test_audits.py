@@ -17,6 +17,8 @@ from audit_choices import selection_audits, small_db_audits
 from audit_clipping import clipping_audits
 from audit_end_to_end import end_to_end_audits
 from audit_intervals import interval_audits
+from audit_left_out import left_out_audits
+from audit_live import live_audits
 from audit_noise import noise_audits
 from audit_online import online_audits
 from audit_rectangles import rectangle_audits, several_audits
@@ -37,6 +39,7 @@ AUDITS = [
     *rectangle_audits(),
     *several_audits(),
     *end_to_end_audits(),
+    *left_out_audits(),
     *selection_audits(),
     *small_db_audits(),
     *online_audits(),
@@ -44,6 +47,7 @@ AUDITS = [
     *sketch_run_audits(),
     *clipping_audits(),
     *sparse_online_audits(),
+    *live_audits(),
 ]
 # At most so likely may an audit of a correct mechanism miss its floor.
 BLIND_BY_CHANCE = 1e-5
