@@ -57,8 +57,8 @@ class ReadRecords(beam.PTransform):
         self.columns = None if columns is None else list(dict.fromkeys(columns))
         if file_format is not None and file_format not in FORMATS:
             raise InputError("input_format", file_format, nearest_known(file_format, FORMATS))
-        self._files = _matching_files(pattern)
-        paths = sorted(path for path, _ in self._files)
+        self.files = _matching_files(pattern)
+        paths = sorted(path for path, _ in self.files)
         self.file_format = file_format or _common_format(pattern, paths)
         # What the files declare; an empty CSV file declares nothing.
         self.schemas: dict[str, list[str]] = {}
@@ -73,8 +73,8 @@ class ReadRecords(beam.PTransform):
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
         """Lists files, splits them, reads the ranges."""
-        if len(self._files) <= _NAMED_FILES:
-            files = pipeline | "Files" >> beam.Create(self._files)
+        if len(self.files) <= _NAMED_FILES:
+            files = pipeline | "Files" >> beam.Create(self.files)
         else:
             files = (
                 pipeline
