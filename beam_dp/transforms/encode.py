@@ -58,7 +58,7 @@ class EncodeRecords(beam.PTransform):
         encode = _Encode(self.domain, self.privacy_unit, self.as_cells)
         return (
             records
-            | "Batches" >> RecordBatches(needed, integers, ambiguous)
+            | "Batches" >> RecordBatches(needed, integers, ambiguous, self.domain)
             | "Encode" >> beam.ParDo(encode).with_output_types(EncodedBatch)
         )
 

@@ -1,4 +1,4 @@
-"""The two errors that a running job may show: neither holds anything of a record."""
+"""The errors that a job may show: none holds anything of a record."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ T = TypeVar("T")
 
 class ReadError(RuntimeError):
     """An input file is damaged or gone, or of another schema: its name, and public ones."""
+
+
+class FileError(ValueError):
+    """What must be true of a file and is not, to be said of it: words that hold nothing of it."""
 
 
 class PrivateStepError(RuntimeError):
@@ -56,6 +60,8 @@ def name_file_only(path: str) -> Iterator[None]:
         yield
     except ReadError:
         raise
+    except FileError as error:
+        raise ReadError(f"{path}: {error}") from None
     except Exception:
         # Parsers quote the bytes they stumble on.
         raise ReadError(f"{path}: cannot be read") from None
