@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from beam_dp.domain import Domain
+from beam_dp.domain_dates import TimeAttribute
 from beam_dp.domain_json import parse_domain
 from beam_dp.encoding.check import ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
@@ -53,16 +54,17 @@ def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list
     refusals = []
     for attribute in domain:
         try:
-            sample.check_column("domain", attribute.name)
+            sample.check_column("domain", attribute.name, attribute)
         except InputError as error:
             refusals.append(f"{attribute.name}: {error.condition}")
     file_format = FORMATS[sample.file_format]
     check = DomainCheck(domain)
+    times = [each.name for each in domain if isinstance(each, TimeAttribute)]
     for path, num_bytes in sample.files:
         known = file_format.columns(path) or []
         columns = [name for name in domain.names if known.count(name) == 1]
         for start, stop in file_format.ranges(path, num_bytes) if columns else ():
-            for batch in file_format.batches(path, start, stop, columns):
+            for batch in file_format.batches(path, start, stop, columns, times=times):
                 check.add(batch)
     return check, refusals
 

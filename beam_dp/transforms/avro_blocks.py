@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.avro_container import MAGIC, DamagedFileError, decode_bytes, decode_long
-from beam_dp.transforms.avro_schemas import column_types, parse_schema
+from beam_dp.transforms.avro_schemas import column_types, parse_schema, time_types
 from beam_dp.transforms.column_types import ColumnType
 
 _BATCH_RECORDS = 2**15
@@ -29,6 +29,7 @@ class AvroHeader:
     Args:
         columns: names of the record's fields.
         types: what their types mean, as declared.
+        times: the columns whose integers are dates or times, with Arrow's types for these.
         header: the header's bytes, with dates and times declared as the integers they are
             (a date that Python cannot hold must not stop the job).
         length: bytes of the header in the file.
@@ -38,6 +39,7 @@ class AvroHeader:
 
     columns: tuple[str, ...]
     types: Mapping[str, ColumnType]
+    times: Mapping[str, pa.DataType]
     header: bytes
     length: int
     marker: bytes
@@ -56,7 +58,8 @@ def read_header(file: IO[bytes]) -> AvroHeader:
     codec = metadata.get(b"avro.codec", b"null").decode()
     columns = tuple(field["name"] for field in schema["fields"])
     header = _write_header(codec, schema, marker)
-    return AvroHeader(columns, column_types(schema), header, length, marker, codec)
+    types = column_types(schema)
+    return AvroHeader(columns, types, time_types(schema), header, length, marker, codec)
 
 
 def _read_metadata(file: IO[bytes]) -> tuple[dict[bytes, bytes], bytes, int]:
@@ -109,7 +112,12 @@ def missing_package(header: AvroHeader) -> str | None:
 
 
 def range_batches(
-    file: IO[bytes], header: AvroHeader, start: int, stop: int, columns: Sequence[str]
+    file: IO[bytes],
+    header: AvroHeader,
+    start: int,
+    stop: int,
+    columns: Sequence[str],
+    times: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yields the records of the blocks whose preceding marker starts in ``[start, stop)``.
 
@@ -127,6 +135,7 @@ def range_batches(
     blocks = _blocks(file, header.marker, stop - start)
     if not blocks:
         return
+    kinds = [header.times.get(name) if name in times else None for name in columns]
     values: list[list[Any]] = [[] for _ in columns]
     reader = fastavro.block_reader(
         io.BytesIO(header.header + blocks), handle_unicode_errors="surrogateescape"
@@ -136,14 +145,35 @@ def range_batches(
         for name, collected in zip(columns, values, strict=True):
             collected.extend([record[name] for record in records])
         if len(values[0]) >= _BATCH_RECORDS:
-            yield _batch(columns, values)
+            yield _batch(columns, values, kinds)
             values = [[] for _ in columns]
     if values[0]:
-        yield _batch(columns, values)
+        yield _batch(columns, values, kinds)
 
 
-def _batch(columns: Sequence[str], values: list[list[Any]]) -> pa.RecordBatch:
-    return pa.record_batch([arrow_column(each) for each in values], names=list(columns))
+def _batch(
+    columns: Sequence[str], values: list[list[Any]], times: Sequence[pa.DataType | None]
+) -> pa.RecordBatch:
+    arrays = [
+        arrow_column(each) if time is None else _times(each, time)
+        for each, time in zip(values, times, strict=True)
+    ]
+    return pa.record_batch(arrays, names=list(columns))
+
+
+def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Values whose integers are dates or times; the others stay what they are."""
+    is_time = [type(value) is int for value in values]
+    times = pa.array(
+        [value if is_one else None for value, is_one in zip(values, is_time, strict=True)], kind
+    )
+    if all(is_one or value is None for value, is_one in zip(values, is_time, strict=True)):
+        return times
+    types = pa.array([0 if is_one else 1 for is_one in is_time], pa.int8())
+    rest = arrow_column(
+        [None if is_one else value for value, is_one in zip(values, is_time, strict=True)]
+    )
+    return pa.UnionArray.from_sparse(types, [times, rest])
 
 
 def _blocks(file: IO[bytes], marker: bytes, length: int) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 
 from beam_dp.transforms.column_types import ColumnType, Kind
 from beam_dp.transforms.errors import FileError
@@ -19,21 +20,23 @@ _TOO_DEEP = f"must have a schema whose records are nested at most {MAX_DEPTH} de
 Schema = Any  # as JSON
 
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
+_INTEGERS = ("int", "long")
+_UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
+_TIMES = {
+    "date": pa.date32(),
+    **{f"timestamp-{name}": pa.timestamp(unit, "UTC") for name, unit in _UNITS.items()},
+    **{f"local-timestamp-{name}": pa.timestamp(unit) for name, unit in _UNITS.items()},
+}
 _KINDS = {
     "null": Kind.UNKNOWN,
-    **dict.fromkeys((*_PRIMITIVES - {"null"}, "fixed"), Kind.VALUE),
+    **dict.fromkeys(("boolean", "int", "long", "float", "double"), Kind.NUMBER),
+    **dict.fromkeys(("bytes", "string", "fixed"), Kind.TEXT),
     "enum": Kind.SYMBOL,
 }
 _LOGICAL_KINDS = {
-    "date": Kind.DATE,
-    **dict.fromkeys(
-        (
-            f"{local}timestamp-{unit}"
-            for local in ("", "local-")
-            for unit in ("millis", "micros", "nanos")
-        ),
-        Kind.DATETIME,
-    ),
+    "date": Kind.TIME,
+    **{f"timestamp-{unit}": Kind.MOMENT for unit in _UNITS},
+    **{f"local-timestamp-{unit}": Kind.TIME for unit in _UNITS},
     **dict.fromkeys(("time-millis", "time-micros", "duration"), Kind.OTHER),
 }
 
@@ -64,14 +67,36 @@ def column_types(schema: Schema) -> dict[str, ColumnType]:
     return {field["name"]: _column_type(field["type"], named) for field in resolved["fields"]}
 
 
+def time_types(schema: Schema) -> dict[str, pa.DataType]:
+    """Returns the columns whose integers are dates or times, with Arrow's types for these.
+
+    Where a union has two types that are stored as integers, which is meant is not known.
+    """
+    found = {}
+    for field in schema["fields"]:
+        members = [each if isinstance(each, dict) else {"type": each} for each in _union(field)]
+        integers = [each for each in members if each.get("type") in _INTEGERS]
+        kind = _TIMES.get(integers[0].get("logicalType", "")) if len(integers) == 1 else None
+        is_wide = kind is not None and kind.bit_width == 64
+        if kind is not None and integers[0]["type"] == _INTEGERS[is_wide]:
+            found[field["name"]] = kind
+    return found
+
+
+def _union(field: Schema) -> list[Schema]:
+    kind = field["type"]
+    return kind if isinstance(kind, list) else [kind]
+
+
 def _column_type(kind: Schema, named: Mapping[str, Schema]) -> ColumnType:
     union = kind if isinstance(kind, list) else [kind]
     members = [named.get(each, each) if isinstance(each, str) else each for each in union]
     # A null alone is no reason to accept a union.
     values = [each for each in members if _stored(each) is not Kind.UNKNOWN] or members
+    is_alone = [_base(each) in _INTEGERS for each in values].count(True) < 2
     return ColumnType(
         " or ".join(map(_name, members)),
-        frozenset(_meaning(each) for each in values),
+        frozenset(_meaning(each, is_alone) for each in values),
         stored=frozenset(_stored(each) for each in values),
     )
 
@@ -84,14 +109,22 @@ def _name(kind: Schema) -> str:
 
 def _stored(kind: Schema) -> Kind:
     """What is read: dates and times as the integers that they are."""
-    return _KINDS.get(kind if isinstance(kind, str) else kind["type"], Kind.OTHER)
+    return _KINDS.get(_base(kind), Kind.OTHER)
 
 
-def _meaning(kind: Schema) -> Kind:
+def _base(kind: Schema) -> str:
+    return str(kind if isinstance(kind, str) else kind["type"])
+
+
+def _meaning(kind: Schema, is_alone: bool) -> Kind:
+    """What values mean; of two types in a union that are stored as integers, none is a time."""
     stored = _stored(kind)
-    if isinstance(kind, str) or stored is not Kind.VALUE:
+    if isinstance(kind, str) or stored not in (Kind.TEXT, Kind.NUMBER):
         return stored
     logical: str = kind.get("logicalType", "")
+    if logical in _TIMES and kind["type"] in _INTEGERS:
+        is_time = is_alone and kind["type"] == _INTEGERS[_TIMES[logical].bit_width == 64]
+        return _LOGICAL_KINDS[logical] if is_time else Kind.OTHER
     if logical == "uuid":
         return Kind.UUID if kind["type"] == "string" else Kind.BYTES_OF_UUID
     # On other types the rest says nothing.

@@ -13,26 +13,28 @@ import enum
 import pyarrow as pa
 
 from beam_dp.domain import Attribute, BooleanAttribute, CategoricalAttribute
+from beam_dp.domain_dates import TimeAttribute
 
 # The arguments of columns that would drop every record, or count nothing, if no value matches.
 NEED_LEVELS = ("domain", "key", "weight")
-READABLE = "numbers, text or booleans"
 
 
 class Kind(enum.Enum):
     """What values of a type are, as far as it matters who can read them."""
 
     UNKNOWN = enum.auto()  # anything, or only null
-    VALUE = enum.auto()  # numbers, text, bytes or booleans
+    TEXT = enum.auto()  # or bytes
+    NUMBER = enum.auto()  # or booleans
     SYMBOL = enum.auto()  # text, but never that of a number
     UUID = enum.auto()  # nor of a boolean
     BYTES_OF_UUID = enum.auto()  # no text
-    DATE = enum.auto()
-    DATETIME = enum.auto()
+    TIME = enum.auto()  # without a zone, or a date
+    MOMENT = enum.auto()  # a time with a zone
     OTHER = enum.auto()  # nested, a time of day, a duration, an object of a class
 
 
-_KEYS = frozenset((Kind.UNKNOWN, Kind.VALUE, Kind.SYMBOL, Kind.UUID, Kind.BYTES_OF_UUID))
+_VALUES = frozenset((Kind.UNKNOWN, Kind.TEXT, Kind.NUMBER))
+_KEYS = _VALUES | {Kind.SYMBOL, Kind.UUID, Kind.BYTES_OF_UUID}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +64,20 @@ class ColumnType:
 
 def has_levels(attribute: Attribute, kind: Kind) -> bool:
     """Returns whether values of a kind may have a level of an attribute."""
+    if isinstance(attribute, TimeAttribute):
+        return kind in (Kind.UNKNOWN, Kind.TEXT, Kind.MOMENT if attribute.has_zone else Kind.TIME)
     if kind is Kind.UUID:
         return isinstance(attribute, CategoricalAttribute)
     if kind is Kind.SYMBOL:
         return isinstance(attribute, (CategoricalAttribute, BooleanAttribute))
-    return kind in (Kind.UNKNOWN, Kind.VALUE)
+    return kind in _VALUES
+
+
+def readable(attribute: Attribute | None) -> str:
+    """Returns what a column must hold to have levels, in words."""
+    if not isinstance(attribute, TimeAttribute):
+        return "numbers, text or booleans"
+    return "text or times with a zone" if attribute.has_zone else "text, dates or times, not in UTC"
 
 
 def arrow_kind(kind: pa.DataType) -> Kind:
@@ -79,8 +90,11 @@ def arrow_kind(kind: pa.DataType) -> Kind:
         return arrow_kind(kind.value_type)
     if types.is_null(kind):
         return Kind.UNKNOWN
-    if types.is_date(kind):
-        return Kind.DATE
     if types.is_timestamp(kind):
-        return Kind.DATETIME
-    return Kind.OTHER if types.is_nested(kind) or types.is_temporal(kind) else Kind.VALUE
+        return Kind.TIME if kind.tz is None else Kind.MOMENT
+    if types.is_date(kind):
+        return Kind.TIME
+    if types.is_nested(kind) or types.is_temporal(kind):
+        return Kind.OTHER
+    is_number = types.is_decimal(kind) or types.is_integer(kind) or types.is_floating(kind)
+    return Kind.NUMBER if is_number or types.is_boolean(kind) else Kind.TEXT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import decimal
 import enum
 import re
 import typing
@@ -20,7 +21,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_dp.domain import Attribute, nearest_known
 from beam_dp.errors import InputError
-from beam_dp.transforms.column_types import NEED_LEVELS, READABLE, ColumnType, Kind
+from beam_dp.transforms.column_types import NEED_LEVELS, ColumnType, Kind, readable
 from beam_dp.transforms.frames import is_frame_class
 
 _RECORDS = (
@@ -33,12 +34,14 @@ _COLLECTIONS = (
     typehints.IteratorTypeConstraint,
 )
 _MAPPINGS = (typehints.DictConstraint, typehints.MappingTypeConstraint)
-_CLASSES: tuple[tuple[tuple[type, ...], Kind], ...] = (
-    ((datetime.time, datetime.timedelta, Duration, np.timedelta64, np.ndarray), Kind.OTHER),
-    ((datetime.datetime, Timestamp, np.datetime64), Kind.DATETIME),
-    ((datetime.date,), Kind.DATE),  # of which a datetime is one, too
-    ((str, int, bytes), Kind.VALUE),  # also where they are members of an enumeration
-    ((enum.Enum,), Kind.OTHER),
+_CLASSES: tuple[tuple[tuple[type, ...], tuple[Kind, ...]], ...] = (
+    ((datetime.time, datetime.timedelta, Duration, np.timedelta64, np.ndarray), (Kind.OTHER,)),
+    ((datetime.datetime,), (Kind.TIME, Kind.MOMENT)),
+    ((Timestamp,), (Kind.MOMENT,)),
+    ((datetime.date, np.datetime64), (Kind.TIME,)),
+    ((str, bytes), (Kind.TEXT,)),  # also where they are members of an enumeration
+    ((bool, int, float, decimal.Decimal, np.number, np.bool_), (Kind.NUMBER,)),
+    ((enum.Enum,), (Kind.OTHER,)),
 )
 
 
@@ -84,7 +87,7 @@ def check_field(
     kind = convert_to_beam_type(fields[column])
     declared = ColumnType(_name(kind), frozenset(_kinds(kind)))
     if argument in NEED_LEVELS and not declared.is_readable(attribute):
-        condition = f"must be a field of {READABLE}; it is {declared.name}"
+        condition = f"must be a field of {readable(attribute)}; it is {declared.name}"
         raise InputError(argument, column, condition)
 
 
@@ -110,19 +113,19 @@ def _kinds(kind: Any) -> Iterator[Kind]:
         for each in set(kind.union_types) - {type(None)}:
             yield from _kinds(each)
     elif isinstance(kind, type):
-        yield _kind_of_class(kind)
+        yield from _kinds_of_class(kind)
     else:
         nested = isinstance(kind, (*_COLLECTIONS, *_MAPPINGS, RowTypeConstraint))
         yield Kind.OTHER if nested else Kind.UNKNOWN
 
 
-def _kind_of_class(kind: type) -> Kind:
+def _kinds_of_class(kind: type) -> tuple[Kind, ...]:
     for classes, meant in _CLASSES:
         if issubclass(kind, classes):
             return meant
     # Not by the class itself: its module can draw, too.
     is_uuid = (kind.__module__, kind.__name__) == ("uuid", "UUID")
-    return Kind.OTHER if is_uuid or _is_record(kind) else Kind.UNKNOWN
+    return (Kind.OTHER if is_uuid or _is_record(kind) else Kind.UNKNOWN,)
 
 
 def _is_named_tuple(kind: type) -> bool:

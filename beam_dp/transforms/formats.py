@@ -47,6 +47,7 @@ class FileFormat(Protocol):
         stop: int,
         columns: Sequence[str] | None,
         integers: Collection[str] = (),
+        times: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range.
 
@@ -56,6 +57,7 @@ class FileFormat(Protocol):
             stop: position behind it.
             columns: the columns to read; None for all.
             integers: columns in which a text means the same as the integer it looks like.
+            times: columns whose dates and times are wanted as such; else Avro's are integers.
         """
 
 
@@ -92,12 +94,13 @@ class Avro:
         stop: int,
         columns: Sequence[str] | None,
         integers: Collection[str] = (),
+        times: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
         with _open(path) as file:
             header = avro_blocks.read_header(file)
             wanted = _wanted(path, header.columns, columns)
-            yield from avro_blocks.range_batches(file, header, start, stop, wanted)
+            yield from avro_blocks.range_batches(file, header, start, stop, wanted, times)
 
 
 class Parquet:
@@ -132,6 +135,7 @@ class Parquet:
         stop: int,
         columns: Sequence[str] | None,
         integers: Collection[str] = (),
+        times: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
         with _open(path) as file:
@@ -178,6 +182,7 @@ class Csv:
         stop: int,
         columns: Sequence[str] | None,
         integers: Collection[str] = (),
+        times: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range, as columns of text."""
         with _open(path, decompress=True) as file:

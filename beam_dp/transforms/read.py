@@ -11,8 +11,9 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from beam_dp.domain import Attribute, nearest_known
+from beam_dp.domain_dates import TimeAttribute
 from beam_dp.errors import InputError
-from beam_dp.transforms.column_types import NEED_LEVELS, READABLE, ColumnType
+from beam_dp.transforms.column_types import NEED_LEVELS, ColumnType, readable
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only
 from beam_dp.transforms.formats import FORMATS, format_of
 from beam_dp.transforms.records import RecordBatches
@@ -69,6 +70,7 @@ class ReadRecords(beam.PTransform):
         for column in self.columns or ():
             self.check_column("column", column)
         self._splitting = beam.ParDo(_SplitFile(self.file_format))
+        self._keys: set[str] = set()
         self._reading = beam.ParDo(_ReadRange(self.file_format, self.columns))
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
@@ -116,7 +118,9 @@ class ReadRecords(beam.PTransform):
                 raise InputError(argument, column, f"must stand once in the header of {path}")
             kind = self._types[path].get(column)
             if argument in NEED_LEVELS and kind is not None and not kind.is_readable(attribute):
-                condition = f"must be a column of {READABLE}; in {path} it is {kind.name}"
+                condition = (
+                    f"must be a column of {readable(attribute)}; in {path} it is {kind.name}"
+                )
                 raise InputError(argument, column, condition)
 
     def need(
@@ -137,7 +141,14 @@ class ReadRecords(beam.PTransform):
             for name, argument in columns.items()
             if argument in NEED_LEVELS
         ]
+        times = {name for name, each in attributes.items() if isinstance(each, TimeAttribute)}
+        self._keys |= {name for name, argument in columns.items() if argument in ("key", "weight")}
         reading = self._reading.fn
+        reading.times |= times
+        if clash := reading.times & self._keys:
+            # Avro's are integers to who reads keys, but dates to who reads levels of dates.
+            condition = "must not be both dates or times, and a key or weight; read the files twice"
+            raise InputError("input", min(clash), condition)
         reading.needed = list(dict.fromkeys([*reading.needed, *columns]))
         reading.texts = reading.texts | (set(columns) - set(integers))
         reading.integers = (reading.integers | set(integers)) - reading.texts
@@ -200,7 +211,7 @@ class _SplitFile(beam.DoFn):
             types = file_format.types(path)
             for column, attribute in self.levels:
                 if column in types and not types[column].is_readable(attribute):
-                    condition = f"must be of {READABLE}; it is {types[column].name}"
+                    condition = f"must be of {readable(attribute)}; it is {types[column].name}"
                     raise ReadError(f"{path}: column {column!r} {condition}")
             for start, stop in file_format.ranges(path, num_bytes):
                 yield path, start, stop
@@ -219,6 +230,7 @@ class _ReadRange(beam.DoFn):
         self.needed: list[str] = []
         self.texts: set[str] = set()
         self.integers: set[str] = set()
+        self.times: set[str] = set()
         self.records: beam.PCollection[pa.RecordBatch] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -234,7 +246,9 @@ class _ReadRange(beam.DoFn):
         path, start, stop = file_range
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
-            yield from file_format.batches(path, start, stop, self.columns, self.integers)
+            yield from file_format.batches(
+                path, start, stop, self.columns, self.integers, self.times
+            )
 
 
 def _only_releases_take(records: beam.PCollection[Any]) -> bool:
