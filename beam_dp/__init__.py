@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from beam_dp.domain import (
         BooleanAttribute,
         CategoricalAttribute,
+        DateAttribute,
+        DatetimeAttribute,
         Domain,
         IntegerAttribute,
         NumericAttribute,
@@ -76,6 +78,8 @@ _MODULES = {
     "beam_dp.domain": (
         "BooleanAttribute",
         "CategoricalAttribute",
+        "DateAttribute",
+        "DatetimeAttribute",
         "Domain",
         "IntegerAttribute",
         "NumericAttribute",
@@ -145,6 +149,8 @@ __all__ = [
     "BooleanAttribute",
     "CategoricalAttribute",
     "CountSketch",
+    "DateAttribute",
+    "DatetimeAttribute",
     "Domain",
     "Gaussian",
     "Guarantee",

@@ -96,7 +96,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add_finish(commands)
     add_ledger(commands)
     for name in PIPELINES:
-        commands.add_parser(name, help="run the pipeline; its own --help lists its flags")
+        commands.add_parser(name, help="run the program; its own --help lists its flags")
 
     known_commands = [*commands.choices]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in known_commands:

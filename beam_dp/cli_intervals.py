@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
@@ -11,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from beam_dp.cli_tables import print_table
-from beam_dp.domain import Domain
+from beam_dp.domain import Attribute, Domain, OrderedAttribute
+from beam_dp.domain_dates import TimeAttribute
 from beam_dp.errors import InputError
 from beam_dp.number_texts import integer, number
 from beam_dp.queries.linear import LinearQuery, Product
@@ -44,7 +44,10 @@ def answer_intervals(options: argparse.Namespace, release: IntervalRelease) -> N
         elif flag == "queries":
             _print_intervals(options, release, *_of_file(release, options.queries))
         else:
-            cells = [release.cells(*map(_level, pair)) for pair in options.interval]
+            cells = [
+                release.cells(*(_level(release.attribute, end) for end in pair))
+                for pair in options.interval
+            ]
             names = [f"{low} to {high}" for low, high in options.interval]
             _print_intervals(options, release, names, cells)
     except InputError as error:
@@ -55,7 +58,8 @@ def _of_file(release: IntervalRelease, path: str) -> tuple[list[str], list[Cells
     """Returns the intervals and prefixes that are asked for in JSON lines."""
     if not pathlib.Path(path).is_file():
         raise InputError("queries", path, "must be a file that can be read")
-    ordered = dataclasses.replace(release.attribute, other=False, nullable=False)
+    assert isinstance(release.attribute, OrderedAttribute)
+    ordered = release.attribute.regular()
     workload = parse_linear_workload(path, Domain((ordered,)))
     cells = [_range(query, release.num_leaves) for query in workload]
     return [f"{ordered.label(low)} to {ordered.label(high)}" for low, high in cells], cells
@@ -113,8 +117,10 @@ def _range(query: LinearQuery, num_leaves: int) -> Cells:
     raise InputError("queries", query.to_json(), "must be an interval or a prefix")
 
 
-def _level(text: str) -> int | float:
+def _level(attribute: Attribute, text: str) -> int | float | str:
     """An integer where it is written as one: a float has no room for all digits of a long one."""
+    if isinstance(attribute, TimeAttribute):
+        return text
     try:
         return integer("value", text)
     except InputError:

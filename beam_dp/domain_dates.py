@@ -26,6 +26,7 @@ class TimeAttribute(BinnedAttribute):
     """An attribute of dates or times: what its encoder needs to know."""
 
     null_types: ClassVar[dict[type, str]] = {str: "a string"}
+    released_units: ClassVar[int] = 1  # how many units a released value is counted in
 
     @property
     @abstractmethod
@@ -132,6 +133,7 @@ class DatetimeAttribute(TimeAttribute):
     edges: tuple[datetime.datetime, ...]
 
     kind: ClassVar[str] = "datetime"
+    released_units: ClassVar[int] = 1000
     edge_noun: ClassVar[str] = "datetime"
     edge_form: ClassVar[str] = ", such as 2020-01-31T08:00 or 2020-01-31T08:00Z, to the microsecond"
 

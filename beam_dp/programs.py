@@ -9,6 +9,7 @@ from types import ModuleType
 
 PROGRAMS = (
     "answer_queries",
+    "check_domain",
     "release_intervals",
     "release_projection",
     "release_synthetic_database",

@@ -49,7 +49,7 @@ from .running import run_main, run_release
 
 PROGRAM = command_of("release_intervals")
 ATTRIBUTE = Flag(
-    "attribute", "integer or numeric attribute of the domain, of 2 to 2^20 levels", "COLUMN", True
+    "attribute", "ordered attribute of the domain, of 2 to 2^20 levels", "COLUMN", True
 )
 STRATEGY = Flag(
     "strategy",

@@ -197,3 +197,121 @@ def test_reading_a_domain_needs_neither_beam_nor_arrow():
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert output.stdout.strip() == "[]", output.stderr
+
+
+def entry(**fields):
+    return json.dumps({"attributes": [{"name": "a", **fields}]})
+
+
+YES = {"type": "boolean", "true_values": ["yes"], "false_values": ["no"]}
+DATES = {"type": "date", "edges": ["2020-01-01", "2020-02-01"]}
+AGES = {"type": "integer", "min": 0, "max": 9}
+
+
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [
+        ({**AGES, "true_values": ["1"]}, "'a' is integer; true_values applies only to boolean"),
+        ({**YES, "clip": True}, "clip applies only to date and datetime and integer and numeric"),
+        ({**YES, "true_value": ["y"]}, "the nearest known is 'true_values'"),
+        ({**YES, "null_value": ["y"]}, "the nearest known is 'null_values'"),
+        ({"type": "dates", "edges": []}, "the nearest known is 'date'"),
+        ({**YES, "true_values": []}, "true_values = []: must list at least one value beside false"),
+        ({"type": "boolean", "true_values": ["y"]}, "false_values = (): must list at least one"),
+        ({**YES, "true_values": "yes"}, "'yes': must be a list of strings or integers"),
+        ({**YES, "true_values": [True]}, "true_values = True: must be a string or an integer"),
+        (
+            {**YES, "true_values": ["no"]},
+            "true_values = 'no': must differ from 'no' of false_values",
+        ),
+        (
+            {**YES, "true_values": ["NO "], "case": "ignore", "trim": True},
+            "'NO ': must differ from 'no' of false_values: case is ignored and blanks are trimmed",
+        ),
+        ({**YES, "nullable": True, "null_values": ["no"]}, "must differ from 'no' of false_values"),
+        ({**YES, "true_values": ["other"], "other": True}, "'other': must not be a value where"),
+        ({**YES, "case": "ignored"}, "case = 'ignored': must be one of exact, ignore"),
+        ({**YES, "case": []}, "case = []: must be one of exact, ignore"),
+        ({**YES, "trim": 1}, "trim = 1: must be true or false"),
+        ({**YES, "null_values": [""]}, "null_values = ['']: must come with nullable: true"),
+        (
+            {"type": "categorical", "values": ["a", "A"], "case": "ignore"},
+            "values = 'A': must differ from 'a' of values: case is ignored",
+        ),
+        ({"type": "categorical", "values": ["ß", "SS"], "case": "ignore"}, "must differ from 'ß'"),
+        ({"type": "boolean", "nullable": True, "null_values": ["TRUE "]}, "must not be one of the"),
+        ({**AGES, "nullable": True, "null_values": ["07"]}, "'07': must not be one of the levels"),
+        ({**AGES, "nullable": True, "null_values": [0.5]}, "0.5: must be a string or an integer"),
+        ({**AGES, "nullable": True, "null_values": [2**63]}, "must fit in 64 bits"),
+        ({**AGES, "clip": 1}, "clip = 1: must be true or false"),
+        (
+            {"type": "numeric", "edges": [0, 1], "nullable": True, "null_values": ["5e-1"]},
+            "'5e-1': must not be one of the levels",
+        ),
+        ({**DATES, "edges": ["2020-02-30", "2021-01-01"]}, "'2020-02-30': must be a date, such as"),
+        ({**DATES, "edges": ["2020-02-03T00:00", "2021"]}, "must be a date, such as 2020-01-31"),
+        ({**DATES, "edges": [18262, 18263]}, "18262: must be a date, such as 2020-01-31"),
+        ({**DATES, "edges": ["2020-01-02", "2020-01-01"]}, "> the edge before it, '2020-01-02'"),
+        ({**DATES, "edges": "2020-01-02"}, "must be a list of dates"),
+        ({**DATES, "edges": ["2020-01-02"]}, "must list at least two edges"),
+        ({**DATES, "nullable": True, "null_values": [-9]}, "-9: must be a string"),
+        ({**DATES, "nullable": True, "null_values": ["2020-02-01T23:00"]}, "must not be one of"),
+        (
+            {"type": "datetime", "edges": ["2020-01-01", "2020-01-01T08:00Z"]},
+            "must have a zone like the other edges",
+        ),
+        ({"type": "datetime", "edges": ["2020-01-01T00:00:00.0000001"]}, "must be a datetime"),
+        ({"type": "datetime", "edges": ["0001-01-01T00:00+01:00", "x"]}, "must be a datetime"),
+        ({"type": "date", "edges": ["\ud800020-01-0", "x"]}, "must be a date"),
+    ],
+)
+def test_a_mapping_that_cannot_be_meant_is_refused_in_one_line(fields, condition):
+    with pytest.raises(InputError) as caught:
+        parse_domain(entry(**fields), "d.json")
+    message = str(caught.value)
+    assert message.startswith("domain: 'd.json' is refused; ") and condition in message
+    assert "\n" not in message
+
+
+MAPPED = [
+    {**YES, "null_values": ["", "NA"], "nullable": True, "case": "ignore", "trim": True},
+    {**YES, "true_values": ["Y", "yes", 1]},
+    {**AGES, "clip": True, "nullable": True, "null_values": [-9, "x"], "other": True},
+    {"type": "numeric", "edges": [0.0, 1.0], "clip": True, "nullable": True, "null_values": [-0.5]},
+    {"type": "categorical", "values": ["a", 1], "case": "ignore"},
+    DATES,
+    {"type": "datetime", "edges": ["2020-01-01T00:00:00", "2020-01-01T00:00:00.000001"]},
+    {"type": "datetime", "edges": ["2020-01-01T00:00:00+00:00", "9999-12-31T00:00:00+00:00"]},
+]
+
+
+@pytest.mark.parametrize("fields", MAPPED)
+def test_a_mapping_stands_on_the_card_as_it_was_declared(fields):
+    domain = parse_domain(entry(**fields))
+    assert domain.to_json()["attributes"] == [{"name": "a", **fields}]
+    assert domain_from_json(domain.to_json()) == domain
+
+
+def test_levels_of_dates_and_of_declared_words_are_named_as_users_write_them():
+    domain = parse_domain(
+        json.dumps(
+            {
+                "attributes": [
+                    {"name": "smoker", **YES},
+                    {"name": "visit", "type": "date",
+                     "edges": ["2020-01-01", "2020-04-01", "2020-07-01"]},
+                    {"name": "at", "type": "datetime",
+                     "edges": ["2020-01-01T00:00Z", "2020-01-02T00:00Z", "2020-01-03T00:00Z"]},
+                ],
+                "impossible": [
+                    {"smoker": ["yes"], "visit": [["2020-01-01", "2020-04-01"]]},
+                    {"smoker": [False], "at": [["2020-01-01T01:00+01:00", "2020-01-02T00:00Z"]]},
+                ],
+            }
+        )
+    )  # fmt: skip
+    ranges = [each.ranges for each in domain.impossible]
+    assert ranges == [(((1, 2),), ((0, 1),)), (((0, 1),), ((0, 1),))]
+    assert parse_domain(json.dumps(domain.to_json())) == domain
+    with pytest.raises(InputError, match="is none of its levels; known are pairs of its edges"):
+        domain.with_impossible([{"smoker": ["yes"], "at": [["2020-01-01", "2020-01-02"]]}])

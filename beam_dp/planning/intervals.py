@@ -71,7 +71,7 @@ def asked_intervals(job: PlanningJob) -> tuple[str, Ends, Ends]:
     """Returns the attribute whose intervals a job asks for, and their first and last cells.
 
     Raises:
-        InputError: unless it asks for intervals of one integer or numeric attribute.
+        InputError: unless it asks for intervals of one ordered attribute.
     """
     refusal = InputError("workload", job.num_queries, "must be intervals of one ordered attribute")
     if isinstance(job.workload, Workload):

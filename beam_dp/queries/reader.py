@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.domain_impossible import LevelReader
+from beam_dp.domain_ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries.linear import MAX_QUERY_CELLS, Explicit, LinearQuery, Parity, Product, Range
 
@@ -22,8 +23,8 @@ class LinearQueries:
     """Makes the linear queries of one domain; refuses bad ones with one ``InputError``.
 
     A level is written as in a domain file's ``impossible``: a declared value; ``"other"`` or None
-    where these have levels; ``[low, high]`` for integers, both included; a pair of edges of a
-    numeric attribute.
+    where these have levels; ``[low, high]`` for integers, both included; a pair of edges of an
+    attribute that has bins, those of dates and times as ISO 8601 texts.
 
     Args:
         domain: the universe, of at most 2^26 cells.
@@ -87,13 +88,13 @@ class LinearQueries:
         """Returns 1 from one level of an attribute to another.
 
         Args:
-            attribute: an integer one, a numeric one (then low and high are edges of bins), or one
+            attribute: an integer one, one that has bins (then low and high are edges), or one
                 with declared values, whose order is taken.
             low: first level.
-            high: last level, included; of a numeric attribute the edge where it ends.
+            high: last level, included; of an attribute with bins the edge where it ends.
         """
         axis = self._axis(attribute)
-        if self.domain.attributes[axis].kind in ("integer", "numeric"):
+        if isinstance(self.domain.attributes[axis], OrderedAttribute):
             (ranges,) = [self._levels(axis, [[low, high]])]
         else:
             ((start, _),) = self._levels(axis, [low])
@@ -108,10 +109,8 @@ class LinearQueries:
     def prefix(self, attribute: str, high: Any) -> Product:
         """Returns 1 from the first level of an attribute to another: see ``interval``."""
         held = self.domain.attributes[self._axis(attribute)]
-        if held.kind == "integer":
-            return self.interval(attribute, held.decode([0])[0], high)
-        if held.kind == "numeric":
-            return self.interval(attribute, held.to_json()["edges"][0], high)
+        if isinstance(held, BinnedAttribute):
+            return self.interval(attribute, held.edges[0], high)
         return self.interval(attribute, held.decode([0])[0], high)
 
     def parity(self, literals: Mapping[str, Any]) -> Parity:

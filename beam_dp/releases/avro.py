@@ -6,6 +6,7 @@ their codes, so that the file depends on nothing but the release.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import math
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Attribute, Domain, IntegerAttribute, Value
+from beam_dp.domain_dates import TimeAttribute
 from beam_dp.releases.avro_container import (
     DamagedFileError,
     decode_bytes,
@@ -36,7 +38,15 @@ _BLOCK_BYTES = 2**20
 _CHUNK_RECORDS = 2**16
 _LISTED_CODES = 2**12
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TYPE_NAMES = {type(None): "null", bool: "boolean", int: "long", float: "double", str: "string"}
+_TYPE_NAMES = {
+    type(None): "null",
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    str: "string",
+    datetime.date: "int",
+    datetime.datetime: "long",
+}
 
 HYPOTHESIS_SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -161,10 +171,11 @@ def read_records(data: bytes, card: Card) -> tuple[Codes, NDArray[np.int64]]:
                     if code >= 0:
                         position += 1
                     else:
-                        end = position + length_of_byte[byte]
-                        code = code_of_form.get(block[position:end], -1)
+                        # At the end of a block a shorter form may be all that is left.
+                        form = block[position : position + length_of_byte[byte]]
+                        code = code_of_form.get(form, -1)
                         if code >= 0:
-                            position = end
+                            position += len(form)
                         else:
                             code, position = decode(block, position)
                     row.append(code)
@@ -241,7 +252,7 @@ class _Field:
         else:
             ends = list(codes)
         for code, value in zip(codes, attribute.decode(codes), strict=True):
-            self._codes[_TYPE_NAMES[type(value)], value] = code
+            self._codes[_TYPE_NAMES[type(value)], self._plain(value)] = code
         self.max_bytes = max(len(self.encode(code)) for code in ends)
         # No form begins another one. So a byte that is a form by itself needs no second look, nor
         # do bytes of the one length that forms with their first byte have.
@@ -263,6 +274,7 @@ class _Field:
     def _form(self, value: Value) -> bytes:
         kind = _TYPE_NAMES[type(value)]
         prefix = encode_long(self._members.index(kind)) if self._is_union else b""
+        value = self._plain(value)
         if isinstance(value, bool):
             return prefix + bytes([value])
         if isinstance(value, int):
@@ -272,6 +284,13 @@ class _Field:
         if isinstance(value, str):
             return prefix + encode_bytes(value.encode())
         return prefix
+
+    def _plain(self, value: Value) -> str | int | float | bool | None:
+        """A date as the days after 1970, a time as the microseconds."""
+        if isinstance(self._attribute, TimeAttribute) and isinstance(value, datetime.date):
+            return self._attribute.units(value) // self._attribute.released_units
+        assert not isinstance(value, datetime.date)
+        return value
 
     def encode_all(self, codes: NDArray[Any]) -> list[bytes]:
         """Returns the form of each of many codes."""
@@ -298,7 +317,7 @@ class _Field:
                 raise DamagedFileError("has a number that is cut short")
             (value,) = struct.unpack_from("<d", data, position)
             position += 8
-        elif kind == "long":
+        elif kind in ("int", "long"):
             value, position = decode_long(data, position)
             if isinstance(self._attribute, IntegerAttribute):
                 code = value - self._attribute.minimum

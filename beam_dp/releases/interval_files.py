@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Attribute, Domain
+from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.domain_json import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.intervals.strategy import MAX_LEAVES, Prefixes
@@ -51,7 +51,6 @@ from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database import plain_json
 
 KIND = "intervals"
-ORDERED_KINDS = ("integer", "numeric")
 DISTRIBUTIONS = ("discrete_laplace", "discrete_gaussian")
 
 TABLE_SCHEMA: dict[str, Any] = {
@@ -87,10 +86,11 @@ def check_ordered(attribute: Attribute) -> None:
     """Refuses an attribute whose intervals cannot be counted.
 
     Raises:
-        InputError: unless it has integers or bins of numbers, from 2 to 2^20 of them.
+        InputError: unless it has integers or bins, from 2 to 2^20 of them.
     """
-    if attribute.kind not in ORDERED_KINDS:
-        condition = f"must be an integer or numeric attribute; it is {attribute.kind}, unordered"
+    if not isinstance(attribute, OrderedAttribute):
+        kinds = "an integer, numeric, date or datetime attribute"
+        condition = f"must be {kinds}; it is {attribute.kind}, unordered"
         raise InputError("attribute", attribute.name, condition)
     if not 2 <= attribute.num_levels <= MAX_LEAVES:
         condition = f"must have from 2 to {MAX_LEAVES:,} levels; it has {attribute.num_levels:,}"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
-from beam_dp.domain import Attribute, Domain
+from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.errors import InputError
 from beam_dp.intervals.strategy import Indices, Prefixes, Strategy, Values
 from beam_dp.intervals.textbook_tree import Nodes
@@ -92,7 +92,7 @@ class IntervalRelease:
         """Returns the first and the last cell of an interval of the attribute's own values.
 
         Args:
-            low: the first integer; of a numeric attribute the edge where the first bin starts.
+            low: the first integer; of an attribute with bins the edge where the first one starts.
             high: the last integer, included; or the edge where the last bin ends.
 
         Raises:
@@ -104,7 +104,8 @@ class IntervalRelease:
         """
         if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
             raise InputError("interval", [low, high], "must have low <= high")
-        ordered = dataclasses.replace(self.attribute, other=False, nullable=False)
+        assert isinstance(self.attribute, OrderedAttribute)
+        ordered = self.attribute.regular()
         query = LinearQueries(Domain((ordered,))).interval(ordered.name, low, high)
         start, stop = query.ranges[0][0] if query.ranges else (0, self.num_leaves)
         return start, stop - 1

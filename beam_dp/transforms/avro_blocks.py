@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -12,10 +12,14 @@ import fastavro
 import pyarrow as pa
 
 from beam_dp.encoding.units import arrow_column
+from beam_dp.releases.avro_container import MAGIC, DamagedFileError, decode_bytes, decode_long
+from beam_dp.transforms.avro_schemas import column_types, parse_schema, time_types
+from beam_dp.transforms.column_types import ColumnType
 
 _BATCH_RECORDS = 2**15
 _CHUNK_BYTES = 2**20
 _MARKER_BYTES = 16
+_MAX_HEADER_BYTES = 2**26
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class AvroHeader:
 
     Args:
         columns: names of the record's fields.
+        types: what their types mean, as declared.
+        times: the columns whose integers are dates or times, with Arrow's types for these.
         header: the header's bytes, with dates and times declared as the integers they are
             (a date that Python cannot hold must not stop the job).
         length: bytes of the header in the file.
@@ -32,6 +38,8 @@ class AvroHeader:
     """
 
     columns: tuple[str, ...]
+    types: Mapping[str, ColumnType]
+    times: Mapping[str, pa.DataType]
     header: bytes
     length: int
     marker: bytes
@@ -42,17 +50,52 @@ def read_header(file: IO[bytes]) -> AvroHeader:
     """Returns the header of an Avro file, opened at its beginning.
 
     Raises:
-        ValueError: if the file is not an Avro file of records.
+        FileError: if its schema is one that is not read.
+        Exception: of many types, if the file is not an Avro file of records.
     """
-    reader = fastavro.block_reader(_Untouched(file))
-    length = file.tell()
-    schema = json.loads(reader.metadata["avro.schema"])
-    if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise ValueError("its schema is no record")
-    marker = bytes(reader._header["sync"])
-    codec = reader.metadata.get("avro.codec", "null")
+    metadata, marker, length = _read_metadata(file)
+    schema = parse_schema(metadata[b"avro.schema"])
+    codec = metadata.get(b"avro.codec", b"null").decode()
     columns = tuple(field["name"] for field in schema["fields"])
-    return AvroHeader(columns, _write_header(codec, schema, marker), length, marker, codec)
+    header = _write_header(codec, schema, marker)
+    types = column_types(schema)
+    return AvroHeader(columns, types, time_types(schema), header, length, marker, codec)
+
+
+def _read_metadata(file: IO[bytes]) -> tuple[dict[bytes, bytes], bytes, int]:
+    """Returns what stands in a header, its marker, and its length.
+
+    Not by fastavro, which would look at the schema before anything is known of it.
+    """
+    head = file.read(2**16)
+    if not head.startswith(MAGIC):
+        raise ValueError("is not an Avro container file")
+    while True:
+        try:
+            metadata, position = _decode_map(head, len(MAGIC))
+        except DamagedFileError:
+            position = len(head)
+        length = position + _MARKER_BYTES
+        if length <= len(head):
+            return metadata, head[position:length], length
+        more = file.read(len(head))
+        if not more or length > _MAX_HEADER_BYTES:
+            raise ValueError("its header is cut short or too long")
+        head += more
+
+
+def _decode_map(data: bytes, position: int) -> tuple[dict[bytes, bytes], int]:
+    """Returns Avro's map of bytes at a position, and the position after it."""
+    found: dict[bytes, bytes] = {}
+    while True:
+        count, position = decode_long(data, position)
+        if count == 0:
+            return found, position
+        if count < 0:  # the length of the block in bytes follows
+            _, position = decode_long(data, position)
+        for _ in range(abs(count)):
+            key, position = decode_bytes(data, position)
+            found[key], position = decode_bytes(data, position)
 
 
 def missing_package(header: AvroHeader) -> str | None:
@@ -69,7 +112,12 @@ def missing_package(header: AvroHeader) -> str | None:
 
 
 def range_batches(
-    file: IO[bytes], header: AvroHeader, start: int, stop: int, columns: Sequence[str]
+    file: IO[bytes],
+    header: AvroHeader,
+    start: int,
+    stop: int,
+    columns: Sequence[str],
+    times: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yields the records of the blocks whose preceding marker starts in ``[start, stop)``.
 
@@ -87,6 +135,7 @@ def range_batches(
     blocks = _blocks(file, header.marker, stop - start)
     if not blocks:
         return
+    kinds = [header.times.get(name) if name in times else None for name in columns]
     values: list[list[Any]] = [[] for _ in columns]
     reader = fastavro.block_reader(
         io.BytesIO(header.header + blocks), handle_unicode_errors="surrogateescape"
@@ -96,14 +145,35 @@ def range_batches(
         for name, collected in zip(columns, values, strict=True):
             collected.extend([record[name] for record in records])
         if len(values[0]) >= _BATCH_RECORDS:
-            yield _batch(columns, values)
+            yield _batch(columns, values, kinds)
             values = [[] for _ in columns]
     if values[0]:
-        yield _batch(columns, values)
+        yield _batch(columns, values, kinds)
 
 
-def _batch(columns: Sequence[str], values: list[list[Any]]) -> pa.RecordBatch:
-    return pa.record_batch([arrow_column(each) for each in values], names=list(columns))
+def _batch(
+    columns: Sequence[str], values: list[list[Any]], times: Sequence[pa.DataType | None]
+) -> pa.RecordBatch:
+    arrays = [
+        arrow_column(each) if time is None else _times(each, time)
+        for each, time in zip(values, times, strict=True)
+    ]
+    return pa.record_batch(arrays, names=list(columns))
+
+
+def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Values whose integers are dates or times; the others stay what they are."""
+    is_time = [type(value) is int for value in values]
+    times = pa.array(
+        [value if is_one else None for value, is_one in zip(values, is_time, strict=True)], kind
+    )
+    if all(is_one or value is None for value, is_one in zip(values, is_time, strict=True)):
+        return times
+    types = pa.array([0 if is_one else 1 for is_one in is_time], pa.int8())
+    rest = arrow_column(
+        [None if is_one else value for value, is_one in zip(values, is_time, strict=True)]
+    )
+    return pa.UnionArray.from_sparse(types, [times, rest])
 
 
 def _blocks(file: IO[bytes], marker: bytes, length: int) -> bytes:
@@ -156,10 +226,3 @@ def _without_times(schema: Any) -> Any:
             if key != "logicalType" or value == "decimal"
         }
     return schema
-
-
-class _Untouched:
-    """A file as fastavro reads it: byte by byte, so that ``tell`` is where the header ends."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.read = file.read

@@ -17,21 +17,25 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from beam_dp.transforms.errors import FileError
+
 BLOCK_BYTES = 2**22
 MAX_LINE_BYTES = 2**26  # a line that is longer, its end included, is dropped
 
 _BOM = b"\xef\xbb\xbf"
+_UTF16_BOMS = b"\xff\xfe", b"\xfe\xff"
+_FIRST_LINE = "must name its columns in its first line"
 _COMMA, _QUOTE, _LF, _CR = b',"\n\r'
 
 
 def read_header(file: IO[bytes]) -> tuple[list[str], int]:
-    """Returns the column names and where the first record starts.
+    """Returns the column names and where the first record starts; no names for an empty file.
 
     Args:
         file: at its beginning.
 
     Raises:
-        ValueError: if the first line is no header: not UTF-8, malformed, or too long.
+        FileError: if the first line is no header: blank, not UTF-8, malformed, or too long.
     """
     head = b""
     while len(head) <= MAX_LINE_BYTES:
@@ -44,10 +48,30 @@ def read_header(file: IO[bytes]) -> tuple[list[str], int]:
             end = len(head)
             break
     else:
-        raise ValueError("the first line is too long")
-    text = head[:end].removeprefix(_BOM).decode("utf-8")
-    rows = list(csv.reader([text.rstrip("\r\n")], strict=True)) if text.strip("\r\n") else []
-    return (rows[0] if rows else []), end
+        raise FileError(f"{_FIRST_LINE}, of at most {MAX_LINE_BYTES:,} bytes")
+    if not head.removeprefix(_BOM):
+        return [], len(head)
+    return _names(head[:end]), end
+
+
+def _names(line: bytes) -> list[str]:
+    """The names in the first line of a file.
+
+    A blank one would make all lines behind it malformed records, of which none is ever told.
+    """
+    if line.startswith(_UTF16_BOMS) or b"\0" in line:
+        raise FileError("must be UTF-8 text, and looks like UTF-16: save it as UTF-8")
+    try:
+        text = line.removeprefix(_BOM).decode("utf-8").rstrip("\r\n")
+        rows = list(csv.reader([text], strict=True))
+    except UnicodeDecodeError:
+        raise FileError("must be UTF-8 text: its first line is not") from None
+    except csv.Error:
+        raise FileError(f"{_FIRST_LINE} whose quotes close before the line ends") from None
+    names = rows[0] if rows else []
+    if not any(name.strip() for name in names):
+        raise FileError(f"{_FIRST_LINE}, which is blank: remove what stands before the header")
+    return names
 
 
 def _line_end(head: bytes) -> int | None:

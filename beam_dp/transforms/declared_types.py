@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import decimal
+import enum
 import re
 import typing
 from collections.abc import Iterator, Mapping
@@ -17,12 +19,10 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.timestamp import Duration, Timestamp
 
-from beam_dp.domain import nearest_known
+from beam_dp.domain import Attribute, nearest_known
 from beam_dp.errors import InputError
+from beam_dp.transforms.column_types import NEED_LEVELS, ColumnType, Kind, readable
 from beam_dp.transforms.frames import is_frame_class
-
-# The arguments of columns that would drop every record, or count nothing, if no value matches.
-NEED_LEVELS = ("domain", "key", "weight")
 
 _RECORDS = (
     "must be Arrow batches or tables, pandas frames, mappings, or rows with a schema "
@@ -34,7 +34,15 @@ _COLLECTIONS = (
     typehints.IteratorTypeConstraint,
 )
 _MAPPINGS = (typehints.DictConstraint, typehints.MappingTypeConstraint)
-_TIMES = (datetime.date, datetime.time, datetime.timedelta, Timestamp, Duration)
+_CLASSES: tuple[tuple[tuple[type, ...], tuple[Kind, ...]], ...] = (
+    ((datetime.time, datetime.timedelta, Duration, np.timedelta64, np.ndarray), (Kind.OTHER,)),
+    ((datetime.datetime,), (Kind.TIME, Kind.MOMENT)),
+    ((Timestamp,), (Kind.MOMENT,)),
+    ((datetime.date, np.datetime64), (Kind.TIME,)),
+    ((str, bytes), (Kind.TEXT,)),  # also where they are members of an enumeration
+    ((bool, int, float, decimal.Decimal, np.number, np.bool_), (Kind.NUMBER,)),
+    ((enum.Enum,), (Kind.OTHER,)),
+)
 
 
 def declared_fields(element_type: Any) -> dict[str, Any] | None:
@@ -59,8 +67,16 @@ def declared_fields(element_type: Any) -> dict[str, Any] | None:
     return {name: types.get(name, Any) for name in names}
 
 
-def check_field(argument: str, column: str, fields: Mapping[str, Any]) -> None:
-    """Refuses a column that is no field, or whose values match no level of any attribute.
+def check_field(
+    argument: str, column: str, fields: Mapping[str, Any], attribute: Attribute | None = None
+) -> None:
+    """Refuses a column that is no field, or of a type whose values cannot be read.
+
+    Args:
+        argument: that asks for it.
+        column: its name.
+        fields: of the records, with their types.
+        attribute: whose levels it is to hold, if that is what it is for.
 
     Raises:
         InputError: naming the argument and the nearest field, or the type.
@@ -69,8 +85,9 @@ def check_field(argument: str, column: str, fields: Mapping[str, Any]) -> None:
         near = nearest_known(column, fields)
         raise InputError(argument, column, f"must be a field of the records; {near}")
     kind = convert_to_beam_type(fields[column])
-    if argument in NEED_LEVELS and not _may_match(kind):
-        condition = f"must be a field of numbers, text or booleans; it is {_name(kind)}"
+    declared = ColumnType(_name(kind), frozenset(_kinds(kind)))
+    if argument in NEED_LEVELS and not declared.is_readable(attribute):
+        condition = f"must be a field of {readable(attribute)}; it is {declared.name}"
         raise InputError(argument, column, condition)
 
 
@@ -90,13 +107,25 @@ def _is_record(kind: type) -> bool:
     return dataclasses.is_dataclass(kind) or _is_named_tuple(kind) or is_frame_class(kind)
 
 
-def _may_match(kind: Any) -> bool:
+def _kinds(kind: Any) -> Iterator[Kind]:
     if isinstance(kind, typehints.UnionConstraint):
         # A null alone is no reason to accept it.
-        return any(map(_may_match, set(kind.union_types) - {type(None)}))
-    if isinstance(kind, type):
-        return not (issubclass(kind, (*_TIMES, np.ndarray)) or _is_record(kind))
-    return not isinstance(kind, (*_COLLECTIONS, *_MAPPINGS, RowTypeConstraint))
+        for each in set(kind.union_types) - {type(None)}:
+            yield from _kinds(each)
+    elif isinstance(kind, type):
+        yield from _kinds_of_class(kind)
+    else:
+        nested = isinstance(kind, (*_COLLECTIONS, *_MAPPINGS, RowTypeConstraint))
+        yield Kind.OTHER if nested else Kind.UNKNOWN
+
+
+def _kinds_of_class(kind: type) -> tuple[Kind, ...]:
+    for classes, meant in _CLASSES:
+        if issubclass(kind, classes):
+            return meant
+    # Not by the class itself: its module can draw, too.
+    is_uuid = (kind.__module__, kind.__name__) == ("uuid", "UUID")
+    return (Kind.OTHER if is_uuid or _is_record(kind) else Kind.UNKNOWN,)
 
 
 def _is_named_tuple(kind: type) -> bool:

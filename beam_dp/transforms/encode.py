@@ -69,7 +69,7 @@ class EncodeRecords(beam.PTransform):
             for attribute in self.domain
             if isinstance(attribute, IntegerAttribute) and attribute.name != self.privacy_unit
         }
-        batches = records | "Batches" >> RecordBatches(needed, integers, ambiguous)
+        batches = records | "Batches" >> RecordBatches(needed, integers, ambiguous, self.domain)
         encode: beam.PTransform
         if not self.keep_left_out:
             encode = beam.ParDo(_Encode(self.domain, self.privacy_unit, self.as_cells))

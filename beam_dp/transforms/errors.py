@@ -1,4 +1,4 @@
-"""The errors that a running job may show: none holds anything of a record."""
+"""The errors that a job may show: none holds anything of a record."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ class ReadError(RuntimeError):
 
 class SetupError(RuntimeError):
     """A worker could not be set up, before it saw any record: what is missing there."""
+
+
+class FileError(ValueError):
+    """What must be true of a file and is not, to be said of it: words that hold nothing of it."""
 
 
 class PrivateStepError(RuntimeError):
@@ -82,6 +86,8 @@ def name_file_only(path: str) -> Iterator[None]:
         yield
     except ReadError:
         raise
+    except FileError as error:
+        raise ReadError(f"{path}: {error}") from None
     except Exception:
         # Parsers quote the bytes they stumble on.
         raise ReadError(f"{path}: cannot be read") from None

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import bz2
 import collections
 import contextlib
-import gzip
 import itertools
-import lzma
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.parquet
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dp.errors import InputError
 from beam_dp.transforms import avro_blocks, csv_lines
-from beam_dp.transforms.errors import ReadError
+from beam_dp.transforms.column_types import ColumnType, arrow_kind
+from beam_dp.transforms.compressed import Decompressed, compression_of
+from beam_dp.transforms.errors import FileError, ReadError
 
 _SPLIT_BYTES = 2**26
 _MAX_THREADS = 4
-_DECOMPRESSORS: dict[str | None, Callable[[Any], Any]] = {
-    CompressionTypes.GZIP: lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
-    CompressionTypes.BZIP2: bz2.BZ2File,
-    CompressionTypes.LZMA: lzma.LZMAFile,
-}
 _BATCH_RECORDS = 2**16  # columns of a Parquet batch stay in the cache while they are encoded
 
 
@@ -41,8 +34,8 @@ class FileFormat(Protocol):
     def columns(self, path: str) -> list[str] | None:
         """Returns the columns' names; None for an empty file that declares none."""
 
-    def types_without_levels(self, path: str) -> dict[str, str]:
-        """Returns the columns whose values match no level of any attribute, with their types."""
+    def types(self, path: str) -> Mapping[str, ColumnType]:
+        """Returns the types of the columns, where the file declares any."""
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges that cover the file."""
@@ -54,6 +47,7 @@ class FileFormat(Protocol):
         stop: int,
         columns: Sequence[str] | None,
         integers: Collection[str] = (),
+        times: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range.
 
@@ -63,6 +57,7 @@ class FileFormat(Protocol):
             stop: position behind it.
             columns: the columns to read; None for all.
             integers: columns in which a text means the same as the integer it looks like.
+            times: columns whose dates and times are wanted as such; else Avro's are integers.
         """
 
 
@@ -75,17 +70,18 @@ class Avro:
         """Returns the record's fields.
 
         Raises:
-            InputError: if the file is compressed in a way that needs a package that is missing.
+            FileError: if the file is compressed in a way that needs a package that is missing.
         """
         with _open(path) as file:
             header = avro_blocks.read_header(file)
         if (missing := avro_blocks.missing_package(header)) is not None:
-            raise InputError("input", path, f"must be readable here: {missing}")
+            raise FileError(f"must be readable here: {missing}")
         return list(header.columns)
 
-    def types_without_levels(self, path: str) -> dict[str, str]:
-        """Returns nothing: an Avro field may be a union of types, and any of them may match."""
-        return {}
+    def types(self, path: str) -> Mapping[str, ColumnType]:
+        """Returns what the fields are declared to be."""
+        with _open(path) as file:
+            return avro_blocks.read_header(file).types
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of 16 MiB: a range is held in memory, and decoding it takes seconds."""
@@ -98,12 +94,13 @@ class Avro:
         stop: int,
         columns: Sequence[str] | None,
         integers: Collection[str] = (),
+        times: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
         with _open(path) as file:
             header = avro_blocks.read_header(file)
             wanted = _wanted(path, header.columns, columns)
-            yield from avro_blocks.range_batches(file, header, start, stop, wanted)
+            yield from avro_blocks.range_batches(file, header, start, stop, wanted, times)
 
 
 class Parquet:
@@ -116,15 +113,13 @@ class Parquet:
         with _open(path) as file:
             return list(pyarrow.parquet.ParquetFile(file).schema_arrow.names)
 
-    def types_without_levels(self, path: str) -> dict[str, str]:
-        """Returns the nested columns, and those of dates and times."""
+    def types(self, path: str) -> Mapping[str, ColumnType]:
+        """Returns the types of the top-level columns."""
         with _open(path) as file:
             schema = pyarrow.parquet.ParquetFile(file).schema_arrow
-        tests = (pa.types.is_nested, pa.types.is_temporal)
         return {
-            field.name: str(field.type)
+            field.name: ColumnType(str(field.type), frozenset((arrow_kind(field.type),)))
             for field in schema
-            if any(is_kind(field.type) for is_kind in tests)
         }
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
@@ -140,6 +135,7 @@ class Parquet:
         stop: int,
         columns: Sequence[str] | None,
         integers: Collection[str] = (),
+        times: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
         with _open(path) as file:
@@ -169,13 +165,13 @@ class Csv:
         with _open(path, decompress=True) as file:
             return csv_lines.read_header(file)[0] or None
 
-    def types_without_levels(self, path: str) -> dict[str, str]:
+    def types(self, path: str) -> Mapping[str, ColumnType]:
         """Returns nothing: a CSV field is a text."""
         return {}
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of 64 MiB; one endless range for a compressed file."""
-        if _is_compressed(path):
+        if compression_of(path) is not None:
             return [(0, -1)]
         return _byte_ranges(num_bytes, _SPLIT_BYTES)
 
@@ -186,6 +182,7 @@ class Csv:
         stop: int,
         columns: Sequence[str] | None,
         integers: Collection[str] = (),
+        times: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range, as columns of text."""
         with _open(path, decompress=True) as file:
@@ -211,28 +208,17 @@ def format_of(path: str) -> FileFormat | None:
     parts = path.rsplit("/", 1)[-1].lower().split(".")
     if parts[-1] in FORMATS:
         return FORMATS[parts[-1]]
-    if len(parts) > 1 and parts[-2] == "csv" and _is_compressed(path):
+    if len(parts) > 1 and parts[-2] == "csv" and compression_of(path) is not None:
         return FORMATS["csv"]
     return None
 
 
 @contextlib.contextmanager
 def _open(path: str, decompress: bool = False) -> Iterator[IO[bytes]]:
-    kind = CompressionTypes.detect_compression_type(path) if decompress else None
-    # Beam's own reader takes a file that was cut short for a whole one.
-    decompressor = _DECOMPRESSORS.get(kind)
-    beams = CompressionTypes.UNCOMPRESSED if decompressor or not decompress else kind
-    with FileSystems.open(path, compression_type=beams) as file:
-        if decompressor is None:
-            yield file
-        else:
-            with decompressor(file) as decompressed:
-                yield decompressed
-
-
-def _is_compressed(path: str) -> bool:
-    found = CompressionTypes.detect_compression_type(path)
-    return bool(found != CompressionTypes.UNCOMPRESSED)
+    compression = compression_of(path) if decompress else None
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        # A file that was cut short is a whole one for Beam's own reader.
+        yield file if compression is None else cast(IO[bytes], Decompressed(file, compression))
 
 
 def _byte_ranges(length: int, step: int) -> list[tuple[int, int]]:

@@ -10,10 +10,11 @@ import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
-from beam_dp.domain import nearest_known
+from beam_dp.domain import Attribute, nearest_known
+from beam_dp.domain_dates import TimeAttribute
 from beam_dp.errors import InputError
-from beam_dp.transforms.declared_types import NEED_LEVELS
-from beam_dp.transforms.errors import ReadError, name_file_only
+from beam_dp.transforms.column_types import NEED_LEVELS, ColumnType, readable
+from beam_dp.transforms.errors import FileError, ReadError, name_file_only
 from beam_dp.transforms.formats import FORMATS, format_of
 from beam_dp.transforms.records import RecordBatches
 
@@ -30,7 +31,8 @@ class ReadRecords(beam.PTransform):
     LF, CRLF or CR), quotes never cross it, every file starts with a header, an empty field is
     null, and a line with another number of fields than the header or with an open quote is
     left out. Damage to a container (Avro block, Parquet page, compression) stops the job with
-    the file's name, and so does a column that a file lacks, or has in a type without levels.
+    the file's name, and so do a column that a file lacks, or has in a type without levels, a
+    CSV file whose first line is blank, and a recursive Avro schema.
 
     Args:
         pattern: a path or glob on any filesystem that Beam knows.
@@ -57,24 +59,24 @@ class ReadRecords(beam.PTransform):
         self.columns = None if columns is None else list(dict.fromkeys(columns))
         if file_format is not None and file_format not in FORMATS:
             raise InputError("input_format", file_format, nearest_known(file_format, FORMATS))
-        self._files = _matching_files(pattern)
-        paths = sorted(path for path, _ in self._files)
+        self.files = _matching_files(pattern)
+        paths = sorted(path for path, _ in self.files)
         self.file_format = file_format or _common_format(pattern, paths)
         # What the files declare; an empty CSV file declares nothing.
         self.schemas: dict[str, list[str]] = {}
-        # A column of such a type would drop every record, and the release would be noise.
-        self._types_without_levels: dict[str, dict[str, str]] = {}
+        self._types: dict[str, Mapping[str, ColumnType]] = {}
         for path in paths[:: -(-len(paths) // _CHECKED_FILES)]:
             self._look_into(path)
         for column in self.columns or ():
             self.check_column("column", column)
         self._splitting = beam.ParDo(_SplitFile(self.file_format))
+        self._keys: set[str] = set()
         self._reading = beam.ParDo(_ReadRange(self.file_format, self.columns))
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
         """Lists files, splits them, reads the ranges."""
-        if len(self._files) <= _NAMED_FILES:
-            files = pipeline | "Files" >> beam.Create(self._files)
+        if len(self.files) <= _NAMED_FILES:
+            files = pipeline | "Files" >> beam.Create(self.files)
         else:
             files = (
                 pipeline
@@ -92,11 +94,16 @@ class ReadRecords(beam.PTransform):
         records.reader = self
         return records
 
-    def check_column(self, argument: str, column: str) -> None:
-        """Refuses a column that is not read, or that a file does not have, or has twice.
+    def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
+        """Refuses a column that is not read, that a file lacks or has twice, or of a wrong type.
+
+        Args:
+            argument: that asks for it.
+            column: its name.
+            attribute: whose levels it is to hold, if that is what it is for.
 
         Raises:
-            InputError: naming the argument and the nearest column.
+            InputError: naming the argument, and the nearest column or the type.
         """
         if self.columns is not None and column not in self.columns:
             near = nearest_known(column, self.columns)
@@ -109,21 +116,39 @@ class ReadRecords(beam.PTransform):
                 raise InputError(argument, column, f"must be a column of {path}; {near}")
             if known.count(column) > 1:
                 raise InputError(argument, column, f"must stand once in the header of {path}")
-            kind = self._types_without_levels[path].get(column)
-            if argument in NEED_LEVELS and kind is not None:
-                condition = f"must be a column of numbers, text or booleans; in {path} it is {kind}"
+            kind = self._types[path].get(column)
+            if argument in NEED_LEVELS and kind is not None and not kind.is_readable(attribute):
+                condition = (
+                    f"must be a column of {readable(attribute)}; in {path} it is {kind.name}"
+                )
                 raise InputError(argument, column, condition)
 
-    def need(self, columns: Mapping[str, str], integers: Collection[str]) -> None:
+    def need(
+        self,
+        columns: Mapping[str, str],
+        integers: Collection[str],
+        attributes: Mapping[str, Attribute],
+    ) -> None:
         """Reads these columns, and those that others asked for.
 
         Args:
             columns: names, each with the argument that asks for it.
             integers: those in which a text means the same as the integer it looks like.
+            attributes: whose levels columns are to hold, by the columns' names.
         """
-        levels = {name for name, argument in columns.items() if argument in NEED_LEVELS}
-        self._splitting.fn.levels |= levels
+        self._splitting.fn.levels += [
+            (name, attributes.get(name))
+            for name, argument in columns.items()
+            if argument in NEED_LEVELS
+        ]
+        times = {name for name, each in attributes.items() if isinstance(each, TimeAttribute)}
+        self._keys |= {name for name, argument in columns.items() if argument in ("key", "weight")}
         reading = self._reading.fn
+        reading.times |= times
+        if clash := reading.times & self._keys:
+            # Avro's are integers to who reads keys, but dates to who reads levels of dates.
+            condition = "must not be both dates or times, and a key or weight; read the files twice"
+            raise InputError("input", min(clash), condition)
         reading.needed = list(dict.fromkeys([*reading.needed, *columns]))
         reading.texts = reading.texts | (set(columns) - set(integers))
         reading.integers = (reading.integers | set(integers)) - reading.texts
@@ -131,9 +156,9 @@ class ReadRecords(beam.PTransform):
     def _look_into(self, path: str) -> None:
         try:
             known = FORMATS[self.file_format].columns(path)
-            self._types_without_levels[path] = FORMATS[self.file_format].types_without_levels(path)
-        except InputError:
-            raise
+            self._types[path] = FORMATS[self.file_format].types(path)
+        except FileError as error:
+            raise InputError("input", path, str(error)) from None
         except Exception:
             # The parser's own words may quote a record.
             condition = f"must be a readable {self.file_format} file"
@@ -177,15 +202,16 @@ class _SplitFile(beam.DoFn):
 
     def __init__(self, file_format: str) -> None:
         self.file_format = file_format
-        self.levels: set[str] = set()
+        self.levels: list[tuple[str, Attribute | None]] = []
 
     def process(self, file: tuple[str, int]) -> Iterator[tuple[str, int, int]]:
         path, num_bytes = file
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
-            for column, kind in file_format.types_without_levels(path).items():
-                if column in self.levels:
-                    condition = f"must be of numbers, text or booleans; it is {kind}"
+            types = file_format.types(path)
+            for column, attribute in self.levels:
+                if column in types and not types[column].is_readable(attribute):
+                    condition = f"must be of {readable(attribute)}; it is {types[column].name}"
                     raise ReadError(f"{path}: column {column!r} {condition}")
             for start, stop in file_format.ranges(path, num_bytes):
                 yield path, start, stop
@@ -204,6 +230,7 @@ class _ReadRange(beam.DoFn):
         self.needed: list[str] = []
         self.texts: set[str] = set()
         self.integers: set[str] = set()
+        self.times: set[str] = set()
         self.records: beam.PCollection[pa.RecordBatch] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -219,7 +246,9 @@ class _ReadRange(beam.DoFn):
         path, start, stop = file_range
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
-            yield from file_format.batches(path, start, stop, self.columns, self.integers)
+            yield from file_format.batches(
+                path, start, stop, self.columns, self.integers, self.times
+            )
 
 
 def _only_releases_take(records: beam.PCollection[Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -11,6 +11,7 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_dp.domain import Attribute
 from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError
 from beam_dp.transforms.declared_types import check_field, declared_fields
@@ -53,6 +54,7 @@ class RecordBatches(beam.PTransform):
         columns: for each column that is needed, the argument that asks for it.
         integers: columns in which a text means the same as the integer it looks like.
         ambiguous: names that no column may have, with the argument that means something else.
+        attributes: whose levels the columns of their names are to hold.
 
     Raises:
         InputError: when applied to a collection that is windowed, unbounded, of a type that is no
@@ -64,8 +66,10 @@ class RecordBatches(beam.PTransform):
         columns: Mapping[str, str],
         integers: Collection[str] = (),
         ambiguous: Mapping[str, str] | None = None,
+        attributes: Iterable[Attribute] = (),
     ) -> None:
         super().__init__()
+        self.attributes = {attribute.name: attribute for attribute in attributes}
         self.columns = dict(columns)
         self.integers = frozenset(integers)
         self.ambiguous = dict(ambiguous or {})
@@ -76,16 +80,16 @@ class RecordBatches(beam.PTransform):
         reader = getattr(records, "reader", None)
         if reader is not None:
             for column, argument in self.columns.items():
-                reader.check_column(argument, column)
+                reader.check_column(argument, column, self.attributes.get(column))
             for known in reader.schemas.values():
                 self._refuse_ambiguous(known)
-            reader.need(self.columns, self.integers)
+            reader.need(self.columns, self.integers, self.attributes)
             return records
         known = declared_fields(records.element_type)
         if known is not None:
             self._refuse_ambiguous(known)
             for column, argument in self.columns.items():
-                check_field(argument, column, known)
+                check_field(argument, column, known, self.attributes.get(column))
         batching = beam.ParDo(_BatchRows(list(self.columns)))
         return records | "Batch rows" >> batching.with_output_types(pa.RecordBatch)
 

@@ -35,7 +35,7 @@ MECHANISM = "intervals"
 
 
 class ReleaseIntervals(beam.PTransform):
-    """Releases counts of all intervals of one integer or numeric attribute.
+    """Releases counts of all intervals of one ordered attribute: integers, or bins.
 
     Privacy: the output satisfies ``guarantee``, as ``plan_intervals`` says. The distributed part
     is the exact histogram of the attribute, as secret as the records. Noise is drawn once, by one
@@ -47,7 +47,7 @@ class ReleaseIntervals(beam.PTransform):
 
     Args:
         domain: the universe, or any that has the attribute; values outside are left out, silently.
-        attribute: name of an integer or numeric attribute of 2 to 2^20 levels.
+        attribute: name of an ordered attribute of 2 to 2^20 levels.
         guarantee: what is promised.
         strategy: by name, see ``plan_intervals``; by default the one with the least mean squared
             error over all intervals.

@@ -140,6 +140,15 @@ _DECLARED = DOMAIN.with_impossible(
         {"getting in/out of bed": ["né", 7, None], "age": [[17, 25], None], "member": [False]},
     ]
 ).to_json()
+_DECLARED["attributes"] += [
+    {"name": "smoker", "type": "boolean", "true_values": ["yes", 1], "false_values": ["no"],
+     "nullable": True, "null_values": ["", "NA", -9], "case": "ignore", "trim": True},
+    {"name": "weight", "type": "numeric", "edges": [0, 1.5], "clip": True, "nullable": True,
+     "null_values": [-0.5, "?"]},
+    {"name": "visit", "type": "date", "edges": ["2020-01-01", "2020-02-01"], "nullable": True,
+     "null_values": ["9999-12-31"]},
+    {"name": "at", "type": "datetime", "edges": ["2020-01-01T00:00Z", "2020-01-02T00:00+01:30"]},
+]  # fmt: skip
 
 
 def parse_domain_target(data: bytes) -> None:

@@ -92,7 +92,10 @@ def test_empty_input_gives_a_release(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"attribute": "sex"}, "--attribute: 'sex' is refused; must be an integer or numeric"),
+        (
+            {"attribute": "sex"},
+            "'sex' is refused; must be an integer, numeric, date or",
+        ),
         ({"attribute": "constant"}, "must have from 2 to 1,048,576 levels; it has 1"),
         ({"attribute": "many"}, "must have from 2 to 1,048,576 levels; it has 1,048,577"),
         ({"attribute": "agee"}, "--attribute: 'agee' is refused; the nearest known is 'age'"),

@@ -1,3 +1,4 @@
+import datetime
 import io
 import json
 import struct
@@ -6,6 +7,7 @@ import zlib
 
 import fastavro
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,11 +16,15 @@ from release_examples import DOMAIN, DRAW, GUARANTEE, release_of
 from beam_dp.domain import (
     BooleanAttribute,
     CategoricalAttribute,
+    DateAttribute,
+    DatetimeAttribute,
     Domain,
     IntegerAttribute,
     NumericAttribute,
 )
 from beam_dp.domain_json import domain_from_json
+from beam_dp.encoding.columns import encode_batch
+from beam_dp.encoding.units import arrow_column
 from beam_dp.releases import avro, avro_container
 from beam_dp.releases.avro_container import (
     DamagedFileError,
@@ -81,7 +87,45 @@ ATTRIBUTES = [
     CategoricalAttribute("c", ("", "x" * 5000, "null", "\0")),
     CategoricalAttribute("d", (3, "4", -1), nullable=True),
     CategoricalAttribute("e", tuple(range(300))),
+    BooleanAttribute("f", true_values=("yes", 1), false_values=(0, "no"), nullable=True),
+    DateAttribute("g", ("0001-01-01", "1969-12-30", "9999-12-31"), other=True, nullable=True),
+    DatetimeAttribute("h", ("1969-12-31T23:59:59.999999", "1970-01-01", "9999-12-31")),
+    # Numbers of two and of three bytes that begin alike.
+    IntegerAttribute("l", 4160, 8255),
+    DatetimeAttribute("k", ("1969-12-31T00:00Z", "2020-01-01T00:00:00.000001Z"), nullable=True),
 ]
+
+
+def test_another_avro_reader_sees_declared_words_dates_and_times():
+    domain = Domain(
+        (
+            BooleanAttribute("smoker", true_values=("yes", "Y"), false_values=("no",)),
+            DateAttribute("visit", ("2020-01-01", "2020-01-03")),
+            DatetimeAttribute("local", ("2020-01-01T08:00", "2020-01-01T08:00:01")),
+            DatetimeAttribute("moment", ("2020-01-01T08:00+01:00", "2020-01-01T09:00Z")),
+        )
+    )
+    (row,) = fastavro.reader(io.BytesIO(records_bytes(release_of(domain, num_records=1))))
+    half_past_seven = datetime.datetime(2020, 1, 1, 7, 30)
+    assert row == {
+        "smoker": row["smoker"],
+        "visit": datetime.date(2020, 1, 2),
+        "local": half_past_seven.replace(hour=8, minute=0, microsecond=500_000),
+        "moment": half_past_seven.replace(hour=8, minute=0, tzinfo=datetime.UTC),
+    }
+    assert row["smoker"] in ("yes", "no")
+
+
+def test_a_released_record_read_again_has_its_own_codes():
+    domain = Domain(tuple(ATTRIBUTES[8:]))
+    release = release_of(domain)
+    for batch in release.records():
+        table = pa.record_batch([arrow_column(list(batch[name])) for name in domain.names],
+                                names=list(domain.names))  # fmt: skip
+        codes, keep = encode_batch(domain, table)
+        assert keep is None
+        again = [attribute.decode(column) for attribute, column in zip(domain, codes, strict=True)]
+        assert again == [list(batch[name]) for name in domain.names]
 
 
 @given(st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=4, unique_by=lambda a: a.name),
@@ -283,3 +327,12 @@ def test_a_hypothesis_that_is_not_of_the_domain_is_refused(block, message):
     )
     with pytest.raises(DamagedFileError, match=message):
         avro.read_hypothesis(data, Card.of(release_of(DOMAIN_2), {}))
+
+
+@pytest.mark.parametrize("value", (4160, 4200, 4223))
+def test_a_number_that_begins_like_a_longer_one_is_read_at_the_end_of_a_block(value):
+    domain = Domain((IntegerAttribute("n", 4160, 8255),))
+    release = release_of(domain, codes=(np.array([value - 4160]),), counts=np.array([1]),
+                         num_records=1)  # fmt: skip
+    codes, counts = avro.read_records(records_bytes(release), Card.of(release, {}))
+    assert (codes[0].tolist(), counts.tolist()) == ([value - 4160], [1])

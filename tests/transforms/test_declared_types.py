@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
+import enum
 import typing
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -57,6 +59,18 @@ class Base:
 @dataclasses.dataclass
 class Derived(Base):
     age: int
+
+
+class Plainly(enum.Enum):
+    """Whose members are no texts."""
+
+    F = "f"
+
+
+class Named(enum.StrEnum):
+    """Whose members are texts."""
+
+    F = "f"
 
 
 class Unknown(typing.NamedTuple):
@@ -159,6 +173,10 @@ WITHOUT_LEVELS = [
     (Mapping[str, int], "Mapping[str, int]"),
     (Person, "Person"),
     (np.ndarray, "ndarray"),
+    (np.datetime64, "datetime64"),
+    (np.timedelta64, "timedelta64"),
+    (uuid.UUID | None, "Union[NoneType, UUID]"),
+    (Plainly, "Plainly"),
 ]
 
 
@@ -193,6 +211,8 @@ def test_a_key_or_weight_of_such_a_type_is_refused(argument: str) -> None:
         bool,
         decimal.Decimal,
         np.int64,
+        Named,
+        Citizen | float,
         typing.Any,
         int | None,
         typing.Literal["f", "m"],

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import bz2
 import gzip
-import lzma
 import pathlib
 import traceback
 from typing import Any
@@ -117,7 +115,7 @@ def test_a_format_may_be_named(tmp_path: pathlib.Path) -> None:
         ("a.csv", {"columns": ["twice"]}, "column: 'twice' .*once"),
         ("a.csv", {"file_format": "json"}, "input_format: 'json'"),
         ("a.csv", {"file_format": "avro"}, "input: .*must be a readable avro file"),
-        ("bad.csv", {}, "input: .*must be a readable csv file"),
+        ("bad.csv", {}, "input: .*must name its columns in its first line whose quotes close"),
         ("junk.parquet", {}, "input: .*must be a readable parquet file"),
         ("junk.avro", {}, "input: .*must be a readable avro file"),
         ("a.txt", {}, "input: .*extension"),
@@ -176,22 +174,6 @@ def test_damage_to_a_container_stops_the_job_with_the_files_name(
     shown = "".join(traceback.format_exception(error.value))
     for parser in ("pyarrow", "Arrow", "fastavro", "zlib", "gzip"):
         assert parser not in shown.replace(str(tmp_path), "")
-
-
-@pytest.mark.parametrize("compression", [gzip, bz2, lzma], ids=lambda module: module.__name__)
-def test_a_compressed_file_is_read_whole_or_not_at_all(
-    tmp_path: pathlib.Path, compression: Any
-) -> None:
-    extension = {"gzip": "gz", "bz2": "bz2", "lzma": "xz"}[compression.__name__]
-    path = tmp_path / f"people.csv.{extension}"
-    data = b"id\n" + b"".join(b"%d\n" % (i * i) for i in range(200_000))
-    half = len(data) // 2
-    path.write_bytes(compression.compress(data[:half]) + compression.compress(data[half:]))
-    csv_format = formats.FORMATS["csv"]
-    assert sum(batch.num_rows for batch in csv_format.batches(str(path), 0, -1, ["id"])) == 200_000
-    path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(EOFError):
-        list(csv_format.batches(str(path), 0, -1, ["id"]))
 
 
 def test_a_file_that_lacks_a_column_when_the_job_runs_stops_it(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,164 @@
+"""What becomes of the values of a sample: for rows that are public or made up, and no others.
+
+Everything is asked of the very encoder of a release, also what another declaration would keep.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Attribute, Domain, OrderedAttribute
+from beam_dp.domain_json import domain_from_json
+from beam_dp.encoding.columns import column_of, encode_batch, encode_column
+from beam_dp.errors import InputError, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("on", "off"), ("1", "2"))
+_NULL_WORDS = ("", "NA", "N/A", "NaN", "null", "None", "NULL", "-", ".", "?", "unknown")
+LEFT_OUT = -1
+
+
+@dataclasses.dataclass
+class ColumnCheck:
+    """What became of the values of one attribute.
+
+    Args:
+        attribute: as it is declared.
+        fates: how many rows had each value, as it is shown, and what this became.
+        left_out: the values without a level, as the encoder got them.
+    """
+
+    attribute: Attribute
+    fates: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+    left_out: list[pa.Array] = dataclasses.field(default_factory=list)
+
+    @property
+    def num_left_out(self) -> int:
+        """Number of rows whose value has no level."""
+        return sum(map(len, self.left_out))
+
+    def add(self, column: pa.Array, codes: NDArray[Any]) -> None:
+        """Counts the values of some rows.
+
+        Args:
+            column: the rows' values.
+            codes: shape (n,), their codes; -1 for none.
+        """
+        import pyarrow as pa
+
+        inner = self._unclipped(column, codes)
+        texts = [_shown(value) for value in column]
+        fates = {(code, is_clipped): self._fate(code, is_clipped) for code, is_clipped in inner}
+        pairs = zip(texts, (fates[each] for each in inner), strict=True)
+        self.fates.update(pairs)
+        if (codes == LEFT_OUT).any():
+            self.left_out.append(column.filter(pa.array(codes == LEFT_OUT)))
+
+    def suggestion(self) -> tuple[dict[str, Any], int] | None:
+        """Returns the keys that would keep the most rows that are left out, and how many.
+
+        None where nothing is left out, or no declaration that is tried keeps any of it.
+        """
+        best: tuple[dict[str, Any], int] | None = None
+        for keys in self._cures():
+            try:
+                entry = {**self.attribute.to_json(), **keys}
+                (attribute,) = domain_from_json({"attributes": [entry]}).attributes
+            except InputError:
+                continue
+            kept = sum(
+                int(np.count_nonzero(encode_column(attribute, part) != LEFT_OUT))
+                for part in self.left_out
+            )
+            if kept > (best[1] if best else 0):
+                best = keys, kept
+        return best
+
+    def _unclipped(self, column: pa.Array, codes: NDArray[Any]) -> list[tuple[int, bool]]:
+        """The codes, and which values have theirs because they were clipped."""
+        clipped = np.zeros(len(codes), np.bool_)
+        attribute = self.attribute
+        if isinstance(attribute, OrderedAttribute) and attribute.clip:
+            clipped = encode_column(dataclasses.replace(attribute, clip=False), column) != codes
+        return list(zip(codes.tolist(), clipped.tolist(), strict=True))
+
+    def _fate(self, code: int, is_clipped: bool) -> str:
+        attribute = self.attribute
+        if code == LEFT_OUT:
+            return "left out"
+        if code == attribute.other_code:
+            return "other"
+        if code == attribute.null_code:
+            return "null"
+        return f"{'clipped to ' if is_clipped else ''}{attribute.label(code)}"
+
+    def _cures(self) -> Iterator[dict[str, Any]]:
+        """Declarations that may keep what is left out, the plainest first."""
+        attribute = self.attribute
+        if not self.left_out:
+            return
+        loose = ({"case": "ignore"}, {"trim": True}, {"case": "ignore", "trim": True})
+        words = [each.as_py() for part in self.left_out for each in part if part.type == "string"]
+        if attribute.kind == "boolean":
+            for true, false in _WORDS:
+                keys = {"true_values": [true], "false_values": [false]}
+                yield keys
+                for how in loose:
+                    yield {**keys, **how}
+        yield from loose
+        if isinstance(attribute, OrderedAttribute):
+            yield {"clip": True}
+        yield {"nullable": True}
+        nulls = [word for word in _NULL_WORDS if word in set(words)]
+        if nulls:
+            yield {"nullable": True, "null_values": [*attribute.null_values, *nulls]}
+        yield {"other": True}
+        yield {"nullable": True, "other": True}
+
+
+@dataclasses.dataclass
+class DomainCheck:
+    """What became of the rows of a sample.
+
+    Args:
+        domain: as it is declared.
+    """
+
+    domain: Domain
+    num_rows: int = 0
+    num_left_out: int = 0
+    num_impossible: int = 0
+
+    def __post_init__(self) -> None:
+        self.columns = [ColumnCheck(attribute) for attribute in self.domain]
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Counts the rows of a batch.
+
+        Args:
+            batch: with a column for each attribute; one that is missing counts as null.
+        """
+        codes, keep = encode_batch(self.domain, batch)
+        for check, column_codes in zip(self.columns, codes, strict=True):
+            check.add(column_of(batch, check.attribute.name), column_codes)
+        self.num_rows += batch.num_rows
+        if keep is not None:
+            unread = np.logical_or.reduce([column == LEFT_OUT for column in codes])
+            self.num_left_out += int(np.count_nonzero(~keep))
+            self.num_impossible += int(np.count_nonzero(~keep & ~unread))
+
+
+def _shown(scalar: pa.Scalar) -> str:
+    try:
+        value = scalar.as_py()
+    except (ValueError, OverflowError, ArithmeticError, NotImplementedError):
+        return str(scalar)  # what Python's own types cannot hold
+    return "null" if value is None else shown(value)

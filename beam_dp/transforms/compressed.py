@@ -1,0 +1,93 @@
+"""Compressed files, read whole or not at all.
+
+Beam's own reader takes a file that was cut short for a whole one, and readers of Python's ignore
+what stands behind the last stream, which may be a damaged one: records would be lost silently.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable
+from typing import IO, Any
+
+import zstandard  # comes with Beam
+from apache_beam.io.filesystem import CompressionTypes
+
+from beam_dp.transforms.errors import FileError
+
+_CHUNK_BYTES = 2**14  # of the file: the little that can be expanded a thousandfold at once
+_ZSTANDARD_WINDOW = 2**31  # as Beam has it
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    CompressionTypes.GZIP: lambda: zlib.decompressobj(wbits=31),
+    CompressionTypes.DEFLATE: zlib.decompressobj,
+    CompressionTypes.BZIP2: bz2.BZ2Decompressor,
+    CompressionTypes.LZMA: lzma.LZMADecompressor,
+    CompressionTypes.ZSTD: lambda: zstandard.ZstdDecompressor(
+        max_window_size=_ZSTANDARD_WINDOW
+    ).decompressobj(),
+}
+
+
+def compression_of(path: str) -> str | None:
+    """Returns the compression that a file's extension tells, None if it tells none."""
+    kind: str = CompressionTypes.detect_compression_type(path)
+    return None if kind == CompressionTypes.UNCOMPRESSED else kind
+
+
+class Decompressed:
+    """What a compressed file holds: one stream, or several one behind the other.
+
+    Damage raises as far as the format notices it: all have an end that must be there; ``.lzma``
+    has no checksum, ``.zst`` has one where its writer wanted it.
+
+    Args:
+        file: at its beginning.
+        compression: one of ``CompressionTypes``.
+    """
+
+    def __init__(self, file: IO[bytes], compression: str) -> None:
+        if compression not in _DECOMPRESSORS:
+            raise FileError("must be compressed as .gz, .bz2, .xz, .zst or .deflate, or not at all")
+        self._file = file
+        self._new_stream = _DECOMPRESSORS[compression]
+        self._start()
+
+    def read(self, size: int) -> bytes:
+        """Returns the next bytes, fewer than ``size`` only at the end.
+
+        Raises:
+            FileError: if the file ends before its last stream does.
+            Exception: of the compression's own, if what is there is no stream.
+        """
+        while len(self._ready) < size and self._advance():
+            pass
+        found = bytes(self._ready[:size])
+        del self._ready[:size]
+        return found
+
+    def seek(self, position: int) -> None:
+        """Goes to a place in what is held, from the beginning: all before it is read again."""
+        self._file.seek(0)
+        self._start()
+        while position > 0 and (skipped := self.read(min(position, 2**20))):
+            position -= len(skipped)
+
+    def _start(self) -> None:
+        self._stream = self._new_stream()
+        self._rest = b""  # read from the file, and behind the end of a stream
+        self._ready = bytearray()
+
+    def _advance(self) -> bool:
+        """Decompresses a little more; False at the end."""
+        chunk = self._rest or self._file.read(_CHUNK_BYTES)
+        if not chunk:
+            if not self._stream.eof:
+                raise FileError("must be whole: its compression ends too early")
+            return False
+        if self._stream.eof:
+            self._stream = self._new_stream()
+        self._ready += self._stream.decompress(chunk)
+        self._rest = self._stream.unused_data if self._stream.eof else b""
+        return True

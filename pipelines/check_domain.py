@@ -1,0 +1,119 @@
+"""Say what becomes of each value of a sample of public or made-up rows, before any release.
+
+    beam-dp check-domain --domain visits.json --sample made_up_visits.csv
+
+The rows must be public or made up: what is printed shows their values. They are read and encoded
+by the very code of a release, so that it cannot disagree. The exit code is 0 where every row is
+kept, 1 where one is left out or a file would be refused, 2 for a bad argument.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from beam_dp.domain import Domain
+from beam_dp.domain_dates import TimeAttribute
+from beam_dp.domain_json import parse_domain
+from beam_dp.encoding.check import ColumnCheck, DomainCheck
+from beam_dp.errors import InputError
+from beam_dp.number_texts import integer
+from beam_dp.programs import command_of
+from beam_dp.transforms import ReadRecords
+from beam_dp.transforms.formats import FORMATS
+
+from . import flags
+from .common import read_text
+from .flags import Flag, FlagError
+from .progress import Progress
+from .running import run_main
+
+PROGRAM = command_of("check_domain")
+EXIT_LEFT_OUT = 1
+SAMPLE = Flag(
+    "sample",
+    "files of rows that are public or made up, never private ones: their values are printed",
+    "GLOB",
+    True,
+)
+LIMIT = Flag("limit", "values shown of an attribute, the most frequent first", "N", default="20")
+FLAGS = (flags.DOMAIN, SAMPLE, flags.INPUT_FORMAT, LIMIT)
+
+
+def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list[str]]:
+    """Reads a sample as a release would.
+
+    Args:
+        domain: what the columns are declared to hold.
+        sample: where the rows are.
+
+    Returns:
+        What becomes of them, and in a line each why a release would refuse the files.
+    """
+    refusals = []
+    for attribute in domain:
+        try:
+            sample.check_column("domain", attribute.name, attribute)
+        except InputError as error:
+            refusals.append(f"{attribute.name}: {error.condition}")
+    file_format = FORMATS[sample.file_format]
+    check = DomainCheck(domain)
+    times = [each.name for each in domain if isinstance(each, TimeAttribute)]
+    for path, num_bytes in sample.files:
+        known = file_format.columns(path) or []
+        columns = [name for name in domain.names if known.count(name) == 1]
+        for start, stop in file_format.ranges(path, num_bytes) if columns else ():
+            for batch in file_format.batches(path, start, stop, columns, times=times):
+                check.add(batch)
+    return check, refusals
+
+
+def _main(argv: Sequence[str], _: Progress) -> int:
+    given, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=__doc__ or "")
+    if beam_flags:
+        raise FlagError(f"{beam_flags[0]}: is refused; nothing runs on Beam here")
+    limit = integer("limit", given["limit"])
+    if limit < 0:
+        raise InputError("limit", limit, "must be >= 0")
+    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    try:
+        sample = ReadRecords(given["sample"], file_format=given.get("input_format"))
+    except InputError as error:
+        name = "sample" if error.name == "input" else error.name
+        raise InputError(name, error.value, error.condition) from None
+    check, refusals = check_sample(domain, sample)
+    print("The rows of this sample are taken to be public or made up: their values are shown.\n")
+    for column in check.columns:
+        _print_column(column, limit)
+    for refusal in refusals:
+        print(f"a release would refuse this input: {refusal}")
+    if check.num_impossible:
+        print(f"{check.num_impossible:,} rows match an impossible combination and are left out")
+    print(f"{check.num_left_out:,} of {check.num_rows:,} rows are left out of a release")
+    return EXIT_LEFT_OUT if check.num_left_out or refusals else 0
+
+
+def _print_column(check: ColumnCheck, limit: int) -> None:
+    print(f"{check.attribute.name} ({check.attribute.kind})")
+    ordered = sorted(check.fates.items(), key=lambda each: (-each[1], each[0]))
+    for (value, fate), count in ordered[:limit]:
+        print(f"  {count:>9,}  {value} -> {fate}")
+    if len(ordered) > limit:
+        print(f"  and {len(ordered) - limit:,} more values; --limit shows more")
+    if check.num_left_out:
+        print(f"  {check.num_left_out:,} rows are left out: their value has no level")
+        if (cure := check.suggestion()) is not None:
+            keys, kept = cure
+            written = json.dumps(keys, ensure_ascii=False)[1:-1]
+            print(f"  with {written} {kept:,} of these would be kept, if that is what they mean")
+    print()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program and returns its exit code: 0, 1 if rows are left out, 2 if it refuses."""
+    return run_main(FLAGS, argv, _main)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

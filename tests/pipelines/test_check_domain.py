@@ -1,0 +1,154 @@
+"""`beam-dp check-domain`: what becomes of each value of a sample."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_dp.domain_json import domain_from_json
+from beam_dp.encoding.check import DomainCheck
+from beam_dp.transforms.encode import encode_records
+from pipelines.check_domain import main
+
+SMOKER: dict[str, Any] = {"name": "smoker", "type": "boolean"}
+AGE: dict[str, Any] = {"name": "age", "type": "integer", "min": 0, "max": 99}
+
+
+def check(folder: pathlib.Path, text: str, *attributes: dict[str, Any], flags: Any = ()) -> int:
+    (folder / "rows.csv").write_text(text)
+    domain = json.dumps({"attributes": attributes})
+    return main(["--domain", domain, "--sample", str(folder / "rows.csv"), *flags])
+
+
+def test_yes_and_no_of_a_boolean_are_left_out_and_the_cure_is_named(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "smoker,age\n" + "Yes,30\n" * 3 + "no,30\n" * 2 + "true,130\n"
+    assert check(tmp_path, rows, SMOKER, AGE) == 1
+    printed = capsys.readouterr().out
+    assert "taken to be public or made up" in printed
+    assert "3  'Yes' -> left out" in printed and "1  'true' -> true" in printed
+    cure = '"true_values": ["yes"], "false_values": ["no"], "case": "ignore"'
+    assert f"with {cure} 5 of these would be kept" in printed
+    assert "1  '130' -> left out" in printed and 'with "clip": true 1 of these' in printed
+    assert "6 of 6 rows are left out of a release" in printed
+
+
+def test_a_sample_that_fits_ends_with_0(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    smoker = {**SMOKER, "true_values": ["yes"], "false_values": ["no"], "nullable": True,
+              "null_values": ["NA"], "case": "ignore", "trim": True}  # fmt: skip
+    age = {**AGE, "clip": True, "other": True}
+    assert check(tmp_path, "smoker,age\n yes,130\nNO,x\nna ,5\n,-1\n", smoker, age) == 0
+    printed = capsys.readouterr().out
+    for line in ("' yes' -> yes", "'NO' -> no", "'na ' -> null", "null -> null",
+                 "'130' -> clipped to 99", "'-1' -> clipped to 0", "'x' -> other", "'5' -> 5",
+                 "0 of 4 rows are left out"):  # fmt: skip
+        assert line in printed
+
+
+def test_a_missing_column_is_named_with_the_nearest(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, "smoke,age\ntrue,1\n", SMOKER, AGE) == 1
+    printed = capsys.readouterr().out
+    assert "a release would refuse this input: smoker: must be a column of" in printed
+    assert "the nearest known is 'smoke'" in printed
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--sample", "missing/*.csv"], "--sample: 'missing/*.csv' is refused; must match a file"),
+        (["--sample", "x.csv", "--limit", "-1"], "--limit: -1 is refused; must be >= 0"),
+        (["--sample", "x.csv", "--runner", "DirectRunner"], "nothing runs on Beam here"),
+        ([], "--sample"),
+    ],
+)
+def test_a_bad_argument_costs_one_line(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--domain", '{"age": 5}', *flags]) == 2
+    error = capsys.readouterr().err
+    assert message in error and len(error.splitlines()) == 1
+
+
+def test_few_values_are_shown_where_few_are_asked_for(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "age\n" + "".join(f"{age}\n" * (age + 1) for age in range(9))
+    assert check(tmp_path, rows, AGE, flags=["--limit", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "9  '8' -> 8" in printed and "'6'" not in printed and "and 7 more values" in printed
+
+
+OPTIONS = [
+    {"type": "boolean"},
+    {"type": "boolean", "true_values": ["yes", 1], "false_values": ["no"], "case": "ignore"},
+    {"type": "boolean", "nullable": True, "null_values": ["x", 5]},
+    {"type": "integer", "min": 0, "max": 3, "clip": True},
+    {"type": "integer", "min": 0, "max": 3, "other": True, "nullable": True, "null_values": ["x"]},
+    {"type": "numeric", "edges": [0, 1, 3], "clip": True},
+    {"type": "categorical", "values": ["YES", "x"], "case": "ignore", "trim": True},
+    {"type": "date", "edges": ["2020-01-01", "2020-01-03"], "clip": True},
+    {"type": "datetime", "edges": ["2020-01-01T00:00Z", "2020-01-03T00:00Z"], "other": True},
+]
+COLUMNS = [
+    pa.array(["yes", "Yes ", "no", "x", "5", "1", None, "2020-01-02", "2020-01-02T00:00Z", "0.5"]),
+    pa.array([0, 1, 5, -7, None, 2**62, 3, 2, 1, 0]),
+    pa.array([0.0, 0.5, float("nan"), float("inf"), -5.0, 1e300, None, 3.0, 1.0, 2.0]),
+    pa.array([datetime.date(2020, 1, day) for day in range(1, 11)]),
+    pa.array([datetime.datetime(2020, 1, day) for day in range(1, 11)], pa.timestamp("ns", "UTC")),
+    pa.array([True, False, None, True, True, False, None, None, True, False]),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_what_is_said_is_what_a_release_does(options: dict[str, Any]) -> None:
+    domain = domain_from_json({"attributes": [{"name": "a", **options}]})
+    (attribute,) = domain.attributes
+    for column in COLUMNS:
+        batch = pa.record_batch({"a": column})
+        said = DomainCheck(domain)
+        said.add(batch)
+        cells = encode_records(domain, "record", True, batch).cells
+        assert cells is not None
+        assert said.num_rows - said.num_left_out == len(cells)
+        told = {"other": 0, "null": 0, "left out": 0}
+        for (_, fate), count in said.columns[0].fates.items():
+            label = fate.removeprefix("clipped to ")
+            told[label] = told.get(label, 0) + count
+        found = {**dict.fromkeys(told, 0), "left out": len(column) - len(cells)}
+        for cell in cells.tolist():
+            found[attribute.label(cell)] += 1
+        assert told == found
+
+
+def test_every_suggestion_keeps_as_many_rows_as_it_says() -> None:
+    for options, column in itertools.product(OPTIONS, COLUMNS):
+        domain = domain_from_json({"attributes": [{"name": "a", **options}]})
+        batch = pa.record_batch({"a": column})
+        said = DomainCheck(domain)
+        said.add(batch)
+        cure = said.columns[0].suggestion()
+        if cure is not None:
+            entry = {"name": "a", **options} | cure[0]
+            cured = DomainCheck(domain_from_json({"attributes": [entry]}))
+            cured.add(batch)
+            assert cured.num_left_out <= said.num_left_out - cure[1] or "true_values" in cure[0]
+
+
+def test_an_impossible_combination_leaves_rows_out() -> None:
+    parsed = {"attributes": [{"name": name, "type": "boolean"} for name in "ab"],
+              "impossible": [{"a": [True], "b": [True]}]}  # fmt: skip
+    said = DomainCheck(domain_from_json(parsed))
+    said.add(pa.record_batch({"a": np.array([True, True]), "b": np.array([True, False])}))
+    assert (said.num_left_out, said.num_impossible) == (1, 1)

@@ -1,0 +1,210 @@
+"""A file is read whole or not at all, wherever it was cut; and one that cannot be read says why."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import pathlib
+import random
+import zlib
+from collections.abc import Callable, Sequence
+
+import apache_beam as beam
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import zstandard
+from apache_beam.io.filesystem import CompressionTypes
+from fakes import pipeline
+
+import beam_dp.transforms.read as read_module
+from beam_dp.errors import InputError
+from beam_dp.transforms import ReadRecords
+from beam_dp.transforms.errors import ReadError
+from beam_dp.transforms.read import _ReadRange, _SplitFile
+
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": lambda data: gzip.compress(data, mtime=0),
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "lzma": lambda data: lzma.compress(data, lzma.FORMAT_ALONE),
+    "deflate": zlib.compress,
+    "zst": zstandard.compress,
+    "zstd": zstandard.compress,
+}
+LINES = random.Random(1).choices(range(10**6), k=60)
+CSV = b"id\n" + b"".join(b"%d\n" % number for number in LINES)
+HALF = CSV.index(b"\n", len(CSV) // 2) + 1
+
+
+def num_records(path: pathlib.Path, columns: Sequence[str] = ("id",)) -> int:
+    """How many records a file has, read as a worker reads it."""
+    name = path.suffixes[0][1:]
+    ranges = _SplitFile(name).process((str(path), path.stat().st_size))
+    reading = _ReadRange(name, list(columns))
+    return sum(batch.num_rows for each in ranges for batch in reading.process(each))
+
+
+def test_every_compression_that_beam_knows_by_its_extension_is_tested() -> None:
+    beams = {CompressionTypes.detect_compression_type(f"a.{each}") for each in COMPRESSIONS}
+    kinds = {value for name, value in vars(CompressionTypes).items() if name.isupper()}
+    assert beams == kinds - {CompressionTypes.AUTO, CompressionTypes.UNCOMPRESSED}
+
+
+@pytest.mark.parametrize("extension", COMPRESSIONS)
+def test_a_compressed_file_that_was_cut_anywhere_stops_the_job(
+    tmp_path: pathlib.Path, extension: str
+) -> None:
+    path = tmp_path / f"people.csv.{extension}"
+    compress = COMPRESSIONS[extension]
+    whole = compress(CSV)
+    path.write_bytes(whole)
+    assert num_records(path) == 60
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ReadError, match="people"):
+            num_records(path)
+    parts = compress(CSV[:HALF]), compress(CSV[HALF:])
+    path.write_bytes(b"".join(parts))
+    assert num_records(path) == 60
+    for length in range(len(parts[0]) + 1, sum(map(len, parts))):
+        path.write_bytes(b"".join(parts)[:length])
+        with pytest.raises(ReadError, match="people"):
+            num_records(path)
+
+
+@pytest.mark.parametrize("extension", COMPRESSIONS)
+@pytest.mark.parametrize("garbage", [b"\n", b"garbage", b"\0" * 512, b"id\n7\n" * 99])
+def test_what_stands_behind_a_compressed_stream_and_is_none_stops_the_job(
+    tmp_path: pathlib.Path, extension: str, garbage: bytes
+) -> None:
+    path = tmp_path / f"people.csv.{extension}"
+    path.write_bytes(COMPRESSIONS[extension](CSV) + garbage)
+    with pytest.raises(ReadError, match="people"):
+        num_records(path)
+
+
+@pytest.mark.parametrize("extension", COMPRESSIONS)
+def test_a_compressed_file_of_many_blocks_is_read_once(
+    tmp_path: pathlib.Path, extension: str
+) -> None:
+    path = tmp_path / f"people.csv.{extension}"
+    compress = COMPRESSIONS[extension]
+    data = b"id\n" + b"".join(b"%d\n" % (i * i) for i in range(40_000))
+    edges = range(0, len(data), 50_000)
+    path.write_bytes(b"".join(compress(data[edge : edge + 50_000]) for edge in edges))
+    assert num_records(path) == 40_000
+
+
+def test_a_file_that_was_cut_is_refused_at_construction_where_its_header_is_lost(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = tmp_path / "people.csv.zst"
+    path.write_bytes(zstandard.compress(CSV)[:-1])
+    with pytest.raises(InputError, match=r"input: '.*zst' is refused; must be whole: its compr"):
+        ReadRecords(str(path))
+
+
+def avro_file(codec: str = "null") -> tuple[bytes, set[int]]:
+    """A file, and the places where it may end: behind its header and behind each block."""
+    schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}
+    target = io.BytesIO()
+    records = [{"id": number} for number in LINES]
+    fastavro.writer(target, schema, records, codec, sync_interval=64, sync_marker=b"SYNC" * 4)
+    data = target.getvalue()
+    ends = {at + 16 for at in range(len(data)) if data.startswith(b"SYNC" * 4, at)}
+    return data, ends
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_an_avro_file_that_was_cut_inside_a_block_stops_the_job(
+    tmp_path: pathlib.Path, codec: str
+) -> None:
+    path = tmp_path / "people.avro"
+    whole, ends = avro_file(codec)
+    path.write_bytes(whole)
+    assert num_records(path) == 60 and len(ends) > 3
+    for length in set(range(len(whole))) - ends:
+        path.write_bytes(whole[:length])
+        with pytest.raises(ReadError, match="people"):
+            num_records(path)
+    for garbage in (b"\0", b"\0" * 40, b"garbage", b"\x02" * 99):
+        path.write_bytes(whole + garbage)
+        with pytest.raises(ReadError, match="people"):
+            num_records(path)
+
+
+def test_a_parquet_file_that_was_cut_anywhere_stops_the_job(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "people.parquet"
+    pyarrow.parquet.write_table(pa.table({"id": LINES}), path, row_group_size=20)
+    whole = path.read_bytes()
+    assert num_records(path) == 60
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ReadError, match="people"):
+            num_records(path)
+    path.write_bytes(whole + b"garbage")
+    with pytest.raises(ReadError, match="people"):
+        num_records(path)
+
+
+BAD_HEADERS = {
+    "a blank line": (b"\nid,x\n1,2\n", "first line, which is blank"),
+    "a blank line, as Windows writes it": (b"\r\nid,x\r\n1,2\r\n", "first line, which is blank"),
+    "a blank line, as old Macs wrote it": (b"\rid,x\r1,2\r", "first line, which is blank"),
+    "only a blank line": (b"\n", "first line, which is blank"),
+    "a byte order mark alone in its line": (b"\xef\xbb\xbf\nid,x\n", "first line, which is blank"),
+    "spaces": (b"  \t\nid,x\n1,2\n", "first line, which is blank"),
+    "commas": (b",\nid,x\n1,2\n", "first line, which is blank"),
+    "commas, spaces and quotes": (b' ,""," "\nid,x,y\n', "first line, which is blank"),
+    "UTF-16": ("id,x\n1,2\n".encode("utf-16"), "must be UTF-8.*UTF-16"),
+    "UTF-16, big ends first": ("\ufeffid,x\n".encode("utf-16-be"), "must be UTF-8.*UTF-16"),
+    "UTF-16 without its mark": ("id,x\n1,2\n".encode("utf-16-le"), "must be UTF-8.*UTF-16"),
+    "UTF-32": ("id,x\n1,2\n".encode("utf-32"), "must be UTF-8.*UTF-16"),
+    "another encoding": ("größe,id\n1,2\n".encode("latin-1"), "must be UTF-8 text"),
+    "an open quote": (b'id,"x\nsecret",y\n', "first line whose quotes close"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_HEADERS)
+@pytest.mark.parametrize("extension", ["csv", "csv.gz"])
+def test_a_csv_file_without_a_header_is_refused_in_a_line_that_says_why(
+    tmp_path: pathlib.Path, case: str, extension: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, condition = BAD_HEADERS[case]
+    content = gzip.compress(content) if extension == "csv.gz" else content
+    (tmp_path / f"a.{extension}").write_bytes(content)
+    with pytest.raises(InputError, match=rf"input: '.*a\.csv.*' is refused; .*{condition}") as bad:
+        ReadRecords(f"{tmp_path}/a.*")
+    assert "\n" not in str(bad.value) and "secret" not in str(bad.value)
+    # So is one that is not looked into before the job runs.
+    with pytest.raises(ReadError, match=rf"a\.csv.*: .*{condition}"):
+        num_records(tmp_path / f"a.{extension}")
+
+
+def test_a_job_stops_at_a_file_without_a_header_that_was_not_looked_into(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_module, "_CHECKED_FILES", 1)
+    (tmp_path / "a.csv").write_text("id,x\n1,2\n")
+    (tmp_path / "b.csv").write_text("\nid,x\n3,4\n")
+    with pytest.raises(Exception, match=r"b\.csv: must name its columns in its first line"):  # noqa: SIM117
+        with pipeline() as p:
+            _ = p | ReadRecords(f"{tmp_path}/*.csv") | beam.Map(len)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
+def test_an_empty_file_has_no_records_and_needs_no_header(
+    tmp_path: pathlib.Path, content: bytes
+) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    ReadRecords(str(tmp_path / "a.csv"))
+    assert num_records(tmp_path / "a.csv") == 0
+
+
+def test_lines_that_end_as_on_old_macs_are_records(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b",id\r7,1\r8,2\r")
+    assert num_records(tmp_path / "a.csv") == 2
