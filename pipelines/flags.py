@@ -201,12 +201,13 @@ def parse(
     ours = _Parser(prog=program, description=first_line, allow_abbrev=False)
     ours.epilog = "Beam's own flags, such as --runner and --direct_num_workers, pass through."
     for flag in flags:
+        text = flag.help.replace("%", "%%")  # argparse takes it for a format
         if flag.is_switch:
-            ours.add_argument(f"--{flag.name}", help=flag.help, action="store_const", const="true")
+            ours.add_argument(f"--{flag.name}", help=text, action="store_const", const="true")
         else:
             ours.add_argument(
                 f"--{flag.name}",
-                help=flag.help,
+                help=text,
                 metavar=flag.metavar or "|".join(flag.choices),
                 default=flag.default,
                 action=_Once,
@@ -265,6 +266,21 @@ def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
         f"{name}: unknown flag; must be one of this program or of Beam;"
         f" the nearest is {nearest(name, known)}"
     )
+
+
+def typed(argv: Sequence[str]) -> dict[str, str]:
+    """Returns the values of a command line by flag, as they were typed, checked or not.
+
+    Example:
+        >>> typed(["--input=a.csv", "--output", "out", "--validate_only"])
+        {'input': 'a.csv', 'output': 'out'}
+    """
+    values = {}
+    for text, following in zip(argv, [*argv[1:], "--"], strict=True):
+        name, equals, value = text.partition("=")
+        if name.startswith("--") and (equals or not following.startswith("--")):
+            values[name[2:]] = value if equals else following
+    return values
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

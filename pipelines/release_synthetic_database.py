@@ -33,6 +33,7 @@ from beam_dp.mechanisms import (
     SmallDB,
     plan_release,
 )
+from beam_dp.mechanisms.small_db import SmallDBPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.programs import command_of
@@ -329,7 +330,7 @@ def spend(ledger: Ledger, job: Job, plan: Plan) -> Token:
 
 def warnings_of(plan: Plan) -> list[str]:
     """Returns what to tell before a release is made."""
-    if plan.public.get("sampler") != "search":
+    if not (isinstance(plan, SmallDBPlan) and plan.choice.sampler_time_depends_on_data):
         return []
     return [
         "--sampler search: how long it takes depends on the records; use it only where nobody else"

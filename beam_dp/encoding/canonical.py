@@ -7,7 +7,7 @@ import decimal
 import enum
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,45 @@ NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "
 _SPANS = {**NANOSECONDS, "D": 86_400 * 10**9, "W": 7 * 86_400 * 10**9}
 _UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+class Time(NamedTuple):
+    """A date or a time.
+
+    nanoseconds: since 1970.
+    has_zone: whether it is a moment, in UTC; else it is what a clock on the wall shows.
+    is_date: whether it is a day.
+    """
+
+    nanoseconds: int
+    has_zone: bool
+    is_date: bool
+
+
+def time_of_object(value: Any) -> Time | None:
+    """Returns the date or time that a value of Python, numpy, pandas or Beam is; else None."""
+    try:
+        if isinstance(value, datetime.datetime):
+            has_zone = value.utcoffset() is not None
+            aware = value if has_zone else value.replace(tzinfo=datetime.UTC)
+            microseconds = (aware - _UNIX_EPOCH) // _MICROSECOND
+            nanoseconds = microseconds * 1000 + getattr(value, "nanosecond", 0)
+            return Time(nanoseconds, has_zone, is_date=False)
+        if isinstance(value, datetime.date):
+            days = value.toordinal() - _UNIX_EPOCH.toordinal()
+            return Time(days * _SPANS["D"], has_zone=False, is_date=True)
+        if isinstance(value, np.datetime64) and not np.isnat(value):
+            unit, count = np.datetime_data(value.dtype)
+            if unit in ("Y", "M", "W", "D"):
+                days = int(value.astype("datetime64[D]").astype(np.int64))
+                return Time(days * _SPANS["D"], has_zone=False, is_date=True)
+            nanoseconds = int(value.astype(np.int64)) * count * _SPANS[unit]
+            return Time(nanoseconds, has_zone=False, is_date=False)
+        if type(value).__name__ == "Timestamp" and isinstance(value.micros, int):  # Beam's own
+            return Time(value.micros * 1000, has_zone=True, is_date=False)
+    except Exception:  # of a class of the user's own, or finer than Arrow's times
+        pass
+    return None
 
 
 def canonical_bytes(value: object) -> bytes | None:
@@ -46,8 +85,10 @@ def _text(value: Any) -> bytes | None:
         return plain_integer(str.encode(value, "utf-8", "surrogatepass"))
     if isinstance(value, (bytes, bytearray, memoryview)):
         return plain_integer(bytes(value))
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return _text_of_numpy_time(value)
+    if isinstance(value, np.datetime64):
+        return None if np.isnat(value) else _text_of_time(value)
+    if isinstance(value, np.timedelta64):
+        return _text_of_numpy_duration(value)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, int):
@@ -87,12 +128,10 @@ def _text_of_decimal(value: decimal.Decimal) -> bytes | None:
 
 def _text_of_time(value: Any) -> bytes:
     """Dates, times and durations of Python, of pandas (which count nanoseconds) and of Beam."""
-    if isinstance(value, datetime.datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=datetime.UTC)
-        microseconds = (aware - _UNIX_EPOCH) // _MICROSECOND
-        return b"timestamp:%d" % (microseconds * 1000 + getattr(value, "nanosecond", 0))
-    if isinstance(value, datetime.date):
-        return b"date:%d" % (value.toordinal() - _UNIX_EPOCH.toordinal())
+    if (time := time_of_object(value)) is not None:
+        if time.is_date:
+            return b"date:%d" % (time.nanoseconds // _SPANS["D"])
+        return b"timestamp:%d" % time.nanoseconds
     if isinstance(value, datetime.timedelta):
         microseconds = value // _MICROSECOND
         return b"duration:%d" % (microseconds * 1000 + getattr(value, "nanoseconds", 0))
@@ -100,18 +139,14 @@ def _text_of_time(value: Any) -> bytes:
         since_midnight = datetime.datetime.combine(_UNIX_EPOCH, value, datetime.UTC) - _UNIX_EPOCH
         return b"time:%d" % (since_midnight // _MICROSECOND * 1000)
     name, micros = type(value).__name__, getattr(value, "micros", None)
-    if name in ("Timestamp", "Duration") and isinstance(micros, int):  # Beam's own
-        return b"%s:%d" % (name.lower().encode(), micros * 1000)
+    if name == "Duration" and isinstance(micros, int):  # Beam's own
+        return b"duration:%d" % (micros * 1000)
     raise TypeError(f"a {name} has no text")
 
 
-def _text_of_numpy_time(value: np.datetime64 | np.timedelta64) -> bytes | None:
+def _text_of_numpy_duration(value: np.timedelta64) -> bytes | None:
     if np.isnat(value):
         return None
     unit, count = np.datetime_data(value.dtype)
-    if isinstance(value, np.datetime64) and unit in ("Y", "M", "W", "D"):
-        return b"date:%d" % int(value.astype("datetime64[D]").astype(np.int64))
     # Months, and what is finer than Arrow's times, raise.
-    nanoseconds = int(value.astype(np.int64)) * count * _SPANS[unit]
-    name = b"timestamp" if isinstance(value, np.datetime64) else b"duration"
-    return b"%s:%d" % (name, nanoseconds)
+    return b"duration:%d" % (int(value.astype(np.int64)) * count * _SPANS[unit])

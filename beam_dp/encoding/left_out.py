@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.encoding.levels import Mask
+from beam_dp.encoding.texts import Mask
 
 
 def left_out_records(

@@ -13,6 +13,7 @@ own, by construction; longer values share one only if 120 bits of BLAKE2b collid
 
 from __future__ import annotations
 
+import datetime
 import decimal
 import hashlib
 import math
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes
+from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes, time_of_object
 from beam_dp.encoding.layouts import gather, is_indirect, union_parts, values_and_places
 from beam_dp.plain_integers import plain_integers
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 _SHORT_BYTES = 15
 _LONG_INTEGER, _DIGEST = 0x80, 0xFF  # tags in the last byte, where short values have their length
 _INTEGER = re.compile(rb"-?[1-9][0-9]*")
-_NULL, _BOOLEAN, _INTEGER64, _FLOAT, _TEXT, _OPAQUE = range(6)  # children of a mixed column
+# Children of a mixed column; of times those in microseconds and, with _NANO, in nanoseconds.
+_NULL, _BOOLEAN, _INTEGER64, _FLOAT, _TEXT, _OPAQUE, _DATE, _TIME, _MOMENT, *_NANO = range(11)
 # By exact type: a subclass, or another type that Arrow would take as one of these, means what it
 # means beside any value.
 _ARROW_KINDS: dict[type, str] = {
@@ -43,7 +45,9 @@ _ARROW_KINDS: dict[type, str] = {
     **dict.fromkeys((float, np.float16, np.float32, np.float64), "float64"),
     **dict.fromkeys((str, np.str_), "string"),
     **dict.fromkeys((bytes, np.bytes_), "binary"),
+    datetime.date: "date32",
 }
+_ZONES = (None, "UTC")
 # Public constants (digits of pi): the hash decides which records are kept, it hides nothing.
 _KEYS = (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0)
 
@@ -77,7 +81,8 @@ def _union(values: Sequence[Any]) -> pa.UnionArray:
     """Each value by its own type; one that is no number or text stands as text in a struct."""
     import pyarrow as pa
 
-    kinds = (pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.binary(), pa.binary())
+    kinds = [pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.binary(), pa.binary()]
+    kinds += [pa.date32(), *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in _ZONES)]
     children: list[list[Any]] = [[] for _ in kinds]
     types, offsets = [], []
     for value in values:
@@ -107,7 +112,7 @@ def _meaning(value: Any) -> tuple[int, Any]:
         return _TEXT, canonical_bytes(value)
     if isinstance(value, np.generic):
         if isinstance(value, (np.datetime64, np.timedelta64)):
-            return (_NULL, None) if np.isnat(value) else (_OPAQUE, canonical_bytes(value))
+            return (_NULL, None) if np.isnat(value) else _meaning_of_time(value)
         value = value.item()
     if isinstance(value, bool):
         return _BOOLEAN, value
@@ -124,7 +129,23 @@ def _meaning(value: Any) -> tuple[int, Any]:
         return (_OPAQUE, bytes(read)) if isinstance(read, _Time) else _meaning(read)
     text = canonical_bytes(value)
     is_text = isinstance(value, (bytearray, memoryview, int, decimal.Decimal)) and text is not None
-    return _TEXT if is_text else _OPAQUE, text
+    return (_TEXT, text) if is_text else _meaning_of_time(value)
+
+
+def _meaning_of_time(value: Any) -> tuple[int, Any]:
+    """A date or time by its kind; what is none, or too far off for Arrow's types, by its text."""
+    time = time_of_object(value)
+    if time is not None and time.is_date:
+        days = time.nanoseconds // (24 * NANOSECONDS["h"])
+        if -(2**31) <= days < 2**31:
+            return _DATE, days
+    elif time is not None:
+        microseconds, rest = divmod(time.nanoseconds, 1000)
+        if rest and -(2**63) <= time.nanoseconds < 2**63:
+            return _NANO[time.has_zone], time.nanoseconds
+        if not rest and -(2**63) <= microseconds < 2**63:
+            return (_TIME, _MOMENT)[time.has_zone], microseconds
+    return _OPAQUE, canonical_bytes(value)
 
 
 def unit_fingerprints(
@@ -289,6 +310,7 @@ def _object_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[n
     kind = chunk.type
     if pa.types.is_union(kind):
         return _union_fingerprints(chunk)
+    texts: Sequence[bytes | None]
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         texts = _temporal_texts(chunk)
     else:

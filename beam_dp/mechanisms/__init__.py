@@ -12,7 +12,6 @@ from beam_dp.mechanisms.laplace import Laplace
 from beam_dp.mechanisms.multiset_choice import MultisetChoice
 from beam_dp.mechanisms.mwem import MWEM
 from beam_dp.mechanisms.plan import Mechanism, Plan
-from beam_dp.mechanisms.plan_release import plan_release
 from beam_dp.mechanisms.private_mw import PrivateAnswer, PrivateMW
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.private_mw_state import (
@@ -22,6 +21,7 @@ from beam_dp.mechanisms.private_mw_state import (
     resume_private_mw,
     save_private_mw,
 )
+from beam_dp.mechanisms.release_plan import plan_release
 from beam_dp.mechanisms.small_db import SmallDB
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw

@@ -7,10 +7,11 @@ told to anybody, and the next question may depend on it and on nothing else that
 
 from __future__ import annotations
 
-import math
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.live import HaltedError, Live
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.rounding import up
 
 MAX_GRID = 2**20
 _MAX_VALUE = 2**62
@@ -109,9 +111,10 @@ class NumericSparse(Live):
 
         Raises:
             HaltedError: if it has halted.
+            InputError: if one of them is of a type other than an integer's.
         """
-        # Clipping moves no two questions apart, so that it costs no privacy.
-        asked, answered = _clipped(question), _clipped(question if value is None else value)
+        asked = _clipped("question", question)
+        answered = asked if value is None else _clipped("value", value)
         with self._question():
             return self._answer(answered) if self._is_above(asked) else None
 
@@ -203,7 +206,7 @@ class Sparse(NumericSparse):
         """
         if value is not None:
             raise InputError("value", "given", "must not be given: nothing is answered")
-        asked = _clipped(question)
+        asked = _clipped("question", question)
         with self._question():
             return self._is_above(asked)
 
@@ -269,8 +272,17 @@ def _check(threshold: int, calibration: SparseVectorNoise, grid: int, answers: b
 
 
 def _on_grid(scale: float, grid: int) -> float:
-    return math.nextafter(scale * grid, math.inf)
+    return up(Fraction(scale) * grid)
 
 
-def _clipped(value: int) -> int:
-    return max(-_MAX_VALUE, min(_MAX_VALUE, int(value)))
+def _clipped(name: str, value: int) -> int:
+    """Clipping moves no two questions apart, so that it costs no privacy; rounding might.
+
+    Raises:
+        InputError: if it is not of an integer's type, which says nothing of its value.
+    """
+    try:
+        integer = operator.index(value)
+    except TypeError:
+        raise InputError(name, f"of type {type(value).__name__}", "must be an integer") from None
+    return max(-_MAX_VALUE, min(_MAX_VALUE, integer))

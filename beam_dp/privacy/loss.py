@@ -17,6 +17,7 @@ from scipy.special import log_expit, ndtri_exp
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import as_float
+from beam_dp.privacy.rounding import up
 
 Kind = Literal["pure", "gaussian", "zcdp"]
 KINDS: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
@@ -44,7 +45,7 @@ class Loss:
 
     Example:
         >>> Loss.pure(0.5).rho
-        0.12500000000000003
+        0.125
     """
 
     rho: float
@@ -73,7 +74,7 @@ class Loss:
         points, so it lies nowhere above them. All are rounded up.
         """
         epsilon = as_float("loss", epsilon)
-        rho = min(math.nextafter(epsilon * epsilon / 2, math.inf), epsilon)
+        rho = min(_half_square(epsilon), epsilon)
         mu = -2 * float(ndtri_exp(log_expit(-epsilon)))
         return cls(rho=rho, mu=mu * (1 + 1e-12) + 1e-15, epsilon=epsilon)
 
@@ -91,7 +92,7 @@ class Loss:
             mu: L2 sensitivity over standard deviation.
         """
         mu = as_float("loss", mu)
-        return cls(rho=math.nextafter(mu * mu / 2, math.inf), mu=mu)
+        return cls(rho=_half_square(mu), mu=mu)
 
     @classmethod
     def zcdp(cls, rho: float) -> Self:
@@ -128,13 +129,13 @@ class Loss:
         """
         epsilon = mu = slack = None
         if self.epsilon is not None and other.epsilon is not None:
-            epsilon = _rounded_up(Fraction(self.epsilon) + Fraction(other.epsilon))
+            epsilon = up(Fraction(self.epsilon) + Fraction(other.epsilon))
         if self.mu is not None and other.mu is not None:
             squared = Fraction(self.mu) ** 2 + Fraction(other.mu) ** 2
-            mu = math.nextafter(math.sqrt(_rounded_up(squared)), math.inf)
+            mu = math.nextafter(math.sqrt(up(squared)), math.inf)
         if self.slack is not None or other.slack is not None:
-            slack = _rounded_up(Fraction(self.slack or 0) + Fraction(other.slack or 0))
-        rho = _rounded_up(Fraction(self.rho) + Fraction(other.rho))
+            slack = up(Fraction(self.slack or 0) + Fraction(other.slack or 0))
+        rho = up(Fraction(self.rho) + Fraction(other.rho))
         return type(self)(rho=rho, mu=mu, epsilon=epsilon, slack=slack)
 
     @property
@@ -160,6 +161,6 @@ class Loss:
         return cls(**value)
 
 
-def _rounded_up(value: Fraction) -> float:
-    nearest = float(value)
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+def _half_square(value: float) -> float:
+    """Half the square of a number, rounded up; what is not finite stays so, to be refused."""
+    return up(Fraction(value) ** 2 / 2) if math.isfinite(value) else value

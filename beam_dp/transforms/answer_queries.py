@@ -34,7 +34,7 @@ from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Histogram, HistogramAccumulator
 from beam_dp.transforms.answer_batches import AnswerBatch, answer_batches, each_query
 from beam_dp.transforms.count import CountCells
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
 
 MECHANISM = "private_mw"
@@ -66,7 +66,7 @@ class AnswerQueries(beam.PTransform):
 
     Args:
         plan: from ``plan_private_mw``.
-        records: Arrow batches (``ReadRecords``), dicts or rows with a schema; bounded.
+        records: Arrow batches (``ReadRecords``), frames of pandas, dicts, rows; bounded.
         start: the release to start from; given if the plan starts from one, and only then.
         ledger_token: from ``Ledger.spend``, for just this run.
         save_in: an existing folder, private, to which each attempt at bounded queries saves its
@@ -222,6 +222,7 @@ class _AnswerAll(beam.DoFn):
         self.starter = starter
         self.save_in = save_in
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()
@@ -272,6 +273,7 @@ class _AnswerStream(beam.DoFn):
     def __init__(self, starter: _Starter) -> None:
         self.starter = starter
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()

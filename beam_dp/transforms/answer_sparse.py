@@ -27,7 +27,7 @@ from beam_dp.transforms.answer_queries import check_paid
 from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.encode_keys import EncodeKeys, KeyColumns
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.records import refuse_windows
 
@@ -47,7 +47,7 @@ class AnswerSparseQueries(beam.PTransform):
     Args:
         plan: from ``plan_sparse_mw``.
         columns: the column of keys; without weights.
-        records: Arrow batches (``ReadRecords``), dicts or rows with a schema; bounded.
+        records: Arrow batches (``ReadRecords``), frames of pandas, dicts, rows; bounded.
         ledger_token: from ``Ledger.spend``, for just this run.
 
     Raises:
@@ -107,6 +107,7 @@ class _AnswerAll(beam.DoFn):
         self.plan = plan
         self.reader = reader
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()

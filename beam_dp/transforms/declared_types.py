@@ -19,12 +19,13 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_dp.domain import nearest_known
 from beam_dp.errors import InputError
+from beam_dp.transforms.frames import is_frame_class
 
 # The arguments of columns that would drop every record, or count nothing, if no value matches.
 NEED_LEVELS = ("domain", "key", "weight")
 
 _RECORDS = (
-    "must be Arrow batches or tables, mappings, or rows with a schema "
+    "must be Arrow batches or tables, pandas frames, mappings, or rows with a schema "
     "(beam.Row, NamedTuple, dataclass)"
 )
 _COLLECTIONS = (
@@ -86,7 +87,7 @@ def _may_be_record(kind: Any) -> bool:
 def _is_record(kind: type) -> bool:
     if issubclass(kind, (pa.RecordBatch, pa.Table, Mapping, beam.Row)):
         return True
-    return dataclasses.is_dataclass(kind) or _is_named_tuple(kind)
+    return dataclasses.is_dataclass(kind) or _is_named_tuple(kind) or is_frame_class(kind)
 
 
 def _may_match(kind: Any) -> bool:

@@ -15,6 +15,7 @@ from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError
 from beam_dp.transforms.declared_types import check_field, declared_fields
 from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.frames import frame_batch, is_frame_class
 
 _BATCH_RECORDS = 2**14
 
@@ -44,8 +45,8 @@ def refuse_windows(records: beam.PCollection[Any]) -> None:
 class RecordBatches(beam.PTransform):
     """Turns records of any accepted kind into Arrow batches with the columns that are needed.
 
-    Accepted are Arrow batches and tables, mappings, and rows with a schema (beam.Row, NamedTuple,
-    dataclasses).
+    Accepted are Arrow batches and tables, pandas frames, mappings, and rows with a schema
+    (beam.Row, NamedTuple, dataclasses).
     A record without a column has null there; an element that is no record is left out.
 
     Args:
@@ -112,6 +113,9 @@ class _BatchRows(beam.DoFn):
             return [record]
         if isinstance(record, pa.Table):
             return list(record.to_batches())
+        if is_frame_class(type(record)):
+            batch = frame_batch(record, self.columns)
+            return () if batch is None else [batch]
         self._rows.append(record)
         if len(self._rows) >= _BATCH_RECORDS:
             rows, self._rows = self._rows, []

@@ -12,7 +12,7 @@ import apache_beam as beam
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.left_out import with_left_out
-from beam_dp.mechanisms.plan_release import plan_release
+from beam_dp.mechanisms.release_plan import plan_release
 from beam_dp.noise import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
@@ -21,7 +21,7 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases import Release, release_to_bytes
 from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
 from beam_dp.transforms.bounded_records import Shards, bounded_records, left_out_counts
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.summarise import Summarise
 
@@ -71,7 +71,7 @@ class ReleaseSyntheticDatabase(beam.PTransform):
             else; when applied, if the records are
             windowed or unbounded, or lack a column.
 
-    Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema.
+    Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
     Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release
     of the same shape as any other.
@@ -147,8 +147,7 @@ def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
         InputError: if the token paid for another guarantee, mechanism or loss.
     """
     check_token(token, mechanism, plan.promised, plan.loss)
-    public = {**plan.public, "ledger_release": token.release_id}
-    return dataclasses.replace(plan, public=public)
+    return dataclasses.replace(plan, ledger_release=token.release_id)
 
 
 def check_token(token: Token, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
@@ -196,6 +195,7 @@ class _Draw(beam.DoFn):
         self.plan = plan
         self.accumulator = accumulator
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()

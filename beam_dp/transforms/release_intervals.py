@@ -19,7 +19,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.interval_files import ordered_domain
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.bounded_records import bounded_records, left_out_counts
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.release import (
     ReleaseShard,
     check_token,
@@ -60,7 +60,7 @@ class ReleaseIntervals(beam.PTransform):
             token paid for something else; when applied, if the records are windowed or unbounded,
             or lack a column.
 
-    Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema.
+    Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
     Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release of
     the same shape as any other.
@@ -105,6 +105,7 @@ class _Draw(beam.DoFn):
         self.domain = domain
         self.parameters = parameters
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()

@@ -19,7 +19,7 @@ from beam_dp.summaries import ProjectionAccumulator
 from beam_dp.transforms.bound_keys import BoundKeys
 from beam_dp.transforms.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.encode_keys import EncodeKeys, KeyColumns
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.release import ReleaseShard, release_shards
@@ -47,7 +47,7 @@ class ReleaseProjection(beam.PTransform):
         InputError: if the token paid for something else; when applied, if the records are windowed
             or unbounded, or lack a column.
 
-    Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema.
+    Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
     Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release of
     the same shape as any other.
@@ -58,14 +58,14 @@ class ReleaseProjection(beam.PTransform):
     ) -> None:
         super().__init__()
         key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
-        public = {**plan.public, "key": key}
+        stated = {**plan.stated, "key": key}
         if ledger_token is not None:
             paid = (ledger_token.mechanism, ledger_token.guarantee, ledger_token.loss)
             if paid != (plan.mechanism, plan.guarantee, plan.loss):
                 condition = "must be of this release: its mechanism, guarantee and loss"
                 raise InputError("ledger_token", ledger_token.release_id, condition)
-            public["ledger_release"] = ledger_token.release_id
-        self.plan = dataclasses.replace(plan, public=public)
+            stated["ledger_release"] = ledger_token.release_id
+        self.plan = dataclasses.replace(plan, stated=stated)
         self.columns = columns
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
@@ -94,6 +94,7 @@ class _Draw(beam.DoFn):
     def __init__(self, plan: SparsePlan) -> None:
         self.plan = plan
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()

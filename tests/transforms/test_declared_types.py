@@ -84,6 +84,7 @@ class Fields(typing.TypedDict):
         beam.Row,
         pa.RecordBatch,
         pa.Table,
+        pd.DataFrame,
         pa.StructScalar,
         dict,
         dict[str, int],
@@ -110,7 +111,6 @@ def test_types_that_may_be_records_are_accepted(kind: Any) -> None:
         (Iterable[Person], "Iterable[Person]"),
         (set[int], "Set[int]"),
         (typing.Iterator[int], "Iterator[int]"),
-        (pd.DataFrame, "DataFrame"),
         (pd.Series, "Series"),
         (pa.StructArray, "StructArray"),
         (pa.ChunkedArray, "ChunkedArray"),
@@ -125,8 +125,8 @@ def test_types_that_are_no_records_are_refused(kind: Any, name: str) -> None:
     with pytest.raises(InputError) as error:
         encode(declared(kind))
     assert str(error.value) == (
-        f"records: {name!r} is refused; must be Arrow batches or tables, mappings, or rows with a "
-        "schema (beam.Row, NamedTuple, dataclass)"
+        f"records: {name!r} is refused; must be Arrow batches or tables, pandas frames, mappings, "
+        "or rows with a schema (beam.Row, NamedTuple, dataclass)"
     )
 
 

@@ -26,7 +26,7 @@ from beam_dp.transforms.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.encode_keys import EncodeKeys
 from beam_dp.transforms.summarise import Summarise
 
-HUGE = 1e9  # an epsilon whose noise is 0 but with a probability that no test will see
+HUGE = 1e6  # an epsilon whose noise is 0 but with a probability that no test will see
 COLUMNS = KeyColumns("email")
 RECORDS = [{"email": f"{i % 40}@example.org", "person": i // 3} for i in range(600)]
 

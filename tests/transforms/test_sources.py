@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -91,6 +92,7 @@ SOURCES: dict[str, list[Any]] = {
     ],
     "tables": [TABLE.slice(0, 50), TABLE.slice(50)],
     "batches": TABLE.to_batches(max_chunksize=64),
+    "frames": [pd.DataFrame(DICTS[:70]), pd.DataFrame(DICTS[70:], dtype=object)],
 }
 
 KEY = KeyColumns("clinic")
