@@ -154,7 +154,7 @@ class DatetimeAttribute(TimeAttribute):
     def _read_edge(self, written: object) -> datetime.datetime | None:
         try:
             if isinstance(written, datetime.datetime):
-                zone = written.tzinfo and written.utcoffset()
+                zone = written.utcoffset()
                 edge = written.replace(tzinfo=None, fold=0)
                 return edge if zone is None else (edge - zone).replace(tzinfo=datetime.UTC)
             read = _time_of(written) if isinstance(written, str) else None

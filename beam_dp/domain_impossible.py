@@ -313,8 +313,9 @@ class LevelReader:
                 start, stop = low - attribute.minimum, high - attribute.minimum + 1
                 return (start, stop) if 0 <= start < stop <= attribute.num_levels else None
         elif isinstance(attribute, BinnedAttribute):
-            start, stop = (attribute.edge_place(end) for end in pair)
-            return (start, stop) if start is not None and stop and start < stop else None
+            first, last = (attribute.edge_place(end) for end in pair)
+            if first is not None and last is not None and first < last:
+                return first, last
         return None
 
     def _hint(self, level: Any) -> str:

@@ -32,7 +32,8 @@ class ListedLevels(Levels):
         self._finder = TextFinder(attribute, texts)
         # Where a text is not there.
         self._codes = np.array([*codes, -1], np.int64)
-        usual, declared = {}, {}
+        usual: dict[int, int] = {}
+        declared: dict[int, int] = {}
         for value, text, code in zip(values, texts, codes, strict=True):
             whole = int64_of(text.encode())
             if whole is not None and str(whole) == text:

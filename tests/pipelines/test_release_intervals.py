@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pytest
 from jobs import everything_under, interval_flags, people
 
@@ -229,3 +230,32 @@ def test_edges_of_bins_are_intervals(tmp_path: pathlib.Path) -> None:
     numeric = {"attributes": [{"name": "age", "type": "numeric", "edges": [0, 20.5, 40, 60, 101]}]}
     release = released(tmp_path, domain=numeric)
     assert release.cells(20.5, 60) == (1, 2) and release.cells(0, 101) == (0, 3)
+
+
+def test_bins_of_dates_are_counted_and_asked_for_by_their_edges(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {"visit": ["2020-01-02"] * 30 + ["2020-02-03"] * 20 + ["2020-03-01"] * 10 + [None]}
+    pa.csv.write_csv(pa.table(rows), tmp_path / "visits.csv")
+    visit = {"name": "visit", "type": "date", "nullable": True,
+             "edges": ["2020-01-01", "2020-02-01", "2020-03-01", "2020-04-01"]}  # fmt: skip
+    flags = [
+        "--input",
+        str(tmp_path / "visits.csv"),
+        "--domain",
+        json.dumps({"attributes": [visit]}),
+    ]
+    flags += ["--attribute", "visit", "--epsilon", "1000", "--delta", "0", "--neighboring",
+              "replace_one", "--privacy_unit", "record", "--output", str(tmp_path / "o")]  # fmt: skip
+    assert main(flags) == 0
+    release = read_release(tmp_path / "o")
+    assert isinstance(release, IntervalRelease)
+    cells = release.cells("2020-01-01", "2020-03-01")
+    assert cells == (0, 1)
+    assert abs(release.answer(*cells).values - 50) < 3
+    assert cli.main(["answer", str(tmp_path / "o"), "--interval", "2020-02-01", "2020-04-01"]) == 0
+    assert "2020-02-01 to 2020-04-01" in capsys.readouterr().out
+    assert cli.main(["answer", str(tmp_path / "o"), "--interval", "2020-02-02", "2020-04-01"]) == 2
+    assert "known are pairs of its edges" in capsys.readouterr().err
+    assert cli.main(["answer", str(tmp_path / "o"), "--quantile", "0.6"]) == 0
+    assert "[2020-02-01, 2020-03-01)" in capsys.readouterr().out
