@@ -135,7 +135,7 @@ def write_batch(
             store.remove_draft(draft)
 
 
-def read_answers(path: str | os.PathLike[str]) -> Sequence[Mapping[str, Any]]:
+def read_answers(path: str | os.PathLike[str]) -> list[Mapping[str, Any]]:
     """Returns the answers in a file.
 
     Raises:
@@ -143,6 +143,6 @@ def read_answers(path: str | os.PathLike[str]) -> Sequence[Mapping[str, Any]]:
     """
     try:
         with open(path, "rb") as file:
-            return read_rows(file.read())
+            return list(read_rows(file.read()))
     except (OSError, DamagedFileError):
         raise InputError("answers", os.fspath(path), "must be a file of answers") from None
