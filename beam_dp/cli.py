@@ -12,16 +12,10 @@ from beam_dp.cli_ledger import add_ledger, run_ledger
 from beam_dp.cli_parser import Parser, RefusedError, nearest
 from beam_dp.cli_plan import add_plan, run_plan
 from beam_dp.errors import InputError, shown
-from beam_dp.programs import import_program
+from beam_dp.programs import PROGRAMS, import_program
 
 EXIT_BAD_INPUT = 2
-# Programs that need Beam live beside the package in a checkout, and inside it once installed.
-PIPELINES = {
-    "answer-queries": "answer_queries",
-    "release-intervals": "release_intervals",
-    "release-projection": "release_projection",
-    "release-synthetic-database": "release_synthetic_database",
-}
+PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(
-        prog="beam-dp", description="Read what was released; needs no Beam.", allow_abbrev=False
+        prog="beam-dp", description="Plan, make and read private releases.", allow_abbrev=False
     )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser

@@ -9,7 +9,7 @@ from beam_dp.errors import InputError
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_files import read_sparse_query
 from beam_dp.queries.sparse_reader import of_type
-from beam_dp.releases.sparse_card import key_type_of
+from beam_dp.releases.sparse_keys import key_type_of
 
 if TYPE_CHECKING:
     from beam_dp.releases import SparseRelease

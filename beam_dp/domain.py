@@ -16,13 +16,10 @@ from beam_dp.domain_attributes import (
     NULL_LABEL,
     OTHER_LABEL,
     Attribute,
-    BooleanAttribute,
-    CategoricalAttribute,
-    IntegerAttribute,
-    NumericAttribute,
     Value,
     nearest_known,
 )
+from beam_dp.domain_dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain_impossible import (
     Impossible,
     check_combinations,
@@ -30,6 +27,8 @@ from beam_dp.domain_impossible import (
     read_combinations,
     restrict_combinations,
 )
+from beam_dp.domain_listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain_ordered import IntegerAttribute, NumericAttribute, OrderedAttribute
 from beam_dp.errors import InputError
 
 __all__ = [
@@ -39,10 +38,13 @@ __all__ = [
     "Attribute",
     "BooleanAttribute",
     "CategoricalAttribute",
+    "DateAttribute",
+    "DatetimeAttribute",
     "Domain",
     "Impossible",
     "IntegerAttribute",
     "NumericAttribute",
+    "OrderedAttribute",
     "Value",
     "nearest_known",
 ]

@@ -1,7 +1,8 @@
-"""Declared columns: the levels that each kind of attribute has, and how they are numbered."""
+"""Declared columns: what all kinds of attributes share, and how their levels are numbered."""
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import math
 from abc import ABC, abstractmethod
@@ -13,9 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from beam_dp.domain_texts import normal_form
 from beam_dp.errors import InputError, shown
 
-Value = str | int | float | bool | None
+Value = str | int | float | bool | datetime.date | None
+CASES = ("exact", "ignore")
 
 OTHER_LABEL = "other"
 NULL_LABEL = "null"
@@ -64,21 +67,41 @@ class Attribute(ABC):
         name: the column's name, not empty.
         other: whether values outside the declared ones have a level.
         nullable: whether null has a level.
+        null_values: values that stand for null, compared before any others; none of them a
+            level. What reads as a value of the attribute's own kind, such as ``"-9"`` of an
+            integer attribute, is that value, however it is written; any other is a text.
+        case: ``"exact"``, or ``"ignore"`` to compare declared texts without regard to case.
+        trim: whether to compare declared texts without the blanks around them.
     """
 
     name: str
     other: bool = field(default=False, kw_only=True)
     nullable: bool = field(default=False, kw_only=True)
+    null_values: tuple[str | int | float, ...] = field(default=(), kw_only=True)
+    case: str = field(default="exact", kw_only=True)
+    trim: bool = field(default=False, kw_only=True)
 
     kind: ClassVar[str]
+    null_types: ClassVar[dict[type, str]] = {str: "a string", int: "an integer"}
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name or not _is_unicode(self.name):
+        if not isinstance(self.name, str) or not self.name or not is_unicode(self.name):
             raise InputError("attribute name", self.name, "must be a non-empty Unicode string")
-        for flag in ("other", "nullable"):
+        for flag in ("other", "nullable", "trim"):
             if not isinstance(getattr(self, flag), bool):
                 raise self._refusal(flag, getattr(self, flag), "must be true or false")
+        if self.case not in CASES:
+            raise self._refusal("case", self.case, f"must be one of {', '.join(CASES)}")
+        given = self.null_values
+        object.__setattr__(
+            self, "null_values", self._declared("null_values", given, self.null_types)
+        )
+        if self.null_values and not self.nullable:
+            raise self._refusal("null_values", given, "must come with nullable: true")
         self._check()
+        for value in self.null_values:
+            if self._is_level(value):
+                raise self._refusal("null_values", value, "must not be one of the levels")
         if self.size > MAX_INDEXED_CELLS:
             raise self._refusal("size", self.size, "must be at most 2^62 codes")
 
@@ -101,6 +124,21 @@ class Attribute(ABC):
     def null_code(self) -> int | None:
         """The code of null, or None where null has no level."""
         return self.num_levels + self.other if self.nullable else None
+
+    def normal(self, text: str) -> str:
+        """Returns what the declared texts and those of records are compared by."""
+        return normal_form(text, ignore_case=self.case == "ignore", trim=self.trim)
+
+    @cached_property
+    def null_natives(self) -> tuple[Any, ...]:
+        """The null values that are of the attribute's own kind: integers, numbers, days, times."""
+        natives = map(self._native, self.null_values)
+        return tuple(dict.fromkeys(native for native in natives if native is not None))
+
+    @cached_property
+    def null_texts(self) -> tuple[str, ...]:
+        """The other null values, as texts."""
+        return tuple(str(value) for value in self.null_values if self._native(value) is None)
 
     def label(self, code: int) -> str:
         """Returns what people read for one code."""
@@ -140,6 +178,12 @@ class Attribute(ABC):
         for flag in ("other", "nullable"):
             if getattr(self, flag):
                 entry[flag] = True
+        if self.null_values:
+            entry["null_values"] = list(self.null_values)
+        if self.case != "exact":
+            entry["case"] = self.case
+        if self.trim:
+            entry["trim"] = True
         return entry
 
     def avro_type(self) -> Any:
@@ -165,245 +209,46 @@ class Attribute(ABC):
 
     @abstractmethod
     def _json_fields(self) -> dict[str, Any]:
-        """What a domain file says beside name, type, other and nullable."""
+        """What a domain file says of this kind alone."""
 
     @abstractmethod
     def _avro_members(self) -> list[Any]:
         """The Avro types of regular levels."""
 
+    @abstractmethod
+    def _native(self, value: str | int | float) -> Any:
+        """The value of the attribute's own kind that a declared one is; None if it is a text."""
+
+    @abstractmethod
+    def _is_level(self, value: str | int | float) -> bool:
+        """Whether a declared value would be read as a regular level, unless it were clipped."""
+
+    def _declared(self, argument: str, given: object, types: dict[type, str]) -> tuple[Any, ...]:
+        """The values of a declared list, each of one of these types."""
+        kinds = " or ".join(types.values())
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            plural = kinds.replace("a string", "strings").replace("an integer", "integers")
+            plural = plural.replace("a number", "numbers")
+            raise self._refusal(argument, given, f"must be a list of {plural}")
+        for value in given:
+            if isinstance(value, bool) or not isinstance(value, tuple(types)):
+                raise self._refusal(argument, value, f"must be {kinds}")
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise self._refusal(argument, value, "must fit in 64 bits")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise self._refusal(argument, value, "must be finite")
+            if isinstance(value, str) and not is_unicode(value):
+                raise self._refusal(argument, value, "must be Unicode text")
+        return tuple(given)
+
     def _refusal(self, argument: str, value: object, condition: str) -> InputError:
         return InputError(f"attribute {shown(self.name)}, {argument}", value, condition)
 
 
-@dataclass(frozen=True)
-class CategoricalAttribute(Attribute):
-    """A column with a declared list of strings or integers.
-
-    Args:
-        name: the column's name.
-        values: the levels, distinct also when written as text (``1`` and ``"1"`` are the same).
-        other: whether other values have a level, labelled ``"other"``.
-        nullable: whether null has a level.
-
-    Example:
-        >>> CategoricalAttribute("degree", ("BA", "MA"), other=True).labels()
-        ('BA', 'MA', 'other')
-    """
-
-    values: tuple[str | int, ...]
-
-    kind: ClassVar[str] = "categorical"
-
-    @property
-    def num_levels(self) -> int:
-        """Number of declared values."""
-        return len(self.values)
-
-    def _check(self) -> None:
-        given: object = self.values  # whatever a caller or a file passed
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise self._refusal("values", given, "must be a list of strings or integers")
-        object.__setattr__(self, "values", tuple(given))
-        if not self.values:
-            raise self._refusal("values", [], "must list at least one value")
-        seen = set()
-        for value in self.values:
-            if isinstance(value, bool) or not isinstance(value, (str, int)):
-                raise self._refusal("values", value, "must be a string or an integer")
-            if isinstance(value, int) and not -(2**63) <= value < 2**63:
-                raise self._refusal("values", value, "must fit in 64 bits")
-            if isinstance(value, str) and not _is_unicode(value):
-                raise self._refusal("values", value, "must be Unicode text")
-            if str(value) in seen:
-                raise self._refusal("values", value, "must be listed once")
-            seen.add(str(value))
-        if self.other and OTHER_LABEL in seen:
-            raise self._refusal(
-                "values", OTHER_LABEL, "must not be a value where other is declared"
-            )
-
-    def _level_label(self, code: int) -> str:
-        return str(self.values[code])
-
-    def _decode_levels(self, codes: NDArray[np.int64]) -> list[Value]:
-        return [self.values[code] for code in codes.tolist()]
-
-    def _json_fields(self) -> dict[str, Any]:
-        return {"values": list(self.values)}
-
-    def _avro_members(self) -> list[Any]:
-        kinds = {str: "string", int: "long"}
-        return sorted({kinds[type(value)] for value in self.values})
-
-
-@dataclass(frozen=True)
-class IntegerAttribute(Attribute):
-    """A column of integers from ``minimum`` to ``maximum``, both included.
-
-    Args:
-        name: the column's name.
-        minimum: lowest value.
-        maximum: highest value, >= minimum.
-        other: whether other values have a level, labelled ``"other"``.
-        nullable: whether null has a level.
-
-    Example:
-        >>> IntegerAttribute("hours", 0, 99).size
-        100
-    """
-
-    minimum: int
-    maximum: int
-
-    kind: ClassVar[str] = "integer"
-
-    @property
-    def num_levels(self) -> int:
-        """Number of integers in the declared range."""
-        return self.maximum - self.minimum + 1
-
-    def _check(self) -> None:
-        for argument in ("minimum", "maximum"):
-            value = getattr(self, argument)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise self._refusal(argument, value, "must be an integer")
-            object.__setattr__(self, argument, int(value))
-            if not -(2**63) <= value < 2**63:
-                raise self._refusal(argument, value, "must fit in 64 bits")
-        if self.maximum < self.minimum:
-            raise self._refusal("maximum", self.maximum, f"must be >= the minimum {self.minimum}")
-
-    def _level_label(self, code: int) -> str:
-        return str(self.minimum + code)
-
-    def _decode_levels(self, codes: NDArray[np.int64]) -> list[Value]:
-        levels: list[Value] = (codes + self.minimum).tolist()
-        return levels
-
-    def _json_fields(self) -> dict[str, Any]:
-        return {"min": self.minimum, "max": self.maximum}
-
-    def _avro_members(self) -> list[Any]:
-        return ["long"]
-
-
-@dataclass(frozen=True)
-class NumericAttribute(Attribute):
-    """A column of numbers in declared bins, closed on the left, the last one on both sides.
-
-    Args:
-        name: the column's name.
-        edges: at least two finite numbers, strictly increasing.
-        other: whether numbers outside the bins have a level, labelled ``"other"``.
-        nullable: whether null has a level.
-
-    Example:
-        >>> age = NumericAttribute("age", (17, 25, 35))
-        >>> age.labels(), age.decode([0, 1])
-        (('[17, 25)', '[25, 35]'), [21.0, 30.0])
-    """
-
-    edges: tuple[float, ...]
-
-    kind: ClassVar[str] = "numeric"
-
-    @property
-    def num_levels(self) -> int:
-        """Number of bins."""
-        return len(self.edges) - 1
-
-    def _check(self) -> None:
-        given: object = self.edges  # whatever a caller or a file passed
-        if isinstance(given, str) or not isinstance(given, (Sequence, np.ndarray)):
-            raise self._refusal("edges", given, "must be a list of numbers")
-        edges: list[float] = []
-        for edge in given:
-            if isinstance(edge, (bool, str)) or not isinstance(edge, (int, float, np.number)):
-                raise self._refusal("edges", edge, "must be a number")
-            try:
-                number = float(edge)
-            except OverflowError:
-                number = math.inf
-            if not math.isfinite(number):
-                raise self._refusal("edges", edge, "must be finite")
-            if edges and not edges[-1] < number:
-                raise self._refusal("edges", edge, f"must be > the edge before it, {edges[-1]!r}")
-            edges.append(number)
-        if len(edges) < 2:
-            raise self._refusal("edges", edges, "must list at least two edges")
-        object.__setattr__(self, "edges", tuple(edges))
-
-    @cached_property
-    def midpoints(self) -> tuple[float, ...]:
-        """The value that stands for each bin; it lies in the bin."""
-        return tuple(map(_midpoint, self.edges, self.edges[1:]))
-
-    def _level_label(self, code: int) -> str:
-        closing = "]" if code == self.num_levels - 1 else ")"
-        return f"[{_short(self.edges[code])}, {_short(self.edges[code + 1])}{closing}"
-
-    def _decode_levels(self, codes: NDArray[np.int64]) -> list[Value]:
-        return [self.midpoints[code] for code in codes.tolist()]
-
-    def _json_fields(self) -> dict[str, Any]:
-        return {"edges": list(self.edges)}
-
-    def _avro_members(self) -> list[Any]:
-        return [{"type": "double", "edges": list(self.edges)}]
-
-
-@dataclass(frozen=True)
-class BooleanAttribute(Attribute):
-    """A column of true and false.
-
-    Args:
-        name: the column's name.
-        other: whether other values have a level, labelled ``"other"``.
-        nullable: whether null has a level.
-
-    Example:
-        >>> BooleanAttribute("member", nullable=True).labels()
-        ('false', 'true', 'null')
-    """
-
-    kind: ClassVar[str] = "boolean"
-
-    @property
-    def num_levels(self) -> int:
-        """Two: false, true."""
-        return 2
-
-    def _check(self) -> None:
-        pass
-
-    def _level_label(self, code: int) -> str:
-        return ("false", "true")[code]
-
-    def _decode_levels(self, codes: NDArray[np.int64]) -> list[Value]:
-        return [code == 1 for code in codes.tolist()]
-
-    def _json_fields(self) -> dict[str, Any]:
-        return {}
-
-    def _avro_members(self) -> list[Any]:
-        return ["boolean"]
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether the text can be written as UTF-8 (a JSON escape may hold half a character)."""
+def is_unicode(text: str) -> bool:
+    """Returns whether a text can be written as UTF-8 (a JSON escape may hold half a character)."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _midpoint(low: float, high: float) -> float:
-    """The middle of [low, high), and always a member of it."""
-    width = high - low
-    middle = low + width / 2 if math.isfinite(width) else low / 2 + high / 2
-    return middle if middle < high else low
-
-
-def _short(number: float) -> str:
-    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)

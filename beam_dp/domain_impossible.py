@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain_attributes import (
-    OTHER_LABEL,
-    Attribute,
-    BooleanAttribute,
-    CategoricalAttribute,
-    IntegerAttribute,
-    NumericAttribute,
-    nearest_known,
-)
+from beam_dp.domain_attributes import OTHER_LABEL, Attribute, nearest_known
+from beam_dp.domain_listed import BooleanAttribute, ListedAttribute
+from beam_dp.domain_ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.errors import InputError, shown
 
 Range = tuple[int, int]  # codes from the first, below the second
@@ -95,7 +88,7 @@ def read_combinations(
 
     A level is a declared value; ``"other"`` or None where these have levels; a pair of integers
     ``[low, high]``, both included, of an integer attribute; a pair of edges, which stands for the
-    bins between them, or the label of a bin, of a numeric one.
+    bins between them, or the label of a bin, of one that has bins.
 
     Args:
         attributes: of the domain.
@@ -305,7 +298,7 @@ class LevelReader:
         elif isinstance(attribute, IntegerAttribute):
             return self._read_pair((level, level))
         elif isinstance(level, str) or (
-            isinstance(level, int) and isinstance(attribute, CategoricalAttribute)
+            isinstance(level, int) and isinstance(attribute, ListedAttribute)
         ):
             code = self._labels.get(str(level))
         return None if code is None else (code, code + 1)
@@ -319,16 +312,9 @@ class LevelReader:
             if isinstance(low, int) and isinstance(high, int):
                 start, stop = low - attribute.minimum, high - attribute.minimum + 1
                 return (start, stop) if 0 <= start < stop <= attribute.num_levels else None
-        elif isinstance(attribute, NumericAttribute):
-            numbers = (int, float)
-            if isinstance(low, numbers) and isinstance(high, numbers):
-                start, stop = (bisect_left(attribute.edges, end) for end in pair)
-                held = stop < len(attribute.edges) and pair[1] == attribute.edges[stop]
-                return (
-                    (start, stop)
-                    if held and start < stop and low == attribute.edges[start]
-                    else None
-                )
+        elif isinstance(attribute, BinnedAttribute):
+            start, stop = (attribute.edge_place(end) for end in pair)
+            return (start, stop) if start is not None and stop and start < stop else None
         return None
 
     def _hint(self, level: Any) -> str:
@@ -336,9 +322,9 @@ class LevelReader:
         if isinstance(attribute, IntegerAttribute):
             low, high = attribute.minimum, attribute.maximum
             return f"known are integers from {low} to {high}, and pairs [low, high] of these"
-        if isinstance(attribute, NumericAttribute):
-            return f"known are pairs of its edges, such as {list(attribute.edges[:2])}"
-        if isinstance(attribute, BooleanAttribute):
+        if isinstance(attribute, BinnedAttribute):
+            return f"known are pairs of its edges, such as {attribute.edges_to_json()[:2]}"
+        if isinstance(attribute, BooleanAttribute) and not attribute.is_listed:
             return "known are true and false"
         return nearest_known(shown(level) if not isinstance(level, str) else level, self._labels)
 
@@ -347,8 +333,9 @@ def _levels(attribute: Attribute, codes: Range) -> Iterator[Any]:
     """Yields the levels of a range of codes, as users write them."""
     start, stop = codes[0], min(codes[1], attribute.num_levels)
     if start < stop:
-        if isinstance(attribute, NumericAttribute):
-            yield [attribute.edges[start], attribute.edges[stop]]
+        if isinstance(attribute, BinnedAttribute):
+            edges = attribute.edges_to_json()
+            yield [edges[start], edges[stop]]
         elif isinstance(attribute, IntegerAttribute) and stop > start + 1:
             yield [attribute.minimum + start, attribute.minimum + stop - 1]
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,6 +12,8 @@ from beam_dp.domain import (
     Attribute,
     BooleanAttribute,
     CategoricalAttribute,
+    DateAttribute,
+    DatetimeAttribute,
     Domain,
     IntegerAttribute,
     NumericAttribute,
@@ -19,13 +22,18 @@ from beam_dp.domain import (
 from beam_dp.errors import InputError, shown
 from beam_dp.strict_json import RepeatedKeyError, parse_json
 
-_FLAGS = ("other", "nullable")
-_FIELDS = {
-    "boolean": (),
-    "categorical": ("values",),
-    "integer": ("min", "max"),
-    "numeric": ("edges",),
+# By type: what makes the attribute, and the keys that an entry must and may have for it.
+_Kind = tuple[Callable[..., Attribute], tuple[str, ...], tuple[str, ...]]
+_KINDS: dict[str, _Kind] = {
+    "boolean": (BooleanAttribute, (), ("true_values", "false_values")),
+    "categorical": (CategoricalAttribute, ("values",), ()),
+    "date": (DateAttribute, ("edges",), ("clip",)),
+    "datetime": (DatetimeAttribute, ("edges",), ("clip",)),
+    "integer": (IntegerAttribute, ("min", "max"), ("clip",)),
+    "numeric": (NumericAttribute, ("edges",), ("clip",)),
 }
+_SHARED = ("other", "nullable", "null_values", "case", "trim")
+_ARGUMENTS = {"min": "minimum", "max": "maximum"}
 
 
 def read_domain(text_or_path: str | os.PathLike[str]) -> Domain:
@@ -66,7 +74,12 @@ def parse_domain(text: str, source: str = "<text>") -> Domain:
           {"name": "age",   "type": "numeric",     "edges": [17, 25, 91]},
           {"name": "hours", "type": "integer",     "min": 0, "max": 99},
           {"name": "sex",   "type": "categorical", "values": ["Female", "Male"], "other": true},
-          {"name": "alive", "type": "boolean",     "nullable": true}]}
+          {"name": "alive", "type": "boolean",     "nullable": true},
+          {"name": "born",  "type": "date",        "edges": ["1900-01-01", "1950-01-01"]}]}
+
+    Which texts mean what may be declared too (see ``Attribute``): ``"null_values"``, ``"case":
+    "ignore"``, ``"trim": true``; of a boolean ``"true_values"`` and ``"false_values"``; of ordered
+    types ``"clip": true``.
 
     The short form gives sizes, for columns that already hold codes: ``{"age": 85, "sex": 2}``.
 
@@ -177,33 +190,32 @@ def _from_entry(entry: object, position: int, source: str) -> Attribute:
         if not isinstance(entry.get(key), str):
             raise InputError("domain", source, f"{place} must have a {key}, a string")
     kind = entry["type"]
-    if kind not in _FIELDS:
-        hint = nearest_known(kind, _FIELDS)
+    if kind not in _KINDS:
+        hint = nearest_known(kind, _KINDS)
         raise InputError("domain", source, f"{place} has the unknown type {shown(kind)}; {hint}")
-    known = ("name", "type", *_FIELDS[kind], *_FLAGS)
+    build, required, optional = _KINDS[kind]
+    known = ("name", "type", *required, *optional, *_SHARED)
     for key in entry:
         if key not in known:
-            hint = nearest_known(key, known)
-            raise InputError("domain", source, f"{place} has the unknown key {shown(key)}; {hint}")
-    for key in _FIELDS[kind]:
+            raise InputError("domain", source, f"{place} {_unknown_key(key, kind, known)}")
+    for key in required:
         if key not in entry:
             raise InputError("domain", source, f"{place} must have {shown(key)}")
-    flags = {key: entry[key] for key in _FLAGS if key in entry}
+    arguments = {_ARGUMENTS.get(key, key): entry[key] for key in known if key in entry}
+    del arguments["type"]
     try:
-        return _build(kind, entry, flags)
+        return build(**arguments)
     except InputError as error:
         raise _at(source, error) from None
 
 
-def _build(kind: str, entry: dict[str, Any], flags: dict[str, bool]) -> Attribute:
-    name = entry["name"]
-    if kind == "categorical":
-        return CategoricalAttribute(name, entry["values"], **flags)
-    if kind == "integer":
-        return IntegerAttribute(name, entry["min"], entry["max"], **flags)
-    if kind == "numeric":
-        return NumericAttribute(name, entry["edges"], **flags)
-    return BooleanAttribute(name, **flags)
+def _unknown_key(key: str, kind: str, known: Sequence[str]) -> str:
+    owners = [
+        name for name, (_, required, optional) in _KINDS.items() if key in (*required, *optional)
+    ]
+    if owners:
+        return f"is {kind}; {key} applies only to {' and '.join(owners)}"
+    return f"has the unknown key {shown(key)}; {nearest_known(key, known)}"
 
 
 def _at(source: str, error: InputError) -> InputError:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
+import re
 import reprlib
 
 _SHOWN_LETTERS = 400
+_MODULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_MODULE_LETTERS = 100
 
 
 class InputError(ValueError):
@@ -48,6 +53,36 @@ def shown(value: object) -> str:
         # An integer of thousands of digits, for one, cannot be written.
         text = type(value).__name__
     return text if len(text) <= _SHOWN_LETTERS else f"{text[: _SHOWN_LETTERS - 3]}..."
+
+
+def public_fault(error: BaseException) -> str | None:
+    """Returns what is missing, of an error that was raised before any record was seen.
+
+    Told by fields of the error that can't hold more: the name of a module, where it has the form
+    of one, and the system's own words for an error number. Its message is never read.
+
+    Args:
+        error: of the construction or the submission of a job, or of a worker's setup.
+
+    Returns:
+        A few words; None for any other error, which must be withheld.
+
+    Example:
+        >>> public_fault(ModuleNotFoundError("whatever", name="boto3"))
+        "the module 'boto3' is not installed"
+        >>> public_fault(ValueError("whatever")) is None
+        True
+    """
+    if isinstance(error, ImportError):
+        name = error.name or ""
+        if len(name) > _MODULE_LETTERS or not _MODULE_NAME.fullmatch(name):
+            return None
+        if isinstance(error, ModuleNotFoundError):
+            return f"the module {name!r} is not installed"
+        return f"the module {name!r} is not of a version that fits"
+    if isinstance(error, OSError) and error.errno in errno.errorcode:
+        return os.strerror(error.errno)
+    return None
 
 
 def magnitude(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Where the programs are that need Beam: inside the package once installed, else beside it."""
+"""The programs that need Beam: where they are, once installed and in a checkout."""
 
 from __future__ import annotations
 
@@ -6,6 +6,23 @@ import importlib
 import importlib.util
 import pathlib
 from types import ModuleType
+
+PROGRAMS = (
+    "answer_queries",
+    "release_intervals",
+    "release_projection",
+    "release_synthetic_database",
+)
+
+
+def command_of(program: str) -> str:
+    """Returns what a user types to run a program.
+
+    Example:
+        >>> command_of("release_intervals")
+        'beam-dp release-intervals'
+    """
+    return f"beam-dp {program.replace('_', '-')}"
 
 
 def import_program(name: str) -> ModuleType:

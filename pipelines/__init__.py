@@ -1,7 +1,7 @@
 """Deployable programs: each parses its flags, validates them, then builds one Beam pipeline.
 
-A checkout runs them as `python -m pipelines.NAME`; the wheel installs this folder as
-`beam_dp.pipelines`, so modules here import each other relatively.
+`beam-dp NAME` runs them, in a checkout, too; the wheel installs this folder as `beam_dp.pipelines`,
+so modules here import each other relatively.
 
 Importing Beam for the first time logs a warning about optional Google libraries and, in doing so,
 installs a handler on the root logger. Neither is any business of somebody who runs one of these

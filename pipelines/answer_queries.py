@@ -1,6 +1,6 @@
 """Answer linear queries about records one after the other, with differential privacy.
 
-    python -m pipelines.answer_queries \
+    beam-dp answer-queries \
         --input 'visits/*.parquet' --domain visits.json --queries queries.jsonl \
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --num_records noisy --output out/answers
@@ -8,7 +8,7 @@
 Arguments are parsed, then everything is validated from public parameters, then the pipeline is
 built, as in `release_synthetic_database`. A query that is refused is named before anything is
 spent, and is answered with an error; the others are answered.
-`python -m pipelines.answer_queries --help` lists the flags.
+`beam-dp answer-queries --help` lists the flags.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw
 from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Token
+from beam_dp.programs import command_of
 from beam_dp.queries.linear_workload import (
     LinearWorkload,
     names_workload,
@@ -36,7 +37,7 @@ from beam_dp.queries.linear_workload import (
 )
 from beam_dp.queries.lines import QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.releases import SyntheticDatabase, read_release
+from beam_dp.releases import SyntheticDatabase, probe_output, read_release
 from beam_dp.releases.answers_release import AnswersRelease, read_answers_release
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
@@ -73,7 +74,7 @@ from .saved_state import (
     saved_num_questions,
 )
 
-PROGRAM = "python -m pipelines.answer_queries"
+PROGRAM = command_of("answer_queries")
 QUERIES = Flag(
     "queries",
     "file of JSON lines, one linear query or marginal each; or conjunctions:2, intervals:age, ...",
@@ -394,21 +395,24 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
     """Pays for the answers, runs the pipeline that gives them, and returns the exit code.
 
     Raises:
-        InputError: if the ledger refuses; then nothing was spent or run.
+        InputError: if the output, the place of the state or the ledger refuses; then nothing was
+            spent or run.
     """
     plan, token = job.plan, None
-    for warning in warnings_of(job):
-        print(f"warning: {warning}", file=sys.stderr)
-    if job.payment is not None:
-        token = job.payment.token
-        progress.say(f"resumes: state {job.payment.state_number} of {token.release_id}")
-    elif job.ledger is not None:
-        token = spend(job.ledger, job)
-        progress.say(f"spent: {token.release_id} in the ledger")
-    progress.say(
-        f"{len(job.lines):,} queries over {_universe(job)}; runner {type(pipeline.runner).__name__}"
-    )
+    probe_output(job.output)
     with private_folder(job.state) as save_in:
+        for warning in warnings_of(job):
+            print(f"warning: {warning}", file=sys.stderr)
+        if job.payment is not None:
+            token = job.payment.token
+            progress.say(f"resumes: state {job.payment.state_number} of {token.release_id}")
+        elif job.ledger is not None:
+            token = spend(job.ledger, job)
+            progress.say(f"spent: {token.release_id} in the ledger")
+        progress.say(
+            f"{len(job.lines):,} queries over {_universe(job)};"
+            f" runner {type(pipeline.runner).__name__}"
+        )
         # The same job once more, which now knows the ledger's entry and where to save.
         pipeline = make_pipeline(job)
         build(job, pipeline, token, save_in)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import apache_beam as beam
@@ -9,18 +12,21 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
 from . import flags
 from .beam_flags import check_beam_flags, runner_name
+from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
 from .flags import FlagError, integer, number
 from .flink import RUNNER as FLINK_RUNNER
 from .flink import prepare_flink
+from .job_servers import JAR_SERVERS, prepare_jar_server
+from .prism import RUNNER as PRISM_RUNNER
+from .prism import prepare_prism
 
-# Not DirectRunner: that one looks for another runner to download first.
-LOCAL_RUNNER = "FnApiRunner"
 _DATAFLOW = ("DataflowRunner", "TestDataflowRunner")
 
 
@@ -107,23 +113,42 @@ def read_text(name: str, path: str) -> str:
         raise InputError(name, path, f"must be a file that can be read: {reason}") from None
 
 
+def _prepare_dataflow(_: PipelineOptions, runner: str) -> None:
+    """Raises FlagError where Beam's client of Dataflow is missing: it looks once it submits."""
+    try:
+        importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
+    except ImportError:
+        raise FlagError(
+            f"--runner: {runner!r} is refused; must be installed: pip install 'apache-beam[gcp]'"
+        ) from None
+
+
+# What a runner lacks shows before a budget is spent; of a job that runs it would be withheld.
+_PREPARED: dict[str, Callable[[PipelineOptions], None]] = {
+    FLINK_RUNNER: prepare_flink,
+    PRISM_RUNNER: prepare_prism,
+    **{name: partial(prepare_jar_server, runner=name) for name in JAR_SERVERS},
+    **{name: partial(_prepare_dataflow, runner=name) for name in _DATAFLOW},
+}
+
+
 def make_pipeline(job: BeamJob) -> beam.Pipeline:
     """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
 
     Raises:
-        FlagError: Beam knows no such runner, or no job could run with its flags, or FlinkRunner
-            lacks something: ``prepare_flink``; or Dataflow's workers could not share the output.
+        FlagError: Beam knows no such runner or can't load it, no job could run with its flags, it
+            lacks a program, a jar or a library, or Dataflow's workers could not share the output.
     """
     options = PipelineOptions(list(job.beam_flags))
     standard = options.view_as(StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
     runner = runner_name(standard.runner)
     check_beam_flags(options, runner)
-    if runner == FLINK_RUNNER:
-        prepare_flink(options)
     refuse_unshared_output(job.output, standard.runner)
+    if runner in _PREPARED:
+        _PREPARED[runner](options)
     try:
-        return beam.Pipeline(options=options)
+        return empty_pipeline(options)
     except ValueError as error:
         if "Unexpected pipeline runner" in str(error):
             known = StandardOptions.KNOWN_RUNNER_NAMES
@@ -136,6 +161,12 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
     except ImportError as error:
         raise FlagError(
             f"--runner: {standard.runner!r} is refused; must be installed: {error}"
+        ) from None
+    except Exception as error:
+        # No record was read yet, so that whatever went wrong may be said.
+        reason = f"{type(error).__name__}: {error}"
+        raise FlagError(
+            f"--runner: {standard.runner!r} is refused; must be one that Beam can load: {reason}"
         ) from None
 
 
@@ -168,3 +199,8 @@ def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Los
         "remaining_epsilon": account.largest_epsilon(loss.kind, guarantee.delta),
         **slack,
     }
+
+
+def left_out_json(left_out: LeftOutPlan | None) -> dict[str, Any]:
+    """Returns what a card says of a count of what is left out; nothing where there is none."""
+    return {} if left_out is None else {"left_out": left_out.to_json()}

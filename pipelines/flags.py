@@ -107,6 +107,18 @@ LEDGER = Flag(
     "URL",
 )
 DATASET_ID = Flag("dataset_id", "from whose budget in the ledger this release is paid", "NAME")
+COUNT_LEFT_OUT = Flag(
+    "count_left_out",
+    "also release how many records are outside the domain, with noise, by the first attribute that"
+    " each fails; takes 5 % of epsilon",
+    is_switch=True,
+)
+EXPECT_RECORDS = Flag(
+    "expect_records",
+    "about how many records there should be: a released number far from it is warned of, here"
+    " only; neither stored nor released",
+    "N",
+)
 OUTPUT = Flag(
     "output",
     "directory for the release, local, gs:// or s3://; must not hold one yet",
@@ -253,6 +265,21 @@ def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
         f"{name}: unknown flag; must be one of this program or of Beam;"
         f" the nearest is {nearest(name, known)}"
     )
+
+
+def typed(argv: Sequence[str]) -> dict[str, str]:
+    """Returns the values of a command line by flag, as they were typed, checked or not.
+
+    Example:
+        >>> typed(["--input=a.csv", "--output", "out", "--validate_only"])
+        {'input': 'a.csv', 'output': 'out'}
+    """
+    values = {}
+    for text, following in zip(argv, [*argv[1:], "--"], strict=True):
+        name, equals, value = text.partition("=")
+        if name.startswith("--") and (equals or not following.startswith("--")):
+            values[name[2:]] = value if equals else following
+    return values
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

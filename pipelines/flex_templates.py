@@ -1,10 +1,9 @@
 """The metadata of a Dataflow Flex Template for each program, made from its flags.
 
-    python -m pipelines.flex_templates dataflow
-
-writes `dataflow/NAME.json` for `gcloud dataflow flex-template build --metadata-file`. A test holds
-the files in the repository to be what this writes, so that no flag is added or changed without
-them. The fields are those of `TemplateMetadata` and `ParameterMetadata` of Dataflow's API, v1b3.
+`dataflow/NAME.json` is for `gcloud dataflow flex-template build --metadata-file`; CONTRIBUTING.md
+says how to write it anew. A test holds the files in the repository to be what this writes, so that
+no flag is added or changed without them. The fields are those of `TemplateMetadata` and
+`ParameterMetadata` of Dataflow's API, v1b3.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ PROGRAMS = {
     "release_projection": release_projection,
     "release_synthetic_database": release_synthetic_database,
 }
-# What only a machine of one's own has: a folder that outlives the job.
-_OF_ONE_MACHINE = ("start_from", "state", "resume")
+# What only a machine of one's own has: a folder that outlives the job, or a terminal.
+_OF_ONE_MACHINE = ("start_from", "state", "resume", "expect_records")
 _TYPES = {"input": "GCS_READ_FILE", "domain": "GCS_READ_FILE", "output": "GCS_WRITE_FOLDER"}
 _REGEXES = {
     # Parameters are shown with the job: no password, and a file would go with the launcher.

@@ -10,10 +10,7 @@ import http.client
 import json
 import os
 import re
-import shutil
-import subprocess
 import urllib.request
-import zipfile
 from urllib.parse import urlsplit
 
 import apache_beam as beam
@@ -22,16 +19,15 @@ from apache_beam.options.pipeline_options import (
     JobServerOptions,
     PipelineOptions,
 )
-from apache_beam.utils.subprocess_server import JavaJarServer
 
 from .flags import FlagError
+from .job_servers import check_jar_exists, check_jar_is_whole, find_java
 
 RUNNER = "FlinkRunner"
 JAR_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
 SECONDS_TO_ANSWER = 5.0
-_DEFAULT_LAUNCHER = "java"
+_JAR_FLAG = "flink_job_server_jar"
 _JAVA = 17
-_SECONDS_TO_START = 30.0
 _EMBEDDED = ("[local]", "[auto]")
 _JAR_NAME = re.compile(r"beam-(runners|dp)-flink-(?P<flink>\d+\.\d+)-job-server-(?P<beam>.+)\.jar")
 # Not the installed Beam, but tested with it by `make test-engines`: what flink/pom.xml builds.
@@ -50,7 +46,7 @@ def prepare_flink(options: PipelineOptions) -> None:
     """
     flink = options.view_as(FlinkRunnerOptions)
     server = options.view_as(JobServerOptions)
-    server.job_server_java_launcher = _java(server.job_server_java_launcher)
+    server.job_server_java_launcher = find_java(server.job_server_java_launcher, RUNNER, _JAVA)
     if not flink.flink_job_server_jar:
         flink.flink_job_server_jar = os.environ.get(JAR_VARIABLE)
     given_version = options.get_all_options(drop_default=True).get("flink_version")
@@ -60,40 +56,6 @@ def prepare_flink(options: PipelineOptions) -> None:
         _check_cluster(flink.flink_master.strip(), version)
 
 
-def _java(launcher: str) -> str:
-    """Returns the program that starts Java: Beam's own default ignores ``JAVA_HOME``."""
-    home, is_given = os.environ.get("JAVA_HOME"), launcher != _DEFAULT_LAUNCHER
-    if home and not is_given:
-        launcher = os.path.join(home, "bin", "java")
-    reason = _no_java(launcher)
-    if reason is not None:
-        named = f"--job_server_java_launcher: {launcher!r}" if is_given else f"--runner: {RUNNER!r}"
-        raise FlagError(
-            f"{named} is refused; must have Java {_JAVA} or newer, and {launcher!r} {reason}"
-        )
-    return launcher
-
-
-def _no_java(launcher: str) -> str | None:
-    """Returns why a program starts no Java that the job server runs on, if so."""
-    if shutil.which(launcher) is None:
-        return "is no program"
-    try:
-        said = subprocess.run(
-            [launcher, "-version"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_SECONDS_TO_START,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return "does not start"
-    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
-    if said.returncode != 0 or version is None:
-        return "is no Java: -version tells none"
-    return f"is Java {version[1]}" if int(version[1]) < _JAVA else None
-
-
 def _check_jar(jar: str | None, cache: str | None, given_version: str | None) -> str | None:
     """Returns the version of Flink that the jar's name states, if it states one.
 
@@ -101,22 +63,12 @@ def _check_jar(jar: str | None, cache: str | None, given_version: str | None) ->
     """
     if not jar:
         raise FlagError(
-            f"--flink_job_server_jar: missing; must be given with --runner {RUNNER}, unless"
+            f"--{_JAR_FLAG}: missing; must be given with --runner {RUNNER}, unless"
             f" {JAR_VARIABLE} names the jar; `make flink` makes it"
         )
-    parts = urlsplit(jar)
-    if not parts.scheme and not os.path.isfile(jar):
-        raise FlagError(f"--flink_job_server_jar: {jar!r} is refused; must be a file, or an URL")
-    version = _check_name(jar, os.path.basename(parts.path), given_version)
-    try:
-        path = JavaJarServer.local_jar(jar, cache)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise FlagError(
-            f"--flink_job_server_jar: {jar!r} is refused; must be an URL that can be read: {error}"
-        ) from None
-    if not zipfile.is_zipfile(path):
-        # Java would say so, once the budget is spent.
-        raise FlagError(f"--flink_job_server_jar: {jar!r} is refused; must be a jar, and complete")
+    check_jar_exists(_JAR_FLAG, jar)
+    version = _check_name(jar, os.path.basename(urlsplit(jar).path), given_version)
+    check_jar_is_whole(_JAR_FLAG, jar, cache)
     return version
 
 

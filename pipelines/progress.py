@@ -7,24 +7,27 @@ inside a local job is shown, because Beam's own messages and tracebacks may quot
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from beam_dp.errors import InputError
-from beam_dp.transforms import ReadError
+from beam_dp.errors import InputError, public_fault
+from beam_dp.transforms import ReadError, SetupError
 
 PROGRESS_LOGGER = "beam_dp.progress"
 NUM_LINES = 10
 SECONDS_BETWEEN_TICKS = 30.0
 # Exceptions of ours: their texts are made of public parameters and names of files.
-PUBLIC_ERRORS = (InputError, ReadError)
+PUBLIC_ERRORS = (InputError, ReadError, SetupError)
 # The last line of a Python traceback, which an engine sends back inside an error of its own.
-_SENT_BACK = re.compile(r"^beam_dp\.[a-z_.]*\.(?:InputError|ReadError): (.*)$", re.MULTILINE)
+_SENT_BACK = re.compile(
+    r"^beam_dp\.[a-z_.]*\.(?:InputError|ReadError|SetupError): (.*)$", re.MULTILINE
+)
 
 
 class Progress:
@@ -43,12 +46,13 @@ class Progress:
         """Shows what workers in this process log as progress, and, locally, nothing of Beam's."""
         handler = _Handler(self)
         logger, beam_logger = logging.getLogger(PROGRESS_LOGGER), logging.getLogger("apache_beam")
-        before = logger.level, logger.propagate, beam_logger.level
+        before = logger.level, logger.propagate, beam_logger.level, threading.excepthook
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
         if silence_beam:
             beam_logger.setLevel(logging.CRITICAL + 1)
+            threading.excepthook = lambda _: None
         done = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(done,), daemon=True)
         ticker.start()
@@ -61,6 +65,7 @@ class Progress:
             logger.setLevel(before[0])
             logger.propagate = before[1]
             beam_logger.setLevel(before[2])
+            threading.excepthook = before[3]
 
     def _tick(self, done: threading.Event) -> None:
         """Says that the job is alive, whatever it is doing."""
@@ -106,3 +111,30 @@ def failure(error: Exception) -> str:
         f"the job failed with {type(error).__name__}{place};"
         " its message is withheld, because it may quote records"
     )
+
+
+def early_failure(error: Exception, typed: Mapping[str, object]) -> str | None:
+    """Returns one line about an error that came before any record: a module, or a path.
+
+    Args:
+        error: of the construction or the submission of a job, and of nothing later.
+        typed: what the user gave, by flag. A path that fails is shown as it was typed there.
+
+    Returns:
+        The line; None for any other error, and for a path that nobody typed.
+    """
+    fault = public_fault(error)
+    if fault is None or not isinstance(error, OSError):
+        return fault
+    for name, value in typed.items():
+        if isinstance(value, str) and value and _is_at(error.filename, value):
+            return f"--{name}: {value!r}: {fault}"
+    return None
+
+
+def _is_at(path: object, typed: str) -> bool:
+    """Returns whether a path is the one that was typed, or below it."""
+    if not isinstance(path, str):
+        return False
+    path, typed = os.path.abspath(path), os.path.abspath(typed)
+    return path == typed or path.startswith(os.path.join(typed, ""))

@@ -1,13 +1,13 @@
 """Release counts of all intervals of one ordered column, with differential privacy.
 
-    python -m pipelines.release_intervals \
+    beam-dp release-intervals \
         --input 'visits/*.parquet' --domain visits.json --attribute age \
         --epsilon 1 --delta 0 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --output out/ages
 
 Arguments are parsed, then everything is validated from public parameters, then the pipeline is
 built, as in `release_synthetic_database`. The number of records is not needed, and not released.
-`python -m pipelines.release_intervals --help` lists the flags.
+`beam-dp release-intervals --help` lists the flags.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.intervals.plan import StrategyChoice, StrategyName
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.programs import command_of
+from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords, ReleaseIntervals, WriteRelease
 from beam_dp.transforms.release_intervals import MECHANISM
 
 from . import flags
 from .common import (
     ledger_card,
+    left_out_json,
     make_pipeline,
     read_guarantee,
     read_ledger,
@@ -41,9 +44,10 @@ from .common import (
 )
 from .flags import Flag
 from .progress import Progress
+from .record_number import read_expected, warn_of_number
 from .running import run_main, run_release
 
-PROGRAM = "python -m pipelines.release_intervals"
+PROGRAM = command_of("release_intervals")
 ATTRIBUTE = Flag(
     "attribute", "integer or numeric attribute of the domain, of 2 to 2^20 levels", "COLUMN", True
 )
@@ -56,6 +60,8 @@ STRATEGY = Flag(
 _UNUSED = (flags.WORKLOAD, flags.NUM_RECORDS, flags.CALIBRATION)
 FLAGS = (
     *(flag for flag in flags.COMMON if flag not in _UNUSED),
+    flags.COUNT_LEFT_OUT,
+    flags.EXPECT_RECORDS,
     ATTRIBUTE,
     STRATEGY,
 )
@@ -71,6 +77,8 @@ class Job:
     attribute: str
     guarantee: Guarantee
     strategy: StrategyChoice
+    count_left_out: bool
+    expect_records: int | None
     ledger: Ledger | None
     dataset_id: str
     output: str
@@ -113,6 +121,8 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
         attribute=given["attribute"],
         guarantee=read_guarantee(given),
         strategy=given["strategy"],  # type: ignore[arg-type]  # one of its choices
+        count_left_out="count_left_out" in given,
+        expect_records=read_expected(given, "noisy"),
         ledger=read_ledger(given),
         dataset_id=given.get("dataset_id", ""),
         output=given["output"],
@@ -147,7 +157,13 @@ def plan_of(job: Job) -> IntervalPlan:
     Raises:
         InputError: if the attribute is not ordered, or the strategy can't keep the guarantee.
     """
-    return ReleaseIntervals(job.domain, job.attribute, job.guarantee, job.strategy).plan
+    return _transform(job).plan
+
+
+def _transform(job: Job, token: Token | None = None) -> ReleaseIntervals:
+    return ReleaseIntervals(
+        job.domain, job.attribute, job.guarantee, job.strategy, token, job.count_left_out
+    )
 
 
 def add_release(
@@ -158,8 +174,7 @@ def add_release(
     Raises:
         InputError: the records, the output or a combination of parameters is refused.
     """
-    release = ReleaseIntervals(job.domain, job.attribute, job.guarantee, job.strategy, token)
-    return records | "Release" >> release | "Write" >> WriteRelease(job.output)
+    return records | "Release" >> _transform(job, token) | "Write" >> WriteRelease(job.output)
 
 
 def public_card(job: Job, plan: IntervalPlan) -> dict[str, Any]:
@@ -189,6 +204,7 @@ def _promised(job: Job, plan: IntervalPlan) -> dict[str, Any]:
         "mechanism": plan.choice[0],
         "guarantee": job.guarantee.to_json(),
         "attribute": job.domain[job.attribute].to_json(),
+        **left_out_json(plan.left_out),
     }
 
 
@@ -198,7 +214,11 @@ def spend(ledger: Ledger, job: Job, plan: IntervalPlan) -> Token:
     Raises:
         InputError: if the ledger refuses; then nothing was spent.
     """
-    parameters = {"attribute": job.attribute, "strategy": plan.choice[0]}
+    parameters = {
+        "attribute": job.attribute,
+        "strategy": plan.choice[0],
+        **left_out_json(plan.left_out),
+    }
     return ledger.spend(job.dataset_id, job.guarantee, plan.loss, MECHANISM, parameters)
 
 
@@ -206,8 +226,9 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
 
     Raises:
-        InputError: if the ledger refuses; then nothing was spent or run.
+        InputError: if the output or the ledger refuses; then nothing was spent or run.
     """
+    probe_output(job.output)
     token = None
     if job.ledger is not None:
         token = spend(job.ledger, job, plan)
@@ -222,6 +243,7 @@ def run(job: Job, plan: IntervalPlan, pipeline: beam.Pipeline, progress: Progres
     released = run_release(pipeline, job.output, _promised(job, plan), job.ledger, token, progress)
     if isinstance(released, int):
         return released
+    warn_of_number(released, job.expect_records)
     directory = shlex.quote(job.output)
     print(f"The release is in {job.output}. Its error, the root of the mean square over all")
     print(f"intervals, is {math.sqrt(plan.mean_squared_error):,.1f} records. Look at it:")

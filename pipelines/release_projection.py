@@ -1,6 +1,6 @@
 """Release one artifact that answers any sparse query over a huge universe of keys.
 
-    python -m pipelines.release_projection \
+    beam-dp release-projection \
         --input 'visits/*.parquet' --key email --max_sparsity 1000 \
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --output out/visits
@@ -8,7 +8,7 @@
 Arguments are parsed, then everything is validated from public parameters, then the pipeline is
 built, as in `release_synthetic_database`. The keys need not be declared: the universe is all text,
 all bytes or all integers from 0 to 2^64 - 1.
-`python -m pipelines.release_projection --help` lists the flags.
+`beam-dp release-projection --help` lists the flags.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ import apache_beam as beam
 
 from beam_dp.mechanisms.sparse_plan import SparsePlan
 from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.programs import command_of
 from beam_dp.queries.sparse import key_type_named
+from beam_dp.releases import probe_output
 from beam_dp.transforms import KeyColumns, ReadRecords, ReleaseProjection, WriteRelease
 
 from . import flags
@@ -40,7 +42,7 @@ from .progress import Progress
 from .running import run_main, run_release
 from .sparse_mechanisms import AUTO, MECHANISM_FLAGS, choices_json, choose
 
-PROGRAM = "python -m pipelines.release_projection"
+PROGRAM = command_of("release_projection")
 WEIGHT = Flag("weight", "column of whole weights; by default each record weighs 1", "COLUMN")
 MAX_WEIGHT = Flag(
     "max_weight", "the largest weight, with --weight; larger ones become it, negative ones 0", "W"
@@ -218,8 +220,9 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
 
     Raises:
-        InputError: if the ledger refuses; then nothing was spent or run.
+        InputError: if the output or the ledger refuses; then nothing was spent or run.
     """
+    probe_output(job.output)
     plan, token = job.plan, None
     if job.ledger is not None:
         token = spend(job.ledger, job)

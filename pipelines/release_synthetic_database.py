@@ -1,13 +1,13 @@
 """Release a synthetic database that answers a workload, with differential privacy.
 
-    python -m pipelines.release_synthetic_database \
+    beam-dp release-synthetic-database \
         --input 'visits/*.parquet' --domain visits.json --workload marginals:3 \
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --num_records noisy --output out/visits
 
 Arguments are parsed, then everything is validated from public parameters, then the pipeline is
 built: a bad argument costs one line and exit code 2, before any worker starts and with nothing
-written. `python -m pipelines.release_synthetic_database --help` lists the flags.
+written. `beam-dp release-synthetic-database --help` lists the flags.
 """
 
 from __future__ import annotations
@@ -33,15 +33,19 @@ from beam_dp.mechanisms import (
     SmallDB,
     plan_release,
 )
+from beam_dp.mechanisms.small_db import SmallDBPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.programs import command_of
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords, ReleaseSyntheticDatabase, WriteRelease
 
 from . import flags
 from .common import (
     ledger_card,
+    left_out_json,
     make_pipeline,
     read_guarantee,
     read_ledger,
@@ -50,9 +54,10 @@ from .common import (
 )
 from .flags import Flag, FlagError, integer, number
 from .progress import Progress
+from .record_number import read_expected, warn_of_number
 from .running import run_main, run_release
 
-PROGRAM = "python -m pipelines.release_synthetic_database"
+PROGRAM = command_of("release_synthetic_database")
 MECHANISM = Flag(
     "mechanism",
     "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all;"
@@ -83,7 +88,14 @@ SAMPLER = Flag(
     choices=("auto", "enumeration", "nested", "search"),
 )
 OF_SMALL_DB = (SIZE, MAX_ERROR_FRACTION, VC_DIMENSION, SAMPLER)
-FLAGS = (*flags.COMMON, MECHANISM, NUM_ROUNDS, *OF_SMALL_DB)
+FLAGS = (
+    *flags.COMMON,
+    flags.COUNT_LEFT_OUT,
+    flags.EXPECT_RECORDS,
+    MECHANISM,
+    NUM_ROUNDS,
+    *OF_SMALL_DB,
+)
 
 
 @dataclass(frozen=True)
@@ -98,6 +110,8 @@ class Job:
     guarantee: Guarantee
     mechanism: Mechanism
     num_records: int | Literal["noisy"]
+    count_left_out: bool
+    expect_records: int | None
     ledger: Ledger | None
     dataset_id: str
     output: str
@@ -134,6 +148,7 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
         InputError: a value is refused.
     """
     guarantee = read_guarantee(given)
+    num_records = read_num_records(given)
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
     return Job(
         input=given["input"],
@@ -147,7 +162,9 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
         workload_spec=given["workload"],
         guarantee=guarantee,
         mechanism=_mechanism(given),
-        num_records=read_num_records(given),
+        num_records=num_records,
+        count_left_out="count_left_out" in given,
+        expect_records=read_expected(given, num_records),
         ledger=read_ledger(given),
         dataset_id=given.get("dataset_id", ""),
         output=given["output"],
@@ -204,6 +221,22 @@ def _num_rounds(text: str | None) -> int | Literal["annealed"] | None:
     return "annealed" if text == "annealed" else integer("num_rounds", text, "or 'annealed'")
 
 
+def plan_of(job: Job) -> Plan:
+    """Returns what will be done.
+
+    Raises:
+        InputError: if a combination of parameters is refused.
+    """
+    return plan_release(
+        job.mechanism,
+        job.domain,
+        job.workload,
+        job.guarantee,
+        job.num_records,
+        job.count_left_out,
+    )
+
+
 def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None:
     """Adds the job to a pipeline. Every refusal happens here, before anything runs.
 
@@ -238,6 +271,7 @@ def add_release(
             job.mechanism,
             num_records=job.num_records,
             ledger_token=token,
+            count_left_out=job.count_left_out,
         )
         | "Write" >> WriteRelease(job.output)
     )
@@ -268,6 +302,7 @@ def _promised(job: Job, plan: Plan) -> dict[str, Any]:
         "domain": job.domain.to_json(),
         "workload": plan.workload.to_json(),
         "parameters": plan.public,
+        **left_out_json(plan.left_out),
     }
 
 
@@ -288,13 +323,14 @@ def spend(ledger: Ledger, job: Job, plan: Plan) -> Token:
         "num_records": job.num_records,
         "workload": _workload_json(job),
         **plan.public,
+        **left_out_json(plan.left_out),
     }
     return ledger.spend(job.dataset_id, job.guarantee, plan.loss, job.mechanism.name, parameters)
 
 
 def warnings_of(plan: Plan) -> list[str]:
     """Returns what to tell before a release is made."""
-    if plan.public.get("sampler") != "search":
+    if not (isinstance(plan, SmallDBPlan) and plan.choice.sampler_time_depends_on_data):
         return []
     return [
         "--sampler search: how long it takes depends on the records; use it only where nobody else"
@@ -310,8 +346,9 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
     noise may have been seen.
 
     Raises:
-        InputError: if the ledger refuses; then nothing was spent or run.
+        InputError: if the output or the ledger refuses; then nothing was spent or run.
     """
+    probe_output(job.output)
     token = None
     for warning in warnings_of(plan):
         print(f"warning: {warning}", file=sys.stderr)
@@ -329,6 +366,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
     released = run_release(pipeline, job.output, _promised(job, plan), job.ledger, token, progress)
     if isinstance(released, int):
         return released
+    warn_of_number(released, job.expect_records)
     print(f"The release is in {job.output}. Look at it:")
     directory = shlex.quote(job.output)
     names = shlex.quote(",".join(plan.workload.marginals[0]))
@@ -339,7 +377,7 @@ def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> in
 
 def _main(argv: Sequence[str], progress: Progress) -> int:
     job = parse_arguments(argv)
-    plan = plan_release(job.mechanism, job.domain, job.workload, job.guarantee, job.num_records)
+    plan = plan_of(job)
     pipeline = make_pipeline(job)
     build(job, pipeline)
     if job.validate_only:

@@ -8,16 +8,18 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
+from apache_beam.runners.portability.portable_runner import PortableRunner
+from apache_beam.runners.runner import PipelineRunner
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.ledger import Ledger, LedgerError, Token
 from beam_dp.releases import Release, finish_writing, read_release
 
 from . import flags
-from .common import LOCAL_RUNNER
+from .empty_pipeline import LOCAL_RUNNER
 from .flags import Flag, FlagError
 from .own_release import card_of, other_than
-from .progress import Progress, failure
+from .progress import Progress, early_failure, failure
 from .stopping import Stopped, StopSignals, cancel, silence_beam
 
 
@@ -37,11 +39,19 @@ def run_main(
         The exit code: 0, 1 if the job failed, 2 for a bad argument, 128 and its number for a
         signal.
     """
+    given = list(sys.argv[1:] if argv is None else argv)
     try:
         with StopSignals():
-            return run(sys.argv[1:] if argv is None else argv, Progress())
+            return run(given, Progress())
     except (FlagError, InputError) as error:
         print(flags.one_line(error, own_flags), file=sys.stderr)
+        return flags.EXIT_BAD_INPUT
+    except (ImportError, OSError) as error:
+        # Of the program itself: what a job raises ended in ``run_pipeline``.
+        fault = early_failure(error, flags.typed(given))
+        if fault is None:
+            raise
+        print(f"error: {fault}", file=sys.stderr)
         return flags.EXIT_BAD_INPUT
     except Stopped as stopped:
         print(f"error: stopped by {stopped.signal.name}", file=sys.stderr)
@@ -113,14 +123,15 @@ def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bo
 def _run_to_end(pipeline: beam.Pipeline, progress: Progress, signals: StopSignals) -> str | None:
     """Returns why the job failed, or was stopped, if it was; cancels it in that case."""
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
-    result = None
+    result, is_submitting = None, _only_submits(pipeline.runner)
     try:
         with progress.listening(silence_beam=is_local):
             result = pipeline.run()
+            is_submitting = False
             signals.install()  # Beam's job server would end before the job could be cancelled.
             result.wait_until_finish()
     except Exception as error:
-        return failure(error)
+        return _why(error, pipeline) if is_submitting else failure(error)
     except Stopped as stopped:
         signals.hold()
         silence_beam()
@@ -129,6 +140,18 @@ def _run_to_end(pipeline: beam.Pipeline, progress: Progress, signals: StopSignal
         signals.pass_on()
         return stopped.signal.name
     return None
+
+
+def _only_submits(runner: PipelineRunner) -> bool:
+    """Returns whether it is one of Beam's that hand a job over in ``run``, and see no record."""
+    is_known = isinstance(runner, PortableRunner) or type(runner).__name__ == "DataflowRunner"
+    return is_known and type(runner).__module__.startswith("apache_beam.")
+
+
+def _why(error: Exception, pipeline: beam.Pipeline) -> str:
+    """Returns one line about a job that was not submitted."""
+    fault = early_failure(error, pipeline.options.get_all_options(drop_default=True))
+    return failure(error) if fault is None else f"the job was not submitted: {fault}"
 
 
 def _remove_drafts(output: str, *, is_failure: bool) -> None:
@@ -164,7 +187,8 @@ def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
     try:
         pipeline.run()
     except Exception as error:
-        print(f"error: {failure(error)}", file=sys.stderr)
+        reason = _why(error, pipeline) if _only_submits(pipeline.runner) else failure(error)
+        print(f"error: {reason}", file=sys.stderr)
         return flags.EXIT_JOB_FAILED
     progress.say("staged: the launcher starts the job; a ledger keeps it as spent")
     return 0

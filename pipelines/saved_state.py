@@ -89,12 +89,20 @@ def read_payment(
 
 @contextmanager
 def private_folder(state: Path | None) -> Iterator[Path | None]:
-    """A new folder beside the state, that only its owner may read; removed at the end."""
+    """A new folder beside the state, that only its owner may read; removed at the end.
+
+    Raises:
+        InputError: if it can't be made.
+    """
     if state is None:
         yield None
         return
     parent = state.absolute().parent
-    folder = Path(tempfile.mkdtemp(prefix=f".saving-{state.name}-", dir=parent))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".saving-{state.name}-", dir=parent))
+    except OSError as error:
+        condition = f"must be in a directory that can be written: {error.strerror}"
+        raise InputError("state", str(state), condition) from None
     try:
         yield folder
     finally:

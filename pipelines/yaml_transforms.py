@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import plan_release
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.privacy.ledger_url import holds_secrets
+from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords as ReadFiles
 from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.write_outputs import refuse_taken_output
@@ -29,7 +30,8 @@ from . import (
     release_projection,
     release_synthetic_database,
 )
-from .common import LOCAL_RUNNER, refuse_unshared_output
+from .common import refuse_unshared_output
+from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
 from .flags import INPUT, INPUT_FORMAT, Flag, FlagError
 from .yaml_config import config_error, texts_of, without_dashes
 
@@ -40,6 +42,8 @@ _ELSEWHERE = {
     "validate_only": "must be given to the program of the same name",
     "state": "must be given to beam-dp answer-queries",
     "resume": "must be given to beam-dp answer-queries",
+    # Beam writes the fields into the graph of the job, and this number is nobody else's business.
+    "expect_records": "must be given to the program of the same name",
 }
 _LOG = logging.getLogger("beam_dp.yaml")
 
@@ -112,6 +116,7 @@ class _Release(beam.PTransform):
             self._refuse(records)
             if self._job.ledger is not None:
                 self._add(_stand_in(records), None)
+                probe_output(self._job.output)
                 token = self._spend(self._job.ledger)
             for warning in self._warnings():
                 _LOG.warning(without_dashes(warning, self._flags))
@@ -151,15 +156,13 @@ class ReleaseSyntheticDatabase(_Release):
     def _read_job(self, given: dict[str, str]) -> release_synthetic_database.Job:
         return release_synthetic_database.read_job(given)
 
-    def _plan(self) -> Any:
-        job = self._job
-        return plan_release(job.mechanism, job.domain, job.workload, job.guarantee, job.num_records)
-
     def _spend(self, ledger: Ledger) -> Token:
-        return release_synthetic_database.spend(ledger, self._job, self._plan())
+        plan = release_synthetic_database.plan_of(self._job)
+        return release_synthetic_database.spend(ledger, self._job, plan)
 
     def _warnings(self) -> list[str]:
-        return release_synthetic_database.warnings_of(self._plan())
+        plan = release_synthetic_database.plan_of(self._job)
+        return release_synthetic_database.warnings_of(plan)
 
     def _add(self, records: beam.PCollection[Any], token: Token | None) -> beam.PCollection[str]:
         return release_synthetic_database.add_release(self._job, records, token)
@@ -216,7 +219,8 @@ class AnswerQueries(_Release):
 def _stand_in(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
     """A collection of a pipeline that never runs, which is refused wherever the records are."""
     refuse_windows(records)
-    other = beam.Pipeline(LOCAL_RUNNER) | beam.Create([], reshuffle=False)
+    pipeline = empty_pipeline(PipelineOptions([], runner=LOCAL_RUNNER))
+    other = pipeline | beam.Create([], reshuffle=False)
     other.element_type = records.element_type
     reader = getattr(records, "reader", None)
     if reader is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from multiprocessing.synchronize import Barrier
+
+from patience import HANG_SECONDS
 
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, LedgerError, OverBudgetError, Token
@@ -16,8 +17,8 @@ TINY = Guarantee(1e-4, 0.0, "add_or_remove_one", "person", 1)  # type: ignore[ar
 
 def submit(url: str, start: Barrier) -> None:
     """One submission, at the same moment as all others; exit code 0, or 3 if over budget."""
-    ledger = Ledger(url, wait_seconds=120)
-    start.wait(120)
+    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
+    start.wait(HANG_SECONDS)
     try:
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
     except OverBudgetError:
@@ -26,8 +27,8 @@ def submit(url: str, start: Barrier) -> None:
 
 def resume_at_once(url: str, token: Token, start: Barrier) -> None:
     """Uses the first state at the same moment as all others; exit code 0, or 3 if it was used."""
-    ledger = Ledger(url, wait_seconds=120)
-    start.wait(120)
+    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
+    start.wait(HANG_SECONDS)
     try:
         ledger.use_state(token, 1)
     except LedgerError as error:
@@ -35,12 +36,11 @@ def resume_at_once(url: str, token: Token, start: Barrier) -> None:
         os._exit(3)
 
 
-def release_for_ever(url: str, drawn: str, offset: float) -> None:
+def release_for_ever(url: str, drawn: str) -> None:
     """Spends, draws, marks, until killed; a draw is a line in a file."""
-    ledger = Ledger(url)
+    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
     file = os.open(drawn, os.O_WRONLY | os.O_APPEND)
     os.write(file, b"ready\n")
-    time.sleep(offset)
     while True:
         token = ledger.spend("visits", TINY, Loss.pure(1e-4), "laplace")
         os.write(file, f"{token.release_id}\n".encode())

@@ -20,6 +20,7 @@ from beam_dp.mechanisms import online_plan as plan_module
 from beam_dp.mechanisms import private_mw as module
 from beam_dp.mechanisms.private_mw import PrivateMW, SavedRun
 from beam_dp.mechanisms.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.sparse_vector import SparseState
 from beam_dp.queries import linear as linear_module
 from beam_dp.queries import sparse as sparse_module
 from beam_dp.queries.linear import Product
@@ -89,10 +90,11 @@ def interact(run: PrivateMW) -> list:
 def probed(kind, plan, data, transcript, total):
     counts = np.bincount(np.array(data, np.int64), minlength=plan.domain.num_cells)
     empty = SavedRun(
+        plan.settle(total).to_json(),
         total,
         np.zeros(plan.domain.num_cells),
         (),
-        {"num_above": 0, "noisy_threshold": 0},
+        SparseState({"num_above": 0, "noisy_threshold": 0}),
     )
     run = kind(plan, Histogram(plan.domain, counts.astype(np.int64)), NoNoise(), saved=empty)
     run._sparse = Probe(transcript, run.settings.noise.max_above)

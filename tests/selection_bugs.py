@@ -18,19 +18,19 @@ _ATTRIBUTES, _SCORES = selection_module._ATTRIBUTES_SHARE, selection_module._SCO
 
 
 def change_budget(change: Callable[[Any], dict[str, float]]) -> Callable[[Patch], None]:
-    original = selection_module._budget
+    original = selection_module.selection_budget
 
     def mutant(*arguments: Any) -> Any:
         budget = original(*arguments)
         return dataclasses.replace(budget, **change(budget))
 
-    return lambda patch: patch.setattr(selection_module, "_budget", mutant)
+    return lambda patch: patch.setattr(selection_module, "selection_budget", mutant)
 
 
 def one_score(patch: Patch) -> None:
     """All scores for the price of one."""
-    original = selection_module._budget
-    patch.setattr(selection_module, "_budget", lambda guarantee, _: original(guarantee, 1))
+    original = selection_module.selection_budget
+    patch.setattr(selection_module, "selection_budget", lambda guarantee, _: original(guarantee, 1))
 
 
 def finer_scores(patch: Patch) -> None:

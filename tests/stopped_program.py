@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from jobs import everything_under, job_flags
+from patience import HANG_SECONDS
 
 import beam_dp as dp
 
@@ -21,7 +22,7 @@ from pipelines.release_synthetic_database import main
 
 def wait(*_):
     print("writing", flush=True)
-    time.sleep(600)
+    time.sleep(86400)
 
 LocalStore.create_exclusively = wait
 sys.exit(main(sys.argv[1:]))
@@ -44,7 +45,7 @@ def assert_stops(folder: pathlib.Path, number: signal.Signals, flags: Sequence[s
         drafts = everything_under(folder / "out")
         assert any(name.endswith("card.json") for name in drafts)
         program.send_signal(number)
-        assert program.wait(timeout=60) == 128 + number
+        assert program.wait(timeout=HANG_SECONDS) == 128 + number
     text = (folder / "stderr").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not re.match(r"\[ *[0-9.]+ s\]|WARNING:", line)]
     assert lines == [f"error: stopped by {number.name}"], text

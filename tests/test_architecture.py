@@ -11,9 +11,9 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 
 import pytest
+from declared_packages import declared_modules
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_LINES = 500
@@ -49,6 +49,12 @@ FORBIDDEN = {
 }
 RANDOM_MODULES = ("opendp", "secrets", "random", "uuid")
 RANDOM_ALLOWED = ("beam_dp/noise.py",)
+# What extras bring, imported where it is used; and what Beam itself is made of.
+UNDECLARED_ALLOWED = {
+    "beam_dp/releases/amazon_storage.py": ("boto3", "botocore"),
+    "beam_dp/releases/google_storage.py": ("google", "requests"),
+    "pipelines/beam_flags.py": ("grpc",),
+}
 
 
 def package_sources() -> dict[str, str]:
@@ -254,7 +260,19 @@ def privacy_of_development_violations(files: dict[str, str]) -> list[str]:
     ]
 
 
+def undeclared_violations(files: dict[str, str]) -> list[str]:
+    """The package imports what setup.py requires: nothing that happens to be installed, too."""
+    known = {"beam_dp", "pipelines", *declared_modules(), *sys.stdlib_module_names}
+    return [
+        f"{path} imports {name}, which is undeclared"
+        for path, source in files.items()
+        for name, _ in imports(path, source)
+        if name.partition(".")[0] not in {*known, *UNDECLARED_ALLOWED.get(path, ())}
+    ]
+
+
 RULES = {
+    "undeclared": undeclared_violations,
     "beam": beam_violations,
     "direction": direction_violations,
     "randomness": randomness_violations,
@@ -274,6 +292,8 @@ def test_the_package_keeps_the_rule(rule: str) -> None:
 
 
 BROKEN = [
+    ("undeclared", {"beam_dp/domain.py": "import pandas as pd\n"}),
+    ("undeclared", {"pipelines/a.py": "def f():\n    from pytz import utc\n"}),
     ("beam", {"beam_dp/domain.py": "import apache_beam as beam\n"}),
     ("beam", {"beam_dp/cli.py": "def f():\n    from apache_beam.io import avroio\n"}),
     ("direction", {"beam_dp/releases/card.py": "from beam_dp.summaries import histogram\n"}),
@@ -346,15 +366,15 @@ def test_importing_the_package_leaves_the_heavy_libraries_alone() -> None:
 
 
 def test_importing_the_package_is_quick() -> None:
-    """Under 0.3 s beyond numpy; the best of three, because the machine may be busy."""
+    """In processor time it adds less to numpy than numpy itself takes; the best of three."""
 
-    def elapsed(code: str) -> float:
-        start = time.perf_counter()
-        run_python(code)
-        return time.perf_counter() - start
+    def processor_seconds(code: str) -> float:
+        timed = f"import time; {code}; print(time.process_time())"
+        return float(run_python(timed))
 
-    extra = [elapsed("import numpy, beam_dp") - elapsed("import numpy") for _ in range(3)]
-    assert min(extra) < 0.3
+    numpy = min(processor_seconds("import numpy") for _ in range(3))
+    both = min(processor_seconds("import numpy, beam_dp") for _ in range(3))
+    assert both < 2 * numpy
 
 
 def test_every_public_name_exists() -> None:

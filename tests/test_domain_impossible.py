@@ -158,7 +158,7 @@ ranges_of = {
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_masks_matches_and_json_agree_with_the_definition(data):
     axes = sorted(data.draw(st.sets(st.integers(0, 2), min_size=2)))
     chosen = {axis: data.draw(ranges_of[axis]) for axis in axes}

@@ -7,9 +7,11 @@ import decimal
 import enum
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from beam_dp.plain_integers import plain_integer
 
 NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _SPANS = {**NANOSECONDS, "D": 86_400 * 10**9, "W": 7 * 86_400 * 10**9}
@@ -17,17 +19,57 @@ _UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
+class Time(NamedTuple):
+    """A date or a time.
+
+    nanoseconds: since 1970.
+    has_zone: whether it is a moment, in UTC; else it is what a clock on the wall shows.
+    is_date: whether it is a day.
+    """
+
+    nanoseconds: int
+    has_zone: bool
+    is_date: bool
+
+
+def time_of_object(value: Any) -> Time | None:
+    """Returns the date or time that a value of Python, numpy, pandas or Beam is; else None."""
+    try:
+        if isinstance(value, datetime.datetime):
+            has_zone = value.utcoffset() is not None
+            aware = value if has_zone else value.replace(tzinfo=datetime.UTC)
+            microseconds = (aware - _UNIX_EPOCH) // _MICROSECOND
+            nanoseconds = microseconds * 1000 + getattr(value, "nanosecond", 0)
+            return Time(nanoseconds, has_zone, is_date=False)
+        if isinstance(value, datetime.date):
+            days = value.toordinal() - _UNIX_EPOCH.toordinal()
+            return Time(days * _SPANS["D"], has_zone=False, is_date=True)
+        if isinstance(value, np.datetime64) and not np.isnat(value):
+            unit, count = np.datetime_data(value.dtype)
+            if unit in ("Y", "M", "W", "D"):
+                days = int(value.astype("datetime64[D]").astype(np.int64))
+                return Time(days * _SPANS["D"], has_zone=False, is_date=True)
+            nanoseconds = int(value.astype(np.int64)) * count * _SPANS[unit]
+            return Time(nanoseconds, has_zone=False, is_date=False)
+        if type(value).__name__ == "Timestamp" and isinstance(value.micros, int):  # Beam's own
+            return Time(value.micros * 1000, has_zone=True, is_date=False)
+    except Exception:  # of a class of the user's own, or finer than Arrow's times
+        pass
+    return None
+
+
 def canonical_bytes(value: object) -> bytes | None:
     """Returns the text of a value as bytes; None for null, NaN and what has no text.
 
-    Equal values have one text, in every process and whatever a mapping's order. Texts have:
+    Equal values have one text, in every process and whatever a mapping's order; so have an integer
+    and the texts that mean it (``plain_integer``). Texts have:
     numbers, texts, bytes, dates, times and durations (also numpy's and Beam's own), UUIDs,
     members of enumerations, and the lists, tuples and dictionaries of such values. An object of
     any other class has none: what ``str`` makes of it may be an address.
 
     Example:
-        >>> [canonical_bytes(value) for value in (7, 7.0, "7", True, None, object())]
-        [b'7', b'7', b'7', b'1', None, None]
+        >>> [canonical_bytes(value) for value in (7, 7.0, "7", "7.0", "007", None, object())]
+        [b'7', b'7', b'7', b'7', b'007', None, None]
     """
     try:
         return _text(value)
@@ -37,14 +79,16 @@ def canonical_bytes(value: object) -> bytes | None:
 
 def _text(value: Any) -> bytes | None:
     """The text of a value, None for null; raises for a value that has none."""
-    if value is None or type(value) is bytes:
-        return value
+    if value is None:
+        return None
     if isinstance(value, str):
-        return str.encode(value, "utf-8", "surrogatepass")
+        return plain_integer(str.encode(value, "utf-8", "surrogatepass"))
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return _text_of_numpy_time(value)
+        return plain_integer(bytes(value))
+    if isinstance(value, np.datetime64):
+        return None if np.isnat(value) else _text_of_time(value)
+    if isinstance(value, np.timedelta64):
+        return _text_of_numpy_duration(value)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, int):
@@ -64,7 +108,7 @@ def _text(value: Any) -> bytes | None:
         return f"{type(value).__name__}:".encode() + value.name.encode()
     kind = type(value)
     if (kind.__module__, kind.__name__) == ("uuid", "UUID"):  # whose module can draw, too
-        return bytes(value.bytes)  # as in Arrow
+        return plain_integer(value.bytes)  # as in Arrow
     return _text_of_time(value)
 
 
@@ -84,12 +128,10 @@ def _text_of_decimal(value: decimal.Decimal) -> bytes | None:
 
 def _text_of_time(value: Any) -> bytes:
     """Dates, times and durations of Python, of pandas (which count nanoseconds) and of Beam."""
-    if isinstance(value, datetime.datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=datetime.UTC)
-        microseconds = (aware - _UNIX_EPOCH) // _MICROSECOND
-        return b"timestamp:%d" % (microseconds * 1000 + getattr(value, "nanosecond", 0))
-    if isinstance(value, datetime.date):
-        return b"date:%d" % (value.toordinal() - _UNIX_EPOCH.toordinal())
+    if (time := time_of_object(value)) is not None:
+        if time.is_date:
+            return b"date:%d" % (time.nanoseconds // _SPANS["D"])
+        return b"timestamp:%d" % time.nanoseconds
     if isinstance(value, datetime.timedelta):
         microseconds = value // _MICROSECOND
         return b"duration:%d" % (microseconds * 1000 + getattr(value, "nanoseconds", 0))
@@ -97,18 +139,14 @@ def _text_of_time(value: Any) -> bytes:
         since_midnight = datetime.datetime.combine(_UNIX_EPOCH, value, datetime.UTC) - _UNIX_EPOCH
         return b"time:%d" % (since_midnight // _MICROSECOND * 1000)
     name, micros = type(value).__name__, getattr(value, "micros", None)
-    if name in ("Timestamp", "Duration") and isinstance(micros, int):  # Beam's own
-        return b"%s:%d" % (name.lower().encode(), micros * 1000)
+    if name == "Duration" and isinstance(micros, int):  # Beam's own
+        return b"duration:%d" % (micros * 1000)
     raise TypeError(f"a {name} has no text")
 
 
-def _text_of_numpy_time(value: np.datetime64 | np.timedelta64) -> bytes | None:
+def _text_of_numpy_duration(value: np.timedelta64) -> bytes | None:
     if np.isnat(value):
         return None
     unit, count = np.datetime_data(value.dtype)
-    if isinstance(value, np.datetime64) and unit in ("Y", "M", "W", "D"):
-        return b"date:%d" % int(value.astype("datetime64[D]").astype(np.int64))
     # Months, and what is finer than Arrow's times, raise.
-    nanoseconds = int(value.astype(np.int64)) * count * _SPANS[unit]
-    name = b"timestamp" if isinstance(value, np.datetime64) else b"duration"
-    return b"%s:%d" % (name, nanoseconds)
+    return b"duration:%d" % (int(value.astype(np.int64)) * count * _SPANS[unit])

@@ -26,7 +26,12 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Attribute, Domain
 from beam_dp.domain_impossible import any_impossible
-from beam_dp.encoding.levels import Coded, Levels, Mask, inside, levels_of
+from beam_dp.domain_texts import DAY
+from beam_dp.encoding.canonical import NANOSECONDS, time_of_object
+from beam_dp.encoding.coded import Coded, Levels, inside
+from beam_dp.encoding.layouts import union_parts
+from beam_dp.encoding.levels import levels_of
+from beam_dp.encoding.texts import Mask
 from beam_dp.errors import InputError
 
 if TYPE_CHECKING:
@@ -276,11 +281,31 @@ def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
         return levels.texts(window.cast(pa.large_binary()))
     if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
         return levels.texts(window.cast(pa.binary()))
-    if pa.types.is_decimal(kind) or pa.types.is_union(kind) or pa.types.is_dictionary(kind):
+    if pa.types.is_date32(kind):
+        return levels.times(_numbers(window.view(pa.int32())).astype(np.int64), DAY, False)
+    if pa.types.is_date64(kind):
+        return levels.times(_numbers(window.view(pa.int64())), NANOSECONDS["ms"], False)
+    if pa.types.is_timestamp(kind):
+        unit = NANOSECONDS[kind.unit]
+        return levels.times(_numbers(window.view(pa.int64())), unit, kind.tz is not None)
+    if pa.types.is_union(kind):
+        return _code_union(levels, window)
+    if pa.types.is_decimal(kind) or pa.types.is_dictionary(kind):
         return _code_objects(levels, [_object(scalar) for scalar in window])
     if pa.types.is_run_end_encoded(kind):
         return _code(levels, pc.run_end_decode(window))
     return levels.nothing(len(window))
+
+
+def _code_union(levels: Levels, window: pa.UnionArray) -> Coded:
+    """Codes each value as its child holds it."""
+    codes = np.zeros(len(window), levels.dtype)
+    outside = np.zeros(len(window), np.bool_)
+    for rows, child, places in union_parts(window):
+        parts = list(_windows(levels, child))
+        codes[rows] = np.concatenate([part.codes for part in parts])[places]
+        outside[rows] = ~np.concatenate([inside(part) for part in parts])[places]
+    return Coded(codes, outside if outside.any() else None)
 
 
 def _code_objects(levels: Levels, values: list[object]) -> Coded:
@@ -304,6 +329,8 @@ def _code_objects(levels: Levels, values: list[object]) -> Coded:
             coded = levels.integers(np.array(read_values, np.int64))
         elif kind == "float":
             coded = levels.floats(np.array(read_values, np.float64))
+        elif kind in ("time", "moment"):
+            coded = levels.times(np.array(read_values, object), 1, kind == "moment")
         else:
             coded = levels.texts(pa.array(read_values, pa.large_binary()))
         codes[places] = coded.codes
@@ -334,6 +361,10 @@ def _classify(value: object) -> tuple[str, Any]:
         return "text", value.encode("utf-8", "surrogatepass")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return "text", bytes(value)
+    if isinstance(value, np.datetime64) and np.isnat(value):
+        return "null", None
+    if (time := time_of_object(value)) is not None:
+        return ("moment" if time.has_zone else "time"), time.nanoseconds
     return "junk", None
 
 
@@ -342,16 +373,18 @@ def _classify_integer(value: int) -> tuple[str, Any]:
         return "integer", value
     # Beyond 64 bits an integer has no level of its own, but a bin may hold it. As a float it must
     # not become -2^63, which may have one.
-    if abs(value) >= 2**1023:
+    try:
+        number = float(value)
+    except OverflowError:
         return "float", np.inf
-    return "float", min(float(value), _BELOW_INT64) if value < 0 else float(value)
+    return "float", min(number, _BELOW_INT64) if value < 0 else number
 
 
 def _object(scalar: pa.Scalar) -> object:
     """The Python value of an Arrow scalar; of one that has none, an object without a level."""
     try:
         return scalar.as_py()
-    except (ValueError, OverflowError, ArithmeticError, NotImplementedError):
+    except Exception:  # of many types, also a time zone that this machine does not know
         return scalar
 
 
@@ -373,8 +406,13 @@ def _settle(levels: Levels, coded: Coded, nulls: Mask | None) -> Coded:
 
 
 def _numbers(window: pa.Array) -> NDArray[Any]:
-    """The values of a primitive array as they lie in memory, nulls included."""
-    dtype = np.dtype(window.type.to_pandas_dtype())
+    """The values of an array of integers or floats as they lie in memory, nulls included."""
+    import pyarrow as pa
+
+    kind = window.type
+    # Arrow's own conversion of types asks pandas, which nothing here requires.
+    letter = "f" if pa.types.is_floating(kind) else "i" if pa.types.is_signed_integer(kind) else "u"
+    dtype = np.dtype(f"{letter}{kind.bit_width // 8}")
     data = window.buffers()[1]
     if data is None:
         return np.zeros(len(window), dtype)

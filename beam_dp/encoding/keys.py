@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from beam_dp.encoding.canonical import canonical_bytes
 from beam_dp.encoding.layouts import gather, is_indirect, union_parts, values_and_places
 from beam_dp.hashing import HashKey, universe_elements
+from beam_dp.plain_integers import plain_integer, plain_integers
 from beam_dp.queries.sparse import KeyType
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Mask = NDArray[np.bool_]
-_DIGITS = re.compile(rb"0|-?[1-9][0-9]{0,19}")
+_DIGITS = re.compile(rb"0|-?[1-9][0-9]{0,19}")  # of what ``plain_integer`` returns
 _NOTHING = np.zeros(0, np.uint64), np.zeros(0, np.bool_)
 
 
@@ -33,9 +34,10 @@ def key_elements(
     A key is text, bytes, a decimal or a whole number of up to 64 bits, also one stored as a float
     or a boolean.
     As ``text`` or ``bytes`` a number is its digits; as ``integer`` a text is the number whose
-    digits it is, so that ``7`` and ``"7"`` are the same key of one release, and ``"007"`` is
-    another. Everything else has no element: null, fractions, dates, nested values; as
-    ``integer`` also what is not from 0 to 2^64 - 1. Nothing is raised or told.
+    digits it is. A text such as ``"7.0"`` is read as ``"7"`` (``plain_integer``). So ``7``, ``"7"``
+    and ``"7.0"`` are the same key of one release, and ``"007"`` is another. Everything else has no
+    element: null, fractions, dates, nested values; as ``integer`` also what is not from 0 to
+    2^64 - 1. Nothing is raised or told.
 
     Args:
         column: an Arrow array of any type.
@@ -123,7 +125,7 @@ def _texts(chunk: pa.Array) -> pa.Array:
         return _texts(chunk.cast(pa.int8()))
     if _is_text(kind):
         # Also what is no UTF-8: it is hashed as it is, and nothing is checked.
-        return _binary(chunk)
+        return plain_integers(_binary(chunk))
     if pa.types.is_integer(kind):
         return chunk.cast(pa.large_string()).view(pa.large_binary())
     if pa.types.is_floating(kind):
@@ -203,9 +205,10 @@ def _read_digits(texts: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
 
 
 def _number(text: bytes) -> int | None:
-    if not _DIGITS.fullmatch(text):
+    plain = plain_integer(text)
+    if not _DIGITS.fullmatch(plain):
         return None
-    number = int(text)
+    number = int(plain)
     return number if -(2**63) <= number < 2**64 else None
 
 

@@ -1,9 +1,9 @@
 """Which privacy unit a record belongs to: values of any type as exact 128-bit fingerprints.
 
-A unit is the text of its value: ``7``, ``7.0``, ``"7"`` and ``b"7"`` are one unit, ``"007"``
-another, so that a unit is not split in two by how a file, or a batch of it, stores its column.
-A value without a text that is its own is no unit, as null is none: records that are not known to
-be one person's would be bounded by nothing.
+A unit is the text of its value: ``7``, ``7.0``, ``"7"``, ``"7.0"`` and ``b"7"`` are one unit,
+``"007"`` and ``"7.00"`` are others, so that a unit is not split in two by how a file, or a batch of
+it, stores its column. A value without a text that is its own is no unit, as null is none: records
+that are not known to be one person's would be bounded by nothing.
 
 Two units that shared a fingerprint would be bounded as if they were one. Then the presence of
 one could push out records of the other, and one unit would change up to twice as many records
@@ -13,18 +13,20 @@ own, by construction; longer values share one only if 120 bits of BLAKE2b collid
 
 from __future__ import annotations
 
+import datetime
 import decimal
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes
+from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes, time_of_object
 from beam_dp.encoding.layouts import gather, is_indirect, union_parts, values_and_places
+from beam_dp.plain_integers import plain_integers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 _SHORT_BYTES = 15
 _LONG_INTEGER, _DIGEST = 0x80, 0xFF  # tags in the last byte, where short values have their length
 _INTEGER = re.compile(rb"-?[1-9][0-9]*")
-_NULL, _BOOLEAN, _INTEGER64, _FLOAT, _TEXT, _OPAQUE = range(6)  # children of a mixed column
+# Children of a mixed column; of times those in microseconds and, with _NANO, in nanoseconds.
+_NULL, _BOOLEAN, _INTEGER64, _FLOAT, _TEXT, _OPAQUE, _DATE, _TIME, _MOMENT, *_NANO = range(11)
 # By exact type: a subclass, or another type that Arrow would take as one of these, means what it
 # means beside any value.
 _ARROW_KINDS: dict[type, str] = {
@@ -42,7 +45,9 @@ _ARROW_KINDS: dict[type, str] = {
     **dict.fromkeys((float, np.float16, np.float32, np.float64), "float64"),
     **dict.fromkeys((str, np.str_), "string"),
     **dict.fromkeys((bytes, np.bytes_), "binary"),
+    datetime.date: "date32",
 }
+_ZONES = (None, "UTC")
 # Public constants (digits of pi): the hash decides which records are kept, it hides nothing.
 _KEYS = (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0)
 
@@ -76,7 +81,8 @@ def _union(values: Sequence[Any]) -> pa.UnionArray:
     """Each value by its own type; one that is no number or text stands as text in a struct."""
     import pyarrow as pa
 
-    kinds = (pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.binary(), pa.binary())
+    kinds = [pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.binary(), pa.binary()]
+    kinds += [pa.date32(), *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in _ZONES)]
     children: list[list[Any]] = [[] for _ in kinds]
     types, offsets = [], []
     for value in values:
@@ -106,7 +112,7 @@ def _meaning(value: Any) -> tuple[int, Any]:
         return _TEXT, canonical_bytes(value)
     if isinstance(value, np.generic):
         if isinstance(value, (np.datetime64, np.timedelta64)):
-            return (_NULL, None) if np.isnat(value) else (_OPAQUE, canonical_bytes(value))
+            return (_NULL, None) if np.isnat(value) else _meaning_of_time(value)
         value = value.item()
     if isinstance(value, bool):
         return _BOOLEAN, value
@@ -119,10 +125,27 @@ def _meaning(value: Any) -> tuple[int, Any]:
     import pyarrow as pa
 
     if isinstance(value, pa.Scalar):
-        return _meaning(_read(value))
+        read = _read(value)
+        return (_OPAQUE, bytes(read)) if isinstance(read, _Time) else _meaning(read)
     text = canonical_bytes(value)
     is_text = isinstance(value, (bytearray, memoryview, int, decimal.Decimal)) and text is not None
-    return _TEXT if is_text else _OPAQUE, text
+    return (_TEXT, text) if is_text else _meaning_of_time(value)
+
+
+def _meaning_of_time(value: Any) -> tuple[int, Any]:
+    """A date or time by its kind; what is none, or too far off for Arrow's types, by its text."""
+    time = time_of_object(value)
+    if time is not None and time.is_date:
+        days = time.nanoseconds // (24 * NANOSECONDS["h"])
+        if -(2**31) <= days < 2**31:
+            return _DATE, days
+    elif time is not None:
+        microseconds, rest = divmod(time.nanoseconds, 1000)
+        if rest and -(2**63) <= time.nanoseconds < 2**63:
+            return _NANO[time.has_zone], time.nanoseconds
+        if not rest and -(2**63) <= microseconds < 2**63:
+            return (_TIME, _MOMENT)[time.has_zone], microseconds
+    return _OPAQUE, canonical_bytes(value)
 
 
 def unit_fingerprints(
@@ -228,6 +251,7 @@ def _bytes_fingerprints(column: pa.Array) -> NDArray[np.uint64]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    column = plain_integers(column)
     lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     long = lengths > _SHORT_BYTES
     found = _pack_short(column)
@@ -293,7 +317,7 @@ def _object_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[n
     return _chunk_fingerprints(pa.array(texts, pa.binary()))
 
 
-def _temporal_texts(chunk: pa.Array) -> list[bytes | None]:
+def _temporal_texts(chunk: pa.Array) -> list[_Time | None]:
     """The texts of ``canonical_bytes``, also of what Python's own types cannot hold."""
     import pyarrow as pa
 
@@ -306,7 +330,7 @@ def _temporal_texts(chunk: pa.Array) -> list[bytes | None]:
         name = next((name for is_kind, name in names if is_kind(kind)), b"time")
         scale, divisor = NANOSECONDS[kind.unit], 1
     integers = chunk.view(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()
-    return [None if n is None else b"%s:%d" % (name, n * scale // divisor) for n in integers]
+    return [None if n is None else _Time(b"%s:%d" % (name, n * scale // divisor)) for n in integers]
 
 
 def _text_of_scalar(scalar: pa.Scalar) -> bytes | None:
@@ -318,18 +342,38 @@ def _text_of_scalar(scalar: pa.Scalar) -> bytes | None:
 
 
 def _read(scalar: pa.Scalar) -> object:
-    return _with_maps(scalar.as_py())
+    """The value as Python has it, but maps as dictionaries, and times as their texts.
+
+    Arrow itself needs pandas for nanoseconds, and a database of time zones: what a unit is must not
+    depend on what else a worker has installed.
+    """
+    import pyarrow as pa
+
+    if not scalar.is_valid:
+        return None
+    kind = scalar.type
+    if isinstance(scalar, (pa.ExtensionScalar, pa.UnionScalar)) or is_indirect(kind):
+        return _read(scalar.value)
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return _temporal_texts(pa.array([scalar.value], kind))[0]
+    if pa.types.is_struct(kind):
+        return _dictionary((field.name, scalar[place]) for place, field in enumerate(kind))
+    if pa.types.is_map(kind):
+        return _dictionary((_read(pair[0]), pair[1]) for pair in scalar.values)
+    if pa.types.is_nested(kind):
+        return [_read(each) for each in scalar.values]
+    return scalar.as_py()
 
 
-def _with_maps(value: Any) -> Any:
-    """What Arrow read, with its maps, lists of pairs in some order, as dictionaries."""
-    if type(value) is dict:
-        return {name: _with_maps(held) for name, held in value.items()}
-    if type(value) is not list:
-        return value
-    if not value or type(value[0]) is not tuple:
-        return [_with_maps(each) for each in value]
-    read = {key: _with_maps(held) for key, held in value}
-    if len(read) < len(value):
-        raise ValueError("a map that has a key twice has no text")
+def _dictionary(pairs: Iterable[tuple[Any, pa.Scalar]]) -> dict[Any, Any]:
+    """Keys, and values of Arrow's."""
+    read: dict[Any, Any] = {}
+    for key, held in pairs:
+        if key in read:
+            raise ValueError("what has a key twice has no text")
+        read[key] = _read(held)
     return read
+
+
+class _Time(bytes):
+    """The text of a time: the value of no text or number, even if it reads the same."""

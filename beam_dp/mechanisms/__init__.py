@@ -21,7 +21,8 @@ from beam_dp.mechanisms.private_mw_state import (
     resume_private_mw,
     save_private_mw,
 )
-from beam_dp.mechanisms.small_db import SmallDB, plan_release
+from beam_dp.mechanisms.release_plan import plan_release
+from beam_dp.mechanisms.small_db import SmallDB
 from beam_dp.mechanisms.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.sparse_mw_state import resume_sparse_mw, save_sparse_mw

@@ -18,6 +18,7 @@ from beam_dp.errors import InputError
 from beam_dp.exponentials import exp_bounds
 from beam_dp.mechanisms.scores import MAX_SCORE
 from beam_dp.noise import MAX_SCALE, NoiseSource
+from beam_dp.privacy.rounding import up
 
 
 def exponential_mechanism(
@@ -159,7 +160,7 @@ def selection_scale(sensitivity: int, epsilon: float, monotone: bool = False) ->
     if exact >= MAX_SCALE:
         condition = f"makes noise of a scale of 2^50 and more for the sensitivity {sensitivity}"
         raise InputError("epsilon", epsilon, condition)
-    return math.nextafter(float(exact), math.inf)
+    return up(exact)
 
 
 def _checked(scores: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fractions import Fraction
 from typing import ClassVar, Literal
 
 from beam_dp.errors import InputError
@@ -98,16 +99,16 @@ class CountSketch:
         if self.noise == "laplace":
             distribution = "discrete_laplace"
             sensitivity = self.num_rows * unit_weight(guarantee, max_weight)
-            scale = checked_scale(guarantee, sensitivity / guarantee.epsilon)
+            scale = checked_scale(guarantee, sensitivity / Fraction(guarantee.epsilon))
             loss = Loss.pure(guarantee.epsilon)
         else:
             distribution = "discrete_gaussian"
-            norm = unit_weight(guarantee, max_weight) * math.sqrt(self.num_rows)
+            squared_norm = unit_weight(guarantee, max_weight) ** 2 * self.num_rows
             if self.unit_norm is not None:
                 limit = math.floor(self.unit_norm**2 * self.num_rows)
                 moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
-                norm = min(norm, moved * math.sqrt(limit))
-            scale, grid, loss = gaussian_noise(guarantee, norm)
+                squared_norm = min(squared_norm, moved**2 * limit)
+            scale, grid, loss = gaussian_noise(guarantee, squared_norm)
         sketch = SketchNoise(
             family="blocks",
             projection_width=self.projection_width,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+from fractions import Fraction
 from typing import ClassVar, Literal
 
 from beam_dp.domain import Domain
@@ -21,6 +21,7 @@ from beam_dp.mechanisms.strategies import residual_strategy
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.rounding import root_up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
@@ -60,9 +61,7 @@ class Gaussian:
             measurements = residual_strategy(workload, guarantee, total_is_public)
         else:
             measurements = _textbook(workload, guarantee)
-        return measure_all_plan(
-            workload, guarantee, num_records, measurements, {"calibration": self.calibration}
-        )
+        return measure_all_plan(workload, guarantee, num_records, measurements, self.calibration)
 
     def release(
         self,
@@ -77,7 +76,7 @@ class Gaussian:
 
 def _textbook(workload: Workload, guarantee: Guarantee) -> tuple[Measurement, ...]:
     moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
-    sensitivity = guarantee.max_records_per_unit * math.sqrt(moved * len(workload))
+    squared_sensitivity = guarantee.max_records_per_unit**2 * moved * len(workload)
     rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
-    scale = math.nextafter(sensitivity / math.sqrt(2 * rho), math.inf)
+    scale = root_up(Fraction(squared_sensitivity) / (2 * Fraction(rho)))
     return tuple(Measurement(names, "table", "discrete_gaussian", scale) for names in workload)

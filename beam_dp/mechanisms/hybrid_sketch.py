@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 from typing import ClassVar
 
 from beam_dp.errors import InputError
@@ -12,6 +13,7 @@ from beam_dp.mechanisms.sparse_plan import SparsePlan
 from beam_dp.mechanisms.stability_histogram import histogram_noise
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import down
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,30 +57,22 @@ class HybridSketch:
     ) -> SparsePlan:
         """Returns both parts; raises InputError where delta is 0 or a number is out of range."""
         counted = guarantee.epsilon * self.histogram_share
-        # Both scales are rounded up by more than this subtraction can be wrong.
-        rest = dataclasses.replace(
-            guarantee, epsilon=guarantee.epsilon - counted, allow_large_delta=True
-        )
+        left = down(Fraction(guarantee.epsilon) - Fraction(counted))
         try:
+            rest = dataclasses.replace(guarantee, epsilon=left, allow_large_delta=True)
             plan = CountSketch(self.projection_width, self.num_rows).plan(
                 rest, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=hash_key
             )
         except InputError as error:
             if error.name != "epsilon":
                 raise
-            condition = f"leaves an epsilon of {rest.epsilon:g} for the sketch, which is too little"
+            condition = f"leaves an epsilon of {left:g} for the sketch, which is too little"
             raise InputError("histogram_share", self.histogram_share, condition) from None
-        histogram = histogram_noise(guarantee, max_weight, counted)
-        public = {
-            "histogram_share": self.histogram_share,
-            "sketch": plan.public["sketch"],
-            "histogram": dataclasses.asdict(histogram),
-        }
         return dataclasses.replace(
             plan,
             mechanism=self.name,
             guarantee=guarantee,
-            public=public,
             loss=Loss.approximate(guarantee.epsilon, guarantee.delta),
-            histogram=histogram,
+            histogram=histogram_noise(guarantee, max_weight, counted),
+            stated={"histogram_share": self.histogram_share},
         )

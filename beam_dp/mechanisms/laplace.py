@@ -55,9 +55,7 @@ class Laplace:
             )
         else:
             measurements = table_strategy(workload.marginals, guarantee)
-        return measure_all_plan(
-            workload, guarantee, num_records, measurements, {"calibration": self.calibration}
-        )
+        return measure_all_plan(workload, guarantee, num_records, measurements, self.calibration)
 
     def release(
         self,

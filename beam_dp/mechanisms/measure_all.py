@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Any, ClassVar
 
 from beam_dp.mechanisms.measurements import Measurement
-from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_joins, check_noise
+from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_joins, check_noise, check_sums
 from beam_dp.mechanisms.strategies import predicted_variance
 from beam_dp.mechanisms.synthesis import synthesise
 from beam_dp.noise import NoiseSource
@@ -17,40 +19,60 @@ from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasureAllPlan(Plan):
+    """The plan of a mechanism that measures a fixed set of tables once.
+
+    Args: as of ``Plan``, and
+        calibration: ``tight`` or ``textbook``.
+        predicted_cell_error: root mean squared error of a cell before the fit, in records.
+    """
+
+    strategy: ClassVar[str] = "measure_all"
+
+    calibration: str
+    predicted_cell_error: float
+
+    def _stated(self) -> dict[str, Any]:
+        return {
+            "calibration": self.calibration,
+            "strategy": self.strategy,
+            "num_measurements": len(self.measurements),
+            "predicted_cell_error": self.predicted_cell_error,
+        }
+
+
 def measure_all_plan(
     workload: Workload,
     guarantee: Guarantee,
     num_records: NumRecords,
     measurements: tuple[Measurement, ...],
-    public: dict[str, object],
-) -> Plan:
+    calibration: str,
+) -> MeasureAllPlan:
     """Returns the plan of a mechanism that measures a fixed set of tables once.
 
     Raises:
-        InputError: if no hypothesis can join the marginals of the workload, or the noise would not
-            fit 64-bit integers.
+        InputError: if no hypothesis can join the marginals of the workload, or the noise or sums
+            would not fit 64-bit integers.
     """
     check_joins(workload, "use fewer or smaller marginals, or mwem, which selects some of them")
     check_noise(guarantee, [each.scale for each in measurements])
+    check_sums(num_records, measurements)
     variance = predicted_variance(workload, measurements, num_records != "noisy")
     names = {each.names for each in measurements}
     # With nothing to measure the release is a public constant; it has the same shape all the same.
     maximal = tuple(
         each for each in sorted(names) if not any(set(each) < set(other) for other in names)
     )
-    return Plan(
+    return MeasureAllPlan(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
         summary_tables=maximal or workload.maximal(),
         measurements=measurements,
-        public={
-            **public,
-            "strategy": "measure_all",
-            "num_measurements": len(measurements),
-            "predicted_cell_error": math.sqrt(variance),
-        },
         loss=_loss(guarantee, measurements),
+        calibration=calibration,
+        predicted_cell_error=math.sqrt(variance),
     )
 
 

@@ -98,6 +98,12 @@ def noise_variance(distribution: Distribution, scale: float) -> float:
 def residual_query(table: NDArray[np.int64], grid: int) -> NDArray[np.int64]:
     """Returns ``grid`` times the residual of a table, exactly, in integers modulo 2^64.
 
+    Noise is added modulo 2^64, too, so that a sum which wraps is the true one with its noise,
+    reduced: as private as that, for any counts. Tables are not clipped here. Residuals of several
+    tables are measured together, and what a replacement moves of all of them follows from where
+    its two records agree; tables that were clipped each by itself would not know. Sums are right
+    while ``grid`` times the records is below 2^63; a larger public number is refused when planning.
+
     Along an axis of size s the residual is the table less its mean; s times it is whole.
 
     Args:

@@ -42,6 +42,33 @@ _SAMPLERS: dict[str, _AnySampler] = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class ChoiceFacts:
+    """What a card says of a choice: sizes, noise, and how the draw is made. All of it is public.
+
+    Args:
+        sampler: its name.
+        sampler_arithmetic: ``exact``.
+        sampler_time_depends_on_data: whether nobody else may see the time that a draw takes.
+        size: m.
+        num_records: N.
+        num_distinct_queries: how many.
+        num_distinct_columns: how many cells are told apart by the queries.
+        num_multisets: of cells.
+        selection_scale: of the noise of the choice, in units of m times the denominator.
+    """
+
+    sampler: str
+    sampler_arithmetic: str
+    sampler_time_depends_on_data: bool
+    size: int
+    num_records: int
+    num_distinct_queries: int
+    num_distinct_columns: int
+    num_multisets: int
+    selection_scale: float
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class MultisetChoice:
     """The mechanism for declared queries and sizes; all of it is public.
@@ -136,18 +163,23 @@ class MultisetChoice:
 
     @property
     def public(self) -> dict[str, Any]:
-        """Returns what a card says: sizes, noise, and how the draw was made."""
-        return {
-            "sampler": self._chosen.name,
-            "sampler_arithmetic": "exact",
-            "sampler_time_depends_on_data": self._chosen is SearchSampler,
-            "size": self.size,
-            "num_records": self.num_records,
-            "num_distinct_queries": len(self._distinct),
-            "num_distinct_columns": len(self._types[1]),
-            "num_multisets": num_multisets(self.queries.shape[1], self.size),
-            "selection_scale": self._scale,
-        }
+        """Returns what a card says, as JSON values; a copy."""
+        return dataclasses.asdict(self.facts)
+
+    @property
+    def facts(self) -> ChoiceFacts:
+        """Returns what a card says."""
+        return ChoiceFacts(
+            sampler=self._chosen.name,
+            sampler_arithmetic="exact",
+            sampler_time_depends_on_data=self._chosen is SearchSampler,
+            size=self.size,
+            num_records=self.num_records,
+            num_distinct_queries=len(self._distinct),
+            num_distinct_columns=len(self._types[1]),
+            num_multisets=num_multisets(self.queries.shape[1], self.size),
+            selection_scale=self._scale,
+        )
 
     def draw(self, counts: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
         """Returns cells in ascending order, shape (size,): the release.

@@ -17,14 +17,14 @@ from beam_dp.mechanisms.plan import (
     check_request,
     joins_fit,
 )
-from beam_dp.mechanisms.rounds import plan_rounds, release_rounds
-from beam_dp.mechanisms.selection import plan_selection, release_selection
+from beam_dp.mechanisms.rounds import RoundsPlan, plan_rounds, release_rounds
+from beam_dp.mechanisms.selection import SelectionPlan, plan_selection, release_selection
 from beam_dp.mechanisms.strategies import (
     best_table_strategy,
     predicted_variance,
     residual_strategy,
 )
-from beam_dp.mechanisms.textbook_mwem import plan_textbook, release_textbook
+from beam_dp.mechanisms.textbook_mwem import TextbookPlan, plan_textbook, release_textbook
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
@@ -93,9 +93,7 @@ class MWEM:
         if guarantee.delta > 0:
             candidates.append(residual_strategy(workload, guarantee, total_is_public))
         best = min(candidates, key=lambda each: predicted_variance(workload, each, total_is_public))
-        return measure_all_plan(
-            workload, guarantee, num_records, best, {"calibration": self.calibration}
-        )
+        return measure_all_plan(workload, guarantee, num_records, best, self.calibration)
 
     def release(
         self,
@@ -105,10 +103,10 @@ class MWEM:
         progress: Progress | None = None,
     ) -> SyntheticDatabase:
         """Returns a release that keeps ``plan.guarantee``."""
-        run = {
-            "measure_all": measure_all,
-            "rounds": release_rounds,
-            "selection": release_selection,
-            "textbook": release_textbook,
-        }[plan.public["strategy"]]
-        return run(self.name, plan, marginals, noise, progress)
+        if isinstance(plan, RoundsPlan):
+            return release_rounds(self.name, plan, marginals, noise, progress)
+        if isinstance(plan, SelectionPlan):
+            return release_selection(self.name, plan, marginals, noise, progress)
+        if isinstance(plan, TextbookPlan):
+            return release_textbook(self.name, plan, marginals, noise, progress)
+        return measure_all(self.name, plan, marginals, noise, progress)

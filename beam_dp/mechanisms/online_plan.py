@@ -7,6 +7,7 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import lowered, root_down, up
 from beam_dp.queries.linear import VALUE_BITS
 
 GRID = 1 << VALUE_BITS
@@ -34,6 +36,7 @@ PlanT = TypeVar("PlanT", bound="OnlinePlan")
 _COUNT_SHARE = 0.05  # of epsilon, for a noisy number of records
 _COUNT_FAILURE = 0.25  # of the failure probability
 _MAX_UPDATES = 2**20
+_MAX_COUNT = 2**62  # whatever the data, noise is added to 64-bit integers
 _GROWTH = 1.2
 
 
@@ -70,7 +73,9 @@ class OnlinePlan(ABC):
             return None
         epsilon = _count_epsilon(self.guarantee)
         # What underflows to 0 is refused where the noise is checked.
-        return self.guarantee.max_records_per_unit / epsilon if epsilon > 0 else math.inf
+        if not epsilon > 0:
+            return math.inf
+        return up(self.guarantee.max_records_per_unit / Fraction(epsilon))
 
     @abstractmethod
     def divergence_at(self, max_error: float) -> float:
@@ -100,13 +105,14 @@ class OnlinePlan(ABC):
         """Returns N, to be settled for: the public number of records, or the exact one with noise.
 
         Args:
-            exact: the number of records; secret.
+            exact: the number of records; secret. Beyond 2^62 it is clipped, which moves no two
+                numbers further apart.
             noise: source of the noise.
         """
         if self.count_scale is None:
             assert isinstance(self.num_records, int)
             return self.num_records
-        return int(noise.laplace(np.array([exact], np.int64), self.count_scale)[0])
+        return int(noise.laplace(np.array([min(exact, _MAX_COUNT)], np.int64), self.count_scale)[0])
 
     def to_json(self) -> dict[str, Any]:
         """Returns the plan as JSON values, without its domain."""
@@ -190,8 +196,9 @@ def ready(plan: PlanT) -> PlanT:
         return dataclasses.replace(plan, loss=settings.noise.loss)
     plan.settle(1)
     if plan.guarantee.delta > 0:
-        loss = Loss.zcdp(zcdp_rho(*_rest(plan)) + _count_epsilon(plan.guarantee) ** 2 / 2)
-        return dataclasses.replace(plan, loss=loss)
+        of_count = Fraction(_count_epsilon(plan.guarantee)) ** 2 / 2
+        rho = up(Fraction(zcdp_rho(*_rest(plan))) + of_count)
+        return dataclasses.replace(plan, loss=Loss.zcdp(rho))
     return plan
 
 
@@ -248,11 +255,13 @@ def _count_epsilon(guarantee: Guarantee) -> float:
     A pure loss of a large epsilon is a larger rho than as much of epsilon is with a delta.
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
-    share = epsilon * _COUNT_SHARE
+    share = lowered(epsilon * _COUNT_SHARE, 64)  # the rest is rounded, too
     if delta > 0:
-        left = zcdp_rho(epsilon, delta) - zcdp_rho(epsilon * (1 - _COUNT_SHARE), delta)
-        share = min(share, math.sqrt(2 * left))
-    return share * (1 - 1e-12)
+        whole, rest = (
+            Fraction(zcdp_rho(part, delta)) for part in (epsilon, epsilon * (1 - _COUNT_SHARE))
+        )
+        share = min(share, root_down(2 * max(whole - rest, Fraction(0))))
+    return share
 
 
 def _rest(plan: OnlinePlan) -> tuple[float, float]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
@@ -19,6 +20,9 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
 
+if TYPE_CHECKING:
+    from beam_dp.mechanisms.left_out import LeftOutPlan
+
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]
 
@@ -30,30 +34,55 @@ MAX_TREE_CELLS = 2**24
 MAX_SELECTED_CELLS = 2**21
 MAX_COEFFICIENTS = 2**26
 MAX_RECORDS = 2**40
+MAX_SUM = 2**62
 LEAST_FAILURE_PROBABILITY = 1e-100
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan(ABC):
     """A mechanism's public parameters for one release.
+
+    Noise is drawn from the fields of a plan; what the card states is made of them and never read
+    back, so that nothing that is done to it changes a release.
 
     Args:
         workload: what the release must answer.
-        guarantee: what is promised.
+        guarantee: what the mechanism keeps.
         num_records: the public number of records, or ``"noisy"``.
         summary_tables: attribute sets whose exact tables the mechanism reads.
         measurements: what is measured before any selection.
-        public: the parameters that the card states, as JSON values.
-        loss: what the release may reveal, for a ledger.
+        loss: what the release may reveal, for a ledger, with all that it counts besides.
+        ledger_release: the entry of the ledger that paid for it, if one did.
+        left_out: how the records outside the domain are counted, where that was asked for.
     """
+
+    strategy: ClassVar[str]
 
     workload: Workload
     guarantee: Guarantee
     num_records: NumRecords
     summary_tables: tuple[Names, ...]
     measurements: tuple[Measurement, ...]
-    public: Mapping[str, Any]
     loss: Loss
+    ledger_release: str | None = None
+    left_out: LeftOutPlan | None = None
+
+    @property
+    def promised(self) -> Guarantee:
+        """What the release promises, with all that it counts besides."""
+        return self.guarantee if self.left_out is None else self.left_out.guarantee
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """The parameters that the card states, as JSON values; a copy."""
+        stated = self._stated()
+        if self.ledger_release is not None:
+            stated["ledger_release"] = self.ledger_release
+        return stated
+
+    @abstractmethod
+    def _stated(self) -> dict[str, Any]:
+        """Returns what the card states of this strategy, as JSON values."""
 
     @property
     def domain(self) -> Domain:
@@ -252,6 +281,20 @@ def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
             "is too small for this workload and max_records_per_unit:"
             " noise must have a scale of at most 2^50",
         )
+
+
+def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> None:
+    """Refuses a public number of records whose sums would not fit 64-bit integers.
+
+    Such sums would be as private, but mean nothing.
+
+    Raises:
+        InputError: naming the number.
+    """
+    most = MAX_SUM // max((each.grid for each in measurements), default=1)
+    if num_records != "noisy" and num_records > most:
+        condition = f"must be at most {most:,}, or epsilon less, for sums to fit 64-bit integers"
+        raise InputError("num_records", num_records, condition)
 
 
 def check_failure_probability(failure_probability: float) -> None:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.dense_weights import DenseWeights
+from beam_dp.mechanisms.live import Live
 from beam_dp.mechanisms.online_plan import GRID, OnlinePlan, Settings
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.saved_runs import Payment, pay
-from beam_dp.mechanisms.sparse_vector import HaltedError, NumericSparse
+from beam_dp.mechanisms.saved_runs import Payment, check_settings, pay
+from beam_dp.mechanisms.sparse_vector import NumericSparse, SparseState
 from beam_dp.mechanisms.start_weights import Start, start_weights
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.ledger_entries import Token
@@ -52,21 +53,23 @@ class PrivateAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class SavedRun:
-    """A run between two objects, see ``private_mw_state``.
+    """A run between two objects, see ``private_mw_state``: one other goes on from it.
 
     Args:
+        settings: of the run, as JSON values; public.
         total: N, public.
         log_weights: of the hypothesis, public.
         answers: the transcript, public.
-        sparse: the state of the sparse vector, whose noisy threshold is secret.
+        sparse: the state of the sparse vector, whose noisy threshold is secret; of one use.
         payment: who paid; None if no ledger did; public.
         num_earlier: how many of the first answers are of an earlier run; public.
     """
 
+    settings: Mapping[str, Any]
     total: int
     log_weights: NDArray[np.float64]
     answers: tuple[tuple[LinearQuery, PrivateAnswer], ...]
-    sparse: Mapping[str, int] = dataclasses.field(repr=False)
+    sparse: SparseState = dataclasses.field(repr=False)
     payment: Payment | None = None
     num_earlier: int = 0
 
@@ -108,11 +111,13 @@ class Hypothesis(Protocol[LearnedT]):
         ...
 
 
-class OnlineMW(ABC, Generic[QueryT]):
+class OnlineMW(Live, ABC, Generic[QueryT]):
     """Answers queries from a hypothesis that learns from its errors: any queries, any hypothesis.
 
     Privacy: ``plan.guarantee``, if one record changes ``_exact`` by at most one record. What the
-    plan costs is spent here, at once.
+    plan costs is spent here, at once. There is one of each run: it is handed over once, is not
+    copied or pickled, and answers nothing in a forked child. Queries of several threads are
+    answered one after another.
 
     Args:
         plan: what is done.
@@ -130,6 +135,7 @@ class OnlineMW(ABC, Generic[QueryT]):
         noise: NoiseSource,
         payment: Payment | None = None,
     ) -> None:
+        super().__init__()
         self.payment = payment
         self.settings: Settings = plan.settle(total)
         self._plan = plan
@@ -138,7 +144,6 @@ class OnlineMW(ABC, Generic[QueryT]):
         self._answers: dict[QueryT, PrivateAnswer] = {}
         self._num_earlier = 0
         self._steps: dict[QueryT, float] = {}
-        self._is_closed = False
 
     @abstractmethod
     def _exact(self, query: QueryT) -> int:
@@ -175,6 +180,10 @@ class OnlineMW(ABC, Generic[QueryT]):
             InputError: if the query is none that can be answered.
         """
         self._check(query)
+        with self._turn(also_ended=True):
+            return self._explain(query)
+
+    def _explain(self, query: QueryT) -> Explanation:
         settings = self.settings
         bounds: dict[str, float | None] = {
             "hypothesis": settings.hypothesis_bound if self.questions_left else None,
@@ -186,7 +195,7 @@ class OnlineMW(ABC, Generic[QueryT]):
         if known is not None:
             routes, bounds = (known.route,), {known.route: known.bound}
         else:
-            routes = ("exhausted",) if self.updates_left == 0 else ("hypothesis", "update")
+            routes = ("exhausted",) if self.updates_left <= 0 else ("hypothesis", "update")
         return Explanation(
             routes=routes,
             is_repeat=known is not None,
@@ -203,11 +212,13 @@ class OnlineMW(ABC, Generic[QueryT]):
 
         Raises:
             InputError: if the query is none that can be answered.
-            HaltedError: if the run was saved.
+            HaltedError: if the run was saved, or this is a forked process.
         """
         self._check(query)
-        if self._is_closed:
-            raise HaltedError("the run was saved: go on from what was saved")
+        with self._turn():
+            return self._answer(query)
+
+    def _answer(self, query: QueryT) -> PrivateAnswer:
         known = self._answers.get(query)
         if known is not None:
             return dataclasses.replace(
@@ -217,7 +228,7 @@ class OnlineMW(ABC, Generic[QueryT]):
         settings = self.settings
         mean = self._hypothesis.mean(query)
         value, error, bound, route = settings.total * mean, None, None, "hypothesis"
-        if self.updates_left == 0:
+        if self.updates_left <= 0:
             route, bound = "exhausted", settings.exhausted_bound
         else:
             released = self._ask(query, round(value * GRID))
@@ -240,9 +251,15 @@ class OnlineMW(ABC, Generic[QueryT]):
         """Returns by how much this object moved the hypothesis along a query; 0 if not; public."""
         return self._steps.get(query, 0.0)
 
-    def secret_state(self) -> dict[str, int]:
-        """Returns what another object needs to go on beside what is public; secret."""
-        return self._sparse.secret_state()
+    def _end_sparse(self) -> SparseState:
+        """Ends this object, which has its turn, and returns what another one needs; secret.
+
+        Raises:
+            HaltedError: if it was ended before.
+        """
+        state = self._sparse._hand_over()
+        self._end("the run was saved: go on from what was saved")
+        return state
 
     def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:
         """Returns None if the guess is good enough, else a noisy sum and the way to go.
@@ -308,11 +325,13 @@ class PrivateMW(OnlineMW[LinearQuery]):
         ledger_token: of the ledger that paid for the run, if one did.
         earlier: answers of an earlier run that are given again for nothing; public. They keep
             the bounds that they had, with the failure probability of that run.
-        saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent.
+        saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent. One
+            object goes on from it.
 
     Raises:
-        InputError: if the histogram or the start is of another domain, or the token paid for
-            something else.
+        InputError: if the histogram or the start is of another domain, the token paid for
+            something else, or what was saved is of other settings.
+        HaltedError: if another object went on from what was saved.
 
     Cost: O(num_cells) memory; a query as ``LinearQuery`` says, twice; an update O(num_cells).
     Reference: Hardt and Rothblum (2010); Dwork and Roth (2014), Algorithm 6; Lyu, Su and Li
@@ -352,6 +371,8 @@ class PrivateMW(OnlineMW[LinearQuery]):
         if saved is None and (start is not None) != plan.starts_from_release:
             condition = "must be given if the plan starts from a release, and only then"
             raise InputError("start", type(start).__name__, condition)
+        if saved is not None:
+            check_settings("saved", "a run", saved.settings, plan.settle(saved.total))
         payment = pay(plan, ledger_token) if saved is None else saved.payment
         first = start_weights(plan, start) if saved is None else saved.log_weights
         if saved is None:
@@ -363,7 +384,7 @@ class PrivateMW(OnlineMW[LinearQuery]):
         self._shape = plan.domain.shape
         self._counts = histogram.counts
         if saved is not None:
-            self._sparse.resume(saved.sparse)
+            self._sparse._resume(saved.sparse)
         self._answers = dict(earlier if saved is None else saved.answers)
         self._num_earlier = len(self._answers) if saved is None else saved.num_earlier
 
@@ -373,16 +394,21 @@ class PrivateMW(OnlineMW[LinearQuery]):
         return self._hypothesis.weights.copy()
 
     def hand_over(self) -> SavedRun:
-        """Ends this object and returns what another one goes on from; in part secret."""
-        self._is_closed = True
-        return SavedRun(
-            total=self.settings.total,
-            log_weights=self._hypothesis.log_weights.copy(),
-            answers=self.transcript,
-            sparse=self.secret_state(),
-            payment=self.payment,
-            num_earlier=self._num_earlier,
-        )
+        """Ends this object and returns what another one goes on from; in part secret.
+
+        Raises:
+            HaltedError: if it was handed over before, or this is a forked process.
+        """
+        with self._turn():
+            return SavedRun(
+                sparse=self._end_sparse(),
+                settings=self.settings.to_json(),
+                total=self.settings.total,
+                log_weights=self._hypothesis.log_weights.copy(),
+                answers=self.transcript,
+                payment=self.payment,
+                num_earlier=self._num_earlier,
+            )
 
     def _exact(self, query: LinearQuery) -> int:
         return query.count(self._counts)

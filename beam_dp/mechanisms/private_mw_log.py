@@ -2,6 +2,9 @@
 
 The log is public and short: a query, its answer, and how far the hypothesis moved. The secret part
 is the state of the sparse vector, a few integers. No dense array is ever kept.
+
+Unlike what a run hands over, a checkpoint does not end it. It is for a stream alone, whose state
+commits together with the answers that led to it, or neither does.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from beam_dp.mechanisms.private_mw import (
     SavedRun,
 )
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.sparse_vector import SparseState
 from beam_dp.mechanisms.start_weights import Start, start_weights
 from beam_dp.noise import NoiseSource
 from beam_dp.queries.linear import LinearQuery
@@ -62,13 +66,24 @@ def answer_line(run: OnlineMW[Any], queries: QueryReader, line: Any) -> tuple[Ro
     return row, json.dumps(entry, allow_nan=False)
 
 
+def checkpoint(run: PrivateMW) -> dict[str, Any]:
+    """Returns what ``run_from_log`` needs beside the log; in part secret. The run goes on.
+
+    Privacy: of the run and all that go on from its checkpoints, one may show answers.
+    """
+    return {
+        "settings": run.settings.to_json(),
+        "total": run.settings.total,
+        "sparse": run._sparse._checkpoint(),
+    }
+
+
 def run_from_log(
     plan: PrivateMWPlan,
     histogram: Histogram,
     noise: NoiseSource,
     start: Start | None,
-    total: int,
-    secret: Mapping[str, int],
+    state: Mapping[str, Any],
     log: Iterable[str],
 ) -> PrivateMW:
     """Returns the run that wrote a log.
@@ -80,9 +95,11 @@ def run_from_log(
         histogram: the same exact counts.
         noise: source of all further noise.
         start: the release that the run started from, if any.
-        total: N, as the run had it.
-        secret: ``PrivateMW.secret_state``.
+        state: its last ``checkpoint``.
         log: all entries, in any order.
+
+    Raises:
+        InputError: if the run had other settings than the plan now has.
 
     Cost: an addition to the table for each update, as ``LinearQuery.add_to`` says.
     """
@@ -95,5 +112,6 @@ def run_from_log(
         answers.append((query, PrivateAnswer(**entry["answer"])))
         if entry["step"]:
             query.add_to(log_weights, entry["step"])
-    saved = SavedRun(total, log_weights, tuple(answers), secret)
+    sparse = SparseState(state["sparse"])
+    saved = SavedRun(state["settings"], state["total"], log_weights, tuple(answers), sparse)
     return PrivateMW(plan, histogram, noise, saved=saved)

@@ -25,10 +25,11 @@ from beam_dp.mechanisms.saved_runs import (
     Payment,
     any_transcript,
     check_secret,
-    new_folder,
+    hand_over_to,
     payment_of,
     read_transcript,
     saved_payment,
+    saved_settings,
     use_secret,
     write_secret,
 )
@@ -61,18 +62,21 @@ class Restart:
 def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
     """Writes a run to a new folder and ends the object: only ``resume_private_mw`` goes on.
 
-    The secret is written last, so that a folder that is cut short cannot be resumed.
+    The secret is written last, so that a folder that is cut short cannot be resumed. A run is
+    handed over once: if writing fails the run cannot be saved again, but its transcript and weights
+    can still be read, and be the start of a new run.
 
     Raises:
         InputError: if the folder exists.
+        HaltedError: if the run was saved before.
+        OSError: if a file cannot be written.
     """
-    path = new_folder(folder)
-    saved = run.hand_over()
+    path, saved = hand_over_to(folder, run.hand_over)
     transcript = {
         "version": VERSION,
         **_plan_json(run.plan),
         "payment": saved_payment(saved.payment),
-        "settings": run.settings.to_json(),
+        "settings": saved.settings,
         "total": saved.total,
         "num_earlier": saved.num_earlier,
         "answers": [
@@ -95,6 +99,7 @@ def check_private_mw(folder: str | Path, plan: PrivateMWPlan) -> Payment | None:
     transcript = read_transcript(path, _expected(plan))
     _log_weights(path, plan.domain)
     check_secret(path, transcript, _PUBLIC)
+    saved_settings(path, transcript, plan)
     return payment_of(path, transcript, plan)
 
 
@@ -129,11 +134,12 @@ def resume_private_mw(
     transcript = read_transcript(path, _expected(plan))
     log_weights = _log_weights(path, plan.domain)
     found = check_secret(path, transcript, _PUBLIC)
+    settings = saved_settings(path, transcript, plan)
     payment = payment_of(path, transcript, plan)
     answers = _answers(path, transcript, plan.domain)
     total, num_earlier = transcript["total"], transcript["num_earlier"]
-    secret = use_secret(path, found, payment, ledger)
-    saved = SavedRun(total, log_weights, answers, secret, payment, num_earlier)
+    state = use_secret(path, found, payment, ledger)
+    saved = SavedRun(settings, total, log_weights, answers, state, payment, num_earlier)
     return PrivateMW(plan, histogram, noise, saved=saved)
 
 

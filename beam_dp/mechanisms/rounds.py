@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import raised
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
@@ -78,12 +79,40 @@ class RoundBudget:
         A unit is a share of epsilon, inverse to the scales, or one of rho, inverse to their
         squares: both add up over rounds whose units are chosen adaptively.
         """
+        if units == 1:
+            return self
         factor = units if self.distribution == "discrete_laplace" else math.sqrt(units)
         return dataclasses.replace(
             self,
-            selection_scale=self.selection_scale / factor,
-            measurement_scale=self.measurement_scale / factor,
+            selection_scale=raised(self.selection_scale / factor),
+            measurement_scale=raised(self.measurement_scale / factor),
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RoundsPlan(Plan):
+    """The plan of a fixed number of rounds, or of an annealed schedule.
+
+    Args: as of ``Plan``, and
+        num_rounds: a number, or ``"annealed"``.
+        num_units: of budget, all rounds together.
+        unit: the scales of a round of one unit.
+    """
+
+    strategy: ClassVar[str] = "rounds"
+
+    num_rounds: int | Literal["annealed"]
+    num_units: int
+    unit: RoundBudget
+
+    def _stated(self) -> dict[str, Any]:
+        return {
+            "calibration": "tight",
+            "strategy": self.strategy,
+            "num_rounds": self.num_rounds,
+            "num_units": self.num_units,
+            **dataclasses.asdict(self.unit),
+        }
 
 
 def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) -> RoundBudget:
@@ -101,22 +130,23 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     l2_sensitivity = math.sqrt(moved) * guarantee.max_records_per_unit
     pure = guarantee.delta == 0
     budget = guarantee.epsilon if pure else zcdp_rho(guarantee.epsilon, guarantee.delta)
-    budget *= 1 - 1e-12  # the shares are added in floating point
     total_budget = 0.0 if total_is_public else TOTAL_SHARE * budget
     selection = _SELECTION_SHARE * (budget - total_budget) / num_units
     measurement = (1 - _SELECTION_SHARE) * (budget - total_budget) / num_units
     if pure:
         return RoundBudget(
-            selection_scale=2 * l1_sensitivity / selection,
+            selection_scale=raised(2 * l1_sensitivity / selection),
             distribution="discrete_laplace",
-            measurement_scale=l1_sensitivity / measurement,
-            total_scale=0.0 if total_is_public else l1_sensitivity / total_budget,
+            measurement_scale=raised(l1_sensitivity / measurement),
+            total_scale=0.0 if total_is_public else raised(l1_sensitivity / total_budget),
         )
     return RoundBudget(
-        selection_scale=2 * l1_sensitivity / math.sqrt(8 * selection),
+        selection_scale=raised(2 * l1_sensitivity / math.sqrt(8 * selection)),
         distribution="discrete_gaussian",
-        measurement_scale=l2_sensitivity / math.sqrt(2 * measurement),
-        total_scale=0.0 if total_is_public else l1_sensitivity / math.sqrt(2 * total_budget),
+        measurement_scale=raised(l2_sensitivity / math.sqrt(2 * measurement)),
+        total_scale=(
+            0.0 if total_is_public else raised(l1_sensitivity / math.sqrt(2 * total_budget))
+        ),
     )
 
 
@@ -145,7 +175,7 @@ def plan_rounds(
     guarantee: Guarantee,
     num_records: NumRecords,
     num_rounds: int | Literal["annealed"],
-) -> Plan:
+) -> RoundsPlan:
     """Returns the plan of a fixed number of rounds, or of an annealed schedule.
 
     Raises:
@@ -159,36 +189,31 @@ def plan_rounds(
     budget = round_budget(guarantee, num_units, num_records != "noisy")
     selection_scale = budget.selection_scale * score_grid(budget.selection_scale) * _WEIGHT_GRID
     check_noise(guarantee, [selection_scale, budget.measurement_scale, budget.total_scale])
-    return Plan(
+    return RoundsPlan(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
         summary_tables=workload.maximal(),
         measurements=(),
-        public={
-            "calibration": "tight",
-            "strategy": "rounds",
-            "num_rounds": num_rounds,
-            "num_units": num_units,
-            **dataclasses.asdict(budget),
-        },
         loss=adaptive_loss(guarantee),
+        num_rounds=num_rounds,
+        num_units=num_units,
+        unit=budget,
     )
 
 
 @on_one_thread
 def release_rounds(
     name: str,
-    plan: Plan,
+    plan: RoundsPlan,
     marginals: Marginals,
     noise: NoiseSource,
     progress: Progress | None,
 ) -> SyntheticDatabase:
     """Runs the rounds, and returns the release that fits all their measurements."""
     domain, workload = plan.domain, plan.workload
-    is_annealed = plan.public["num_rounds"] == "annealed"
-    units_left = num_units = int(plan.public["num_units"])
-    unit = round_budget(plan.guarantee, num_units, plan.total_is_public)
+    is_annealed = plan.num_rounds == "annealed"
+    units_left, unit = plan.num_units, plan.unit
     joins_all = joins_fit(workload)
     candidates = workload_candidates(workload) if joins_all else inner_candidates(workload)
     joined: list[Support] = []
@@ -215,7 +240,7 @@ def release_rounds(
             units = units_left
         units_left -= units
         if not is_annealed and progress is not None:
-            progress("round", num_units - units_left, num_units)
+            progress("round", plan.num_units - units_left, plan.num_units)
         budget = unit.of_round(units)
         allowed = candidates if joins_all else _that_fit(domain, joined, candidates)
         answers = basis.marginals(log_weights, [domain.axes(names) for names in allowed])

@@ -1,8 +1,8 @@
 """What the folders of saved online runs share: a secret that is bound to public files, used once.
 
-Two runs from one state would each spend the budget. A folder is resumed once because its secret is
-removed then. Where a ledger paid for the run, no copy of the folder is resumed either: the states
-of a run are numbered, and the ledger records each that is used.
+Two runs from one state would each spend the budget. A run is handed over once, to one folder, which
+is resumed once: its secret is removed then. Where a ledger paid for the run, no copy of the folder
+is resumed either: the states of a run are numbered, and the ledger records each that is used.
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from beam_dp.errors import InputError, shown
-from beam_dp.mechanisms.online_plan import OnlinePlan
+from beam_dp.mechanisms.live import HaltedError
+from beam_dp.mechanisms.online_plan import OnlinePlan, Settings
+from beam_dp.mechanisms.sparse_vector import SparseState
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger_entries import Token
+from beam_dp.releases.filesystem import sync_directory
+
+SavedT = TypeVar("SavedT")
 
 TRANSCRIPT = "transcript.json"
 _SECRET = "secret.json"
@@ -64,25 +69,33 @@ def saved_payment(payment: Payment | None) -> dict[str, Any] | None:
     }
 
 
-def new_folder(folder: str | Path) -> Path:
-    """Makes a folder that only its owner may read.
+def hand_over_to(folder: str | Path, hand_over: Callable[[], SavedT]) -> tuple[Path, SavedT]:
+    """Makes a folder that only its owner may read, for what ``hand_over`` returns.
 
     Raises:
-        InputError: if it exists.
+        InputError: if it exists; then nothing was handed over.
+        HaltedError: from ``hand_over``; then there is no folder.
     """
     path = Path(folder)
     try:
         path.mkdir(mode=0o700, parents=True)
     except FileExistsError:
         raise InputError("folder", str(path), "must not exist") from None
-    return path
+    try:
+        return path, hand_over()
+    except HaltedError:
+        path.rmdir()
+        raise
 
 
 def write_secret(
-    path: Path, state: Mapping[str, int], payment: Payment | None, public: Sequence[str]
+    path: Path, state: SparseState, payment: Payment | None, public: Sequence[str]
 ) -> None:
-    """Writes a secret state, bound to the public files beside it, which are complete."""
-    secret: dict[str, Any] = {"state": dict(state), "payment": saved_payment(payment)}
+    """Writes a secret state, bound to the public files beside it, which are complete.
+
+    The digest has no key: it shows damage, not who wrote the files, and it hides nothing.
+    """
+    secret: dict[str, Any] = {"state": state.take(), "payment": saved_payment(payment)}
     secret["sha256"] = _digest(path, public, secret)
     descriptor = os.open(path / _SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -111,6 +124,40 @@ def read_transcript(path: Path, public: Mapping[str, Any]) -> dict[str, Any]:
             what = _difference(part, parsed.get(part), expected.get(part))
             raise InputError("plan", str(path), f"must be the plan of the saved run: {what}")
     return parsed
+
+
+def check_settings(name: str, value: str, saved: Any, settings: Settings) -> None:
+    """Refuses a state whose noise was drawn for other settings than the plan now has.
+
+    They follow from the plan, but a version of this package may choose others for the same plan.
+
+    Args:
+        name: of what is refused.
+        value: of that.
+        saved: the settings that the run had, as JSON values.
+        settings: of the plan.
+
+    Raises:
+        InputError: naming the first that differs.
+    """
+    given = json.loads(json.dumps(settings.to_json()))
+    held = json.loads(json.dumps(saved))
+    if held != given:
+        condition = "must have the settings that this version of beam_dp chooses for the plan"
+        raise InputError(name, value, f"{condition}: {_difference('settings', held, given)}")
+
+
+def saved_settings(path: Path, transcript: Mapping[str, Any], plan: OnlinePlan) -> dict[str, Any]:
+    """Returns the settings that a transcript says the run had, if they are those of the plan.
+
+    Raises:
+        InputError: if they are others, or the transcript is damaged.
+    """
+    total, settings = transcript.get("total"), transcript.get("settings")
+    if type(total) is not int or not isinstance(settings, dict):
+        raise InputError("folder", str(path), "must hold an undamaged run")
+    check_settings("folder", str(path), settings, plan.settle(total))
+    return settings
 
 
 def any_transcript(path: Path) -> dict[str, Any]:
@@ -179,10 +226,12 @@ def check_ledger(payment: Payment | None, ledger: Ledger | None) -> None:
 
 def use_secret(
     path: Path, found: bytes, payment: Payment | None, ledger: Ledger | None
-) -> dict[str, int]:
+) -> SparseState:
     """Uses a state up and returns it: first in the ledger, then in the folder.
 
-    Of several that try, one succeeds. Killed in between, it has succeeded: the state is lost.
+    Of several that try, one succeeds: the one that removes the secret. Killed before that, where no
+    ledger is asked, nothing has happened; killed after it, the state is lost, and no trace of it is
+    left.
 
     Args:
         path: the folder.
@@ -195,15 +244,16 @@ def use_secret(
         InputError: if the secret was used, or ``check_ledger`` refuses.
     """
     check_ledger(payment, ledger)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise InputError("folder", str(path), "must be a directory that can be written")
     if payment is not None and ledger is not None:
         ledger.use_state(payment.token, payment.state_number)
-    taken = path / f"{_SECRET}.taken"
     try:
-        os.rename(path / _SECRET, taken)
-        os.unlink(taken)
+        os.unlink(path / _SECRET)
+        sync_directory(path)  # so that the secret does not come back after a loss of power
     except OSError:
         raise _no_secret(path) from None
-    return dict(json.loads(found)["state"])
+    return SparseState(json.loads(found)["state"])
 
 
 def _no_secret(path: Path) -> InputError:
@@ -212,11 +262,14 @@ def _no_secret(path: Path) -> InputError:
 
 
 def _difference(part: str, saved: Any, given: Any) -> str:
-    """Says in a few words in what two plans differ."""
-    if part == "plan" and isinstance(saved, dict):
+    """Says in a few words in what two plans, or settings, differ."""
+    if part != "domain" and isinstance(saved, dict):
         for name in given:
-            if saved.get(name) != given[name]:
-                return f"{name} was {shown(saved.get(name))}, and is {shown(given[name])}"
+            old, new = saved.get(name), given[name]
+            if old != new and isinstance(old, dict) and isinstance(new, dict):
+                return f"{name}.{_difference(name, old, new)}"
+            if old != new:
+                return f"{name} was {shown(old)}, and is {shown(new)}"
     return f"its {part} was another one"
 
 

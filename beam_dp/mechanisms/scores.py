@@ -12,7 +12,8 @@ MAX_SCORE = 2**61
 def l1_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -> int:
     """Returns the L1 distance of a table and its hypothetical answer, in grid units.
 
-    Privacy: one more record changes it by at most ``grid``, up or down; the answer must be public.
+    Privacy: one more record changes it by at most ``grid``, up or down; the answer must be public,
+    and may be anything: what is no number counts as 0.
 
     Args:
         exact: counts, >= 0; secret.
@@ -24,6 +25,24 @@ def l1_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -
     """
     # Clipped cell by cell, so that neither a difference nor their sum can wrap.
     largest = MAX_SCORE // exact.size
-    on_grid = np.rint(np.clip(answer * grid, -largest, largest)).astype(np.int64)
-    difference = np.minimum(exact, largest // grid) * grid - on_grid
+    difference = np.minimum(exact, largest // grid) * grid - answer_on_grid(answer, grid, largest)
     return int(np.minimum(np.abs(difference), largest).sum())
+
+
+def answer_on_grid(answer: NDArray[np.float64], grid: int, largest: int) -> NDArray[np.int64]:
+    """Returns a hypothetical answer in whole units of a grid, clipped, whatever a fit made of it.
+
+    The integer that a processor makes of what is no number differs between them, and differences
+    to it wrap: a record would then move a score by far more than its sensitivity.
+
+    Args:
+        answer: any shape, in records; public.
+        grid: units that make one record, an integer >= 1.
+        largest: that the result may be, up to 2^61.
+
+    Returns:
+        same shape, int64; 0 where the answer is no number.
+    """
+    with np.errstate(over="ignore"):
+        on_grid = np.clip(answer * float(grid), -largest, largest)
+    return np.rint(np.nan_to_num(on_grid, nan=0.0)).astype(np.int64)

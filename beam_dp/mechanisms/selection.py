@@ -11,7 +11,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from itertools import combinations
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,15 +31,17 @@ from beam_dp.mechanisms.plan import (
     Progress,
     check_noise,
     check_selects,
+    check_sums,
     tree_cells,
 )
 from beam_dp.mechanisms.scores import l1_score
 from beam_dp.mechanisms.strategies import residual_measurements
 from beam_dp.mechanisms.synthesis import names_of, noisy_total, plan_basis, synthesise
 from beam_dp.noise import NoiseSource
-from beam_dp.privacy.accounting import discrete_gaussian_mu
+from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
@@ -46,6 +50,7 @@ from beam_dp.summaries import Marginals
 # get is not lost, because the last step measures them again and both are combined.
 _ATTRIBUTES_SHARE = 0.1
 _SCORES_SHARE = 0.05
+_PAIRS_SHARE = down(1 - Fraction(_ATTRIBUTES_SHARE) - Fraction(_SCORES_SHARE))
 # A fit leaves about this share of the noise of a measured table.
 _REMAINING_NOISE = 0.6
 # Numbers of pairs that are compared lie this factor apart.
@@ -54,7 +59,7 @@ _GRID_DEVIATIONS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
-class _Budget:
+class SelectionBudget:
     """What each step spends, as mu, and the noise of the scores.
 
     Args:
@@ -75,7 +80,7 @@ class _Budget:
         return self.score_scale / self.score_grid
 
 
-def _budget(guarantee: Guarantee, num_pairs: int) -> _Budget:
+def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
     """Splits the mu of a guarantee.
 
     Privacy: the mu of Gaussian mechanisms add up in squares, also where a later one is chosen by
@@ -85,25 +90,51 @@ def _budget(guarantee: Guarantee, num_pairs: int) -> _Budget:
     sqrt(num_pairs).
     """
     moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
-    sensitivity = moved * guarantee.max_records_per_unit * math.sqrt(max(1, num_pairs))
-    # The shares are added in floating point.
-    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta) * (1 - 1e-12)
-    deviation = sensitivity / (mu * math.sqrt(_SCORES_SHARE))
-    grid = max(1, math.ceil(_GRID_DEVIATIONS / deviation))
-    return _Budget(
-        attributes=mu * math.sqrt(_ATTRIBUTES_SHARE),
-        pairs=mu * math.sqrt(1 - _ATTRIBUTES_SHARE - _SCORES_SHARE),
+    squared_sensitivity = (moved * guarantee.max_records_per_unit) ** 2 * max(1, num_pairs)
+    squared_mu = Fraction(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)) ** 2
+    variance = squared_sensitivity / (Fraction(_SCORES_SHARE) * squared_mu)
+    grid = max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
+    return SelectionBudget(
+        attributes=root_down(Fraction(_ATTRIBUTES_SHARE) * squared_mu),
+        pairs=root_down(Fraction(_PAIRS_SHARE) * squared_mu),
         score_grid=grid,
-        # As private as a continuous Gaussian of that deviation: see ``continuous_deviation``.
-        score_scale=math.hypot(deviation * grid, 2.0) * (1 + 1e-12),
+        score_scale=discrete_parameter(variance * grid**2),
     )
 
 
-def plan_selection(workload: Workload, guarantee: Guarantee, num_records: NumRecords) -> Plan:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelectionPlan(Plan):
+    """The plan of selecting pairs by noisy scores, and measuring them once.
+
+    Args: as of ``Plan``, and
+        pairs: that are scored, as ascending axes.
+        budget: what each step spends.
+    """
+
+    strategy: ClassVar[str] = "selection"
+
+    pairs: tuple[Support, ...]
+    budget: SelectionBudget
+
+    def _stated(self) -> dict[str, Any]:
+        return {
+            "calibration": "tight",
+            "strategy": self.strategy,
+            "num_candidates": len(self.pairs),
+            "max_tree_cells": MAX_SELECTED_CELLS,
+            "attributes_share": _ATTRIBUTES_SHARE,
+            "scores_share": _SCORES_SHARE,
+            "score_deviation": self.budget.score_deviation,
+        }
+
+
+def plan_selection(
+    workload: Workload, guarantee: Guarantee, num_records: NumRecords
+) -> SelectionPlan:
     """Returns the plan of selecting pairs by noisy scores, and measuring them once.
 
     Privacy: (epsilon, delta), delta > 0, for the relation and unit of the guarantee; see
-    ``_budget``. The loss is mu-Gaussian.
+    ``selection_budget``. The loss is mu-Gaussian.
 
     Raises:
         InputError: if delta is 0, nothing could be joined, or noise would not fit.
@@ -112,44 +143,37 @@ def plan_selection(workload: Workload, guarantee: Guarantee, num_records: NumRec
         raise InputError("delta", 0.0, "must be > 0 to select pairs by noisy scores")
     check_selects(workload.domain)
     pairs = _pairs(workload)
-    budget = _budget(guarantee, len(pairs))
+    budget = selection_budget(guarantee, len(pairs))
     attributes = _attribute_measurements(workload, guarantee, num_records, budget.attributes)
     # More pairs mean more noise: whatever is chosen has less than all of them would have.
     most = _pair_measurements(workload, guarantee, budget, pairs)
     check_noise(guarantee, [budget.score_scale, *(each.scale for each in (*attributes, *most))])
+    check_sums(num_records, (*attributes, *_pair_measurements(workload, guarantee, budget, [])))
     covered = set().union(*pairs)
     alone = [each for each in _singles(workload.domain) if not covered.issuperset(each)]
-    return Plan(
+    return SelectionPlan(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
         summary_tables=tuple(names_of(workload.domain, axes) for axes in (*pairs, *alone)),
         measurements=attributes,
-        public={
-            "calibration": "tight",
-            "strategy": "selection",
-            "num_candidates": len(pairs),
-            "max_tree_cells": MAX_SELECTED_CELLS,
-            "attributes_share": _ATTRIBUTES_SHARE,
-            "scores_share": _SCORES_SHARE,
-            "score_deviation": budget.score_deviation,
-        },
         loss=Loss.gaussian(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)),
+        pairs=tuple(pairs),
+        budget=budget,
     )
 
 
 @on_one_thread
 def release_selection(
     name: str,
-    plan: Plan,
+    plan: SelectionPlan,
     marginals: Marginals,
     noise: NoiseSource,
     progress: Progress | None,
 ) -> SyntheticDatabase:
     """Runs the three steps, and returns the release that fits all measurements."""
     domain, workload = plan.domain, plan.workload
-    pairs = _pairs(workload)
-    budget = _budget(plan.guarantee, len(pairs))
+    pairs, budget = plan.pairs, plan.budget
     measurements = list(plan.measurements)
     tables: list[NDArray[np.float64]] = []
 
@@ -190,7 +214,7 @@ def noisy_scores(
     answers: Mapping[Support, NDArray[np.float64]],
     marginals: Marginals,
     domain: Domain,
-    budget: _Budget,
+    budget: SelectionBudget,
     noise: NoiseSource,
 ) -> dict[Support, float]:
     """Returns the noisy L1 distance of each pair from its hypothetical answer, in records."""
@@ -289,7 +313,7 @@ def _attribute_measurements(
 
 
 def _pair_measurements(
-    workload: Workload, guarantee: Guarantee, budget: _Budget, pairs: Sequence[Support]
+    workload: Workload, guarantee: Guarantee, budget: SelectionBudget, pairs: Sequence[Support]
 ) -> tuple[Measurement, ...]:
     """Returns the measurements of the last step: some pairs, and every attribute once more."""
     supports = [each for each in closure_of([*pairs, *_singles(workload.domain)]) if each]

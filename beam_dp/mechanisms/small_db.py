@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,11 +14,10 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.measurements import Names
-from beam_dp.mechanisms.multiset_choice import MAX_SIZE, MultisetChoice, SamplerName
+from beam_dp.mechanisms.multiset_choice import MAX_SIZE, ChoiceFacts, MultisetChoice, SamplerName
 from beam_dp.mechanisms.multisets import MAX_ANSWER
 from beam_dp.mechanisms.plan import (
     MAX_RECORDS,
-    Mechanism,
     NumRecords,
     Plan,
     Progress,
@@ -34,19 +34,19 @@ from beam_dp.mechanisms.small_db_size import (
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import lowered, up
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery, Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
+from beam_dp.summaries.clipped_counts import clipped_counts
 
 MAX_MATRIX_VALUES = 2**24  # of all queries at all cells: 128 MiB
 
-_MARGIN = 1 - 1e-12
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SmallDBPlan(Plan):
     """The plan of ``SmallDB``.
 
@@ -57,13 +57,46 @@ class SmallDBPlan(Plan):
         error_fraction: some database of this size misses no query by more, a share of N.
         selection_epsilon: for the choice of the database.
         total_scale: of the noise of the number of records; None where that is public.
+        choice: how the database will be chosen.
+        calibration: of the size, ``tight`` or ``textbook``.
+        sized_by: the rule that gave the size, or ``explicit``.
+        failure_probability: of the stated error.
+        bound: of the error of all queries, in records; None where the number of them is not public.
     """
+
+    strategy: ClassVar[str] = "small_db"
 
     queries: LinearWorkload
     size: int
     error_fraction: float
     selection_epsilon: float
     total_scale: float | None
+    choice: ChoiceFacts
+    calibration: str
+    sized_by: str
+    failure_probability: float
+    bound: float | None = None
+
+    def _stated(self) -> dict[str, Any]:
+        choice = dataclasses.asdict(self.choice)
+        del choice["num_records"]
+        # An integer of any length is not for a card.
+        choice["num_multisets"] = magnitude(self.choice.num_multisets)
+        stated: dict[str, Any] = {
+            "calibration": self.calibration,
+            "strategy": self.strategy,
+            "sized_by": self.sized_by,
+            "max_error_fraction": self.error_fraction,
+            "num_queries": len(self.queries),
+            **choice,
+            "selection_epsilon": self.selection_epsilon,
+            "total_scale": self.total_scale,
+            "failure_probability": self.failure_probability,
+        }
+        if self.bound is not None:
+            stated["bound"] = self.bound
+            stated["bound_is_vacuous"] = self.bound >= int(self.num_records)
+        return stated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,38 +212,25 @@ class SmallDB:
             guarantee.max_records_per_unit,
             self.sampler,
         )
-        chosen = mechanism.public
-        public = {
-            "calibration": self.calibration,
-            "strategy": "small_db",
-            "sized_by": sized_by,
-            "max_error_fraction": fraction,
-            "num_queries": len(queries),
-            **{name: value for name, value in chosen.items() if name != "num_records"},
-            # An integer of any length is not for a card.
-            "num_multisets": magnitude(chosen["num_multisets"]),
-            "selection_epsilon": epsilon,
-            "total_scale": total_scale,
-            "failure_probability": self.failure_probability,
-        }
         plan = SmallDBPlan(
             workload=tables,
             guarantee=guarantee,
             num_records=num_records,
             summary_tables=(domain.names,),
             measurements=(),
-            public=public,
             loss=Loss.pure(guarantee.epsilon),
             queries=queries,
             size=size,
             error_fraction=fraction,
             selection_epsilon=epsilon,
             total_scale=total_scale,
+            choice=mechanism.facts,
+            calibration=self.calibration,
+            sized_by=sized_by,
+            failure_probability=self.failure_probability,
         )
         if num_records != "noisy":
-            bound = self._bound(plan, num_records, len(cells))
-            stated = {"bound": bound, "bound_is_vacuous": bound >= num_records}
-            plan = dataclasses.replace(plan, public={**public, **stated})
+            plan = dataclasses.replace(plan, bound=self._bound(plan, num_records, len(cells)))
         return plan
 
     def release(
@@ -224,7 +244,7 @@ class SmallDB:
         assert isinstance(plan, SmallDBPlan)
         domain = plan.domain
         cells, matrix, denominator = query_matrix(plan.queries)
-        counts = marginals.marginal(domain.names).ravel()[cells]
+        counts = clipped_counts(marginals.marginal(domain.names)).ravel()[cells]
         if plan.total_scale is None:
             total = int(plan.num_records)
         else:
@@ -276,8 +296,8 @@ class SmallDB:
         count = math.log(2 / self.failure_probability)
         choice = 2 * (math.log(num_multisets(num_cells, size)) + count)
         share = math.sqrt(count) / (math.sqrt(count) + math.sqrt(choice))
-        epsilon = guarantee.epsilon * _MARGIN
-        scale = guarantee.max_records_per_unit / (share * epsilon)
+        epsilon = lowered(guarantee.epsilon)
+        scale = up(guarantee.max_records_per_unit / Fraction(share * epsilon))
         return (1 - share) * epsilon, scale
 
     def _bound(self, plan: SmallDBPlan, total: int, num_cells: int) -> float:
@@ -294,9 +314,12 @@ class SmallDB:
         return bound
 
     def _noise(self, plan: SmallDBPlan) -> list[dict[str, Any]]:
-        scale = plan.public["selection_scale"]
         found: list[dict[str, Any]] = [
-            {"what": "choice of the records", "distribution": "exponential", "scale": scale}
+            {
+                "what": "choice of the records",
+                "distribution": "exponential",
+                "scale": plan.choice.selection_scale,
+            }
         ]
         if plan.total_scale is not None:
             found.append(
@@ -372,23 +395,3 @@ def are_intervals(queries: Sequence[LinearQuery]) -> bool:
             return False
         axes.update(query.axes)
     return len(axes) <= 1
-
-
-def plan_release(
-    mechanism: Mechanism,
-    domain: Domain,
-    workload: Workload | LinearWorkload,
-    guarantee: Guarantee,
-    num_records: NumRecords,
-) -> Plan:
-    """Returns what a mechanism would do for a workload of either kind.
-
-    Raises:
-        InputError: if the mechanism refuses it; all but ``SmallDB`` answer marginals.
-    """
-    if isinstance(workload, Workload):
-        return mechanism.plan(domain, workload, guarantee, num_records)
-    if isinstance(mechanism, SmallDB):
-        return mechanism.plan(domain, workload, guarantee, num_records)
-    given = f"{len(workload):,} linear queries"
-    raise InputError("workload", given, f"must be of marginals for {mechanism.name}")

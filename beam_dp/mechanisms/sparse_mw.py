@@ -9,8 +9,9 @@ from typing import Any
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.sparse_weights import SparseWeights
 from beam_dp.mechanisms.private_mw import OnlineMW, PrivateAnswer
-from beam_dp.mechanisms.saved_runs import Payment, pay
+from beam_dp.mechanisms.saved_runs import Payment, check_settings, pay
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
+from beam_dp.mechanisms.sparse_vector import SparseState
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.ledger_entries import Token
 from beam_dp.queries.sparse import Element, SparseQuery
@@ -19,18 +20,20 @@ from beam_dp.summaries import KeyCounts
 
 @dataclasses.dataclass(frozen=True)
 class SavedSparseRun:
-    """A run between two objects, see ``sparse_mw_state``.
+    """A run between two objects, see ``sparse_mw_state``: one other goes on from it.
 
     Args:
+        settings: of the run, as JSON values; public.
         total: N, public.
         answers: the transcript, and by how much each query moved the hypothesis; public.
-        sparse: the state of the sparse vector, whose noisy threshold is secret.
+        sparse: the state of the sparse vector, whose noisy threshold is secret; of one use.
         payment: who paid; None if no ledger did; public.
     """
 
+    settings: Mapping[str, Any]
     total: int
     answers: tuple[tuple[SparseQuery, PrivateAnswer, float], ...]
-    sparse: Mapping[str, int] = dataclasses.field(repr=False)
+    sparse: SparseState = dataclasses.field(repr=False)
     payment: Payment | None = None
 
 
@@ -57,10 +60,12 @@ class SparseMW(OnlineMW[SparseQuery]):
         records: the exact counts by key; secret.
         noise: source of all noise.
         ledger_token: of the ledger that paid for the run, if one did.
-        saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent.
+        saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent. One
+            object goes on from it.
 
     Raises:
-        InputError: if the token paid for something else.
+        InputError: if the token paid for something else, or what was saved is of other settings.
+        HaltedError: if another object went on from what was saved.
 
     Cost: O(m) a query and an update, whatever the universe and the data; memory O(m) for each
     update and each query asked.
@@ -91,6 +96,8 @@ class SparseMW(OnlineMW[SparseQuery]):
         ledger_token: Token | None = None,
         saved: SavedSparseRun | None = None,
     ) -> None:
+        if saved is not None:
+            check_settings("saved", "a run", saved.settings, plan.settle(saved.total))
         payment = pay(plan, ledger_token) if saved is None else saved.payment
         total = plan.draw_total(records.num_records, noise) if saved is None else saved.total
         slots = plan.num_slots(plan.settle(total).max_error)
@@ -98,7 +105,7 @@ class SparseMW(OnlineMW[SparseQuery]):
         self.plan = plan
         self._counts = records.counts
         if saved is not None:
-            self._sparse.resume(saved.sparse)
+            self._sparse._resume(saved.sparse)
             for query, answer, step in saved.answers:
                 self._answers[query] = answer
                 if step:
@@ -121,10 +128,19 @@ class SparseMW(OnlineMW[SparseQuery]):
         return self._hypothesis.num_slots
 
     def hand_over(self) -> SavedSparseRun:
-        """Ends this object and returns what another one goes on from; in part secret."""
-        self._is_closed = True
-        answers = tuple((query, answer, self.step(query)) for query, answer in self.transcript)
-        return SavedSparseRun(self.settings.total, answers, self.secret_state(), self.payment)
+        """Ends this object and returns what another one goes on from; in part secret.
+
+        Raises:
+            HaltedError: if it was handed over before, or this is a forked process.
+        """
+        with self._turn():
+            return SavedSparseRun(
+                sparse=self._end_sparse(),
+                settings=self.settings.to_json(),
+                total=self.settings.total,
+                answers=tuple((query, said, self.step(query)) for query, said in self.transcript),
+                payment=self.payment,
+            )
 
     def _exact(self, query: SparseQuery) -> int:
         return query.count(self._counts)

@@ -15,10 +15,11 @@ from beam_dp.mechanisms.private_mw import PrivateAnswer
 from beam_dp.mechanisms.saved_runs import (
     TRANSCRIPT,
     check_secret,
-    new_folder,
+    hand_over_to,
     payment_of,
     read_transcript,
     saved_payment,
+    saved_settings,
     use_secret,
     write_secret,
 )
@@ -35,16 +36,19 @@ VERSION = 2
 def save_sparse_mw(run: SparseMW, folder: str | Path) -> None:
     """Writes a run to a new folder and ends the object: only ``resume_sparse_mw`` goes on.
 
+    See ``save_private_mw``.
+
     Raises:
         InputError: if the folder exists.
+        HaltedError: if the run was saved before.
+        OSError: if a file cannot be written.
     """
-    path = new_folder(folder)
-    saved = run.hand_over()
+    path, saved = hand_over_to(folder, run.hand_over)
     transcript = {
         "version": VERSION,
         "plan": run.plan.to_json(),
         "payment": saved_payment(saved.payment),
-        "settings": run.settings.to_json(),
+        "settings": saved.settings,
         "total": saved.total,
         "answers": [
             {"query": query.to_json(), "step": step, "answer": dataclasses.asdict(answer)}
@@ -78,11 +82,12 @@ def resume_sparse_mw(
     path = Path(folder)
     transcript = read_transcript(path, {"version": VERSION, "plan": plan.to_json()})
     found = check_secret(path, transcript, [TRANSCRIPT])
+    settings = saved_settings(path, transcript, plan)
     payment = payment_of(path, transcript, plan)
     answers = tuple(
         (SparseQuery.from_json(row["query"]), PrivateAnswer(**row["answer"]), row["step"])
         for row in transcript["answers"]
     )
-    secret = use_secret(path, found, payment, ledger)
-    saved = SavedSparseRun(transcript["total"], answers, secret, payment)
+    state = use_secret(path, found, payment, ledger)
+    saved = SavedSparseRun(settings, transcript["total"], answers, state, payment)
     return SparseMW(plan, records, noise, saved=saved)

@@ -6,9 +6,11 @@ All four mechanisms, ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,9 +19,10 @@ from numpy.typing import NDArray
 from beam_dp.errors import InputError
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
 from beam_dp.noise import MAX_SCALE
-from beam_dp.privacy.accounting import discrete_gaussian_mu
+from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import Real, root_up, up
 from beam_dp.releases.sparse import Distribution, Estimator, Family, folded, signs_of
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
 
@@ -88,10 +91,10 @@ class SparsePlan:
         max_sparsity: the most elements that a query may have.
         max_weight: the most that one record weighs; weights are integers from 0 to it.
         hash_key: of the projection, and of the fingerprints of text; drawn with the plan.
-        public: the parameters that the card states, as JSON values.
         loss: what the release may reveal, for a ledger.
         sketch: what is projected; None for a histogram alone.
         histogram: what is counted by element; None for a sketch alone.
+        stated: what the card states besides, as JSON values; written and never read back.
     """
 
     mechanism: str
@@ -99,10 +102,19 @@ class SparsePlan:
     max_sparsity: int
     max_weight: int
     hash_key: HashKey
-    public: Mapping[str, Any]
     loss: Loss
     sketch: SketchNoise | None = None
     histogram: HistogramNoise | None = None
+    stated: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """The parameters that the card states, as JSON values; a copy."""
+        public = copy.deepcopy(dict(self.stated))
+        for name, noise in (("sketch", self.sketch), ("histogram", self.histogram)):
+            if noise is not None:
+                public[name] = dataclasses.asdict(noise)
+        return public
 
 
 class SparseMechanism(Protocol):
@@ -174,22 +186,27 @@ def check_width(projection_width: int) -> None:
         raise InputError("projection_width", projection_width, "must be from 1 to 2^26")
 
 
-def checked_scale(guarantee: Guarantee, scale: float) -> float:
+def checked_scale(guarantee: Guarantee, exact: Real) -> float:
     """Returns a scale of noise, rounded up.
+
+    Args:
+        guarantee: what the noise is for.
+        exact: the scale; a rational number, or a double that is rounded up already.
 
     Raises:
         InputError: if such noise would not fit 64-bit integers, naming epsilon.
     """
-    # A relative margin of a few roundings: privacy needs at least the exact scale.
-    scale *= 1 + 1e-14
+    scale = up(exact)
     if not 0 < scale <= MAX_SCALE:
         condition = "is out of range for these weights: noise must have a scale of at most 2^50"
         raise InputError("epsilon", guarantee.epsilon, condition)
     return scale
 
 
-def gaussian_noise(guarantee: Guarantee, l2_sensitivity: float) -> tuple[float, int, Loss]:
+def gaussian_noise(guarantee: Guarantee, squared_sensitivity: int) -> tuple[float, int, Loss]:
     """Returns the discrete Gaussian scale for an integer vector, its grid, and what it reveals.
+
+    The sensitivity is that of the L2 norm.
 
     Privacy: (epsilon, delta), exactly calibrated: see ``accounting.discrete_gaussian_mu``. On the
     grid chosen here the noise is that of a continuous Gaussian to within 0.05 %.
@@ -200,10 +217,9 @@ def gaussian_noise(guarantee: Guarantee, l2_sensitivity: float) -> tuple[float, 
     if guarantee.delta == 0:
         raise InputError("delta", 0.0, "must be > 0 for Gaussian noise")
     mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
-    deviation = l2_sensitivity / mu
-    grid = 2 ** max(0, math.ceil(math.log2(_LEAST_GRID_SCALE / deviation)))
-    # continuous_deviation(scale on the grid) is then grid times the sensitivity over mu.
-    on_grid = checked_scale(guarantee, math.hypot(grid * deviation, 2.0))
+    variance = Fraction(squared_sensitivity) / Fraction(mu) ** 2
+    grid = 2 ** max(0, math.ceil(math.log2(_LEAST_GRID_SCALE) - math.log2(root_up(variance))))
+    on_grid = checked_scale(guarantee, discrete_parameter(variance * grid**2))
     return on_grid / grid, grid, Loss.gaussian(mu)
 
 
@@ -215,7 +231,7 @@ def sketch_plan(
     hash_key: HashKey,
     sketch: SketchNoise,
     loss: Loss,
-    public: Mapping[str, Any],
+    stated: Mapping[str, Any],
 ) -> SparsePlan:
     """Returns the plan of a sketch alone.
 
@@ -229,7 +245,7 @@ def sketch_plan(
         max_sparsity=max_sparsity,
         max_weight=max_weight,
         hash_key=hash_key,
-        public={**public, "sketch": dataclasses.asdict(sketch)},
         loss=loss,
         sketch=sketch,
+        stated=stated,
     )

@@ -22,6 +22,7 @@ from beam_dp.mechanisms.sparse_plan import (
 from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import raised
 from beam_dp.releases.sparse import Distribution, Family
 
 _INDEPENDENCE = 48  # about 2 log2(k T / (2 beta)) for a million queries
@@ -86,14 +87,15 @@ class SparseProject:
         check_sparse_request(guarantee, max_sparsity, max_weight)
         rows = self.projection_width if self.family == "dense" else self.num_blocks
         distribution: Distribution
-        sensitivity = unit_weight(guarantee, max_weight) * math.sqrt(rows)
+        squared_sensitivity = unit_weight(guarantee, max_weight) ** 2 * rows
         if self.calibration == "tight":
             distribution = "discrete_gaussian"
-            scale, grid, loss = gaussian_noise(guarantee, sensitivity)
+            scale, grid, loss = gaussian_noise(guarantee, squared_sensitivity)
         else:
             distribution = "discrete_laplace"
             factor, loss = textbook_noise(guarantee)
-            scale, grid = checked_scale(guarantee, sensitivity * factor), 1
+            scale = checked_scale(guarantee, raised(math.sqrt(squared_sensitivity) * factor))
+            grid = 1
         sketch = SketchNoise(
             self.family, self.projection_width, rows, distribution, scale, grid=grid
         )
@@ -123,7 +125,7 @@ def textbook_noise(guarantee: Guarantee) -> tuple[float, Loss]:
     epsilon, delta = guarantee.epsilon, guarantee.delta
     if delta == 0:
         raise InputError("delta", 0.0, "must be > 0 for SparseProject")
-    rho = epsilon**2 / (16 * math.log(1 / delta)) * (1 + 1e-12)
+    rho = raised(epsilon**2 / (16 * math.log(1 / delta)), 16)
     if zcdp_epsilon(rho, delta) > epsilon:
         condition = "is too large for the published scale; take calibration 'tight'"
         raise InputError("epsilon", epsilon, condition)

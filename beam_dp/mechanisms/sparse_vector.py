@@ -7,16 +7,20 @@ told to anybody, and the next question may depend on it and on nothing else that
 
 from __future__ import annotations
 
-import math
+import operator
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.live import HaltedError, Live
 from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise
 from beam_dp.noise import NoiseSource
+from beam_dp.privacy.rounding import up
 
 MAX_GRID = 2**20
 _MAX_VALUE = 2**62
@@ -25,17 +29,38 @@ _MAX_DRAWN = 4096
 Draw = Callable[[NDArray[np.int64], float], NDArray[np.int64]]
 
 
-class HaltedError(RuntimeError):
-    """A question after the last one that was paid for; says nothing that is not public."""
+class SparseState(Live):
+    """What a sparse vector handed over: one other object goes on from it, or one file gets it.
+
+    Args:
+        values: ``num_above``, how many questions were above the threshold, which is public, and
+            ``noisy_threshold``, which is secret.
+    """
+
+    def __init__(self, values: Mapping[str, int]) -> None:
+        super().__init__()
+        self._values = dict(values)
+
+    def take(self) -> dict[str, int]:
+        """Returns the values and ends the object.
+
+        Raises:
+            HaltedError: if they were taken before.
+        """
+        with self._turn():
+            self._end("the state was used: a run goes on from it once")
+            return self._values
 
 
-class NumericSparse:
+class NumericSparse(Live):
     """Says which questions are above a threshold and gives those a fresh noisy answer; halts.
 
     Privacy: ``calibration.guarantee``, for any number of questions below the threshold, asked
     adaptively. What must hold: one record changes each question by at most ``grid``, and each
     value to answer too. Every question gets fresh noise, an answer noise of its own; the
-    threshold gets fresh noise after each answer where the calibration counts on that.
+    threshold gets fresh noise after each answer where the calibration counts on that. Questions of
+    several threads are answered one after another. The object is not copied or pickled, and
+    answers nothing in a forked child. One that fails within a question answers no more.
 
     Accuracy: ``calibration.margin`` and ``calibration.answer_bound``.
 
@@ -57,6 +82,7 @@ class NumericSparse:
     def __init__(
         self, threshold: int, calibration: SparseVectorNoise, noise: NoiseSource, grid: int = 1
     ) -> None:
+        super().__init__()
         _check(threshold, calibration, grid, self._gives_answers)
         self._calibration = calibration
         self._threshold = threshold
@@ -74,23 +100,7 @@ class NumericSparse:
     @property
     def has_halted(self) -> bool:
         """Whether no more questions can be asked; public."""
-        return self.num_left == 0
-
-    def secret_state(self) -> dict[str, int]:
-        """Returns what ``resume`` needs beside public parameters; the noisy threshold is secret."""
-        return {"num_above": self._num_above, "noisy_threshold": self._noisy_threshold}
-
-    def resume(self, state: Mapping[str, int]) -> None:
-        """Goes on where ``secret_state`` was taken. Two runs from one state spend twice.
-
-        Raises:
-            InputError: if it is no state of this mechanism.
-        """
-        values = [state.get(name) for name in ("num_above", "noisy_threshold")]
-        integers = [each for each in values if type(each) is int]
-        if len(integers) < 2 or not 0 <= integers[0] <= self._calibration.max_above:
-            raise InputError("state", "of a sparse vector", "must be of this mechanism")
-        self._num_above, self._noisy_threshold = integers
+        return self.num_left <= 0
 
     def ask(self, question: int, value: int | None = None) -> int | None:
         """Returns None if the question is below the threshold, else a noisy value.
@@ -101,23 +111,36 @@ class NumericSparse:
 
         Raises:
             HaltedError: if it has halted.
+            InputError: if one of them is of a type other than an integer's.
         """
-        if not self._is_above(question):
-            return None
-        answered = np.array([_clipped(question if value is None else value)], np.int64)
+        asked = _clipped("question", question)
+        answered = asked if value is None else _clipped("value", value)
+        with self._question():
+            return self._answer(answered) if self._is_above(asked) else None
+
+    def _answer(self, value: int) -> int:
         calibration = self._calibration
         assert calibration.answer_scale is not None
         scale = _on_grid(calibration.answer_scale, self._grid)
         is_laplace = calibration.answer_noise == "discrete_laplace"
         draw: Draw = self._noise.laplace if is_laplace else self._noise.gaussian
-        return int(draw(answered, scale)[0])
+        return int(draw(np.array([value], np.int64), scale)[0])
+
+    @contextmanager
+    def _question(self) -> Iterator[None]:
+        with self._turn():
+            if self.has_halted:
+                condition = "above the threshold were all that was paid for"
+                raise HaltedError(f"{self._calibration.max_above} answers {condition}")
+            try:
+                yield
+            except BaseException:
+                # Where it was cut short may tell on which side of the threshold the question is.
+                self._end("a question failed: nothing more is answered")
+                raise
 
     def _is_above(self, question: int) -> bool:
-        if self.has_halted:
-            condition = "above the threshold were all that was paid for"
-            raise HaltedError(f"{self._calibration.max_above} answers {condition}")
-        # Clipping moves no two questions apart, so that it costs no privacy.
-        is_above = _clipped(question) + self._of_questions.next() >= self._noisy_threshold
+        is_above = question + self._of_questions.next() >= self._noisy_threshold
         if is_above:
             self._num_above += 1
             if self._calibration.redraws_threshold and not self.has_halted:
@@ -127,6 +150,42 @@ class NumericSparse:
     def _draw_threshold(self) -> int:
         scale = _on_grid(self._calibration.threshold_scale, self._grid)
         return self._threshold + int(self._noise.laplace(np.zeros(1, np.int64), scale)[0])
+
+    def _hand_over(self) -> SparseState:
+        """Ends this object; one other goes on from what is returned.
+
+        Raises:
+            HaltedError: if it was ended before.
+        """
+        with self._turn():
+            self._end("the sparse vector was handed over: go on from what was")
+            return SparseState(self._values())
+
+    def _checkpoint(self) -> dict[str, int]:
+        """Returns what ``SparseState`` is made from, and goes on.
+
+        Two objects that go on from it spend twice: only for a transaction, which keeps it together
+        with the answers that led to it or neither.
+        """
+        with self._turn():
+            return self._values()
+
+    def _values(self) -> dict[str, int]:
+        return {"num_above": self._num_above, "noisy_threshold": self._noisy_threshold}
+
+    def _resume(self, state: SparseState) -> None:
+        """Goes on where another object was.
+
+        Raises:
+            HaltedError: if another one did before.
+            InputError: if it is no state of this mechanism.
+        """
+        taken = state.take()
+        values = [taken.get(name) for name in ("num_above", "noisy_threshold")]
+        integers = [each for each in values if type(each) is int]
+        if len(integers) < 2 or not 0 <= integers[0] <= self._calibration.max_above:
+            raise InputError("state", "of a sparse vector", "must be of this mechanism")
+        self._num_above, self._noisy_threshold = integers
 
 
 class Sparse(NumericSparse):
@@ -147,7 +206,9 @@ class Sparse(NumericSparse):
         """
         if value is not None:
             raise InputError("value", "given", "must not be given: nothing is answered")
-        return self._is_above(question)
+        asked = _clipped("question", question)
+        with self._question():
+            return self._is_above(asked)
 
 
 class AboveThreshold(Sparse):
@@ -211,8 +272,17 @@ def _check(threshold: int, calibration: SparseVectorNoise, grid: int, answers: b
 
 
 def _on_grid(scale: float, grid: int) -> float:
-    return math.nextafter(scale * grid, math.inf)
+    return up(Fraction(scale) * grid)
 
 
-def _clipped(value: int) -> int:
-    return max(-_MAX_VALUE, min(_MAX_VALUE, int(value)))
+def _clipped(name: str, value: int) -> int:
+    """Clipping moves no two questions apart, so that it costs no privacy; rounding might.
+
+    Raises:
+        InputError: if it is not of an integer's type, which says nothing of its value.
+    """
+    try:
+        integer = operator.index(value)
+    except TypeError:
+        raise InputError(name, f"of type {type(value).__name__}", "must be an integer") from None
+    return max(-_MAX_VALUE, min(_MAX_VALUE, integer))

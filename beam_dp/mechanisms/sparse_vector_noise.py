@@ -16,12 +16,13 @@ from beam_dp.mechanisms.plan import check_calibration, check_failure_probability
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import lowered, raised
 
 Method = Literal["textbook", "pure", "zcdp"]
 AnswerNoise = Literal["discrete_laplace", "discrete_gaussian"]
 
 MAX_ABOVE = 2**31
-_SAFETY = 1e-12  # relative margin of a budget, more than the arithmetic loses
+_OPERATIONS = 64  # more than a budget goes through
 _SHARES = tuple(number / 32 for number in range(1, 25))
 
 
@@ -245,7 +246,7 @@ def _textbook(
     guarantee: Guarantee, max_above: int, answers: bool, is_monotone: bool
 ) -> SparseVectorNoise | None:
     """The published noise; None where the theorem that it rests on does not hold."""
-    epsilon, delta = guarantee.epsilon * (1 - _SAFETY), guarantee.delta
+    epsilon, delta = lowered(guarantee.epsilon, _OPERATIONS), guarantee.delta
     if delta == 0:
         comparing, answering = (8 * epsilon / 9, epsilon / 9) if answers else (epsilon, 0.0)
         step, answer_step = comparing / max_above, answering / max_above
@@ -264,7 +265,7 @@ def _textbook(
     if delta == 0:
         loss = Loss.pure(guarantee.epsilon)
     else:
-        loss = Loss.zcdp(max_above * (step**2 + answer_step**2) / 2 * (1 + _SAFETY))
+        loss = Loss.zcdp(raised(max_above * (step**2 + answer_step**2) / 2, _OPERATIONS))
     return _noise(
         "textbook",
         guarantee,
@@ -291,7 +292,7 @@ def _composed(step: float, times: int, delta: float) -> float:
 def _pure(
     guarantee: Guarantee, max_above: int, share: float, is_monotone: bool
 ) -> SparseVectorNoise:
-    epsilon = guarantee.epsilon * (1 - _SAFETY)
+    epsilon = lowered(guarantee.epsilon, _OPERATIONS)
     threshold, question = _split(epsilon * (1 - share), max_above, is_monotone)
     return _noise(
         "pure",
@@ -309,7 +310,7 @@ def _pure(
 def _zcdp(
     guarantee: Guarantee, max_above: int, rho: float, share: float, is_monotone: bool
 ) -> SparseVectorNoise:
-    rho_used = rho * (1 - _SAFETY)
+    rho_used = lowered(rho, _OPERATIONS)
     step = math.sqrt(2 * rho_used * (1 - share) / max_above)
     threshold, question = _split(step, 1, is_monotone)
     return _noise(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -66,7 +67,6 @@ class StabilityHistogram:
             max_sparsity=max_sparsity,
             max_weight=max_weight,
             hash_key=hash_key or HashKey.draw(INDEPENDENCE),
-            public={"histogram": dataclasses.asdict(histogram)},
             loss=Loss.approximate(guarantee.epsilon, guarantee.delta),
             histogram=histogram,
         )
@@ -81,7 +81,7 @@ def histogram_noise(guarantee: Guarantee, max_weight: int, epsilon: float) -> Hi
     if guarantee.delta == 0:
         condition = "must be > 0 for a stability histogram: it tells which elements have records"
         raise InputError("delta", 0.0, condition)
-    scale = checked_scale(guarantee, unit_weight(guarantee, max_weight) / epsilon)
+    scale = checked_scale(guarantee, unit_weight(guarantee, max_weight) / Fraction(epsilon))
     return HistogramNoise(
         scale,
         stability_threshold(scale, guarantee.delta, guarantee.max_records_per_unit, max_weight),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
@@ -24,8 +25,9 @@ from beam_dp.mechanisms.measurements import (
     residual_norm,
     support_variances,
 )
-from beam_dp.privacy.accounting import continuous_deviation, discrete_gaussian_mu
+from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.rounding import raised, up
 from beam_dp.queries.workload import Workload
 from beam_dp.summaries.marginals import merge_tables
 
@@ -133,11 +135,12 @@ def residual_measurements(
     sensitivity = guarantee.max_records_per_unit * residual_sensitivity(
         domain, chosen, 1 / shares, guarantee.neighboring
     )
-    # Rounded up, so that the sum below stays within mu^2 whatever the order of its terms.
-    variances = shares * (sensitivity / mu) ** 2 * (1 + 1e-12)
+    # More than a sum of so many terms, each of a few operations an attribute, can err.
+    ratio = sensitivity / mu
+    factor = raised(ratio * ratio, 4 * len(chosen) + 64 * domain.num_attributes)
     return tuple(
-        _residual_measurement(domain, support, math.sqrt(variance))
-        for support, variance in zip(chosen, variances, strict=True)
+        _residual_measurement(domain, support, raised(float(share) * factor))
+        for support, share in zip(chosen, shares, strict=True)
     )
 
 
@@ -194,7 +197,7 @@ def table_strategy(tables: Iterable[Names], guarantee: Guarantee) -> tuple[Measu
     tables = list(tables)
     moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
     sensitivity = moved * guarantee.max_records_per_unit * len(tables)
-    scale = math.nextafter(sensitivity / guarantee.epsilon, math.inf)
+    scale = up(Fraction(sensitivity) / Fraction(guarantee.epsilon))
     return tuple(Measurement(names, "table", "discrete_laplace", scale) for names in tables)
 
 
@@ -231,12 +234,10 @@ def best_table_strategy(
     return min(candidates, key=lambda each: predicted_variance(workload, each, total_is_public))
 
 
-def _residual_measurement(domain: Domain, support: Support, deviation: float) -> Measurement:
+def _residual_measurement(domain: Domain, support: Support, variance: float) -> Measurement:
     """Returns a residual measurement whose noise is at least as private as a continuous one's."""
     cells = math.prod(domain.shape[axis] for axis in support)
-    grid = cells * max(1, math.ceil(_GRID_DEVIATIONS / (deviation * cells)))
-    scale = math.hypot(deviation * grid, 2.0) * (1 + 1e-12)
-    if continuous_deviation(scale) < deviation * grid:
-        raise AssertionError("a discrete Gaussian must be as private as the planned one")
+    grid = cells * max(1, math.ceil(_GRID_DEVIATIONS / (math.sqrt(variance) * cells)))
+    scale = discrete_parameter(Fraction(variance) * grid**2)
     names = tuple(domain.names[axis] for axis in support)
     return Measurement(names, "residual", "discrete_gaussian", scale, grid)

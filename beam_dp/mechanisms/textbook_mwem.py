@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.residual_basis import ResidualBasis
-from beam_dp.mechanisms.measurements import importance_of
+from beam_dp.mechanisms.measurements import Distribution, importance_of
 from beam_dp.mechanisms.plan import NumRecords, Plan, Progress, check_array, check_noise
 from beam_dp.mechanisms.released_records import array_release
 from beam_dp.mechanisms.rounds import adaptive_loss, score_grid
+from beam_dp.mechanisms.scores import answer_on_grid
 from beam_dp.mechanisms.synthesis import build_release, marginal_table, plan_basis
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.rounding import lowered, raised
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
@@ -28,9 +32,46 @@ _MAX_COUNT = 2**45
 _MAX_STEP = 700.0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextbookPlan(Plan):
+    """The plan of Hardt, Ligett and McSherry's algorithm.
+
+    Args: as of ``Plan``, where ``num_records`` is a number, and
+        num_rounds: T.
+        distribution: of the noise of a measured cell.
+        measurement_scale: of that noise, in records.
+        selection_scale: of the noise of a selection, in records.
+        bound_of_average: of the largest error of the average of all hypotheses, in records; None
+            where none is published.
+    """
+
+    strategy: ClassVar[str] = "textbook"
+
+    num_rounds: int
+    distribution: Distribution
+    measurement_scale: float
+    selection_scale: float
+    bound_of_average: float | None
+
+    def _stated(self) -> dict[str, Any]:
+        bound = self.bound_of_average
+        return {
+            "calibration": "textbook",
+            "strategy": self.strategy,
+            "num_rounds": self.num_rounds,
+            "distribution": self.distribution,
+            "measurement_scale": self.measurement_scale,
+            "selection_scale": self.selection_scale,
+            "bound_of_average": bound,
+            "bound_of_average_is_vacuous": bound is None
+            or bound >= int(self.num_records)
+            or 2 * self.num_rounds >= self.workload.num_cells(),
+        }
+
+
 def plan_textbook(
     workload: Workload, guarantee: Guarantee, num_records: NumRecords, num_rounds: int | None
-) -> Plan:
+) -> TextbookPlan:
     """Returns the plan of Hardt, Ligett and McSherry's algorithm.
 
     Privacy: every query is one cell, with sensitivity 1 under both relations (a replacement moves
@@ -53,37 +94,31 @@ def plan_textbook(
     sensitivity = guarantee.max_records_per_unit
     rounds = num_rounds or best_num_rounds(num_cells, num_queries, guarantee.epsilon, num_records)
     bound = None
+    distribution: Distribution
     if guarantee.delta == 0:
-        share = guarantee.epsilon / (2 * rounds) * (1 - 1e-12)
+        share = lowered(guarantee.epsilon / (2 * rounds))
         distribution, scale, selection_epsilon = "discrete_laplace", sensitivity / share, share
         bound = published_error(
             num_cells, num_queries, guarantee.epsilon / sensitivity, num_records, rounds
         )
     else:
-        rho = zcdp_rho(guarantee.epsilon, guarantee.delta) * (1 - 1e-12)
+        rho = lowered(zcdp_rho(guarantee.epsilon, guarantee.delta))
         distribution, scale = "discrete_gaussian", sensitivity * math.sqrt(rounds / rho)
         selection_epsilon = math.sqrt(4 * rho / rounds)
-    selection_scale = 2 * sensitivity / selection_epsilon
+    scale, selection_scale = raised(scale), raised(2 * sensitivity / selection_epsilon)
     check_noise(guarantee, [scale, selection_scale * score_grid(selection_scale)])
-    return Plan(
+    return TextbookPlan(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
         summary_tables=workload.maximal(),
         measurements=(),
-        public={
-            "calibration": "textbook",
-            "strategy": "textbook",
-            "num_rounds": rounds,
-            "distribution": distribution,
-            "measurement_scale": scale,
-            "selection_scale": selection_scale,
-            "bound_of_average": bound,
-            "bound_of_average_is_vacuous": bound is None
-            or bound >= num_records
-            or 2 * rounds >= num_queries,
-        },
         loss=adaptive_loss(guarantee),
+        num_rounds=rounds,
+        distribution=distribution,
+        measurement_scale=scale,
+        selection_scale=selection_scale,
+        bound_of_average=bound,
     )
 
 
@@ -113,38 +148,38 @@ def published_error(
 
 def release_textbook(
     name: str,
-    plan: Plan,
+    plan: TextbookPlan,
     marginals: Marginals,
     noise: NoiseSource,
     progress: Progress | None,
 ) -> SyntheticDatabase:
     """Runs the published algorithm; releases the last hypothesis."""
-    domain, workload, public = plan.domain, plan.workload, plan.public
+    domain, workload = plan.domain, plan.workload
     total = int(plan.num_records)
-    draw = noise.laplace if public["distribution"] == "discrete_laplace" else noise.gaussian
+    draw = noise.laplace if plan.distribution == "discrete_laplace" else noise.gaussian
     basis = plan_basis(plan)
     assert isinstance(basis, ResidualBasis)
     exact = {names: marginals.marginal(names) for names in workload}
     ends = np.cumsum([exact[names].size for names in workload])
     potentials = {names: np.zeros(exact[names].shape) for names in workload}
     log_weights = np.zeros(domain.shape)
-    grid = score_grid(public["selection_scale"])
-    for number in range(public["num_rounds"]):
+    grid = score_grid(plan.selection_scale)
+    for number in range(plan.num_rounds):
         if progress is not None:
-            progress("round", number + 1, public["num_rounds"])
+            progress("round", number + 1, plan.num_rounds)
         weights = _normalised(log_weights)
         coefficients = basis.analyse(weights.ravel()) * total
         scores = []
         for names in workload:
             answer = marginal_table(domain, basis, coefficients, names)
-            on_grid = np.rint(answer * grid).astype(np.int64)
-            counts = np.minimum(exact[names], _MAX_COUNT)
-            scores.append(np.abs(counts * grid - on_grid).ravel())
-        selected = noise.select(np.concatenate(scores), public["selection_scale"] * grid)
+            counts = np.minimum(exact[names], _MAX_COUNT) * grid
+            on_grid = answer_on_grid(answer, grid, _MAX_COUNT * grid)
+            scores.append(np.abs(counts - on_grid).ravel())
+        selected = noise.select(np.concatenate(scores), plan.selection_scale * grid)
         position = int(np.searchsorted(ends, selected, side="right"))
         names = workload.marginals[position]
         cell = np.unravel_index(selected - (ends[position] - exact[names].size), exact[names].shape)
-        measured = draw(np.asarray(exact[names][cell]), public["measurement_scale"])
+        measured = draw(np.asarray(exact[names][cell]), plan.measurement_scale)
         axes = domain.axes(names)
         error = float(measured) - total * float(_part(weights, axes, cell).sum())
         change = min(max(error / (2 * total), -_MAX_STEP), _MAX_STEP)

@@ -20,12 +20,14 @@ from beam_dp.mechanisms.plan import (
     check_num_records,
 )
 from beam_dp.noise import MAX_SCALE, NoiseSource
-from beam_dp.privacy.accounting import discrete_gaussian_mu
-from beam_dp.privacy.guarantee import Guarantee, as_float
+from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import up
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload_sensitivity import WorkloadSensitivity, workload_sensitivity
+from beam_dp.summaries.clipped_counts import clipped_counts
 
 Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
 
@@ -216,11 +218,13 @@ def draw_workload_answers(
 ) -> WorkloadAnswers:
     """Returns noisy answers: the only step that sees exact counts. Draw once for a plan.
 
-    Privacy: ``plan.guarantee``, where the counts are of records bounded as it says.
+    Privacy: ``plan.guarantee``, where the counts are of records bounded as it says. Counts and
+    answers that are too large for 64 bits are clipped, which raises no sensitivity.
 
     Args:
         plan: of the release.
-        counts: shape (num_cells,), int64, records; secret.
+        counts: shape (num_cells,), int64, records; secret. Answers are right while no cell holds
+            more than 2^61 over the number of cells, and no query more than 2^46.
         noise: of this draw.
 
     Raises:
@@ -231,7 +235,7 @@ def draw_workload_answers(
         condition = f"must be int64 of shape {expected}"
         raise InputError("counts", f"{counts.dtype} {counts.shape}", condition)
     # Numerators over 2^16, which are whole records where the grid is.
-    exact = plan.workload.counts(counts) // ((1 << VALUE_BITS) // plan.grid)
+    exact = plan.workload.counts(clipped_counts(counts)) // ((1 << VALUE_BITS) // plan.grid)
     draw = noise.laplace if plan.distribution == "discrete_laplace" else noise.gaussian
     return WorkloadAnswers(
         values=draw(exact, plan.scale) / plan.grid,
@@ -276,15 +280,10 @@ def gaussian_answers(
 
 def _laplace_scale(sensitivity: WorkloadSensitivity, grid: int, guarantee: Guarantee) -> float:
     """L1 sensitivity in grid steps over epsilon, rounded up; noise also where nothing can move."""
-    steps = max(1, sensitivity.l1 * grid >> VALUE_BITS)
-    scale = Fraction(steps) / Fraction(guarantee.epsilon)
-    try:
-        return math.nextafter(float(scale), math.inf)
-    except OverflowError:
-        return math.inf  # refused by its range
+    steps = max(1, -(-sensitivity.l1 * grid >> VALUE_BITS))
+    return up(Fraction(steps) / Fraction(guarantee.epsilon))  # what is too large is refused
 
 
 def _gaussian_scale(sensitivity: WorkloadSensitivity, mu: float) -> float:
     """The sigma with D^2 / (sigma^2 - 4) = mu^2, rounded up, for the L2 sensitivity D in steps."""
-    ratio = as_float("max_records_per_unit", max(1, sensitivity.l2)) / mu
-    return math.hypot(ratio, 2.0) * (1 + _ROUNDING)
+    return discrete_parameter(Fraction(max(1, sensitivity.l2_squared)) / Fraction(mu) ** 2)

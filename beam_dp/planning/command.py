@@ -15,6 +15,7 @@ from beam_dp.planning.flags import FLAGS, OF_SPARSE
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
+from beam_dp.programs import command_of
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 
@@ -137,7 +138,7 @@ def command_line(ranking: Ranking, option: Option, texts: Mapping[str, str | Non
     words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
     if guarantee.delta > 1e-5:
         words.append("--allow_large_delta")
-    return " ".join([f"python -m pipelines.{option.program}", *words])
+    return " ".join([command_of(option.program), *words])
 
 
 def ranking_json(ranking: Ranking, texts: Mapping[str, str | None]) -> dict[str, Any]:

@@ -125,11 +125,10 @@ def small_db_option(job: PlanningJob) -> Option:
         return Option(name, "tight", program, str(error))
     theorem = small_database_theorem(job, plan, len(columns), largest)
     bound = theorem.bound(job.num_records)
-    if job.num_records_is_public:
+    if plan.bound is not None:
         # A small database of intervals needs fewer records than the theorem knows of.
-        stated = min(bound.max_error, plan.public["bound"])
-        bound = dataclasses.replace(bound, max_error=stated)
-    note = f"{best:,} records, drawn by {plan.public['sampler']}"
+        bound = dataclasses.replace(bound, max_error=min(bound.max_error, plan.bound))
+    note = f"{best:,} records, drawn by {plan.choice.sampler}"
     if best * 1.1 >= largest and largest < MAX_SIZE:
         note += ", and more cannot be drawn"
     return Option(
@@ -241,7 +240,7 @@ def _mechanism(
 
 def _small_db_resources(mechanism: MultisetChoice, columns: NDArray[np.int64]) -> Resources:
     size = mechanism.size
-    if mechanism.public["sampler"] == "nested":
+    if mechanism.facts.sampler == "nested":
         bits = log_num_multisets(columns.shape[1], size) / math.log(2) * (size + 1)
         return nested_resources(num_products(len(columns), size), bits, columns.size)
     multisets = float(num_multisets(columns.shape[1], size))

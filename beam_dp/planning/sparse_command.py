@@ -14,6 +14,7 @@ from beam_dp.planning.flags import FLAGS, NOT_OF_SPARSE, OF_SPARSE
 from beam_dp.planning.sparse_job import DEFAULT_SIZE, SparseOption, SparsePlanningJob
 from beam_dp.planning.sparse_ranking import ONLINE_PROGRAM, SparseRanking
 from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.programs import command_of
 
 
 def sparse_job_of(
@@ -88,7 +89,7 @@ def sparse_command_line(
     words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
     if guarantee.delta > 1e-5:
         words.append("--allow_large_delta")
-    return " ".join([f"python -m pipelines.{option.program}", *words])
+    return " ".join([command_of(option.program), *words])
 
 
 def sparse_ranking_json(ranking: SparseRanking, texts: Mapping[str, str | None]) -> dict[str, Any]:

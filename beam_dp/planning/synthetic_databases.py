@@ -7,6 +7,7 @@ import math
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.gaussian import Gaussian
 from beam_dp.mechanisms.laplace import Laplace
+from beam_dp.mechanisms.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.measurements import (
     Measurement,
     cell_variance,
@@ -15,6 +16,7 @@ from beam_dp.mechanisms.measurements import (
 )
 from beam_dp.mechanisms.mwem import MWEM
 from beam_dp.mechanisms.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
+from beam_dp.mechanisms.textbook_mwem import TextbookPlan
 from beam_dp.noise_bound import noise_bound
 from beam_dp.planning.bound import Calibration, Theorem, constant
 from beam_dp.planning.covering_marginals import (
@@ -96,13 +98,12 @@ def _option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
         plan = mechanism.plan(job.domain, marginals, job.guarantee, job.given_num_records)
     except InputError as error:
         return Option(name, calibration, PROGRAM, str(error))
-    strategy = plan.public["strategy"]
-    if strategy == "measure_all":
+    if isinstance(plan, MeasureAllPlan):
         return _measured(job, plan, name, calibration)
     if isinstance(job.workload, LinearWorkload):
         # What is selected, round by round or at once, is selected for marginals.
         return Option(name, calibration, PROGRAM, "selects what it measures, for marginals only")
-    if strategy == "textbook":
+    if isinstance(plan, TextbookPlan):
         return _rounds(job, plan, name)
     return Option(
         name,
@@ -113,7 +114,9 @@ def _option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
     )
 
 
-def _measured(job: PlanningJob, plan: Plan, name: str, calibration: Calibration) -> Option:
+def _measured(
+    job: PlanningJob, plan: MeasureAllPlan, name: str, calibration: Calibration
+) -> Option:
     domain = job.domain
     parameters: tuple[tuple[str, str], ...] = ()
     note = "errors are of the noisy tables; where many cells are empty the fit lowers them"
@@ -125,7 +128,7 @@ def _measured(job: PlanningJob, plan: Plan, name: str, calibration: Calibration)
         note = f"measures the marginals of the queries: ask the release for these; {note}"
     else:
         theorem = tables_theorem(job, plan)
-        expected = plan.public["predicted_cell_error"]
+        expected = plan.predicted_cell_error
     cells = domain.num_cells
     if not fits_an_array(domain):
         cells = tree_cells(domain, [domain.axes(names) for names in plan.workload.maximal()])
@@ -142,11 +145,9 @@ def _measured(job: PlanningJob, plan: Plan, name: str, calibration: Calibration)
     )
 
 
-def _rounds(job: PlanningJob, plan: Plan, name: str) -> Option:
-    rounds = plan.public["num_rounds"]
-    measured = Measurement(
-        (), "table", plan.public["distribution"], plan.public["measurement_scale"]
-    )
+def _rounds(job: PlanningJob, plan: TextbookPlan, name: str) -> Option:
+    rounds = plan.num_rounds
+    measured = Measurement((), "table", plan.distribution, plan.measurement_scale)
     bound = required = None
     note = "no bound is proved of the last hypothesis, which is released"
     if job.guarantee.delta == 0:

@@ -13,6 +13,7 @@ from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.measurements import num_noisy_cells
 from beam_dp.mechanisms.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.selection import SelectionPlan
 from beam_dp.mechanisms.small_db import SmallDBPlan
 from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.sparse_plan import SparsePlan
@@ -64,7 +65,7 @@ def worker_bytes(plan: AnyPlan, summary_cells: int) -> int:
 
 def _mechanism_bytes(plan: AnyPlan) -> float:
     if isinstance(plan, SmallDBPlan):
-        size = plan.size if plan.public["sampler"] == "nested" else 0
+        size = plan.size if plan.choice.sampler == "nested" else 0
         return choice_bytes(len(plan.queries), plan.domain.num_cells, size)
     if isinstance(plan, Plan):
         cells = _hypothesis_cells(plan)
@@ -84,6 +85,6 @@ def _hypothesis_cells(plan: Plan) -> int:
     domain = plan.domain
     if fits_an_array(domain):
         return domain.num_cells
-    if plan.public["strategy"] == "selection":
+    if isinstance(plan, SelectionPlan):
         return MAX_SELECTED_CELLS
     return tree_cells(domain, [domain.axes(names) for names in plan.workload.maximal()])

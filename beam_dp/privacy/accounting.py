@@ -1,7 +1,7 @@
 """How much noise a guarantee costs, and what composed mechanisms guarantee.
 
-Every function is monotone and rounds so that the stated guarantee holds: a budget found by
-bisection is the end of its last bracket that satisfies the target.
+Every function rounds so that the stated guarantee holds (``rounding``): what is spent comes out too
+large, and a budget found by bisection is the end of its last bracket that satisfies the target.
 """
 
 from __future__ import annotations
@@ -9,18 +9,24 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr
 
 from beam_dp.errors import InputError
+from beam_dp.privacy.rounding import UNIT, Real, raised, root_up
 
 # Width, in grid units, of the Gaussian that turns continuous noise into discrete noise in the
 # proof of ``discrete_gaussian_mu``.
-_SMOOTHING = 2.0
-# Relative margin of every calibrated budget, and of a few elementary operations.
+_SMOOTHING = 2
+# Relative margin of every calibrated budget.
 _SAFETY = 1e-12
-_ROUNDING = 1e-15
+# What a few elementary operations err by at most, relatively. The logarithm of the normal
+# distribution is 0 far above its mean: there the error of ``log_ndtr`` is absolute.
+_ROUNDING = 8 * UNIT
+_LEAST_ERROR = 1e-18
+_LEAST_DOUBLE = math.ulp(0.0)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -45,11 +51,12 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     shift = epsilon / mu
     # Where mu is small, delta is a small difference of large numbers: both are rounded apart.
     upper = float(log_ndtr(mu / 2 - shift + _ROUNDING * (mu / 2 + shift)))
-    lower = float(log_ndtr(-mu / 2 - shift))
+    lower = float(log_ndtr(-raised(mu / 2 + shift)))
     if upper == -math.inf:
-        return 0.0
-    difference = epsilon + lower - upper - _ROUNDING * (epsilon - lower - upper)
-    return -math.expm1(min(difference, 0.0)) * math.exp(upper)
+        return _LEAST_DOUBLE
+    upper = min(upper - _ROUNDING * upper + _LEAST_ERROR, 0.0)
+    difference = epsilon + lower - upper - _ROUNDING * (epsilon - lower - upper) - _LEAST_ERROR
+    return min(raised(-math.expm1(min(difference, 0.0)) * math.exp(upper)), 1.0)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -75,7 +82,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
-    """Returns the mu that a vector of discrete Gaussians may spend, by ``continuous_deviation``.
+    """Returns the mu that a vector of discrete Gaussians may spend, by ``discrete_parameter``.
 
     Claim: let every coordinate be an integer plus a discrete Gaussian of parameter s > 2, let its
     change between neighbours be an integer d, and let mu^2 = sum of d^2 / (s^2 - 4). If mu is at
@@ -90,6 +97,8 @@ def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
     discrete vector is (epsilon0 + 2g, exp(g) delta0)-DP. For m < 2^40 coordinates g is below
     1e-20; the returned mu leaves a relative margin of 1e-12 in epsilon and delta.
 
+    The margin is not for rounding: the parameters of noise are rounded up apart from it.
+
     Args:
         epsilon: finite, > 0.
         delta: in (0, 1).
@@ -100,16 +109,22 @@ def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
     return gaussian_mu(epsilon * (1 - _SAFETY), delta * (1 - _SAFETY))
 
 
-def continuous_deviation(parameter: float) -> float:
-    """Returns the continuous standard deviation that a discrete Gaussian is as private as.
+def discrete_parameter(squared_deviation: Real) -> float:
+    """Returns the discrete Gaussian that is as private as a continuous one, rounded up.
 
     Args:
-        parameter: sigma of the discrete Gaussian in grid units, > 2.
+        squared_deviation: of the continuous Gaussian, in squared grid units, > 0; exact.
 
     Returns:
-        sqrt(parameter^2 - 4): see ``discrete_gaussian_mu``.
+        s with s^2 - 4 at least the squared deviation: see ``discrete_gaussian_mu``.
+
+    Example:
+        >>> discrete_parameter(3**2) >= 13**0.5
+        True
     """
-    return math.sqrt(parameter**2 - _SMOOTHING**2)
+    if squared_deviation == math.inf:
+        return math.inf
+    return root_up(Fraction(squared_deviation) + _SMOOTHING**2)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -120,7 +135,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         delta: in (0, 1).
 
     Returns:
-        epsilon >= 0.
+        epsilon >= 0, rounded up by more than the errors of the arithmetic.
 
     Reference: Canonne, Kamath and Steinke (2020), Proposition 7.
 
@@ -131,13 +146,19 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     if rho in (0, math.inf):
         return rho
 
+    log_delta = math.log(delta)
+
     def epsilon(log_excess: float) -> float:
         excess = math.exp(log_excess)  # alpha - 1; the minimum is smooth on this scale
-        log_share = math.log(delta) + math.log1p(excess)
-        return rho * (1 + excess) - log_share / excess - math.log1p(1 / excess)
+        log_excess = math.log1p(excess)
+        spent, share = rho * (1 + excess), (log_delta + log_excess) / excess
+        tail = math.log1p(1 / excess)
+        # The terms can be far larger than their sum, whose error is a part of theirs.
+        error = _ROUNDING * (spent + (log_excess - log_delta) / excess + tail)
+        return spent - share - tail + error
 
     # Any order gives a valid epsilon, so an inexact minimum only rounds up.
-    centre = 0.5 * (math.log(-math.log(delta)) - math.log(rho))
+    centre = 0.5 * (math.log(-log_delta) - math.log(rho))
     found = minimize_scalar(
         epsilon, bounds=(centre - 10, centre + 10), method="bounded", options={"xatol": 1e-10}
     )

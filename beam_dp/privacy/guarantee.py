@@ -12,6 +12,9 @@ from beam_dp.errors import InputError
 
 RECORD = "record"
 
+# Beyond these a number is a slip: it promises nothing, or no noise that is drawn could keep it.
+MIN_EPSILON, MAX_EPSILON = 1e-300, 1e6
+MAX_RECORDS_PER_UNIT = 2**40
 # A larger delta lets a mechanism publish somebody's record outright with a chance that matters.
 MAX_DELTA = 1e-5
 # A smaller one is a slip, and its reciprocal is no double.
@@ -35,12 +38,13 @@ class Guarantee:
     """A differential privacy guarantee, complete: nothing that is promised has a default.
 
     Args:
-        epsilon: finite, > 0.
+        epsilon: from 1e-300 to 1e6.
         delta: 0 for pure differential privacy, else from 1e-300 to 1e-5, or to 1 where a large one
             is allowed.
         neighboring: see ``Neighboring``; its value as a string is accepted.
         privacy_unit: the column whose values are the protected units, or ``"record"``.
-        max_records_per_unit: how many records of one unit are used, >= 1; 1 for ``"record"``.
+        max_records_per_unit: how many records of one unit are used, from 1 to 2^40; 1 for
+            ``"record"``.
         allow_large_delta: admits a delta above 1e-5, with which a mechanism might publish
             somebody's record outright; not part of the guarantee.
 
@@ -62,8 +66,9 @@ class Guarantee:
     def __post_init__(self, allow_large_delta: bool) -> None:
         object.__setattr__(self, "epsilon", as_float("epsilon", self.epsilon))
         object.__setattr__(self, "delta", checked_delta(self.delta))
-        if not 0 < self.epsilon < math.inf:
-            raise InputError("epsilon", self.epsilon, "must be finite and > 0")
+        if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
+            condition = f"must be from {MIN_EPSILON:g} to {MAX_EPSILON:,.0f}"
+            raise InputError("epsilon", self.epsilon, condition)
         if self.delta > MAX_DELTA and not allow_large_delta:
             condition = f"must be at most {MAX_DELTA:g}, unless allow_large_delta is given"
             raise InputError("delta", self.delta, condition)
@@ -75,8 +80,10 @@ class Guarantee:
         if not isinstance(self.privacy_unit, str) or not self.privacy_unit:
             raise InputError("privacy_unit", self.privacy_unit, "must be a column or 'record'")
         bound = self.max_records_per_unit
-        if not isinstance(bound, int) or isinstance(bound, bool) or bound < 1:
-            raise InputError("max_records_per_unit", bound, "must be an integer >= 1")
+        is_integer = isinstance(bound, int) and not isinstance(bound, bool)
+        if not (is_integer and 1 <= bound <= MAX_RECORDS_PER_UNIT):
+            condition = f"must be an integer from 1 to 2^40 = {MAX_RECORDS_PER_UNIT:,}"
+            raise InputError("max_records_per_unit", bound, condition)
         if self.privacy_unit == RECORD and bound != 1:
             raise InputError(
                 "max_records_per_unit", bound, "must be 1 where the privacy unit is a record"

@@ -57,8 +57,10 @@ class Ledger:
     typed may exceed the budget. Killed at any point, the ledger never shows less than what was
     drawn: an entry is durable before ``spend`` returns.
 
-    A token pays for one draw of noise. A token that is handed to two transforms, or a pipeline that
-    is run twice, is not refused: only ``mark_released`` sees that two draws were completed.
+    A token pays for one draw of noise, or for one online run. A token that is handed to two
+    transforms or runs, or a pipeline that is run twice, is not refused: only ``mark_released`` sees
+    that two draws were completed, where both are named, and ``use_state`` that one run was saved as
+    two.
 
     Args:
         url: a path of a sqlite file, ``sqlite:///PATH`` or ``postgresql://USER@HOST/DATABASE``. A
@@ -179,15 +181,19 @@ class Ledger:
             self._affordable(connection, row, dataset_id, guarantee, loss)
 
     def mark_released(self, token: Token, draw_id: str | None = None) -> None:
-        """Records that a release is complete; may be repeated.
+        """Records that the release of an entry is complete: one release, that of the first call.
+
+        Of several calls, also at once, the first one decides. One that names the same draw, or
+        none, changes nothing.
 
         Args:
             token: from ``spend``.
-            draw_id: of the release on disk, at most 40 characters.
+            draw_id: of the release on disk, at most 40 characters; without it no call can tell a
+                second release from the first.
 
         Raises:
-            LedgerError: if the ledger has no such entry, or another draw is recorded for it: then
-                there are two releases, of which one was not paid for.
+            LedgerError: if the ledger has no such entry, or the first call named another draw or
+                none: then there may be two releases, of which one was not paid for.
             InputError: if the draw_id is none.
         """
         is_id = isinstance(draw_id, str) and draw_id.isprintable()
@@ -205,8 +211,11 @@ class Ledger:
                         released_at=_now(),
                     )
                 )
-            elif None not in (draw_id, found.draw_id) and draw_id != found.draw_id:
+            elif draw_id is not None and draw_id != found.draw_id:
                 condition = f"must be {found.draw_id!r}: {token.release_id!r} paid for that draw"
+                if found.draw_id is None:
+                    paid = f"{token.release_id!r} paid for a draw that was marked before"
+                    condition = f"must not be given: {paid}, without its id"
                 raise LedgerError("draw_id", draw_id, condition)
 
     def use_state(self, token: Token, state_number: int) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from beam_dp.errors import InputError
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import MAX_EPSILON, Guarantee, Neighboring
 from beam_dp.privacy.ledger_filters import (
     COMPOSITIONS,
-    MAX_EPSILON,
     MIN_EPSILON,
     UNITS,
     Account,

@@ -75,8 +75,9 @@ from beam_dp.privacy.accounting import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from beam_dp.privacy.guarantee import checked_delta
+from beam_dp.privacy.guarantee import MAX_EPSILON, checked_delta
 from beam_dp.privacy.loss import KINDS, Kind, Loss
+from beam_dp.privacy.rounding import down, root_up, up
 
 Filter = Literal["pure", "zcdp", "gaussian"]
 Composition = Literal["auto", "zcdp", "gaussian", "with_slack"]
@@ -84,11 +85,12 @@ Composition = Literal["auto", "zcdp", "gaussian", "with_slack"]
 COMPOSITIONS: tuple[Composition, ...] = ("auto", "zcdp", "gaussian", "with_slack")
 # The proof above needs bounds, and nobody needs more.
 MAX_RELEASES = 2**20
-MIN_EPSILON, MAX_EPSILON = 1e-6, 1e6
+MIN_EPSILON = 1e-6
 
 # What the filters add up.
 UNITS: dict[Filter, str] = {"pure": "epsilon", "zcdp": "rho", "gaussian": "mu^2"}
 _TYPED = 1 + Fraction(1, 2**50)
+_LEAST_EPSILON = 1e-9  # that is told from 0
 # The largest epsilon that fits is a little less than what is left allows.
 _ROUNDED_DOWN = 1 - 1e-9
 
@@ -285,19 +287,18 @@ class Account:
             return 0.0
         found = []
         # At least half of delta, where it is used: else the pure filter is alone.
-        delta = float(Fraction(self.delta) - self._slack)
+        delta = down(Fraction(self.delta) - self._slack)
         for which in self.filters():
             spent = self._spent[which]
             if spent is None:
                 continue
-            value = math.nextafter(float(spent), math.inf)
             if which == "pure":
-                found.append(value)
+                found.append(up(spent))
             elif which == "zcdp":
-                found.append(zcdp_epsilon(value, delta))
+                found.append(zcdp_epsilon(up(spent), delta))
             else:
-                mu = math.sqrt(value) * (1 + 1e-12)
-                found.append(_gaussian_epsilon(mu, delta))
+                # Nearly: up to the width of the last bracket.
+                found.append(max(_gaussian_epsilon(root_up(spent), delta), _LEAST_EPSILON))
         return min(min(found) * (1 + 1e-12), self.epsilon) if found else self.epsilon
 
 
@@ -323,7 +324,7 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
 
 def _largest(holds: Callable[[float], bool]) -> float:
     """Returns nearly the largest epsilon <= 1e6 for which a monotone claim holds, or 0."""
-    low, high = 1e-9, MAX_EPSILON
+    low, high = _LEAST_EPSILON, MAX_EPSILON
     if not holds(low):
         return 0.0
     if holds(high):

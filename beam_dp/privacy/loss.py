@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Literal, Self
 
 from scipy.special import log_expit, ndtri_exp
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import as_float
+from beam_dp.privacy.rounding import up
 
 Kind = Literal["pure", "gaussian", "zcdp"]
 KINDS: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
@@ -43,7 +45,7 @@ class Loss:
 
     Example:
         >>> Loss.pure(0.5).rho
-        0.12500000000000003
+        0.125
     """
 
     rho: float
@@ -72,7 +74,7 @@ class Loss:
         points, so it lies nowhere above them. All are rounded up.
         """
         epsilon = as_float("loss", epsilon)
-        rho = min(math.nextafter(epsilon * epsilon / 2, math.inf), epsilon)
+        rho = min(_half_square(epsilon), epsilon)
         mu = -2 * float(ndtri_exp(log_expit(-epsilon)))
         return cls(rho=rho, mu=mu * (1 + 1e-12) + 1e-15, epsilon=epsilon)
 
@@ -90,7 +92,7 @@ class Loss:
             mu: L2 sensitivity over standard deviation.
         """
         mu = as_float("loss", mu)
-        return cls(rho=math.nextafter(mu * mu / 2, math.inf), mu=mu)
+        return cls(rho=_half_square(mu), mu=mu)
 
     @classmethod
     def zcdp(cls, rho: float) -> Self:
@@ -116,6 +118,26 @@ class Loss:
         """
         return dataclasses.replace(cls.pure(epsilon), slack=delta)
 
+    def composed(self, other: Loss) -> Self:
+        """Returns the loss of two mechanisms that are run on the same records.
+
+        Privacy: epsilons add up, rhos add up, and so do the squares of mu, also where the second
+        mechanism depends on what the first one released (Dwork and Roth, 2014, Theorem 3.14; Bun
+        and Steinke, 2016, Lemma 2.3; Dong, Roth and Su, 2022, Corollary 3.3). Their claims hold of
+        both at once but with the sum of their slacks, the union bound. A claim that one of the two
+        does not make is made of neither. All are rounded up.
+        """
+        epsilon = mu = slack = None
+        if self.epsilon is not None and other.epsilon is not None:
+            epsilon = up(Fraction(self.epsilon) + Fraction(other.epsilon))
+        if self.mu is not None and other.mu is not None:
+            squared = Fraction(self.mu) ** 2 + Fraction(other.mu) ** 2
+            mu = math.nextafter(math.sqrt(up(squared)), math.inf)
+        if self.slack is not None or other.slack is not None:
+            slack = up(Fraction(self.slack or 0) + Fraction(other.slack or 0))
+        rho = up(Fraction(self.rho) + Fraction(other.rho))
+        return type(self)(rho=rho, mu=mu, epsilon=epsilon, slack=slack)
+
     @property
     def kind(self) -> Kind:
         """The strongest claim."""
@@ -137,3 +159,8 @@ class Loss:
         if not isinstance(value, Mapping) or not {"rho"} <= set(value) <= set(_FIELDS):
             raise InputError("loss", value, f"must have a rho, and else only fields of {_FIELDS}")
         return cls(**value)
+
+
+def _half_square(value: float) -> float:
+    """Half the square of a number, rounded up; what is not finite stays so, to be refused."""
+    return up(Fraction(value) ** 2 / 2) if math.isfinite(value) else value

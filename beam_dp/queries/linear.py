@@ -24,6 +24,7 @@ Shape = tuple[int, ...]
 
 VALUE_BITS = 16
 MAX_QUERY_CELLS = 2**26
+_LOW_BITS = 20
 
 
 class LinearQuery(ABC):
@@ -38,12 +39,12 @@ class LinearQuery(ABC):
 
     @abstractmethod
     def count(self, counts: NDArray[np.int64]) -> int:
-        """Returns 2^16 times the sum of q over records, exactly.
+        """Returns 2^16 times the sum of q over records, exactly: an integer of any size.
 
         One record changes it by at most 2^16.
 
         Args:
-            counts: shape (num_cells,), int64, records; they sum to less than 2^47.
+            counts: shape (num_cells,), int64, records, >= 0; they sum to at most 2^61.
         """
 
     @abstractmethod
@@ -257,7 +258,10 @@ class Explicit(LinearQuery):
 
     def count(self, counts: NDArray[np.int64]) -> int:
         """Returns 2^16 times the sum of its values over records."""
-        return int(self._table.astype(np.int64) @ counts)
+        # In two halves, none of whose sums wraps: values below 2^17 of at most 2^26 cells.
+        table = self._table.astype(np.int64)
+        high = int(table @ (counts >> _LOW_BITS))
+        return (high << _LOW_BITS) + int(table @ (counts & ((1 << _LOW_BITS) - 1)))
 
     def mean(self, weights: NDArray[np.float64]) -> float:
         """Returns its mean."""

@@ -23,6 +23,8 @@ from beam_dp.reduction import Number, marginal_tables, sum_of_tables
 MAX_QUERIES = forms.MAX_QUERIES
 # Values of explicit queries that are held in memory, of all queries together: 256 MiB.
 MAX_VALUES = 2**26
+# Sums of 2^16 times the values end here.
+MAX_ANSWER = 2**62
 
 _FORMS: dict[str, Callable[[Domain, str, str], Iterator[LinearQuery]]] = {
     "marginals": forms.marginal_queries,
@@ -109,19 +111,22 @@ class LinearWorkload:
         return np.clip(found, 0.0, 1.0)
 
     def counts(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns 2^16 times the sum of every query over records, exactly.
+        """Returns 2^16 times the sum of every query over records, exactly up to 2^62.
+
+        A larger sum counts as 2^62: no answer then moves further with a record than it did.
 
         Args:
-            counts: shape (num_cells,), int64, records; they sum to less than 2^47.
+            counts: shape (num_cells,), int64, records, >= 0; they sum to at most 2^61.
 
         Returns:
             shape (num_queries,), int64.
         """
         found = np.empty(len(self), np.int64)
         for batch, tables in self._tables(counts):
-            found[batch.positions] = batch.answers(tables) << VALUE_BITS
+            answers = np.minimum(batch.answers(tables), MAX_ANSWER >> VALUE_BITS)
+            found[batch.positions] = answers << VALUE_BITS
         for position, query in self.explicit:
-            found[position] = query.count(counts)
+            found[position] = min(query.count(counts), MAX_ANSWER)
         return found
 
     def weighted_sum(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:

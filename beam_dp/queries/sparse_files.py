@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 from beam_dp.errors import InputError
+from beam_dp.plain_integers import plain_integer
 from beam_dp.queries.sparse import Element, SparseQuery
 from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 # As records are read: 007 is no integer key, for which there would be two ways to write one.
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,19}")
 _FORM = "must be UTF-8 text: a key a line, or a JSON object with sparse"
 _ONCE = "must be given once: an element is repeated"
 
@@ -80,9 +81,10 @@ def _key(where: str, written: str, keys: str) -> Element:
         raise InputError(where, written, "must hold a key")
     if keys == "text":
         return written
-    if not _INTEGER.fullmatch(written):
+    plain = plain_integer(written.encode("utf-8", "surrogatepass"))
+    if not _INTEGER.fullmatch(plain):
         raise InputError(where, written, "must hold an integer key, without leading zeros")
-    return int(written)
+    return int(plain)
 
 
 def _value(where: str, written: str) -> float:

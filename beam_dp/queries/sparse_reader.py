@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 from beam_dp.hashing import HashKey, universe_elements
+from beam_dp.plain_integers import plain_integer
 from beam_dp.queries.sparse import Element, KeyType, SparseQuery
+
+# By which rule the texts of records are read as keys: 2 reads 7.0 as 7. A card names its rule.
+KEY_RULE = 2
 
 _TYPES: dict[KeyType, type] = {"text": str, "bytes": bytes, "integer": int}
 
@@ -35,7 +39,7 @@ class SparseQueries:
             InputError: if it describes none, or one with too many elements, with elements of
                 another type, or with two that share a fingerprint.
         """
-        query = of_type(SparseQuery.from_json(parsed), self.key_type)
+        query = with_plain_keys(of_type(SparseQuery.from_json(parsed), self.key_type))
         if query.sparsity > self.max_sparsity:
             condition = f"must have at most max_sparsity = {self.max_sparsity:,}"
             raise InputError("query", f"{query.sparsity:,} elements", condition)
@@ -53,6 +57,39 @@ def of_type(query: SparseQuery, key_type: KeyType) -> SparseQuery:
     values = [numerator / 2**16 for numerator in query.numerators]
     elements = [_typed(element, key_type) for element in query.elements]
     return SparseQuery(zip(elements, values, strict=True))
+
+
+def with_plain_keys(query: SparseQuery) -> SparseQuery:
+    """Returns a query whose texts and bytes are read as the keys of records are.
+
+    Raises:
+        InputError: if two elements are one key, whose value would be ambiguous.
+
+    Example:
+        >>> with_plain_keys(SparseQuery({"7.0": 1.0, "07": 0.5})).elements
+        ('7', '07')
+    """
+    plain = {element: _plain(element) for element in query.elements}
+    if all(key is element for element, key in plain.items()):
+        return query
+    found: dict[Element, Element] = {}
+    for element, key in plain.items():
+        if (other := found.setdefault(key, element)) != element:
+            raise InputError(
+                "query", element, f"must be given once: {shown(other)} is the same key"
+            )
+    values = [numerator / 2**16 for numerator in query.numerators]
+    return SparseQuery(zip(plain.values(), values, strict=True))
+
+
+def _plain(element: Element) -> Element:
+    """The key itself, not a copy, where it stays as it is."""
+    if isinstance(element, bytes):
+        return plain_integer(element)
+    if isinstance(element, str) and element.endswith(".0") and element.isascii():
+        plain = plain_integer(element.encode()).decode()
+        return element if plain == element else plain
+    return element
 
 
 def _typed(element: Element, key_type: KeyType) -> Element:

@@ -3,6 +3,7 @@
 from beam_dp.releases.card import Card, ReleaseError
 from beam_dp.releases.intervals import IntervalAnswers, IntervalRelease
 from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.probe import probe_output
 from beam_dp.releases.records import distinct_records
 from beam_dp.releases.sparse import NoisyCounts, NoisySketch, SparseAnswer, SparseRelease
 from beam_dp.releases.store import (
@@ -33,6 +34,7 @@ __all__ = [
     "commit_release",
     "distinct_records",
     "finish_writing",
+    "probe_output",
     "read_release",
     "release_from_bytes",
     "release_to_bytes",

@@ -17,7 +17,7 @@ from beam_dp.releases.avro_container import DamagedFileError
 from beam_dp.releases.card import ReleaseError, parse_card_text
 from beam_dp.releases.online_answers import ANSWER_SCHEMA, KIND, read_answers_card
 from beam_dp.releases.store import CARD, read_payload
-from beam_dp.releases.stores import store_for
+from beam_dp.releases.stores import names_finish, store_for
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class AnswersRelease:
     rows: Sequence[Mapping[str, Any]]
 
 
+@names_finish
 def read_answers_release(directory: str | os.PathLike[str]) -> AnswersRelease | None:
     """Reads the answers that a directory holds, and verifies them.
 

@@ -13,6 +13,7 @@ alike. Publishing is one atomic step of the service all the same:
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import hashlib
 import itertools
@@ -23,7 +24,7 @@ from typing import BinaryIO, Protocol
 
 from beam_dp.errors import InputError
 from beam_dp.releases.card import PayloadFile
-from beam_dp.releases.filesystem import DRAFT_PREFIX, FREE, check_size
+from beam_dp.releases.filesystem import DRAFT_PREFIX, FREE, Store, check_size
 
 _COMMIT = "commit"
 # Names of drafts and files are appended, and the services allow 1,024 bytes in all.
@@ -130,6 +131,17 @@ class BucketStore:
             raise InputError(self._name, self._url, condition) from None
         if not is_free:
             raise InputError(self._name, self._url, FREE)
+
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[Store]:
+        """Returns a new draft as a store of its own."""
+        draft = self.open_draft("trial")
+        inside = copy.copy(self)
+        inside._folder, inside._versions = f"{self._folder}{draft}/", {}
+        try:
+            yield inside
+        finally:
+            self.remove_draft(draft)
 
     def exists(self) -> bool:
         """Returns whether there is such a directory."""

@@ -19,6 +19,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import Workload, workload_from_json
+from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 from beam_dp.strict_json import RepeatedKeyError, parse_json
 
@@ -93,6 +94,7 @@ class Card:
     errors: Mapping[Names, Mapping[str, float | None]]
     fit: Mapping[str, Any]
     versions: Mapping[str, str]
+    left_out: LeftOut | None
     files: Mapping[str, PayloadFile]
 
     @classmethod
@@ -135,6 +137,7 @@ class Card:
             "fit": dict(self.fit),
             "record_tables": [list(names) for names in self.record_tables],
             **small,
+            **({} if self.left_out is None else {"left_out": self.left_out.to_json()}),
             "versions": dict(self.versions),
             "files": {
                 name: {"sha256": file.sha256, "bytes": file.num_bytes}
@@ -205,6 +208,7 @@ class Card:
             errors=dict(_error_of(entry, domain) for entry in parsed["errors"]),
             fit=parsed["fit"],
             versions=parsed["versions"],
+            left_out=read_left_out(parsed, domain),
             files={name: payload_file(name, entry) for name, entry in parsed["files"].items()},
         )
 
@@ -216,6 +220,19 @@ class Card:
             InputError: if it holds none.
         """
         return cls.from_json(parse_card_text(text))
+
+
+def read_left_out(parsed: Mapping[str, Any], domain: Domain) -> LeftOut | None:
+    """Returns the counts of records outside the domain that a card holds; None if it holds none.
+
+    Raises:
+        InputError: if they are not of this domain, or damaged.
+    """
+    if "left_out" not in parsed:
+        return None
+    left_out = LeftOut.from_json(parsed["left_out"])
+    left_out.check(domain)
+    return left_out
 
 
 def parse_card_text(text: str) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from beam_dp.domain import Attribute
 from beam_dp.errors import magnitude
 from beam_dp.releases.answers_release import AnswersRelease
+from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
         "records": f"{release.num_records:,} ({origin})",
         **_small_facts(release),
+        **left_out_facts(release.left_out),
         "cells": f"{cells} in the domain, {len(release.counts):,} released",
         "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
         "draw": release.draw_id,
@@ -60,6 +62,8 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         if len(combinations) > _SHOWN_NOISE:
             impossible.append((f"and {len(combinations) - _SHOWN_NOISE:,} more: see card.json",))
         parts.append(plain_table(("impossible",), impossible))
+    if release.left_out is not None:
+        parts.append(left_out_table(release.left_out))
     parts.append(_errors(release))
     if release.noise:
         rows = [(_line(entry),) for entry in release.noise[:_SHOWN_NOISE]]
@@ -117,6 +121,40 @@ def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
             told += f", all within {bound:,.1f} records but with probability {short_value(beta)}"
         facts["answers"] = told
     return facts
+
+
+def left_out_facts(left_out: LeftOut | None) -> dict[str, str]:
+    """Returns how many records were left out, and from what budget that was paid."""
+    if left_out is None:
+        return {}
+    shares = [
+        f"epsilon {part['epsilon']:.4g}, delta {part['delta']:g} for {what}"
+        for what, part in (
+            ("the release", left_out.budget["release"]),
+            ("the count of what was left out", left_out.budget["left_out"]),
+        )
+    ]
+    beta = short_value(left_out.failure_probability)
+    return {
+        "budget": "; ".join(shares),
+        "left out": f"about {left_out.total:,} records were outside the domain: standard error"
+        f" {left_out.sum_standard_error:,.1f}, within {left_out.sum_bound:,.0f} but with"
+        f" probability {beta}",
+    }
+
+
+def left_out_table(left_out: LeftOut) -> RenderableType:
+    """Returns the counts of records outside the domain, the largest first."""
+    counts = sorted(left_out.counts.items(), key=lambda each: -each[1])
+    rows = [(f"attribute {name}", value) for name, value in counts[:_SHOWN_NOISE]]
+    if left_out.impossible is not None:
+        rows.append(("an impossible combination", left_out.impossible))
+    errors = (left_out.standard_error, left_out.bound, left_out.failure_probability)
+    shown = [(place, f"{value:,}", *map(short_value, errors)) for place, value in rows]
+    if len(counts) > _SHOWN_NOISE:
+        shown.append((f"and {len(counts) - _SHOWN_NOISE:,} more: see card.json", "", "", "", ""))
+    header = ("left out at", "records", "standard error", "all bounds", "except with probability")
+    return plain_table(header, shown)
 
 
 def _errors(release: SyntheticDatabase) -> RenderableType:

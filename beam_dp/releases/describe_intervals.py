@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from beam_dp.releases.describe import plain_table
+from beam_dp.releases.describe import left_out_facts, plain_table
 from beam_dp.releases.intervals import IntervalRelease
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
         "error": f"{math.sqrt(release.mean_squared_error):,.1f} records,"
         " the root of the mean squared error over all intervals",
         "noise": f"{release.choice[1]}, scale {release.scale:.6g}, grid {release.grid}",
+        **left_out_facts(release.left_out),
         "draw": release.draw_id,
     }
     left_out = [name for name in ("other", "nullable") if getattr(attribute, name)]

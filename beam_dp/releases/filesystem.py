@@ -8,7 +8,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -32,6 +33,9 @@ class Store(Protocol):
 
     def check_free(self) -> None:
         """Raises InputError if it holds more than drafts, or can't be written; writes nothing."""
+
+    def trial(self) -> AbstractContextManager[Store]:
+        """Returns a new draft as a store of its own, gone at the end; the directory is not made."""
 
     def exists(self) -> bool:
         """Returns whether there is such a directory."""
@@ -113,12 +117,19 @@ class LocalStore:
         except OSError as error:
             condition = f"must be a directory that can be written: {error.strerror}"
             raise self._refused(condition) from None
-        existing = self._path.absolute()
-        while not os.path.lexists(existing):
-            existing = existing.parent
+        existing = self._existing()
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
             condition = f"must be in a directory that can be written, and {str(existing)!r} is not"
             raise self._refused(condition)
+
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[Store]:
+        """Returns a new folder as a store: in the directory, or in what it would be made in."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{DRAFT_PREFIX}trial-", dir=self._existing()))
+        try:
+            yield LocalStore(folder, self._name)
+        finally:
+            shutil.rmtree(folder)
 
     def exists(self) -> bool:
         """Returns whether there is such a directory."""
@@ -174,14 +185,14 @@ class LocalStore:
             os.link(self._path / draft / name, self._path / name, follow_symlinks=False)
         except FileExistsError:
             return False
-        self._sync_directory()
+        sync_directory(self._path)
         return True
 
     def place(self, draft: str, name: str) -> None:
         """Moves a file of a draft to its name, if it is still in the draft."""
         with contextlib.suppress(FileNotFoundError):
             os.replace(self._path / draft / name, self._path / name)
-            self._sync_directory()
+            sync_directory(self._path)
 
     def drafts(self) -> list[str]:
         """Returns the names of the drafts that are there."""
@@ -205,13 +216,21 @@ class LocalStore:
             with contextlib.suppress(OSError):
                 self._path.rmdir()
 
+    def _existing(self) -> Path:
+        """Returns the directory, or the nearest above it that exists."""
+        existing = self._path.absolute()
+        while not os.path.lexists(existing):
+            existing = existing.parent
+        return existing
+
     def _refused(self, condition: str) -> InputError:
         return InputError(self._name, os.fspath(self._path), condition)
 
-    def _sync_directory(self) -> None:
-        """Makes a new name durable."""
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def sync_directory(path: str | Path) -> None:
+    """Makes durable that a name in a directory is new, or is gone."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -44,8 +44,10 @@ from beam_dp.releases.card import (
     check_depth_and_texts,
     parse_card_text,
     payload_file,
+    read_left_out,
 )
 from beam_dp.releases.intervals import IntervalRelease
+from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database import plain_json
 
 KIND = "intervals"
@@ -163,6 +165,7 @@ def card_json(release: IntervalRelease) -> dict[str, Any]:
             "mean_squared_error": release.mean_squared_error,
             "root_mean_squared_error": root,
         },
+        **({} if release.left_out is None else {"left_out": release.left_out.to_json()}),
         "versions": dict(release.versions),
     }
 
@@ -185,6 +188,7 @@ class IntervalCard:
     mean_squared_error: float
     parameters: Mapping[str, Any]
     versions: Mapping[str, str]
+    left_out: LeftOut | None
     files: Mapping[str, PayloadFile]
 
     @classmethod
@@ -235,6 +239,7 @@ class IntervalCard:
             ),
             parameters=parsed["parameters"],
             versions=parsed["versions"],
+            left_out=read_left_out(parsed, domain),
             files={name: payload_file(name, entry) for name, entry in parsed["files"].items()},
         )
 

@@ -18,6 +18,7 @@ from beam_dp.intervals.textbook_tree import Nodes
 from beam_dp.noise_bound import noise_bound
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database import library_versions
 
 
@@ -58,6 +59,8 @@ class IntervalRelease:
         draw_id: names this one draw of noise.
         parameters: what else is public, such as the entry of a ledger.
         versions: of the libraries that made it.
+        left_out: a noisy count of the records outside the attribute's levels, where it was paid
+            for.
     """
 
     attribute: Attribute
@@ -72,6 +75,7 @@ class IntervalRelease:
     draw_id: str
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=library_versions)
+    left_out: LeftOut | None = None
 
     def __repr__(self) -> str:
         return (

@@ -21,6 +21,7 @@ from beam_dp.hashing import BlockSigns, DenseSigns, HashKey, universe_elements
 from beam_dp.hashing.folding import collisions, fold, num_buckets
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
+from beam_dp.queries.sparse_reader import with_plain_keys
 from beam_dp.releases.histogram_bound import selected_noise_bound
 from beam_dp.releases.sketch_estimates import (
     clipped_mean,
@@ -32,6 +33,7 @@ from beam_dp.releases.sketch_estimates import (
     variance_of_mean,
     variance_of_median,
 )
+from beam_dp.releases.sparse_keys import key_rule_of
 
 Family = Literal["dense", "blocks"]
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
@@ -184,7 +186,14 @@ class SparseRelease:
         return f"SparseRelease(mechanism={self.mechanism!r})"
 
     def answer_query(self, query: SparseQuery) -> SparseAnswer:
-        """Returns the answer of a query; see ``answer``."""
+        """Returns the answer of a query; see ``answer``.
+
+        Raises:
+            InputError: if two elements of the query are one key of this release (``7.0`` and ``7``,
+                see ``key_rule_of``), or there are more than ``max_sparsity``.
+        """
+        if key_rule_of(self.public) > 1:
+            query = with_plain_keys(query)
         values = np.asarray(query.numerators, np.float64) / 2**16
         return self.answer(universe_elements(query.elements, self.hash_key), values)
 

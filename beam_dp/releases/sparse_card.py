@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.sparse import KEY_TYPES, KeyType
 from beam_dp.releases.card import (
     SCHEMA_VERSION,
     PayloadFile,
@@ -25,6 +24,7 @@ from beam_dp.releases.card import (
     payload_file,
 )
 from beam_dp.releases.sparse import NoisyCounts, NoisySketch, SparseRelease, signs_of
+from beam_dp.releases.sparse_keys import key_rule_of, key_type_of
 from beam_dp.releases.synthetic_database import library_versions
 
 KIND = "sparse_release"
@@ -199,6 +199,7 @@ class SparseCard:
         if card.sketch is None and card.histogram is None:
             raise InputError("card", None, "must have a sketch or a histogram")
         key_type_of(card.parameters)
+        key_rule_of(card.parameters)
         return card
 
     @classmethod
@@ -209,21 +210,6 @@ class SparseCard:
             InputError: if it holds none.
         """
         return cls.from_json(parse_card_text(text))
-
-
-def key_type_of(parameters: Mapping[str, Any]) -> KeyType | None:
-    """Returns what the keys of a release are, from its public parameters; None if it says nothing.
-
-    Raises:
-        InputError: if it says what no version does.
-    """
-    columns = parameters.get("key")
-    if columns is None:
-        return None
-    if not isinstance(columns, dict) or columns.get("key_type") not in KEY_TYPES:
-        raise InputError("key", str(columns), f"must have a key_type of {', '.join(KEY_TYPES)}")
-    key_type: KeyType = columns["key_type"]
-    return key_type
 
 
 def sparse_release_to_bytes(release: SparseRelease) -> bytes:

@@ -38,7 +38,7 @@ from beam_dp.releases.sparse_card import (
     sparse_release_from_bytes,
     sparse_release_to_bytes,
 )
-from beam_dp.releases.stores import store_for
+from beam_dp.releases.stores import advice_on_drafts, names_finish, store_for
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 Release = SyntheticDatabase | IntervalRelease | SparseRelease
@@ -134,9 +134,15 @@ def check_output(directory: str | os.PathLike[str]) -> None:
     Raises:
         InputError: if no release can be committed on its filesystem, it is a file, holds anything
             but drafts of an attempt that crashed, or can't be made or written; or is in a bucket
-            that keeps what is deleted or that anybody may read.
+            that keeps what is deleted or that anybody may read. Where drafts are left beside
+            something else, it names the command that completes a release.
     """
-    store_for(directory, "output").check_free()
+    store = store_for(directory, "output")
+    try:
+        store.check_free()
+    except InputError as error:
+        condition = error.condition + advice_on_drafts(store, directory)
+        raise InputError("output", os.fspath(directory), condition) from None
 
 
 def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
@@ -302,6 +308,7 @@ def check_payload_names(card: Card) -> None:
         raise InputError("files", sorted(card.files), "must be the payload of the card's draw")
 
 
+@names_finish
 def read_release(directory: str | os.PathLike[str]) -> Release:
     """Reads a release of any kind, and verifies all of it.
 
@@ -318,7 +325,8 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
         sketches and counts for sparse queries.
 
     Raises:
-        ReleaseError: if it holds none, or a damaged one.
+        ReleaseError: if it holds none, or a damaged one; where a job has left drafts there, it
+            names the command that completes what was committed.
 
     Cost: about 0.1 microseconds a record, and 0.5 a distinct record and attribute; or 0.1 a cell
     or element of a release for sparse queries.

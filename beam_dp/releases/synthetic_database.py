@@ -22,6 +22,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.answers import MAX_CELLS, marginal_weights
+from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.records import checked_codes, code_type
 
 Names = tuple[str, ...]
@@ -106,6 +107,7 @@ class SyntheticDatabase:
         parameters: the mechanism's public parameters.
         fit: how well the hypothesis fits the noisy measurements.
         versions: of the libraries that made it.
+        left_out: noisy counts of the records outside the domain, where they were paid for.
 
     Raises:
         InputError: if a field is not as described.
@@ -130,6 +132,7 @@ class SyntheticDatabase:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     fit: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=library_versions)
+    left_out: LeftOut | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.draw_id, str) or not re.fullmatch("[0-9a-f]{32}", self.draw_id):
@@ -154,6 +157,8 @@ class SyntheticDatabase:
         object.__setattr__(self, "noise", plain_json(list(self.noise)))
         for name in ("parameters", "fit", "versions"):
             object.__setattr__(self, name, plain_json(dict(getattr(self, name))))
+        if self.left_out is not None:
+            self.left_out.check(self.domain)
 
     def __repr__(self) -> str:
         return (

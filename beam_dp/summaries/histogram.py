@@ -13,6 +13,7 @@ from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.errors import InputError
 from beam_dp.reduction import marginal_tables
 from beam_dp.summaries.cell_counts import CellCounts
+from beam_dp.summaries.clipped_counts import clipped_counts
 from beam_dp.summaries.marginals import Marginals
 from beam_dp.summaries.shards import num_blocks, read_shards
 
@@ -25,7 +26,8 @@ class Histogram:
 
     Args:
         domain: the universe.
-        counts: shape (num_cells,), int64, records; sums to the number of records.
+        counts: shape (num_cells,), int64, records; sums to the number of records, but for cells
+            that are clipped at a bound that none reaches (``clipped_counts``).
     """
 
     domain: Domain
@@ -34,6 +36,7 @@ class Histogram:
     def __post_init__(self) -> None:
         if self.counts.shape != (self.domain.num_cells,) or self.counts.dtype != np.int64:
             raise ValueError("counts must be one int64 a cell")
+        object.__setattr__(self, "counts", clipped_counts(self.counts))
 
     def __repr__(self) -> str:
         return f"Histogram(num_cells={self.domain.num_cells})"

@@ -7,7 +7,7 @@ from beam_dp.transforms.answer_workload import AnswerWorkload
 from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.encode import EncodeRecords
 from beam_dp.transforms.encode_keys import KeyColumns
-from beam_dp.transforms.errors import PrivateStepError, ReadError
+from beam_dp.transforms.errors import PrivateStepError, ReadError, SetupError
 from beam_dp.transforms.read import ReadRecords
 from beam_dp.transforms.release import ReleaseSyntheticDatabase
 from beam_dp.transforms.release_intervals import ReleaseIntervals
@@ -30,6 +30,7 @@ __all__ = [
     "ReleaseIntervals",
     "ReleaseProjection",
     "ReleaseSyntheticDatabase",
+    "SetupError",
     "Summarise",
     "WriteAnswers",
     "WriteRelease",

@@ -16,7 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.private_mw import PrivateMW
-from beam_dp.mechanisms.private_mw_log import answer_line, run_from_log
+from beam_dp.mechanisms.private_mw_log import answer_line, checkpoint, run_from_log
 from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.private_mw_state import (
     check_private_mw,
@@ -34,7 +34,7 @@ from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Histogram, HistogramAccumulator
 from beam_dp.transforms.answer_batches import AnswerBatch, answer_batches, each_query
 from beam_dp.transforms.count import CountCells
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
 
 MECHANISM = "private_mw"
@@ -222,6 +222,7 @@ class _AnswerAll(beam.DoFn):
         self.starter = starter
         self.save_in = save_in
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()
@@ -256,7 +257,7 @@ class _Batch(beam.DoFn):
             yield WindowedValue((MECHANISM, self._lines), self._timestamp, (GlobalWindow(),))
 
 
-# Version, run, number of the next batch, N, and the secret state of the sparse vector.
+# Version, run, number of the next batch, and the checkpoint of the run, which is secret.
 _HEAD = beam.DoFn.StateParam(ReadModifyWriteStateSpec("head", FastPrimitivesCoder()))
 _LOG = beam.DoFn.StateParam(BagStateSpec("log", StrUtf8Coder()))
 
@@ -272,6 +273,7 @@ class _AnswerStream(beam.DoFn):
     def __init__(self, starter: _Starter) -> None:
         self.starter = starter
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()
@@ -293,13 +295,13 @@ class _AnswerStream(beam.DoFn):
             run_id, number = self._noise.draw_id(), 0
             run = self.starter.new_run(shards, self._noise)
         else:
-            version, run_id, number, total, secret = known
+            version, run_id, number, state = known
             if kept is not None and kept[0] == version:
                 run = kept[1]
             else:
                 plan, release = self.starter.plan, self.starter.release()
                 histogram = self.starter.histogram(shards)
-                run = run_from_log(plan, histogram, self._noise, release, total, secret, log.read())
+                run = run_from_log(plan, histogram, self._noise, release, state, log.read())
         rows = []
         for line in batch[1]:
             row, entry = answer_line(run, self._queries, line)
@@ -307,6 +309,6 @@ class _AnswerStream(beam.DoFn):
             if entry is not None:
                 log.add(entry)
         version = self._noise.draw_id()
-        head.write((version, run_id, number + 1, run.settings.total, run.secret_state()))
+        head.write((version, run_id, number + 1, checkpoint(run)))
         self._kept = version, run
         return iter([AnswerBatch(run_id, number, run.settings.total, rows)])

@@ -27,7 +27,7 @@ from beam_dp.transforms.answer_queries import check_paid
 from beam_dp.transforms.bound import BoundContributions
 from beam_dp.transforms.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.encode_keys import EncodeKeys, KeyColumns
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.records import refuse_windows
 
@@ -107,6 +107,7 @@ class _AnswerAll(beam.DoFn):
         self.plan = plan
         self.reader = reader
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()

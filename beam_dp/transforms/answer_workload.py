@@ -17,7 +17,7 @@ from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.answer_batches import AnswerBatch, Row, answer_batches
 from beam_dp.transforms.answer_queries import check_paid
 from beam_dp.transforms.count import CountCells
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
 
 
@@ -85,6 +85,7 @@ class _Draw(beam.DoFn):
         self.plan = plan
         self.rows = rows
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()

@@ -7,11 +7,9 @@ from typing import Any
 import apache_beam as beam
 
 from beam_dp.domain import Domain
-from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms.bound import BoundContributions
-from beam_dp.transforms.encode import EncodeRecords
-from beam_dp.transforms.records import refuse_windows
+from beam_dp.transforms.bounded_records import bounded_records
 from beam_dp.transforms.summarise import Summarise
 
 
@@ -35,10 +33,5 @@ class CountCells(beam.PTransform):
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[int, bytes]]:
         """Encodes, bounds, counts."""
-        refuse_windows(records)
-        unit = self.guarantee.privacy_unit
-        encoded = records | "Encode" >> EncodeRecords(self.domain, unit, as_cells=True)
-        if unit != RECORD:
-            bound = BoundContributions(self.domain, self.guarantee.max_records_per_unit)
-            encoded = encoded | "Bound" >> bound
+        encoded, _ = bounded_records(records, self.domain, self.guarantee, as_cells=True)
         return encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))

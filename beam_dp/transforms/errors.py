@@ -1,4 +1,4 @@
-"""The two errors that a running job may show: neither holds anything of a record."""
+"""The errors that a running job may show: none holds anything of a record."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
+from beam_dp.errors import public_fault
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class ReadError(RuntimeError):
     """An input file is damaged or gone, or of another schema: its name, and public ones."""
+
+
+class SetupError(RuntimeError):
+    """A worker could not be set up, before it saw any record: what is missing there."""
 
 
 class PrivateStepError(RuntimeError):
@@ -47,6 +53,26 @@ def _guarded_items(items: Iterator[Any]) -> Iterator[Any]:
         yield from items
     except Exception as error:
         raise PrivateStepError().with_traceback(error.__traceback__) from None
+
+
+def show_setup(setup: Callable[P, T]) -> Callable[P, T]:
+    """Lets ``DoFn.setup`` say what a worker lacks, as far as ``public_fault`` tells it.
+
+    For no other method: a runner calls it before it hands over elements. What else it raises
+    passes, and is withheld where the job is run.
+    """
+
+    @functools.wraps(setup)
+    def telling(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return setup(*args, **kwargs)
+        except (ImportError, OSError) as error:
+            fault = public_fault(error)
+            if fault is None:
+                raise
+            raise SetupError(f"a worker can't be set up: {fault}") from None
+
+    return telling
 
 
 @contextlib.contextmanager

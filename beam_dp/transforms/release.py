@@ -11,19 +11,18 @@ import apache_beam as beam
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.small_db import plan_release
+from beam_dp.mechanisms.left_out import with_left_out
+from beam_dp.mechanisms.release_plan import plan_release
 from beam_dp.noise import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
-from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import Release, release_to_bytes
 from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
-from beam_dp.transforms.bound import BoundContributions
-from beam_dp.transforms.encode import EncodeRecords
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.bounded_records import Shards, bounded_records, left_out_counts
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
-from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.summarise import Summarise
 
 if TYPE_CHECKING:
@@ -64,6 +63,8 @@ class ReleaseSyntheticDatabase(beam.PTransform):
             the budget.
         ledger_token: from ``Ledger.spend``, for just this release; the card then names its entry.
             Without one nothing is recorded.
+        count_left_out: whether the records outside the domain are counted, with noise, from 5 %
+            of the budget: see ``plan_left_out``. The release then has them as ``left_out``.
 
     Raises:
         InputError: if the mechanism refuses these parameters, or the token paid for something
@@ -84,41 +85,49 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         mechanism: Mechanism,
         num_records: int | Literal["noisy"] = "noisy",
         ledger_token: Token | None = None,
+        count_left_out: bool = False,
     ) -> None:
         super().__init__()
         self.domain = domain
         self.guarantee = guarantee
         self.mechanism = mechanism
-        self.plan = plan_release(mechanism, domain, workload, guarantee, num_records)
+        self.plan = plan_release(
+            mechanism, domain, workload, guarantee, num_records, count_left_out
+        )
         if ledger_token is not None:
             self.plan = paid_plan(self.plan, mechanism.name, ledger_token)
         self.accumulator = choose_accumulator(domain, self.plan.summary_tables)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Encodes, bounds, counts, draws."""
-        refuse_windows(records)
-        unit = self.guarantee.privacy_unit
-        as_cells = isinstance(self.accumulator, HistogramAccumulator)
-        encoded = records | "Encode" >> EncodeRecords(self.domain, unit, as_cells=as_cells)
-        if unit != RECORD:
-            bound = BoundContributions(self.domain, self.guarantee.max_records_per_unit)
-            encoded = encoded | "Bound" >> bound
+        encoded, left_out = bounded_records(
+            records,
+            self.domain,
+            self.guarantee,
+            as_cells=isinstance(self.accumulator, HistogramAccumulator),
+            left_out=self.plan.left_out,
+        )
         shards = encoded | "Summarise" >> Summarise(self.accumulator)
         draw = _Draw(self.mechanism, self.plan, self.accumulator)
-        return draw_once(shards, draw, worker_bytes(self.plan, self.accumulator.num_cells))
+        return draw_once(
+            shards, draw, worker_bytes(self.plan, self.accumulator.num_cells), left_out
+        )
 
 
 def draw_once(
-    shards: beam.PCollection[tuple[int, bytes]], draw: beam.DoFn, min_ram: int
+    shards: Shards, draw: beam.DoFn, min_ram: int, left_out: Shards | None = None
 ) -> beam.PCollection[ReleaseShard]:
     """Returns the shards of a release: the one step that draws noise, and a barrier behind it.
 
     Args:
         shards: of the exact summary.
-        draw: is given one public element, and all shards as its side input.
+        draw: is given one public element, and all shards as its side inputs.
         min_ram: of the worker that draws, in bytes; asked of the runner, so it must be public.
+        left_out: of the counts of what was left out, where these are drawn, too: by the same
+            step, so that one draw holds both.
     """
-    step = beam.ParDo(draw, beam.pvalue.AsIter(shards)).with_output_types(ReleaseShard)
+    sides = [beam.pvalue.AsIter(each) for each in (shards, left_out) if each is not None]
+    step = beam.ParDo(draw, *sides).with_output_types(ReleaseShard)
     return run_once(shards.pipeline, "Draw" >> step, "Keep the draw", min_ram)
 
 
@@ -137,9 +146,8 @@ def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
     Raises:
         InputError: if the token paid for another guarantee, mechanism or loss.
     """
-    check_token(token, mechanism, plan.guarantee, plan.loss)
-    public = {**plan.public, "ledger_release": token.release_id}
-    return dataclasses.replace(plan, public=public)
+    check_token(token, mechanism, plan.promised, plan.loss)
+    return dataclasses.replace(plan, ledger_release=token.release_id)
 
 
 def check_token(token: Token, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
@@ -187,16 +195,25 @@ class _Draw(beam.DoFn):
         self.plan = plan
         self.accumulator = accumulator
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()
 
     @withhold_messages
-    def process(self, _: None, shards: Iterable[tuple[int, bytes]]) -> Iterator[ReleaseShard]:
+    def process(
+        self,
+        _: None,
+        shards: Iterable[tuple[int, bytes]],
+        left_out: Iterable[tuple[int, bytes]] = (),
+    ) -> Iterator[ReleaseShard]:
         summary = self.accumulator.from_shards(shards)
         if not isinstance(summary, Marginals):
             summary = summary.marginals(self.plan.summary_tables)
         release = self.mechanism.release(self.plan, summary, self._noise, progress=_log_progress)
+        if self.plan.left_out is not None:
+            counts = left_out_counts(self.plan.left_out, left_out)
+            release = with_left_out(release, self.plan.left_out, counts, self._noise)
         return iter(list(release_shards(release)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +12,21 @@ import numpy as np
 from beam_dp.domain import Domain
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.intervals.plan import StrategyChoice
+from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
 from beam_dp.noise import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.interval_files import ordered_domain
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms.count import CountCells
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.bounded_records import bounded_records, left_out_counts
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.release import (
     ReleaseShard,
     check_token,
     draw_once,
     release_shards,
 )
+from beam_dp.transforms.summarise import Summarise
 
 if TYPE_CHECKING:
     from beam_dp.privacy.ledger_entries import Token
@@ -49,6 +52,8 @@ class ReleaseIntervals(beam.PTransform):
         strategy: by name, see ``plan_intervals``; by default the one with the least mean squared
             error over all intervals.
         ledger_token: from ``Ledger.spend``, for just this release; the card then names its entry.
+        count_left_out: whether the records whose value has no level are counted, with noise, from
+            5 % of the budget: see ``plan_left_out``. The release then has them as ``left_out``.
 
     Raises:
         InputError: if the attribute is not ordered, the strategy can't keep the guarantee, or the
@@ -68,10 +73,15 @@ class ReleaseIntervals(beam.PTransform):
         guarantee: Guarantee,
         strategy: StrategyChoice = "best",
         ledger_token: Token | None = None,
+        count_left_out: bool = False,
     ) -> None:
         super().__init__()
         self.domain = ordered_domain(domain, attribute)
-        self.plan = plan_intervals(self.domain.attributes[0].num_levels, guarantee, strategy)
+        main = share_guarantee(guarantee) if count_left_out else guarantee
+        self.plan = plan_intervals(self.domain.attributes[0].num_levels, main, strategy)
+        if count_left_out:
+            counts = plan_left_out(self.domain, guarantee, self.plan.loss)
+            self.plan = dataclasses.replace(self.plan, loss=counts.loss, left_out=counts)
         self.parameters: dict[str, Any] = {}
         if ledger_token is not None:
             check_token(ledger_token, MECHANISM, guarantee, self.plan.loss)
@@ -79,9 +89,12 @@ class ReleaseIntervals(beam.PTransform):
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Counts, draws."""
-        shards = records | "Count" >> CountCells(self.domain, self.plan.guarantee)
+        encoded, left_out = bounded_records(
+            records, self.domain, self.plan.guarantee, as_cells=True, left_out=self.plan.left_out
+        )
+        shards = encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))
         draw = _Draw(self.plan, self.domain, self.parameters)
-        return draw_once(shards, draw, worker_bytes(self.plan, self.domain.num_cells))
+        return draw_once(shards, draw, worker_bytes(self.plan, self.domain.num_cells), left_out)
 
 
 class _Draw(beam.DoFn):
@@ -92,14 +105,23 @@ class _Draw(beam.DoFn):
         self.domain = domain
         self.parameters = parameters
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()
 
     @withhold_messages
-    def process(self, _: None, shards: Iterable[tuple[int, bytes]]) -> Iterator[ReleaseShard]:
+    def process(
+        self,
+        _: None,
+        shards: Iterable[tuple[int, bytes]],
+        left_out: Iterable[tuple[int, bytes]] = (),
+    ) -> Iterator[ReleaseShard]:
         histogram = HistogramAccumulator(self.domain).from_shards(shards)
         counts = np.ascontiguousarray(histogram.counts[: self.plan.num_leaves])
         (attribute,) = self.domain.attributes
         release = release_intervals(self.plan, counts, self._noise, attribute, self.parameters)
+        if self.plan.left_out is not None:
+            counted = left_out_counts(self.plan.left_out, left_out)
+            release = with_left_out(release, self.plan.left_out, counted, self._noise)
         return iter(list(release_shards(release)))

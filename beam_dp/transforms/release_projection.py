@@ -14,11 +14,12 @@ from beam_dp.mechanisms.sparse_release import SparseSummary, release_sparse
 from beam_dp.noise import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger_entries import Token
+from beam_dp.queries.sparse_reader import KEY_RULE
 from beam_dp.summaries import ProjectionAccumulator
 from beam_dp.transforms.bound_keys import BoundKeys
 from beam_dp.transforms.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.encode_keys import EncodeKeys, KeyColumns
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.release import ReleaseShard, release_shards
@@ -56,14 +57,15 @@ class ReleaseProjection(beam.PTransform):
         self, plan: SparsePlan, columns: KeyColumns, ledger_token: Token | None = None
     ) -> None:
         super().__init__()
-        public = {**plan.public, "key": dataclasses.asdict(columns)}
+        key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
+        stated = {**plan.stated, "key": key}
         if ledger_token is not None:
             paid = (ledger_token.mechanism, ledger_token.guarantee, ledger_token.loss)
             if paid != (plan.mechanism, plan.guarantee, plan.loss):
                 condition = "must be of this release: its mechanism, guarantee and loss"
                 raise InputError("ledger_token", ledger_token.release_id, condition)
-            public["ledger_release"] = ledger_token.release_id
-        self.plan = dataclasses.replace(plan, public=public)
+            stated["ledger_release"] = ledger_token.release_id
+        self.plan = dataclasses.replace(plan, stated=stated)
         self.columns = columns
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
@@ -92,6 +94,7 @@ class _Draw(beam.DoFn):
     def __init__(self, plan: SparsePlan) -> None:
         self.plan = plan
 
+    @show_setup
     def setup(self) -> None:
         # Never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()

@@ -17,7 +17,8 @@ class WriteRelease(beam.PTransform):
     """Writes the shards of a release as a directory; the first complete draw wins.
 
     A bundle that is done again writes the same draw again, which changes nothing. Should a
-    runner deliver two draws, one of them is committed and the other discarded unseen.
+    runner deliver two draws, one of them is committed and the other discarded unseen. Nothing is
+    written before; ``beam_dp.releases.probe_output`` tries whether it can be, before you pay.
 
     Args:
         directory: a local directory that every worker sees, ``gs://BUCKET/FOLDER`` or

@@ -1,22 +1,30 @@
 """What each value means, written again in plain Python, one value at a time."""
 
+import datetime
+import math
 import re
 from decimal import Decimal
 
 from beam_dp.domain import (
     BooleanAttribute,
     CategoricalAttribute,
+    DateAttribute,
     IntegerAttribute,
     NumericAttribute,
 )
 
-JUNK = object()
 BLANKS = " \t\n\r\x0b\x0c"
+DAY = datetime.timedelta(days=1)
 
 
 def code_of(attribute, value):
     """The code of one value; -1 where its record is outside the domain."""
-    if value is None and attribute.nullable:
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            value = object()
+    if attribute.nullable and (value is None or _stands_for_null(attribute, value)):
         return attribute.size - 1
     level = None if value is None else _level(attribute, value)
     if level is not None:
@@ -24,41 +32,123 @@ def code_of(attribute, value):
     return attribute.num_levels if attribute.other else -1
 
 
-def _level(attribute, value):
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            return None
+def _stands_for_null(attribute, value):
+    if _listed(attribute):
+        return _place(attribute, value) == "null"
+    for null in attribute.null_values:
+        meant = _own(attribute, null)
+        if meant is None:
+            if isinstance(value, str) and _normal(attribute, value) == _normal(
+                attribute, str(null)
+            ):
+                return True
+        elif _own(attribute, value) == meant:
+            return True
+    return False
+
+
+def _listed(attribute):
+    """The declared values with what they mean, where nothing else is read."""
+    if isinstance(attribute, CategoricalAttribute):
+        levels = [(each, place) for place, each in enumerate(attribute.values)]
+    elif isinstance(attribute, BooleanAttribute) and attribute.true_values:
+        levels = [(each, 0) for each in attribute.false_values]
+        levels += [(each, 1) for each in attribute.true_values]
+    else:
+        return []
+    return levels + [(each, "null") for each in attribute.null_values]
+
+
+def _place(attribute, value):
+    """What the first declared value means that is equal as a text; else as an integer."""
+    if isinstance(value, bool) and isinstance(attribute, BooleanAttribute):
+        return int(value)
+    listed = [(_normal(attribute, str(each)), each, meant) for each, meant in _listed(attribute)]
+    text = str(value).lower() if isinstance(value, bool) else value
+    if isinstance(text, str):
+        for form, _, meant in listed:
+            if form == _normal(attribute, text):
+                return meant
+    number = _integer(value)
+    for form, each, meant in listed:
+        is_number = not isinstance(value, str) or isinstance(each, int)
+        if number is not None and is_number and form == str(number):
+            return meant
+    return None
+
+
+def _own(attribute, value):
+    """The value of the attribute's own kind, unless it only has declared ones."""
+    if _listed(attribute):
+        return None
     if isinstance(attribute, BooleanAttribute):
         if isinstance(value, str) and value.strip(BLANKS).lower() in ("false", "true"):
-            if not value.isascii():
-                return None
-            return int(value.strip(BLANKS).lower() == "true")
-        number = _integer(value)
-        return number if number in (0, 1) else None
+            return int(value.strip(BLANKS).lower() == "true") if value.isascii() else None
+        return _integer(value)
     if isinstance(attribute, IntegerAttribute):
-        number = _integer(value)
-        if number is None or not attribute.minimum <= number <= attribute.maximum:
-            return None
-        return number - attribute.minimum
+        return _integer(value)
     if isinstance(attribute, NumericAttribute):
-        number = _number(value)
-        edges = attribute.edges
-        if number is None or not edges[0] <= number <= edges[-1]:
-            return None
-        return max(bin for bin in range(len(edges) - 1) if edges[bin] <= number)
-    assert isinstance(attribute, CategoricalAttribute)
-    texts = [str(each) for each in attribute.values]
-    if isinstance(value, bool) and str(value).lower() in texts:
-        return texts.index(str(value).lower())
+        return _number(value)
+    time = _time(value)
+    if time is None or (time.tzinfo is None) != _naive(attribute):
+        return None
+    return time.date() if isinstance(attribute, DateAttribute) else time
+
+
+def _naive(attribute):
+    return getattr(attribute.edges[0], "tzinfo", None) is None
+
+
+def _normal(attribute, text):
+    text = text.strip(BLANKS) if attribute.trim else text
+    return text.casefold() if attribute.case == "ignore" else text
+
+
+def _level(attribute, value):
+    if _listed(attribute):
+        return _place(attribute, value)
+    own = _own(attribute, value)
+    if own is None:
+        return None
+    if isinstance(attribute, BooleanAttribute):
+        return own if own in (0, 1) else None
+    if isinstance(attribute, IntegerAttribute):
+        low, high = attribute.minimum, attribute.maximum
+    else:
+        low, high = attribute.edges[0], attribute.edges[-1]
+    if isinstance(own, (int, float)) and (own != own or abs(own) > 1.7976931348623157e308):
+        return None
+    if attribute.clip:
+        own = min(max(own, low), high)
+    if not low <= own <= high:
+        return None
+    if isinstance(attribute, IntegerAttribute):
+        return own - low
+    return max(bin for bin in range(attribute.num_levels) if attribute.edges[bin] <= own)
+
+
+def _time(value):
+    """A date as its midnight; only what Python's own types hold."""
     if isinstance(value, str):
-        if value in texts:
-            return texts.index(value)
-        number = _integer(value)
-        return attribute.values.index(number) if number in attribute.values else None
-    number = _integer(value)
-    return texts.index(str(number)) if number is not None and str(number) in texts else None
+        form = (
+            r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?(\.\d{1,6})?"
+            r"(Z|[+-]\d\d(?::?\d\d)?)?)?"
+        )
+        match = re.fullmatch(form, value.strip(BLANKS), re.ASCII)
+        if not match or (match[4] and not match[3]):
+            return None
+        day, minute, second, fraction, zone = (part or "" for part in match.groups())
+        zone = {"": "", "Z": "+00:00"}.get(zone, f"{zone[:3]}:{zone[3:].lstrip(':') or '00'}")
+        text = f"{day}T{minute or '00:00'}{second or ':00'}{(fraction or '.').ljust(7, '0')}{zone}"
+        try:
+            return datetime.datetime.fromisoformat(text)
+        except ValueError:
+            return None
+    if isinstance(value, datetime.datetime):
+        return value
+    if isinstance(value, datetime.date):
+        return datetime.datetime.combine(value, datetime.time())
+    return None
 
 
 def _integer(value):
@@ -67,7 +157,7 @@ def _integer(value):
         return int(match[1]) if match else None
     if isinstance(value, (bool, int)):
         return int(value)
-    if isinstance(value, (float, Decimal)) and value == value and abs(value) < 1e30:
+    if isinstance(value, (float, Decimal)) and math.isfinite(value):
         return int(value) if value == int(value) else None
     return None
 

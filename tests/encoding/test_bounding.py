@@ -38,7 +38,7 @@ def survivors(records: Records, k: int, order: list[int] | None = None) -> colle
 RECORDS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=30)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(RECORDS, st.integers(1, 5), st.randoms())
 def test_a_unit_keeps_at_most_k_of_its_own_records_in_any_order(
     records: Records, k: int, random: object
@@ -54,7 +54,7 @@ def test_a_unit_keeps_at_most_k_of_its_own_records_in_any_order(
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(RECORDS, st.integers(1, 5), st.integers(0, 4))
 def test_a_unit_more_or_less_changes_no_other_unit(records: Records, k: int, gone: int) -> None:
     rest = [record for record in records if record[0] != gone]

@@ -1,7 +1,7 @@
+import dataclasses
 import datetime
 import decimal
 import math
-import time
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +9,13 @@ import pytest
 from column_reference import code_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from patience import processor_seconds_below
 
 from beam_dp.domain import (
     BooleanAttribute,
     CategoricalAttribute,
+    DateAttribute,
+    DatetimeAttribute,
     Domain,
     IntegerAttribute,
     NumericAttribute,
@@ -37,21 +40,56 @@ BASES = [
     CategoricalAttribute("a", (0, 1, "yes", -7, 2**63 - 1, "x\0y")),
     CategoricalAttribute("a", tuple(range(300))),
     CategoricalAttribute("a", ("1", 2, "-3", "04")),
+    DateAttribute("a", ("1969-12-30", "1970-01-01", "1970-01-03", "2020-02-29")),
+    DatetimeAttribute("a", ("1677-01-01", "1970-01-01T00:00:00.5", "2263-01-01")),
+    DatetimeAttribute(
+        "a", ("1970-01-01T00:00Z", "1970-01-01T00:00:01.000001Z", "2020-01-01T00:00Z")
+    ),
 ]
+LOOSE = {"case": "ignore", "trim": True}
+OPTIONS = [
+    IntegerAttribute("a", 0, 3, nullable=True, null_values=(-9, "NA", "", "5"), **LOOSE),
+    IntegerAttribute("a", 0, 3, clip=True, nullable=True, null_values=("-1", "x", 2**63 - 1)),
+    IntegerAttribute("a", 250, 260, clip=True),
+    NumericAttribute("a", (0, 1, 2.5, 100), clip=True, nullable=True, null_values=(-0.5, "nan")),
+    NumericAttribute("a", tuple(np.linspace(-5, 5, 300)), clip=True, other=True),
+    BooleanAttribute("a", nullable=True, null_values=("x", 9, "-1"), case="ignore"),
+    BooleanAttribute("a", true_values=("yes", 1, "\u00df"), false_values=("x", 2), **LOOSE),
+    BooleanAttribute(
+        "a", true_values=("1",), false_values=("0", "X "), nullable=True, null_values=("", 7)
+    ),
+    CategoricalAttribute("a", ("\u00c9", "K", "TRUE", 7, "8"), other=True, **LOOSE),
+    CategoricalAttribute("a", ("x", "true"), nullable=True, null_values=("", 3), case="ignore"),
+    CategoricalAttribute("a", (" x", 1, "5."), trim=True),
+    DateAttribute(
+        "a", ("1970-01-01", "1970-01-03"), clip=True, nullable=True,
+        null_values=("9999-12-31", "x", "1969-12-31T05:00"),
+    ),
+    DatetimeAttribute(
+        "a", ("1970-01-01T00:00:00.5", "1970-01-03"), other=True, nullable=True, trim=True,
+        null_values=("9999-12-31", "", "1970-01-01"),
+    ),
+    DatetimeAttribute("a", ("1970-01-01T00:00Z", "1970-01-02T00:00Z"), clip=True),
+]  # fmt: skip
 
 
 def _with_flags(base, other, nullable):
-    fields = {
-        name: getattr(base, name)
-        for name in ("values", "minimum", "maximum", "edges")
-        if hasattr(base, name)
-    }
-    if other and "other" in fields.get("values", ()):
-        other = False
-    return type(base)("a", **fields, other=other, nullable=nullable)
+    values = [*getattr(base, "values", ())]
+    return dataclasses.replace(
+        base,
+        other=other and "other" not in values,
+        nullable=nullable,
+        null_values=base.null_values if nullable else (),
+    )
 
 
-attributes = st.builds(_with_flags, st.sampled_from(BASES), st.booleans(), st.booleans())
+attributes = st.builds(
+    _with_flags, st.sampled_from(BASES + 2 * OPTIONS), st.booleans(), st.booleans()
+)
+dates = st.dates() | st.sampled_from([datetime.date(1970, 1, day) for day in (1, 2, 3, 4)])
+times = st.datetimes() | st.datetimes(
+    datetime.datetime(1969, 12, 31), datetime.datetime(1970, 1, 4)
+)
 int64s = st.integers(-5, 310) | st.integers(-(2**63), 2**63 - 1)
 uint64s = st.integers(0, 10) | st.integers(2**63 - 5, 2**64 - 1)
 floats = st.floats() | st.integers(-5, 310).map(float) | st.sampled_from([0.1, 2.5, 100.0, -0.0])
@@ -90,8 +128,41 @@ texts = (
             "-",
             "+",
             ".",
+            "YES",
+            " yes\t",
+            "X",
+            " ",
+            "ẞ",
+            "\u212a",
+            "5",
+            "-9",
+            "-09.0",
+            "-0.50",
+            "NA",
+            " na",
+            "7",
+            "3",
+            "03",
+            "1" + "0" * 25,
+            "-1" + "0" * 308,
+            "9" * 309,
+            "1970-01-01",
+            "1970-01-03 ",
+            "9999-12-31",
+            "9999-12-31T00:00Z",
+            "1970-01-01T05:00:00.5",
+            "1970-01-01 00:00:00.500001-01:30",
+            "1970-01-01T00:00+00",
+            "1970-01-01T24:00",
+            "1969-02-29",
+            "0001-01-01T00:00Z",
+            "1970-1-1",
+            "1970-01-01T",
         ]
     )
+    | dates.map(str)
+    | times.map(str)
+    | times.map(lambda time: time.replace(microsecond=0).isoformat() + "Z")
     | st.integers(-5, 310).map(str)
     | st.floats().map(repr)
     | st.text(max_size=4)
@@ -108,6 +179,25 @@ def _strings(values, kind):
     binary = pa.binary() if kind == pa.string() else pa.large_binary()
     array = pa.array(values, binary)
     return pa.Array.from_buffers(kind, len(values), array.buffers())
+
+
+near_times = st.datetimes(datetime.datetime(1678, 1, 1), datetime.datetime(2262, 1, 1))
+
+
+def _timestamps(values, unit, zone):
+    """Whole units of the time, in UTC where there is a zone."""
+    return (
+        pa.array(_read_back(values, unit, None), pa.timestamp("us"))
+        .cast(pa.timestamp(unit))
+        .cast(pa.int64())
+        .cast(pa.timestamp(unit, zone))
+    )
+
+
+def _read_back(values, unit, zone):
+    step = {"s": 10**6, "ms": 1000}.get(unit, 1)
+    zone = zone and datetime.UTC
+    return [v and v.replace(microsecond=v.microsecond // step * step, tzinfo=zone) for v in values]
 
 
 def _array(kind):
@@ -143,6 +233,18 @@ def _array(kind):
         "broken large": lambda: of(blobs, lambda v: _strings(v, pa.large_string())),
         "decimal128": lambda: typed(decimals, pa.decimal128(38, 2)),
         "decimal256": lambda: typed(decimals, pa.decimal256(60, 2)),
+        "date32": lambda: typed(dates, pa.date32()),
+        "date64": lambda: typed(dates, pa.date64()),
+        **{
+            f"timestamp {unit} {zone}": lambda unit=unit, zone=zone: of(
+                near_times if unit == "ns" else times, lambda v: _timestamps(v, unit, zone)
+            ).map(lambda pair: (pair[0], _read_back(pair[1], unit, zone)))
+            for unit in ("s", "ms", "us", "ns")
+            for zone in (None, "Europe/Berlin")
+        },
+        "date dictionary": lambda: of(
+            dates, lambda v: pa.array(v, pa.date32()).dictionary_encode()
+        ),
         "dictionary": lambda: of(texts, lambda v: pa.array(v, pa.string()).dictionary_encode()),
         "int dictionary": lambda: of(int64s, lambda v: pa.array(v, pa.int64()).dictionary_encode()),
         "run end": lambda: of(int64s, lambda v: pa.compute.run_end_encode(pa.array(v, pa.int64()))),
@@ -154,15 +256,19 @@ KINDS = [
     *[f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)],
     "float16", "float32", "float64", "bool", "null", "string", "large_string", "string_view",
     "binary", "binary_view", "fixed", "broken string", "broken large", "decimal128", "decimal256",
-    "dictionary", "int dictionary", "run end",
+    "dictionary", "int dictionary", "run end", "date32", "date64", "date dictionary",
+    *[f"timestamp {unit} {zone}" for unit in ("s", "ms", "us", "ns")
+      for zone in (None, "Europe/Berlin")],
 ]  # fmt: skip
 
 
 def _near_levels(attribute):
     """The integers at which this attribute's codes change, and what wraps to them."""
-    if isinstance(attribute, CategoricalAttribute):
+    if isinstance(attribute, (DateAttribute, DatetimeAttribute)):
+        levels = [0, 18_321]
+    elif isinstance(attribute, CategoricalAttribute):
         levels = [int(value) for value in map(str, attribute.values) if value.lstrip("-").isdigit()]
-        levels = [min(levels), max(levels)]
+        levels = [min(levels), max(levels)] if levels else [0]
     elif isinstance(attribute, NumericAttribute):
         levels = [int(edge) for edge in attribute.edges if abs(edge) < 1e20][:9]
         levels += [int(edge) for edge in attribute.edges[-2:] if abs(edge) < 1e20]
@@ -196,14 +302,15 @@ def _fitting(kind, near, edges):
 
 
 @pytest.mark.parametrize("flags", [(False, False), (True, True)])
-@pytest.mark.parametrize("base", BASES, ids=lambda base: f"{base.kind}-{base.size}")
+@pytest.mark.parametrize("base", BASES + OPTIONS, ids=lambda base: f"{base.kind}-{base.size}")
 @pytest.mark.parametrize(
     "kind", [*(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)),
              "float32", "float64", "string"],
 )  # fmt: skip
 def test_values_next_to_every_level_are_coded_as_one_by_one(kind, base, flags):
     attribute = _with_flags(base, *flags)
-    array, values = _fitting(kind, _near_levels(base), getattr(base, "edges", ())[:20])
+    edges = [edge for edge in getattr(base, "edges", ())[:20] if isinstance(edge, float)]
+    array, values = _fitting(kind, _near_levels(base), edges)
     expected = _expected(attribute, values)
     assert encode_column(attribute, array).tolist() == expected
     # One value at a time, so that no other one decides which way is taken.
@@ -241,7 +348,7 @@ def _expected(attribute, values):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_column_is_coded_as_its_values_one_by_one(kind, data):
     attribute = data.draw(attributes)
     array, values = data.draw(_array(kind))
@@ -256,18 +363,19 @@ def test_a_column_is_coded_as_its_values_one_by_one(kind, data):
         assert encode_column(attribute, chunked).tolist() == expected[start:] + expected[:start]
 
 
+zoned = times.map(lambda time: time.replace(tzinfo=datetime.UTC))
 objects = st.one_of(st.none(), st.booleans(), int64s, uint64s, st.integers(), floats, texts, blobs,
-                    decimals)  # fmt: skip
+                    decimals, dates, times, zoned)  # fmt: skip
 
 
 @given(attributes, st.lists(objects, max_size=12))
 @example(IntegerAttribute("a", -(2**63), -(2**63)), [-(2**63) - 1])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_mixed_python_values_are_coded_as_one_by_one(attribute, values):
     assert encode_values(attribute, values).tolist() == _expected(attribute, values)
 
 
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", [base for base in BASES if base.kind[:4] != "date"])
 def test_values_without_meaning_are_outside_or_other(base):
     values = [
         [1], {"a": 1}, (1,), object(), datetime.date(2020, 1, 1), 1j, np.datetime64(1, "ns"),
@@ -348,17 +456,16 @@ def test_one_bad_text_changes_no_other():
 
 def test_a_long_junk_text_costs_linear_time():
     array = pa.array(["1" * 1_000_000 + "x", " " * 1_000_000 + "x", "1" * 1_000_000])
-    started = time.perf_counter()
-    for base in BASES:
-        assert encode_column(base, array).tolist() == [-1, -1, -1]
-    assert time.perf_counter() - started < 5
+    with processor_seconds_below(5):
+        for base in BASES:
+            assert encode_column(base, array).tolist() == [-1, -1, -1]
 
 
 shapes = st.lists(st.sampled_from([1, 2, 3, 5, 16, 100, 256, 257, 70_000]), max_size=6)
 
 
 @given(shapes, st.integers(0, 40), st.randoms(use_true_random=False), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_cells_are_those_of_the_records_inside(shape, num_records, random, strays):
     domain = Domain(tuple(IntegerAttribute(f"c{i}", 5, s + 4) for i, s in enumerate(shape)))
     if not domain.has_index:

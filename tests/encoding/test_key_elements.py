@@ -49,13 +49,13 @@ def listed(values: np.ndarray, valid: np.ndarray) -> list[int | None]:
     return [int(x) if there else None for x, there in zip(values, valid, strict=True)]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6), st.sampled_from(KEY_TYPES))
 def test_a_key_does_not_depend_on_its_neighbours(values: list[Any], key_type: KeyType) -> None:
     assert together(values, key_type) == one_by_one(values, key_type)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6))
 def test_a_weight_does_not_depend_on_its_neighbours(values: list[Any]) -> None:
     alone = [each for value in values for each in weights_of(arrow_column([value]))]
@@ -66,7 +66,7 @@ def test_a_weight_does_not_depend_on_its_neighbours(values: list[Any]) -> None:
 @pytest.mark.parametrize(("key_type", "element"), [("text", "7"), ("bytes", b"7"), ("integer", 7)])
 def test_numbers_and_their_digits_are_one_key(key_type: KeyType, element: Any) -> None:
     (expected,) = universe_elements([element], KEY).tolist()
-    values = [7, 7.0, "7", b"7", decimal.Decimal(7), np.uint8(7)]
+    values = [7, 7.0, "7", b"7", decimal.Decimal(7), np.uint8(7), "7.0", b"7.0"]
     assert one_by_one(values, key_type) == [expected] * len(values)
     columns = [
         pa.array([7], pa.int16()),
@@ -76,6 +76,12 @@ def test_numbers_and_their_digits_are_one_key(key_type: KeyType, element: Any) -
         pa.array(["7"], pa.string_view()),
         pa.array([b"7"], pa.binary(1)),
         pa.array(["7"]).dictionary_encode(),
+        pa.array(["7.0"]),
+        pa.array(["7.0"], pa.string_view()),
+        pa.array([b"7.0"], pa.large_binary()),
+        pa.array([b"7.0"], pa.binary(3)),
+        pa.array(["7.0"]).dictionary_encode(),
+        pa.RunEndEncodedArray.from_arrays([1], ["7.0"]),
         pa.array([decimal.Decimal(7)], pa.decimal128(3, 1)),
         pa.RunEndEncodedArray.from_arrays([1], ["7"]),
     ]
@@ -87,6 +93,20 @@ def test_texts_are_the_elements_of_queries() -> None:
     texts = ["alice@example.org", "", "\u00e9", "alice@example.org", "\ud800"]
     assert together(texts, "text") == universe_elements(texts, KEY).tolist()
     assert together(["007", "7"], "integer") == [None, 7]
+
+
+def test_only_integers_written_as_floats_are_read_as_integers() -> None:
+    long = "1" * 30
+    texts = ["-0.0", f"{long}.0", "007.0", "7.00", "1e3", "+7", "7.", "-7.0", "7.0\n", "-0"]
+    plain = ["0", long, *texts[2:7], "-7", *texts[8:]]
+    assert together(texts, "text") == universe_elements(plain, KEY).tolist()
+    encoded = [text.encode() for text in plain]
+    assert together(texts, "bytes") == universe_elements(encoded, KEY).tolist()
+    assert together(texts, "integer") == [0, *[None] * 9]
+    assert together([f"{2**64 - 1}.0", f"{2**64}.0", f"{2**53 + 1}.0"], "integer") == [
+        *(2**64 - 1, None, 2**53 + 1)
+    ]
+    assert weights_of(pa.array(["3.0", "3.5", "-3.0"])) == [3, None, 0]
 
 
 @pytest.mark.parametrize("key_type", KEY_TYPES)

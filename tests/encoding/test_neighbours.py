@@ -25,6 +25,8 @@ from beam_dp.domain import (
     Attribute,
     BooleanAttribute,
     CategoricalAttribute,
+    DateAttribute,
+    DatetimeAttribute,
     IntegerAttribute,
     NumericAttribute,
 )
@@ -86,6 +88,8 @@ KINDS: dict[str, Any] = {
     "infinite": float("inf"),
     "not a number": float("nan"),
     **{f"text {each}": each for each in ("0", "1", "a", "true", "", "0.5", "0x1", "nan", "2.")},
+    **{f"text {each}": each for each in (" A\t", "inf", "1e999", "9" * 30, "9" * 400, "\u212a")},
+    **{f"text {each}": each for each in ("2020-01-01", "1970-01-01T00:00:00.5Z", "2020-13-01")},
     "text of 2^63": str(2**63),
     "surrogate": "\udcff",
     "text with a zero": "a\0",
@@ -97,6 +101,7 @@ KINDS: dict[str, Any] = {
     "date": DAY.date(),
     "datetime": DAY,
     "aware datetime": DAY.replace(tzinfo=datetime.UTC),
+    "datetime of the last year": datetime.datetime(9999, 12, 31),
     "time": datetime.time(1),
     "timedelta": datetime.timedelta(1),
     "Timestamp": Timestamp(5),
@@ -124,6 +129,7 @@ KINDS: dict[str, Any] = {
     **{f"datetime64[{unit}]": np.datetime64("2020-01-01", unit) for unit in ("Y", "D", "s", "ns")},
     **{f"timedelta64[{unit}]": np.timedelta64(1, unit) for unit in ("M", "D", "s", "ns")},
     "timedelta64": np.timedelta64(1),
+    "datetime64 far away": np.datetime64(2**62, "s"),
     "datetime64 NaT": np.datetime64("NaT"),
     "numpy record": np.zeros(1, [("a", int)])[0],
     "numpy array": np.array([1, 2]),
@@ -162,6 +168,16 @@ ATTRIBUTES: list[Attribute] = [
     BooleanAttribute("x", nullable=True),
     NumericAttribute("x", (0.0, 0.5, 1.0, 2.0, 1e18)),
 ]
+DECLARED: list[Attribute] = [
+    CategoricalAttribute("x", ("A", "1", "TRUE"), case="ignore", trim=True),
+    BooleanAttribute("x", true_values=("a", 1), false_values=("0.5", 0), case="ignore"),
+    IntegerAttribute("x", 1, 9, clip=True, nullable=True, null_values=("a", "", 0)),
+    NumericAttribute("x", (0.5, 1.0, 7.0), clip=True, nullable=True, null_values=("A", 0.1, 1e20)),
+    DateAttribute("x", ("2020-01-01", "2020-01-02"), nullable=True, null_values=("0.5", "a")),
+    DateAttribute("x", ("1970-01-01", "1970-01-02"), clip=True),
+    DatetimeAttribute("x", ("1970-01-01", "2020-01-01"), clip=True, other=True),
+    DatetimeAttribute("x", ("1970-01-01T00:00Z", "2021-01-01T00:00Z"), other=True),
+]
 
 
 def contributions(values: list[Any]) -> list[tuple[Any, ...]]:
@@ -186,6 +202,29 @@ def test_a_value_is_read_alike_beside_every_other(name: str) -> None:
     value, alone = KINDS[name], ALONE[name]
     for other, neighbour in KINDS.items():
         assert contributions([value, neighbour]) == [alone, ALONE[other]], other
+
+
+def levels(values: list[Any]) -> list[tuple[int, ...]]:
+    """What each value is read as by attributes that declare what texts mean, or dates."""
+    column = arrow_column(values)
+    read = [encode_column(attribute, column).tolist() for attribute in DECLARED]
+    return list(zip(*read, strict=True))
+
+
+LEVEL_ALONE = {name: levels([value])[0] for name, value in KINDS.items()}
+
+
+def test_a_value_has_its_level_beside_all_others_at_once() -> None:
+    assert levels(list(KINDS.values())) == list(LEVEL_ALONE.values())
+    assert levels(list(KINDS.values())[::-1]) == list(LEVEL_ALONE.values())[::-1]
+
+
+# Texts, and dates, of one kind make a column of one type, which others may decide how to read.
+@pytest.mark.parametrize("name", [name for name in KINDS if "text" in name or "date" in name])
+def test_a_text_or_a_time_has_its_level_beside_every_other(name: str) -> None:
+    for other in LEVEL_ALONE:
+        if type(KINDS[other]) is type(KINDS[name]):
+            assert levels([KINDS[name], KINDS[other]]) == [LEVEL_ALONE[name], LEVEL_ALONE[other]]
 
 
 def test_one_fraction_does_not_change_what_a_thousand_booleans_are() -> None:

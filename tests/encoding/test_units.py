@@ -31,19 +31,37 @@ def fingerprints(column: pa.Array) -> list[tuple[int, int] | None]:
 
 
 SAME = [
-    [7, 7.0, "7", b"7", D("7.00"), np.int8(7)],
-    [0, -0.0, "0", D("-0"), False],
-    [1, True, "1"],
-    [10**15, float(10**15), str(10**15)],
-    [-(10**14), "-100000000000000"],
-    [-(2**63), str(-(2**63)), D(-(2**63))],
-    [2**64 + 3, str(2**64 + 3)],
+    [7, 7.0, "7", b"7", D("7.00"), np.int8(7), "7.0", b"7.0"],
+    [0, -0.0, "0", D("-0"), False, "0.0", "-0.0"],
+    [1, True, "1", "1.0"],
+    [10**15, float(10**15), str(10**15), f"{10**15}.0"],
+    [-(10**14), "-100000000000000", "-100000000000000.0"],
+    [-(2**63), str(-(2**63)), D(-(2**63)), f"{-(2**63)}.0"],
+    [2**64 + 3, str(2**64 + 3), f"{2**64 + 3}.0"],
+    [10**40 + 1, f"{10**40 + 1}", f"{10**40 + 1}.0"],
+    [[7, 1.5], ["7.0", "1.5"]],
     [1.5, "1.5", D("1.50")],
     ["a" * 40, b"a" * 40],
     ["é", "é".encode()],
     [None, math.nan, D("nan")],
 ]
-DIFFERENT = ["007", "7", "7.0", "+7", " 7", "", "0", "a" * 15, "a" * 16, "a" * 15 + "\0", "\0"]
+DIFFERENT = ["007", "7", "7.00", "7.", ".0", "007.0", "7.0\n", "7.0 ", "7e0", "1e3", "1000", "+7"]
+DIFFERENT += [
+    "+7.0",
+    "-0",
+    "00.0",
+    "7.0.0",
+    "\uff17.0",
+    "1_0.0",
+    "-.0",
+    " 7",
+    "",
+    "0",
+    "a" * 15,
+    "a" * 16,
+    "a" * 15 + "\0",
+    "\0",
+]
 DIFFERENT += ["1000000000000000", "01000000000000000", "999999999999999", "x" * 100, "-1"]
 
 
@@ -58,7 +76,7 @@ def test_different_texts_are_different_units() -> None:
     assert len(set(fingerprints(pa.array(DIFFERENT)))) == len(DIFFERENT)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.one_of(
@@ -84,6 +102,30 @@ def test_fingerprints_are_equal_exactly_where_texts_are(values: list[Any]) -> No
     pairs = list(zip(texts, alone, strict=True))
     for (text, one), (other_text, other) in itertools.combinations(pairs, 2):
         assert (text == other_text) == (one == other)
+
+
+TEXT_TYPES = [
+    *(pa.string(), pa.large_string(), pa.string_view()),
+    *(pa.binary(), pa.large_binary(), pa.binary_view()),
+]
+
+
+@pytest.mark.parametrize("length", [1, 13, 14, 15, 18, 19, 20, 40])
+@pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
+def test_an_integer_written_as_a_float_is_its_unit_in_every_type_of_text(
+    kind: pa.DataType, length: int
+) -> None:
+    digits = "987654321098765432109876543210987654321098765432"[:length]
+    plain = pa.array([digits, None, f"-{digits}", "0", "x"])
+    expected = fingerprints(plain)
+    written = pa.array([f"{digits}.0", None, f"-{digits}.0", "-0.0", "x"])
+    column = written.cast(pa.binary()).cast(kind) if "binary" in str(kind) else written.cast(kind)
+    layouts = [column, pa.concat_arrays([column, column])[5:], column.dictionary_encode()]
+    layouts.append(pa.RunEndEncodedArray.from_arrays([1, 2, 3, 4, 5], column))
+    for layout in layouts:
+        assert fingerprints(layout) == expected
+    fixed = pa.array([f"{digits}.0".encode()], pa.binary(length + 2))
+    assert fingerprints(fixed) == expected[:1]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +159,23 @@ def test_a_moment_is_one_unit_in_every_resolution() -> None:
     found = {tuple(fingerprints(column)) for column in columns}
     assert len(found) == 1
     assert canonical_bytes(moment) == canonical_bytes(moment.replace(tzinfo=UTC))
+
+
+def test_a_time_inside_a_value_is_exact_in_every_resolution_and_zone() -> None:
+    moment = datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
+    units, zones = ("s", "ms", "us", "ns"), (None, "UTC", "+02:00", "Nowhere/Land")
+    columns = [
+        pa.array([[moment]], pa.list_(pa.timestamp(unit, zone))) for unit in units for zone in zones
+    ]
+    assert {fingerprints(each)[0] for each in (*columns, arrow_column([[moment]]))} == {
+        fingerprints(columns[0])[0]
+    }
+    for kind in (pa.timestamp("ns"), pa.duration("ns"), pa.time64("ns")):
+        column = pa.array([[1], [2], [1000], None]).cast(pa.list_(kind))
+        assert (
+            len({*fingerprints(column), *fingerprints(arrow_column(column.to_pylist()[2:]))}) == 4
+        )
+        assert fingerprints(arrow_column([*column])) == fingerprints(column)
 
 
 @pytest.mark.parametrize(

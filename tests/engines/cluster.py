@@ -24,15 +24,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from patience import wait_for
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 JAR_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
-SECONDS_TO_START = 120.0
 SLOTS = 2  # of each task manager: one that is left carries the job on
 _HOST = "127.0.0.1"
 _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
@@ -151,7 +151,7 @@ class FlinkCluster:
         pattern = re.compile(r"JobService started on \S+:(\d+)")
         port = wait_for("the job server", lambda: pattern.search(server.read_text("utf-8")))[1]
         self._job_endpoint = f"{_HOST}:{port}"
-        wait_for("the worker pool", lambda: _answers(self._pool_port))
+        wait_for("the worker pool", lambda: answers(_HOST, self._pool_port))
 
     def stop(self) -> None:
         """Kills every process, also those that they started, and removes all files."""
@@ -328,21 +328,6 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def wait_for(what: str, ready: Callable[[], Any], seconds: float = SECONDS_TO_START) -> Any:
-    """Returns the first true value that a function returns.
-
-    Raises:
-        TimeoutError: if it takes too long.
-    """
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = ready()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise TimeoutError(f"waited {seconds:.0f} s for {what}")
-
-
 def free_ports(number: int) -> list[int]:
     """Ports of the loopback interface that nobody listens on."""
     with contextlib.ExitStack() as stack:
@@ -352,8 +337,9 @@ def free_ports(number: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((_HOST, port), timeout=1):
+def answers(host: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False
 

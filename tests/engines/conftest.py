@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import pathlib
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 from engines import moments
-from engines.cluster import FlinkCluster, find_jar, free_ports, missing
+from engines.cluster import FlinkCluster, answers, find_jar, free_ports, missing
 from engines.moments import Moments
 from fake_google_storage import FakeGoogleStorage, serving
-
-SECONDS_TO_START = 120
+from patience import wait_for
 
 
 @pytest.fixture(scope="session")
@@ -90,11 +87,9 @@ def cluster(
 
 
 def _wait_until_it_answers(server: subprocess.Popen[bytes], port: int, log: pathlib.Path) -> None:
-    deadline = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            socket.create_connection(("localhost", port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"the job server did not start:\n{log.read_text(encoding='utf-8')[-3000:]}")
+    def has_answered_or_ended() -> bool:
+        return answers("localhost", port) or server.poll() is not None
+
+    wait_for("the job server", has_answered_or_ended)
+    if server.poll() is not None:
+        pytest.fail(f"the job server did not start:\n{log.read_text(encoding='utf-8')[-3000:]}")

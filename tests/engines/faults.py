@@ -16,10 +16,11 @@ import time
 from collections.abc import Sequence
 
 from engines import moments
-from engines.cluster import FlinkCluster, wait_for
+from engines.cluster import FlinkCluster
 from engines.moments import Moments
 from engines.programs import Program
 from fake_google_storage import FakeGoogleStorage
+from patience import HANG_SECONDS, wait_for
 
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import finish_writing, read_release
@@ -129,7 +130,7 @@ def run_trial(
         _kill(cluster, fault.victim, reached)
         if not fault.worker_lives:
             waiting.let_go()
-        job.join(timeout=120)
+        job.join(timeout=HANG_SECONDS)
         waiting.let_go()
         wait_for("the worker's end", lambda: not _lives(reached["pid"]))
     finally:

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from patience import HANG_SECONDS
+
 from beam_dp import summaries
 from beam_dp.noise import NoiseSource
 from beam_dp.releases.bucket_store import BucketStore
@@ -37,7 +39,6 @@ _COUNTERS = (
     (summaries.MarginalsAccumulator, "add_batch"),
     (summaries.ProjectionAccumulator, "add_batch"),
 )
-SECONDS_OF_PATIENCE = 120.0
 
 
 class Moments:
@@ -107,7 +108,7 @@ class Moments:
 
     def wait(self) -> None:
         """Waits until the test lets go, or gives up on it."""
-        end = time.monotonic() + SECONDS_OF_PATIENCE
+        end = time.monotonic() + HANG_SECONDS
         while not self._go.exists() and self._reached.exists() and time.monotonic() < end:
             time.sleep(0.01)
 

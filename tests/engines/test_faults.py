@@ -75,7 +75,7 @@ def test_a_second_draw_is_seen(
     fault = Fault(faults.TASK_MANAGER, (moments.HALF_DRAFT,), is_careless=True)
     program = PROGRAMS["release_synthetic_database"]
     outcome = run_trial(cluster, waiting, program, fault, tmp_path)
-    assert outcome.num_draws == 2
+    assert outcome.num_draws >= 2
     assert [flaw for flaw in outcome.flaws if flaw.startswith(faults.SECOND_DRAW)]
 
 

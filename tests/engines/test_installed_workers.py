@@ -13,23 +13,22 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Iterator
 
 import pytest
 from apache_beam.runners.portability.stager import Stager
+from engines.cluster import answers, free_ports
 from jobs import interval_flags, job_flags
+from patience import HANG_SECONDS, wait_for
 
 from beam_dp.hashing.backend import available_backends
 
 pytestmark = pytest.mark.engines
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 VERSION = "0.0.1+shipped"
-SECONDS_TO_START = 60.0
 
 PROBE = """
 import json
@@ -86,18 +85,11 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return environment
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def workers(shipped: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """Beam's flags that send the work to a pool of workers in that environment."""
     folder = tmp_path_factory.mktemp("workers")
-    port = free_port()
+    (port,) = free_ports(1)
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -128,13 +120,11 @@ def workers(shipped: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def _wait_for(port: int, pool: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < deadline and pool.poll() is None:
-        with socket.socket() as attempt:
-            if attempt.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise AssertionError("the pool of workers did not start")
+    def has_answered_or_ended() -> bool:
+        return answers("127.0.0.1", port) or pool.poll() is not None
+
+    wait_for("the pool of workers", has_answered_or_ended)
+    assert pool.poll() is None, "the pool of workers did not start"
 
 
 def submit(folder: pathlib.Path, command: list[str], *, python_path: str | None) -> None:
@@ -146,7 +136,7 @@ def submit(folder: pathlib.Path, command: list[str], *, python_path: str | None)
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert result.returncode == 0, result.stderr[-3000:]

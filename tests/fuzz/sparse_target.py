@@ -24,7 +24,8 @@ from beam_dp.releases import (
 )
 from beam_dp.releases.describe_sparse import describe_sparse
 from beam_dp.releases.sparse_avro import payload_of
-from beam_dp.releases.sparse_card import SparseCard, key_type_of
+from beam_dp.releases.sparse_card import SparseCard
+from beam_dp.releases.sparse_keys import key_type_of
 
 DRAW = "0123456789abcdef0123456789abcdef"
 

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 @pytest.mark.parametrize("name", TARGETS)
 @given(data=st.binary(max_size=120))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_input_is_parsed_or_refused(name: str, data: bytes) -> None:
     TARGETS[name](data)
 

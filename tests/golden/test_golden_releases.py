@@ -1,10 +1,12 @@
 """Releases as earlier versions wrote them: what people have on disk must stay readable."""
 
+import dataclasses
 import pathlib
 
 import numpy as np
 import pytest
 
+from beam_dp.hashing import universe_elements
 from beam_dp.queries import marginals
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases import IntervalRelease, SparseRelease, read_release
@@ -62,6 +64,21 @@ def test_a_sparse_release_of_schema_1_answers_as_it_did(mechanism):
     assert (release.max_sparsity, release.max_weight) == (8, 3)
     assert release.public["key"] == {"key": "email", "key_type": "text", "weight": "visits"}
     assert release.guarantee.delta == 1e-9 and release.guarantee.max_records_per_unit == 2
+
+
+@pytest.mark.parametrize("mechanism", SPARSE)
+def test_keys_of_a_card_without_their_rule_are_texts_as_they_were_written(mechanism):
+    release = read_release(GOLDEN / f"{mechanism}_1")
+    written, plain = (
+        release.answer(universe_elements([key], release.hash_key), np.ones(1))
+        for key in ("7.0", "7")
+    )
+    assert release.answer_query(SparseQuery({"7.0": 1})) == written
+    both = release.answer_query(SparseQuery({"7.0": 1, "7": 1}))
+    assert both.value == pytest.approx(written.value + plain.value)
+    key = {**release.public["key"], "rule": 2}
+    new = dataclasses.replace(release, public={**release.public, "key": key})
+    assert new.answer_query(SparseQuery({"7.0": 1})) == plain
 
 
 def test_intervals_of_schema_1_answer_as_they_did():

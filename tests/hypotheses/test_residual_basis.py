@@ -87,7 +87,7 @@ def test_slices_tell_where_each_support_stands(case: str):
         np.testing.assert_allclose(found[where], vectors(shape, support) @ table, atol=1e-10)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_collection_of_supports(data: st.DataObject):
     shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 5, 33]), min_size=1, max_size=4)))

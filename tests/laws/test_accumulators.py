@@ -70,7 +70,7 @@ def tables_of(summary: Histogram | Marginals) -> dict[tuple[str, ...], np.ndarra
 
 @pytest.mark.parametrize("name", ACCUMULATORS)
 @pytest.mark.parametrize("dense_cells", [0, 2**22], ids=["sparse", "dense"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_split_order_merge_compact_and_shards_do_not_change_counts(
     name: str, dense_cells: int, data: st.DataObject

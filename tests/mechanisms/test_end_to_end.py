@@ -155,7 +155,7 @@ def test_structure_is_the_same_for_neighbours_and_for_no_data(name: str, delta: 
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "mwem textbook"])
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-@pytest.mark.parametrize("epsilon", [1e4, 1e7])
+@pytest.mark.parametrize("epsilon", [1e4, 1e6])
 def test_a_huge_epsilon_gives_the_exact_marginals(
     name: str, delta: float, neighboring: str, epsilon: float
 ):

@@ -139,24 +139,30 @@ def test_a_wrong_plan_is_named_and_uses_no_state(tmp_path):
     resume(tmp_path / "run", ledger)
 
 
-def be_killed_after_the_ledger(folder: str, url: str) -> None:
-    """Dies where the ledger knows that the state is used, and nothing else happened yet."""
+def be_killed(folder: str, url: str | None, is_removed: bool) -> None:
+    """Dies where the secret is to be removed, or right after that, and nothing else happened."""
+    unlink = os.unlink
 
-    def die(*_: object) -> None:
+    def die(path: pathlib.Path) -> None:
+        if is_removed:
+            unlink(path)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    module.os.rename = die  # type: ignore[assignment]
-    resume(pathlib.Path(folder), Ledger(url))
+    module.os.unlink = die  # type: ignore[assignment]
+    resume(pathlib.Path(folder), None if url is None else Ledger(url))
+
+
+def kill(folder: pathlib.Path, ledger: Ledger | None, is_removed: bool = False) -> None:
+    url = None if ledger is None else ledger.name
+    process = PROCESSES.Process(target=be_killed, args=(str(folder), url, is_removed))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
 
 
 def test_killed_between_the_ledger_and_the_first_answer_the_state_is_lost(tmp_path):
     ledger = saved_run(tmp_path)
-    process = PROCESSES.Process(
-        target=be_killed_after_the_ledger, args=(str(tmp_path / "run"), ledger.name)
-    )
-    process.start()
-    process.join(120)
-    assert process.exitcode == -signal.SIGKILL
+    kill(tmp_path / "run", ledger)
     assert (tmp_path / "run" / "secret.json").exists()  # and of no use
     with pytest.raises(LedgerError, match="was not used: the next is 2"):
         resume(tmp_path / "run", ledger)
@@ -164,6 +170,31 @@ def test_killed_between_the_ledger_and_the_first_answer_the_state_is_lost(tmp_pa
     restart = restart_private_mw(tmp_path / "run", PLAN)
     token = ledger.spend("visits", GUARANTEE, restart.plan.loss, "private_mw")
     assert token.release_id == "visits/2"
+
+
+def test_killed_at_its_secret_a_run_without_a_ledger_is_whole_or_gone(tmp_path):
+    """There is no moment at which the secret has another name."""
+    for name in ("run", "other"):
+        save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / name)
+    kill(tmp_path / "run", None)
+    public = ["hypothesis.npz", "transcript.json"]
+    found = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert found == ["hypothesis.npz", "secret.json", "transcript.json"]
+    resume(tmp_path / "run", None)
+    kill(tmp_path / "other", None, is_removed=True)
+    for name in ("run", "other"):
+        assert sorted(path.name for path in (tmp_path / name).iterdir()) == public
+        with pytest.raises(InputError, match="a secret that was not used"):
+            resume(tmp_path / name, None)
+
+
+def test_of_several_who_have_read_a_secret_one_uses_it(tmp_path):
+    save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
+    found = (tmp_path / "run" / "secret.json").read_bytes()
+    assert module.use_secret(tmp_path / "run", found, None, None).take()["num_above"] == 0
+    for _ in range(2):
+        with pytest.raises(InputError, match="a saved run is resumed once"):
+            module.use_secret(tmp_path / "run", found, None, None)
 
 
 def test_no_secret_is_used_where_the_ledger_refuses(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from tiny import ADD, REPLACE, promise
 
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.sparse_weights import SparseWeights
+from beam_dp.mechanisms import online_plan
 from beam_dp.mechanisms.online_plan import GRID
 from beam_dp.mechanisms.sparse_mw_plan import num_slots, num_updates, plan_sparse_mw
 from beam_dp.mechanisms.sparse_mw_state import resume_sparse_mw, save_sparse_mw
@@ -304,7 +305,7 @@ def test_a_saved_run_goes_on_as_if_nothing_had_happened(tmp_path):
         saved.answer(queries[0])
     resumed = resume_sparse_mw(tmp_path / "run", saved.plan, held, NoNoise())
     assert resumed.transcript == saved.transcript and resumed.weights == saved.weights
-    assert resumed.secret_state() == saved.secret_state()
+    assert resumed._sparse._values() == saved._sparse._values()
     found += [resumed.answer(query) for query in queries[3:]]
     assert found == expected and {answer.route for answer in found} == {"update", "hypothesis"}
     # Only once, but a resumed run can be saved again.
@@ -320,7 +321,7 @@ def test_a_saved_run_goes_on_as_if_nothing_had_happened(tmp_path):
 def test_saved_runs_hold_no_key_of_the_data_and_refuse_what_is_not_theirs(tmp_path):
     run = run_of(simple_plan(), KeyCounts({"secret@example.org": 80_000}), Seeded(3))
     run.answer(member("ab"))
-    threshold = run.secret_state()["noisy_threshold"]
+    threshold = run._sparse._noisy_threshold
     save_sparse_mw(run, tmp_path / "run")
     text = (tmp_path / "run" / "transcript.json").read_text()
     assert "secret" not in text and str(threshold) not in text
@@ -332,3 +333,19 @@ def test_saved_runs_hold_no_key_of_the_data_and_refuse_what_is_not_theirs(tmp_pa
     (tmp_path / "run" / "transcript.json").write_text(changed)
     with pytest.raises(InputError, match="undamaged"):
         resume_sparse_mw(tmp_path / "run", run.plan, KeyCounts({}), NoNoise())
+
+
+def test_a_saved_run_of_other_settings_is_refused_and_stays(tmp_path, monkeypatch):
+    held = KeyCounts({"a": 80_000})
+    run = run_of(simple_plan(max_updates=None), held)
+    save_sparse_mw(run, tmp_path / "run")
+    with monkeypatch.context() as patched:
+        patched.setattr(online_plan, "_GROWTH", 7.0)
+        online_plan._settle.cache_clear()
+        with pytest.raises(InputError, match=r"must have the settings .* was [0-9.]+, and is "):
+            resume_sparse_mw(tmp_path / "run", run.plan, held, NoNoise())
+    online_plan._settle.cache_clear()
+    resume_sparse_mw(tmp_path / "run", run.plan, held, NoNoise())
+    with pytest.raises(HaltedError, match="the run was saved"):
+        save_sparse_mw(run, tmp_path / "second")
+    assert not (tmp_path / "second").exists()

@@ -249,7 +249,7 @@ class OneQuestionNoise(module._Supply):
 
 
 def keep_threshold(self, question):
-    above = module._clipped(question) + self._of_questions.next() >= self._noisy_threshold
+    above = question + self._of_questions.next() >= self._noisy_threshold
     self._num_above += above
     return above
 

@@ -18,7 +18,7 @@ from beam_dp.mechanisms.workload_answers import (
     plan_workload_answers,
 )
 from beam_dp.noise import NoiseSource
-from beam_dp.privacy.accounting import continuous_deviation, discrete_gaussian_mu
+from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
 
@@ -62,7 +62,7 @@ def test_noise_is_calibrated_to_the_whole_workload(neighboring, moved, most):
     assert laplace.scale >= 3 * moved * most / 0.5
     gaussian = plan_workload_answers(marginals, guarantee, 10, "discrete_gaussian")
     mu = discrete_gaussian_mu(0.5, 1e-9)
-    spent = most * math.sqrt(3 * moved) * 2**16 / continuous_deviation(gaussian.scale)
+    spent = most * math.sqrt(3 * moved) * 2**16 / math.sqrt(gaussian.scale**2 - 4)
     assert mu * (1 - 1e-4) < spent <= mu
     assert gaussian.loss == Loss.gaussian(mu)
 
@@ -139,7 +139,7 @@ REFUSED = [
     ({"num_records": 0}, "num_records"),
     ({"distribution": "laplace"}, "distribution"),
     ({"guarantee": promise(ADD, 0.0, 1e-300)}, "epsilon"),
-    ({"guarantee": promise(ADD, 1e-9, 1.0, 10**400)}, "epsilon"),
+    ({"guarantee": promise(ADD, 1e-9, 1.0, 2**40)}, "epsilon"),
 ]
 
 

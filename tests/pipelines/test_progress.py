@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
+import threading
 
 import pytest
+from patience import wait_for
 
 from beam_dp.domain_json import parse_domain
 from beam_dp.errors import InputError
@@ -34,8 +35,7 @@ def test_a_long_silence_is_broken(
 ) -> None:
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     with Progress().listening(silence_beam=True):
-        time.sleep(0.2)
-    assert " s] working\n" in capfd.readouterr().err
+        wait_for("a tick", lambda: " s] working\n" in capfd.readouterr().err)
 
 
 def test_nothing_is_shown_after_the_job(capfd: pytest.CaptureFixture[str]) -> None:
@@ -55,6 +55,25 @@ def test_beams_tracebacks_are_silent_locally_and_only_then(
     with Progress().listening(silence_beam=False):
         logger.error("a remote runner's own message")
     assert len(caplog.records) == 1
+
+
+def test_a_thread_of_beam_that_fails_is_silent_locally_and_only_then(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that waits for a worker process which Ctrl-C ends, too."""
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+
+    def run_failing_thread() -> None:
+        thread = threading.Thread(target=lambda: [][7])
+        thread.start()
+        thread.join()
+
+    with Progress().listening(silence_beam=True):
+        run_failing_thread()
+    assert capfd.readouterr().err == ""
+    with Progress().listening(silence_beam=False):
+        run_failing_thread()
+    assert "IndexError" in capfd.readouterr().err
 
 
 def test_our_own_errors_speak_for_themselves() -> None:

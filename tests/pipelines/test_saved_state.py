@@ -119,19 +119,19 @@ def test_a_job_that_dies_after_the_ledger_knows_has_lost_the_state(tmp_path, cap
     saved(tmp_path)
     named = {"resume": str(tmp_path / "state"), **paid(tmp_path)}
     with monkeypatch.context() as patched:
-        patched.setattr(saved_runs.os, "rename", failing_for("secret.json"))
+        patched.setattr(saved_runs.os, "unlink", failing_for("secret.json"))
         assert main(flags(tmp_path, [MIDDLE], "out", **named)) == 1
     assert not (tmp_path / "out").exists()
     assert "the next is 2" in refusal(capfd, flags(tmp_path, [MIDDLE], "out", **named))
 
 
 def failing_for(name: str):
-    rename = os.rename
+    unlink = os.unlink
 
-    def fail(source, target):
-        if os.fspath(source).endswith(name):
+    def fail(path, **named):
+        if os.fspath(path).endswith(name):
             raise OSError("killed")
-        rename(source, target)
+        unlink(path, **named)
 
     return fail
 
@@ -167,7 +167,7 @@ def test_what_cannot_be_resumed_costs_one_line_and_no_state(tmp_path, capfd):
         ({"resume": state}, r"--ledger: None is refused; must be given: 'people/1' in it paid"),
         ({"resume": state, **paid(tmp_path, "other")}, r"--dataset_id: 'other' is refused; must"),
         ({"resume": state, "num_questions": "9", **known}, r"num_questions was 10, and is 9$"),
-        ({"resume": state, "epsilon": "7", **known}, r"--resume: .*guarantee was "),
+        ({"resume": state, "epsilon": "7", **known}, r"--resume: .*guarantee.epsilon was "),
         ({"resume": state, "max_updates": "3", **known}, r"--resume: .*max_updates was None"),
         ({"resume": str(tmp_path / "damaged"), **known}, r"--resume: .*must hold a saved run"),
         ({"resume": str(tmp_path / "none"), **known}, r"--resume: .*must hold a saved run"),

@@ -164,7 +164,7 @@ def test_the_table_shows_every_mechanism_and_what_to_type(
     for word in ("mwem, tight", "private_mw, textbook", "expected error", "bound at 0.05", "no: "):
         assert word in text
     command = text.splitlines()[-1]
-    assert command.startswith("python -m pipelines.release_synthetic_database")
+    assert command.startswith("beam-dp release-synthetic-database ")
     assert "--num_records noisy" in command
 
 
@@ -178,13 +178,13 @@ def test_the_printed_commands_are_accepted_by_the_program(
     accepted = 0
     for option in found["options"]:
         command = option["command"]
-        if command is None or "release_synthetic_database" not in command:
+        if command is None or option["program"] != "release_synthetic_database":
             continue
         if option["mechanism"] not in release_synthetic_database.MECHANISM.choices:
             continue
         words = shlex.split(command)
-        assert words[:3] == ["python", "-m", "pipelines.release_synthetic_database"]
-        job = release_synthetic_database.parse_arguments(words[3:])
+        assert words[:2] == ["beam-dp", "release-synthetic-database"]
+        job = release_synthetic_database.parse_arguments(words[2:])
         assert job.num_records == (100_000 if public else "noisy")
         assert job.mechanism.name == option["mechanism"]
         job.mechanism.plan(job.domain, job.workload, job.guarantee, job.num_records)
@@ -212,8 +212,8 @@ def test_the_printed_commands_of_answers_are_accepted_by_the_program(
         if option["command"] is None or option["program"] != "answer_queries":
             continue
         words = shlex.split(option["command"])
-        assert words[:3] == ["python", "-m", "pipelines.answer_queries"]
-        job = answer_queries.parse_arguments(words[3:])
+        assert words[:2] == ["beam-dp", "answer-queries"]
+        job = answer_queries.parse_arguments(words[2:])
         assert not job.refusals and job.plan.num_records == 100_000
         assert f"{job.plan.guarantee.delta:g}" == f"{float(delta):g}"
         if isinstance(job.plan, WorkloadAnswersPlan):

@@ -51,8 +51,8 @@ def test_commands_make_what_was_planned(capsys, tmp_path):
     profile = KeyProfile(300_000, 4_000, 575)
     for option in ranked(capsys, *DELTA)["options"]:
         words = shlex.split(option["command"])
-        assert words[:2] == ["python", "-m"]
-        words = [str(queries) if word == "QUERIES" else word for word in words[3:]]
+        assert words[:2] == ["beam-dp", option["program"].replace("_", "-")]
+        words = [str(queries) if word == "QUERIES" else word for word in words[2:]]
         if option["mechanism"] == "sparse_mw":
             plan = answer_queries.parse_arguments(words).plan
             assert isinstance(plan, SparseMWPlan)
@@ -107,11 +107,11 @@ def test_histograms_that_do_not_fit_are_refused(capsys):
 def test_the_table_says_what_it_is_about_and_how_to_run_the_best(capsys):
     assert main(["plan", *ASKED, *PROFILE, *PROMISE, *DELTA]) == 0
     out = capsys.readouterr().out
-    table, _, command = out.rpartition("python -m ")
+    table, _, command = out.rpartition("beam-dp ")
     told = " ".join(table.split())
     assert "Queries of up to 50 keys; 300,000 records (private, a guess), 4,000 keys" in told
     assert "Answering 0 to every query would err by" in told
-    assert command.startswith("pipelines.release_projection --input INPUT --key KEY")
+    assert command.startswith("release-projection --input INPUT --key KEY")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.accounting import (
-    continuous_deviation,
     discrete_gaussian_mu,
+    discrete_parameter,
     gaussian_delta,
     gaussian_mu,
     zcdp_epsilon,
@@ -118,7 +119,7 @@ def test_calibrated_mu_keeps_delta_despite_rounding(epsilon: float, delta: float
 def test_functions_and_their_inverses_meet(epsilon: float, delta: float):
     mu = gaussian_mu(epsilon, delta)
     assert gaussian_delta(mu, epsilon) <= delta
-    assert gaussian_delta(mu * (1 + 1e-9), epsilon) > delta
+    assert gaussian_delta(mu * (1 + 1e-6), epsilon) > delta
     rho = zcdp_rho(epsilon, delta)
     assert zcdp_epsilon(rho, delta) <= epsilon
     assert zcdp_epsilon(rho * (1 + 1e-9), delta) > epsilon
@@ -144,14 +145,20 @@ def test_absurd_epsilons_still_calibrate(epsilon: float, delta: float):
 
 def test_no_noise_and_no_change_are_limits():
     assert zcdp_epsilon(0.0, 1e-9) == 0.0
-    assert gaussian_delta(1e-9, 1.0) == 0.0
+    assert gaussian_delta(1e-9, 1.0) == math.ulp(0.0)  # rounded up
     assert gaussian_delta(1e9, 1.0) == pytest.approx(1.0)
 
 
-def test_smoothing_needs_a_parameter_above_two():
-    assert continuous_deviation(math.hypot(3.0, 2.0)) == pytest.approx(3.0)
-    with pytest.raises(ValueError):
-        continuous_deviation(1.9)
+def continuous_deviation(parameter: float) -> float:
+    """What a discrete Gaussian is as private as."""
+    return math.sqrt(parameter**2 - 4)
+
+
+def test_a_discrete_parameter_is_as_private_as_what_it_is_for():
+    for squared in (Fraction(1, 3), 9, 1e-300, 1e300, Fraction(10) ** 700):
+        found = discrete_parameter(squared)
+        assert found == math.inf or Fraction(found) ** 2 - 4 >= squared
+    assert continuous_deviation(discrete_parameter(9)) == pytest.approx(3.0)
 
 
 # The exact privacy of a vector of discrete Gaussians, by convolving privacy losses.

@@ -30,11 +30,14 @@ def test_nothing_has_a_default():
     "name, value",
     [
         *[("epsilon", bad) for bad in (0, -1.0, math.nan, math.inf, -math.inf, "1", None, True)],
+        *[("epsilon", bad) for bad in (5e-324, 9.9e-301, 1_000_001, 1.7e308)],
         pytest.param("epsilon", 10**400, id="epsilon-too-large-for-a-float"),
         *[("delta", bad) for bad in (-1e-9, 1.0, 2 * MAX_DELTA, math.nan, math.inf, "0", None)],
         *[("neighboring", bad) for bad in ("add", "", None, 1, "ADD_OR_REMOVE_ONE")],
         *[("privacy_unit", bad) for bad in ("", None, 3)],
         *[("max_records_per_unit", bad) for bad in (0, -1, 1.0, True, "1", None, math.nan)],
+        ("max_records_per_unit", 2**40 + 1),
+        pytest.param("max_records_per_unit", 10**400, id="records-too-many-for-a-float"),
     ],
 )
 def test_out_of_range_is_refused_by_name(name: str, value: Any):
@@ -66,8 +69,8 @@ def test_a_record_as_unit_has_one_record():
 
 
 def test_extremes_are_accepted():
-    assert Guarantee(5e-324, 0, "replace_one", "record", 1).epsilon == 5e-324
-    assert Guarantee(1.7e308, MAX_DELTA, "replace_one", "person", 10**9).delta == MAX_DELTA
+    assert Guarantee(1e-300, 0, "replace_one", "record", 1).epsilon == 1e-300
+    assert Guarantee(1e6, MAX_DELTA, "replace_one", "person", 2**40).delta == MAX_DELTA
 
 
 @pytest.mark.parametrize("neighboring", [*Neighboring, *(each.value for each in Neighboring)])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import pathlib
 import shlex
+import threading
 
 import pytest
 import sqlalchemy as sa
@@ -60,6 +62,40 @@ def test_one_entry_pays_for_one_draw(ledger_url: str) -> None:
     with pytest.raises(LedgerError, match=r"draw_id: 'b+' is refused; must be 'a+': 'visits/1' pa"):
         ledger.mark_released(token, "b" * 32)
     assert ledger.entries("visits")[0].draw_id == "a" * 32
+
+
+@pytest.mark.parametrize("first", [None, "a" * 32])
+def test_the_first_mark_says_which_draw_was_paid_for(ledger_url: str, first: str | None) -> None:
+    """Also one that says nothing: whoever names a draw later may have drawn again."""
+    ledger = declared(ledger_url)
+    token = ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    ledger.mark_released(token, first)
+    for draw_id in ("b" * 32, "c" * 32):
+        with pytest.raises(LedgerError, match=r"^draw_id: '[bc]+' is refused; must ") as error:
+            ledger.mark_released(token, draw_id)
+        assert "'visits/1'" in one_line(error)
+    ledger.mark_released(token, first)
+    ledger.mark_released(token)
+    assert ledger.entries("visits")[0].draw_id == first
+
+
+def test_of_many_draws_that_are_marked_at_once_one_was_paid_for(ledger_url: str) -> None:
+    token = declared(ledger_url).spend("visits", TENTH, Loss.pure(0.1), "laplace")
+    start = threading.Barrier(4)
+
+    def mark(draw_id: str) -> str | None:
+        ledger = Ledger(ledger_url, wait_seconds=120)
+        start.wait()
+        try:
+            ledger.mark_released(token, draw_id)
+        except LedgerError as error:
+            assert error.name == "draw_id", error
+            return None
+        return draw_id
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        marked = [each for each in pool.map(mark, ["a", "b", "c", "d"]) if each is not None]
+    assert marked == [Ledger(ledger_url).entries("visits")[0].draw_id]
 
 
 @pytest.mark.parametrize("draw_id", ["", "a" * 41, "a\nb", "\udcff", 7])

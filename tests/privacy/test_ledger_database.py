@@ -6,11 +6,11 @@ import os
 import pathlib
 import sqlite3
 import stat
-import time
 
 import pytest
 import sqlalchemy as sa
 from databases import new_database
+from patience import wait_for
 
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, LedgerError, Token
@@ -261,6 +261,13 @@ def test_a_commit_to_a_server_is_synchronous_and_its_waits_end(postgresql: str) 
     }
 
 
+def is_connected(url: str, backend: object) -> bool:
+    query = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pid = :backend")
+    server = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with server.connect() as connection:
+        return bool(connection.execute(query, {"backend": backend}).scalar())
+
+
 def test_a_server_that_does_not_answer_in_time_is_refused(
     postgresql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +280,8 @@ def test_a_server_that_does_not_answer_in_time_is_refused(
         connection.execute(sa.select(sa.func.pg_sleep(30)))
     one_line(error)
     with pytest.raises(LedgerError) as error, storage.writing() as connection:
-        time.sleep(1)  # frozen, while it holds the lock
+        backend = connection.execute(sa.select(sa.func.pg_backend_pid())).scalar()
+        # Frozen, while it holds the lock, until the server has had enough.
+        wait_for("the end of the connection", lambda: not is_connected(url, backend))
         storage.lock(connection, "visits")
     one_line(error)

@@ -218,7 +218,6 @@ def accepted(account: Account, offers: list[Loss]) -> list[Loss]:
     return kept
 
 
-@settings(deadline=None)
 @given(accounts, st.lists(losses, max_size=30))
 def test_sequences_are_accepted_as_an_independent_recomputation_says(
     account: Account, offers: list[Loss]
@@ -228,7 +227,7 @@ def test_sequences_are_accepted_as_an_independent_recomputation_says(
     assert 0 <= full.spent_epsilon() <= account.epsilon
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(accounts, st.lists(losses, max_size=6), st.sampled_from(KINDS))
 def test_the_largest_epsilon_fits_and_little_more_does_not(
     account: Account, offers: list[Loss], kind: str
@@ -241,7 +240,7 @@ def test_the_largest_epsilon_fits_and_little_more_does_not(
     assert not account.fits(loss_of(kind, more, 1e-9))  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(accounts.filter(lambda account: account.delta > 0), st.lists(losses, min_size=1, max_size=8))
 def test_what_fits_keeps_the_budget_by_another_library(
     account: Account, offers: list[Loss]

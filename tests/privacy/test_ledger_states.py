@@ -7,6 +7,7 @@ import multiprocessing
 import pytest
 import sqlalchemy as sa
 from ledger_workers import resume_at_once
+from patience import HANG_SECONDS
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
@@ -93,7 +94,7 @@ def test_of_many_who_resume_at_once_exactly_one_wins(ledger_url: str) -> None:
     for resumer in resumers:
         resumer.start()
     for resumer in resumers:
-        resumer.join(180)
+        resumer.join(HANG_SECONDS)
     assert sorted(str(resumer.exitcode) for resumer in resumers) == ["0"] + ["3"] * 7
     ledger.use_state(token, 2)
 

@@ -37,7 +37,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(FORMS), JSON) | JSON)
 def test_whatever_a_line_holds_it_is_a_query_or_an_error(held):
     for line in (held, json.dumps(held)):

@@ -12,8 +12,10 @@ from itertools import product
 import pytest
 
 from beam_dp.errors import InputError
+from beam_dp.hashing import HashKey
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_files import read_sparse_query
+from beam_dp.queries.sparse_reader import SparseQueries, with_plain_keys
 from beam_dp.queries.sparse_rows import row_conjunction, row_parity
 
 
@@ -167,8 +169,8 @@ def test_files(tmp_path):
     # A carriage return is a part of a key, but where all lines end with one.
     lines.write_bytes(b"a\rb\nc\r\n")
     assert read_sparse_query(lines) == SparseQuery({"a\rb": 1, "c\r": 1})
-    lines.write_text("17\n-3\t0\n4\t1e-1", encoding="utf-8")
-    assert read_sparse_query(lines, keys="integer") == SparseQuery({17: 1, 4: 0.1})
+    lines.write_text("17\n-3\t0\n4\t1e-1\n5.0", encoding="utf-8")
+    assert read_sparse_query(lines, keys="integer") == SparseQuery({17: 1, 4: 0.1, 5: 1})
     written = tmp_path / "query.json"
     written.write_text(json.dumps(expected.to_json()), encoding="utf-8")
     assert read_sparse_query(written) == expected
@@ -200,7 +202,7 @@ def test_refusals_of_files(tmp_path, name, content, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("written", ["007", "+1", " 7", "1_0", "-0", "7.0", "x", "\u0667"])
+@pytest.mark.parametrize("written", ["007", "+1", " 7", "1_0", "-0", "7.00", "07.0", "x", "\u0667"])
 def test_integer_keys_are_those_of_records(tmp_path, written):
     """Otherwise a query for one key would be answered with the count of another."""
     path = tmp_path / "keys"
@@ -217,3 +219,14 @@ def test_other_refusals_of_files(tmp_path):
     (tmp_path / "keys").write_text("1\nx\n")
     with pytest.raises(InputError, match="line 2: 'x' is refused; must hold an integer"):
         read_sparse_query(tmp_path / "keys", keys="integer")
+
+
+def test_queries_name_keys_as_records_do():
+    query = SparseQuery({"7.0": 1, "07.0": 0.5, b"-8.0": 0.25, 9: 1, "a.0": 1})
+    plain = SparseQuery({"7": 1, "07.0": 0.5, b"-8": 0.25, 9: 1, "a.0": 1})
+    assert with_plain_keys(query) == plain
+    assert with_plain_keys(plain) is plain
+    reader = SparseQueries("text", 2, HashKey.draw(1))
+    assert reader.from_json({"sparse": {"7.0": 1}}) == SparseQuery({"7": 1})
+    with pytest.raises(InputError, match=r"'7' is refused; must be given once: '7.0' is the same"):
+        reader.from_json({"sparse": {"7.0": 1, "7": 1}})

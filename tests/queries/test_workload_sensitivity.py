@@ -26,7 +26,7 @@ def brute_force(workload: LinearWorkload, neighboring: str) -> tuple[int, int]:
     return int(changes.sum(axis=2).max()), int((changes**2).sum(axis=2).max())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(workloads(), st.sampled_from([ADD, REPLACE]), st.integers(1, 3))
 def test_it_is_the_largest_change_over_all_pairs(workload, neighboring, most):
     found = workload_sensitivity(workload, neighboring, most)
@@ -34,7 +34,7 @@ def test_it_is_the_largest_change_over_all_pairs(workload, neighboring, most):
     assert found == WorkloadSensitivity(most * l1, most**2 * l2_squared, True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(workloads())
 def test_where_pairs_are_too_many_it_is_a_bound_or_says_that_it_is_exact(workload):
     with pytest.MonkeyPatch.context() as patch:
@@ -48,7 +48,7 @@ def test_where_pairs_are_too_many_it_is_a_bound_or_says_that_it_is_exact(workloa
     assert found.l1 <= 2 * added[0] and found.l2_squared <= 2 * added[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(workloads())
 def test_both_ways_of_comparing_all_pairs_agree(workload):
     structured = [each for each in workload if not isinstance(each, Explicit)]

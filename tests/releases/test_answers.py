@@ -35,7 +35,7 @@ axes_sets = st.lists(st.integers(0, 4), unique=True, max_size=4).map(lambda a: t
     st.sampled_from([1, 3, 8, 2**20]),
     st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_marginals_are_those_of_the_dense_distribution(shape, sets, wanted, seed, slab_cells, tree):
     rng = np.random.default_rng(seed)
     potentials = [(axes, 5 * rng.normal(size=[shape[a] for a in axes])) for axes in sets]

@@ -86,7 +86,7 @@ ATTRIBUTES = [
 
 @given(st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=4, unique_by=lambda a: a.name),
        st.integers(0, 60), st.integers(0, 5), st.sampled_from([1, 100, 2**20]))  # fmt: skip
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_what_is_written_is_read(attributes, num_records, seed, block_bytes):
     domain = Domain(tuple(attributes))
     with pytest.MonkeyPatch.context() as patch:
@@ -233,7 +233,7 @@ def test_a_compressed_bomb_is_not_expanded():
 
 @pytest.mark.parametrize("read", ["records", "hypothesis"])
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_damaged_bytes_are_refused_or_still_a_release(read, data):
     release = release_of(DOMAIN_2, num_records=5)
     good = bytearray(records_bytes(release) if read == "records" else hypothesis_bytes(release))

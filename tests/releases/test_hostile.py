@@ -3,10 +3,10 @@
 import hashlib
 import io
 import json
-import time
 import tracemalloc
 
 import pytest
+from patience import processor_seconds_below
 from release_examples import DRAW, release_of
 
 from beam_dp.domain_json import parse_domain
@@ -27,10 +27,8 @@ def hostile(tmp_path):
         card = json.loads(path.read_text())
         change(card)
         path.write_text(json.dumps(card).replace(*raw) if raw[0] else json.dumps(card))
-        start = time.monotonic()
-        with pytest.raises(ReleaseError) as caught:
+        with processor_seconds_below(5), pytest.raises(ReleaseError) as caught:
             read_release(tmp_path)
-        assert time.monotonic() - start < 5
         line = str(caught.value)
         assert "\n" not in line and len(line) < 3000
         line.encode()
@@ -157,17 +155,15 @@ def test_a_file_that_claims_eight_tebibytes(tmp_path):
 
 def test_names_that_avro_maps_to_one_take_no_quadratic_time():
     names = tuple(chr(0x4E00 + number) for number in range(20_000))
-    start = time.monotonic()
-    assert len(set(avro.avro_names(names))) == len(names)
-    assert time.monotonic() - start < 5
+    with processor_seconds_below(5):
+        assert len(set(avro.avro_names(names))) == len(names)
 
 
 def test_a_guess_at_the_meant_name_takes_little_time():
     domain = parse_domain(json.dumps({"x" * 10**5: 2, "y" * 10**5: 3}))
-    start = time.monotonic()
-    with pytest.raises(InputError, match="known are") as caught:
+    refusal = pytest.raises(InputError, match="known are")
+    with processor_seconds_below(5), refusal as caught:
         parse_workload("marginals:" + "xy" * 10**5, domain)
-    assert time.monotonic() - start < 2
     assert len(str(caught.value)) < 3000
 
 

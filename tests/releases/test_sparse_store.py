@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import pathlib
-import time
 from collections.abc import Callable
 from typing import Any
 
 import fastavro
 import numpy as np
 import pytest
+from patience import processor_seconds_below
 
 from beam_dp.hashing import HashKey
 from beam_dp.privacy.guarantee import Guarantee
@@ -102,10 +102,8 @@ def refusal(folder: pathlib.Path, change: Callable[[dict[str, Any]], Any]) -> st
 
 
 def refused(folder: pathlib.Path) -> str:
-    start = time.monotonic()
-    with pytest.raises(ReleaseError) as caught:
+    with processor_seconds_below(5), pytest.raises(ReleaseError) as caught:
         read_release(folder)
-    assert time.monotonic() - start < 5
     line = str(caught.value)
     assert "\n" not in line and len(line) < 1000
     return line
@@ -123,6 +121,8 @@ def refused(folder: pathlib.Path) -> str:
         (lambda card: card.update(max_weight=2**60), "max_weight"),
         (lambda card: card.update(sketch=None, histogram=None), "a sketch or a histogram"),
         (lambda card: card["parameters"].update(key={"key_type": "float"}), "key_type"),
+        (lambda card: card["parameters"]["key"].update(rule=3), "a newer version wrote it"),
+        (lambda card: card["parameters"]["key"].update(rule=True), "rule of keys"),
         (lambda card: card["sketch"].update(family="sparse"), "family = 'sparse'"),
         (lambda card: card["sketch"].update(estimator=[]), "estimator"),
         (lambda card: card["sketch"].update(projection_width=2**40), "projection_width"),

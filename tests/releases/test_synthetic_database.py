@@ -152,7 +152,7 @@ def test_a_domain_of_any_number_of_cells_makes_a_release(domain, tmp_path):
     st.integers(0, 99),
     st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_distinct_records_are_those_of_sorted_rows(sizes, num_records, seed, wide):
     """Sizes of 2^40 need a word each."""
     sizes = [size * 2**40 for size in sizes] if wide else sizes

@@ -29,7 +29,7 @@ def batch(rng, size, largest=1):
 
 @pytest.mark.parametrize("name", SIGNS)
 @pytest.mark.parametrize("pending", [1, 2**14])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     sizes=st.lists(st.integers(0, 20), max_size=5),
     largest=st.sampled_from([1, 2**40]),
@@ -116,7 +116,7 @@ def test_element_counts_add_up_and_leave_out_what_weighs_nothing():
     assert ElementCounts.of([]).elements.dtype == np.uint64
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([1, 2, 4, 5]),

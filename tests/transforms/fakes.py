@@ -14,8 +14,10 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dp.domain import BooleanAttribute, CategoricalAttribute, Domain, IntegerAttribute
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
@@ -42,6 +44,8 @@ class NoPrivacyPlan:
     guarantee: Guarantee
     summary_tables: tuple[tuple[str, ...], ...]
     public: dict[str, Any]
+    loss: Loss
+    left_out: LeftOutPlan | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +60,9 @@ class NoPrivacy:
     ) -> NoPrivacyPlan:
         if domain.num_cells > self.max_cells:
             raise InputError("domain", domain.num_cells, f"must be at most {self.max_cells}")
-        return NoPrivacyPlan(domain, workload, guarantee, (domain.names, ()), {})
+        return NoPrivacyPlan(
+            domain, workload, guarantee, (domain.names, ()), {}, Loss.pure(guarantee.epsilon)
+        )
 
     def release(
         self,

@@ -301,6 +301,31 @@ def test_an_object_that_failed_in_the_middle_goes_by_the_state(monkeypatch):
     assert again.answers == [{**first.answers[0], "id": "again"}]
 
 
+def test_a_state_of_other_settings_answers_nothing(monkeypatch):
+    """A stream that a newer version takes over, which chooses other noise for the same plan."""
+    step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
+    step.setup()
+    list(step.process(("run", [FIRST]), counted(), head, log))
+    step.setup()  # another worker
+    *rest, state = head.value
+    head.value = (*rest, {**state, "settings": {**state["settings"], "threshold": 1}})
+    before = head.value, log.value
+    with pytest.raises(PrivateStepError):
+        list(step.process(("run", [SECOND]), counted(), head, log))
+    assert (head.value, log.value) == before
+    head.value = (*rest, state)
+    (again,) = step.process(("run", [REPEAT]), counted(), head, log)
+    assert again.answers[0]["questions_left"] == 9
+
+
+def test_the_state_of_a_stream_is_plain_values():
+    step, head, log = module._AnswerStream(module._Starter(plan(), None)), Kept(None), Kept([])
+    step.setup()
+    list(step.process(("run", [FIRST]), counted(), head, log))
+    assert json.loads(json.dumps(head.value)) == list(head.value)
+    assert set(head.value[3]) == {"settings", "total", "sparse"}
+
+
 def test_exhausted_runs_go_on():
     queries = [json.dumps({"conjunction": {"age": age}}) for age in range(10)]
     (batch,) = answer([queries], max_updates=1)

@@ -42,7 +42,7 @@ def read(data: bytes, cuts: list[int], columns: list[str]) -> list[dict[str, Any
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     num_records=st.sampled_from([0, 1, 300]),
     codec=st.sampled_from(["null", "deflate", "bzip2", "xz"]),

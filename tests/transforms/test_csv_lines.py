@@ -51,7 +51,7 @@ def text(value: str | bytes | int | None) -> str | None:
     return None if value in (None, "") else str(value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     header=st.sampled_from([b"a,b,c\n", b"a,b,c\r\n", b'\xef\xbb\xbf"a",b,c\n']),
     body=st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join),
@@ -136,7 +136,7 @@ def test_whether_a_line_is_too_long_depends_on_nothing_else(
             assert found == good * num_before + kept + good * num_behind
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.sampled_from([*PIECES, b"y" * 11]), max_size=30).map(b"".join),
     st.integers(1, 9),

@@ -17,6 +17,7 @@ from beam_dp.hashing import HashKey, universe_elements
 from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
 from beam_dp.mechanisms.sparse_plan import SparsePlan
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases import SparseRelease, read_release
 from beam_dp.summaries import ElementCounts, ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReleaseProjection, WriteRelease
@@ -25,7 +26,7 @@ from beam_dp.transforms.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.encode_keys import EncodeKeys
 from beam_dp.transforms.summarise import Summarise
 
-HUGE = 1e9  # an epsilon whose noise is 0 but with a probability that no test will see
+HUGE = 1e6  # an epsilon whose noise is 0 but with a probability that no test will see
 COLUMNS = KeyColumns("email")
 RECORDS = [{"email": f"{i % 40}@example.org", "person": i // 3} for i in range(600)]
 
@@ -168,6 +169,19 @@ def test_a_release_answers_through_files(mechanism: Any, tmp_path: pathlib.Path)
     query = universe_elements([f"{i}@example.org" for i in range(8)], found.hash_key)
     answer = found.answer(query, np.ones(8))
     assert answer.value == pytest.approx(120, abs=5 * answer.standard_error + 1e-6)
+
+
+@pytest.mark.parametrize("mechanism", [CountSketch(3 * 64), StabilityHistogram()])
+def test_a_key_is_the_same_however_its_integer_was_written(
+    mechanism: Any, tmp_path: pathlib.Path
+) -> None:
+    texts: list[Any] = ["7", "7.0", b"7.0", 7, 7.0, "7.00"]
+    records = [{"email": text} for text in texts for _ in range(200)]
+    found = release(records, plan(mechanism), tmp_path)
+    for text, count in (("7.0", 1000), ("7", 1000), ("7.00", 200), ("8.0", 0)):
+        assert found.answer_query(SparseQuery({text: 1})).value == pytest.approx(count, abs=1)
+    with pytest.raises(InputError, match=r"'7' is refused; must be given once: '7.0' is the same"):
+        found.answer_query(SparseQuery({"7.0": 1, "7": 1}))
 
 
 def test_empty_input_gives_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> None:

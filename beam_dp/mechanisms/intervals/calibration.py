@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fractions import Fraction
 from typing import Protocol
 
 from beam_dp.mechanisms.measurements import Distribution, noise_variance
-from beam_dp.privacy.accounting import continuous_deviation, discrete_gaussian_mu
+from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import down, root_down, root_up, up
 
 # On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
 _GRID_DEVIATIONS = 4096
@@ -72,15 +74,13 @@ def calibrate(
     num_moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
     num_records = guarantee.max_records_per_unit
     if distribution == "discrete_laplace":
-        epsilon = share * guarantee.epsilon
+        epsilon = down(Fraction(share) * Fraction(guarantee.epsilon))
         sensitivity = num_moved * num_records * matrix.l1_sensitivity
-        scale = math.nextafter(sensitivity / epsilon, math.inf)
+        scale = up(Fraction(sensitivity) / Fraction(epsilon))
         return Calibration(distribution, scale, 1, Loss.pure(epsilon))
-    mu = math.sqrt(share) * discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
-    norm = num_records * math.sqrt(num_moved * matrix.l2_sensitivity_squared)
-    grid = max(1, math.ceil(_GRID_DEVIATIONS * mu / norm))
-    deviation = grid * norm / mu
-    scale = math.hypot(deviation, 2.0) * (1 + 1e-12)
-    if continuous_deviation(scale) < deviation:
-        raise AssertionError("a discrete Gaussian must be as private as the planned one")
+    whole = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+    mu = root_down(Fraction(share) * Fraction(whole) ** 2)
+    squared_norm = num_records**2 * num_moved * matrix.l2_sensitivity_squared
+    grid = max(1, math.ceil(_GRID_DEVIATIONS * mu / root_up(squared_norm)))
+    scale = discrete_parameter(Fraction(squared_norm * grid**2) / Fraction(mu) ** 2)
     return Calibration(distribution, scale, grid, Loss.gaussian(mu))

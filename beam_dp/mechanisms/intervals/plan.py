@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import io
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from beam_dp.noise import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.intervals import IntervalRelease
+
+if TYPE_CHECKING:
+    from beam_dp.mechanisms.left_out import LeftOutPlan
 
 StrategyName = Literal[
     "histogram", "textbook_tree", "tree", "weighted_tree", "windows", "square_root", "sine"
@@ -61,12 +64,13 @@ class IntervalPlan:
     """The public parameters of one release of all intervals.
 
     Args:
-        guarantee: what is promised.
+        guarantee: what the measurements keep.
         choice: names of the strategy and of the noise.
         strategy: what is measured.
         scale: of the noise of each measurement, in grid units.
         grid: grid units that make one unit of the strategy, an integer >= 1.
-        loss: what the release may reveal, for a ledger.
+        loss: what the release may reveal, for a ledger, with all that it counts besides.
+        left_out: how the records without a level are counted, where that was asked for.
     """
 
     guarantee: Guarantee
@@ -75,12 +79,13 @@ class IntervalPlan:
     scale: float
     grid: int
     loss: Loss
+    left_out: LeftOutPlan | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the strategy as its tables, without the variances that were computed of it."""
         tables = io.BytesIO()
         np.savez_compressed(tables, **strategy_tables(self.strategy))  # type: ignore[arg-type]
-        fields = (self.guarantee, self.choice, self.scale, self.grid, self.loss)
+        fields = (self.guarantee, self.choice, self.scale, self.grid, self.loss, self.left_out)
         return _restored, (self.num_leaves, tables.getvalue(), *fields)
 
     @property
@@ -258,10 +263,11 @@ def _restored(
     scale: float,
     grid: int,
     loss: Loss,
+    left_out: LeftOutPlan | None,
 ) -> IntervalPlan:
     with np.load(io.BytesIO(data), allow_pickle=False) as tables:
         strategy = strategy_from_tables(choice[0], num_leaves, guarantee.neighboring, dict(tables))
-    return IntervalPlan(guarantee, choice, strategy, scale, grid, loss)
+    return IntervalPlan(guarantee, choice, strategy, scale, grid, loss, left_out)
 
 
 def _fits(plan: IntervalPlan) -> bool:

@@ -24,6 +24,7 @@ from beam_dp.noise import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import lowered, raised
 from beam_dp.releases.intervals import IntervalRelease
 
 Objective = Literal["mean", "max"]
@@ -32,8 +33,6 @@ _OBJECTIVES: Mapping[Objective, Callable[[Sequence[float]], float]] = {
     "mean": lambda errors: math.fsum(errors) / len(errors),
     "max": max,
 }
-# Shares of the budget add up to less than 1 in spite of rounding.
-_SAFETY = 1e-12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -158,7 +157,7 @@ def shares_of(
     # Relative to the largest, so that no power over- or underflows.
     largest = max(errors)
     parts = [(error / largest) ** exponent for error in errors]
-    total = math.fsum(parts) * (1 + _SAFETY)
+    total = raised(math.fsum(parts))  # so that the shares add up to less than 1
     return [part / total for part in parts]
 
 
@@ -170,7 +169,7 @@ def _planned(
 ) -> SeveralIntervalsPlan:
     """Returns the best plan with noise of one kind, whether or not that noise fits 64 bits."""
     power = 2 if distribution == "discrete_laplace" else 1
-    equal = 1 / (len(num_leaves) * (1 + _SAFETY))
+    equal = lowered(1 / len(num_leaves))
     alone = {name: _best(size, guarantee, distribution, equal) for name, size in num_leaves.items()}
     errors = [plan.mean_squared_error * equal**power for plan in alone.values()]
     shares = shares_of(errors, distribution, minimise)

@@ -217,8 +217,7 @@ def forget_half_in_textbook(patch: Patch) -> None:
 
     def mutant(*arguments: Any) -> Any:
         plan = original(*arguments)
-        public = {**plan.public, "selection_scale": plan.public["selection_scale"] / 2}
-        return dataclasses.replace(plan, public=public)
+        return dataclasses.replace(plan, selection_scale=plan.selection_scale / 2)
 
     patch.setattr(mwem_module, "plan_textbook", mutant)
 

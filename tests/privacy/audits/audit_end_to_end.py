@@ -53,7 +53,7 @@ from beam_dp.summaries.shards import read_shards
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase
 from beam_dp.transforms import bound as bound_module
-from beam_dp.transforms import release as release_module
+from beam_dp.transforms import bounded_records as bounded_module
 from beam_dp.transforms import summarise as summarise_module
 
 RUNS, PILOT = 8_000, 2_000  # on either side: 20,000 replicas in one pipeline
@@ -265,8 +265,8 @@ def forget_k(guarantee: Guarantee) -> Guarantee:
 def ignore_k(patch: Patch) -> None:
     """Units keep k records, and the noise is that for one."""
     patch.setattr(audit_views, "planned_for", forget_k)
-    original = release_module.BoundContributions
-    patch.setattr(release_module, "BoundContributions", lambda domain, _: original(domain, MOST))
+    original = bounded_module.BoundContributions
+    patch.setattr(bounded_module, "BoundContributions", lambda domain, _: original(domain, MOST))
 
 
 def skip_bounding(patch: Patch) -> None:

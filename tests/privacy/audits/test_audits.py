@@ -18,6 +18,8 @@ from audit_clipping import clipping_audits
 from audit_collisions import collision_audits
 from audit_end_to_end import end_to_end_audits
 from audit_intervals import interval_audits
+from audit_left_out import left_out_audits
+from audit_live import live_audits
 from audit_noise import noise_audits
 from audit_online import online_audits
 from audit_rectangles import rectangle_audits, several_audits
@@ -39,6 +41,7 @@ AUDITS = [
     *several_audits(),
     *end_to_end_audits(),
     *collision_audits(),
+    *left_out_audits(),
     *selection_audits(),
     *small_db_audits(),
     *online_audits(),
@@ -46,6 +49,7 @@ AUDITS = [
     *sketch_run_audits(),
     *clipping_audits(),
     *sparse_online_audits(),
+    *live_audits(),
 ]
 # At most so likely may an audit of a correct mechanism miss its floor.
 BLIND_BY_CHANCE = 1e-5

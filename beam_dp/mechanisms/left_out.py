@@ -1,0 +1,217 @@
+"""A paid count of the records that a domain leaves out, beside a release."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.measurements import noise_variance
+from beam_dp.mechanisms.plan import check_noise
+from beam_dp.noise import NoiseSource
+from beam_dp.noise_bound import noise_bound
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.ledger_filters import cost, loss_of
+from beam_dp.privacy.loss import Loss
+from beam_dp.releases import IntervalRelease, SyntheticDatabase
+from beam_dp.releases.left_out import LeftOut
+
+# Of epsilon; the release gets the rest.
+LEFT_OUT_SHARE = 0.05
+_FAILURE_PROBABILITY = 0.05
+# What differs between two draws.
+_DRAWN = ("sum", "counts", "impossible")
+
+ReleaseT = TypeVar("ReleaseT", SyntheticDatabase, IntervalRelease)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOutPlan:
+    """How the records that a domain leaves out are counted: public.
+
+    Privacy: epsilon, pure, for the relation and the unit of the guarantee. Every record that is
+    left out is counted once, at the first attribute that it fails, or as impossible; of a unit at
+    most k = ``max_records_per_unit`` of them are counted, which depends on that unit's own records
+    alone. So adding or removing a unit changes the vector of counts by at most k in L1 norm.
+    Replacing its records changes it by at most 2k, where all k leave one count for another, and by
+    at most k where there is only one count, which moves between 0 and k of them. Noise of scale
+    (L1 sensitivity) / epsilon on each count is pure privacy; the counts are exact integers, and
+    none is left without noise, so that their number tells nothing.
+
+    This holds under either relation and whatever ``num_records`` is. A public number of records
+    is one of those inside the domain, and says nothing of those outside. Under replace-one the
+    number of records of the input is public, but how many of them are inside the domain is not: a
+    replacement may leave it, for which the sensitivities of all mechanisms have room.
+
+    Args:
+        names: of the attributes, in domain order.
+        counts_impossible: whether the domain declares impossible combinations, which then have a
+            count of their own.
+        guarantee: of the release and the counts together.
+        main: of the release alone.
+        epsilon: of the counts.
+        loss: of both together.
+    """
+
+    names: tuple[str, ...]
+    counts_impossible: bool
+    guarantee: Guarantee
+    main: Guarantee
+    epsilon: float
+    loss: Loss
+
+    @property
+    def num_counts(self) -> int:
+        """How many counts there are."""
+        return len(self.names) + self.counts_impossible
+
+    @property
+    def domain(self) -> Domain:
+        """What is counted: the number of the first attribute that fails, then "impossible"."""
+        return Domain((IntegerAttribute("left out at", 0, self.num_counts - 1),))
+
+    @property
+    def sensitivity(self) -> int:
+        """How much one unit changes the counts, in L1 norm."""
+        replaces = self.guarantee.neighboring is Neighboring.REPLACE_ONE
+        return self.guarantee.max_records_per_unit * (2 if replaces and self.num_counts > 1 else 1)
+
+    @property
+    def scale(self) -> float:
+        """Of the noise of each count, in records."""
+        return math.nextafter(self.sensitivity / self.epsilon, math.inf)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what is known before any record is read, as the card holds it."""
+        drawn = self._stated(np.zeros(self.num_counts, np.int64)).to_json()
+        return {name: value for name, value in drawn.items() if name not in _DRAWN}
+
+    def release(self, counts: NDArray[np.int64], noise: NoiseSource) -> LeftOut:
+        """Returns noisy counts: the only step that sees exact ones.
+
+        Args:
+            counts: shape (num_counts,), int64, of at most k records a unit.
+            noise: where the noise comes from; one call.
+        """
+        return self._stated(noise.laplace(counts, self.scale))
+
+    def _stated(self, noisy: NDArray[np.int64]) -> LeftOut:
+        values = noisy.tolist()
+        variance = noise_variance("discrete_laplace", self.scale)
+        sum_variance = self.num_counts * variance
+        bound = laplace_bound(self.scale, self.num_counts, _FAILURE_PROBABILITY)
+        sum_bound = noise_bound(sum_variance, 1, variance, _FAILURE_PROBABILITY)
+        return LeftOut(
+            counts=dict(zip(self.names, values, strict=False)),
+            impossible=values[-1] if self.counts_impossible else None,
+            scale=self.scale,
+            standard_error=math.sqrt(variance),
+            bound=bound,
+            sum_standard_error=math.sqrt(sum_variance),
+            sum_bound=bound if self.num_counts == 1 else sum_bound,
+            failure_probability=_FAILURE_PROBABILITY,
+            budget={
+                "release": {"epsilon": self.main.epsilon, "delta": self.main.delta},
+                "left_out": {"epsilon": self.epsilon, "delta": 0.0},
+            },
+        )
+
+
+def share_guarantee(guarantee: Guarantee) -> Guarantee:
+    """Returns what is left for a release that counts what is left out: 95 % of epsilon."""
+    epsilon = guarantee.epsilon * (1 - LEFT_OUT_SHARE)
+    return dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
+
+
+def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> LeftOutPlan:
+    """Returns how the records that a domain leaves out are counted, beside a release.
+
+    Privacy: the release, planned for ``share_guarantee``, and the counts keep the guarantee
+    together, by basic composition: the release is (0.95 epsilon, delta)-private, the counts are
+    purely private with at most the rest of epsilon, and both are of the same records.
+
+    Epsilons are not all that a ledger adds up. Where the release has a mu or a rho and no pure
+    epsilon, 5 % of epsilon may be more of these than 95 % of epsilon leaves. The counts then get
+    as much as is left: the loss of both together is at most that of a release which spends all of
+    the guarantee in the same way, so that one payment of that guarantee covers both.
+
+    Args:
+        domain: which records are left out of.
+        guarantee: of both together.
+        main_loss: of the release.
+
+    Raises:
+        InputError: if the noise would not fit 64-bit integers.
+    """
+    main = share_guarantee(guarantee)
+    # Exact: neither number is more than twice the other's half.
+    rest = guarantee.epsilon - main.epsilon
+    whole = loss_of(main_loss.kind, guarantee.epsilon, guarantee.delta)
+    epsilon = _largest_within(whole, main_loss, rest)
+    if not epsilon > 0:
+        condition = "is too small to count what is left out: take more"
+        raise InputError("epsilon", guarantee.epsilon, condition)
+    plan = LeftOutPlan(
+        names=domain.names,
+        counts_impossible=bool(domain.impossible),
+        guarantee=guarantee,
+        main=main,
+        epsilon=epsilon,
+        loss=main_loss.composed(Loss.pure(epsilon)),
+    )
+    check_noise(guarantee, [plan.scale])
+    return plan
+
+
+def with_left_out(
+    release: ReleaseT, plan: LeftOutPlan, counts: NDArray[np.int64], noise: NoiseSource
+) -> ReleaseT:
+    """Returns a release with noisy counts of what was left out, of the same draw.
+
+    Args:
+        release: that keeps ``plan.main``.
+        plan: of the counts.
+        counts: exact, as for ``LeftOutPlan.release``.
+        noise: where the noise comes from.
+
+    Returns:
+        A release that keeps ``plan.guarantee``.
+    """
+    left_out = plan.release(counts, noise)
+    return dataclasses.replace(release, guarantee=plan.guarantee, left_out=left_out)
+
+
+def laplace_bound(scale: float, num_values: int, failure_probability: float) -> float:
+    """Returns what no discrete Laplace noise of several exceeds, except with a probability.
+
+    P(|z| > t) = 2 a^(t + 1) / (1 + a) with a = exp(-1 / scale), and the union bound.
+
+    Args:
+        scale: of each.
+        num_values: how many there are.
+        failure_probability: in (0, 1).
+    """
+    above = 2 * num_values / (failure_probability * (1 + math.exp(-1 / scale)))
+    return float(max(0, math.ceil(scale * math.log(above)) - 1))
+
+
+def _largest_within(whole: Loss, main: Loss, most: float) -> float:
+    """Returns the largest epsilon up to ``most`` that a pure mechanism may add to a loss."""
+    limit = cost(whole.kind, whole)
+
+    def fits(epsilon: float) -> bool:
+        both = cost(whole.kind, main.composed(Loss.pure(epsilon)))
+        return both is not None and limit is not None and both <= limit
+
+    if fits(most):
+        return most
+    low, high = 0.0, most
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle > 0 and fits(middle) else (low, middle)
+    return low

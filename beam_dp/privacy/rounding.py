@@ -1,0 +1,88 @@
+"""Rounding in the direction that keeps a promise.
+
+What a release spends and how much noise it needs are rounded up, what may be spent is rounded down.
+Quotients and roots of what is known exactly are rounded once, from rational numbers. Where
+logarithms or exponentials leave only floating point, ``raised`` and ``lowered`` move a result by
+more than its operations can have erred.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from fractions import Fraction
+
+Real = int | float | Fraction
+
+# The relative error of one floating-point operation is at most half of this.
+UNIT = sys.float_info.epsilon
+_ROOT_BITS = 128
+
+
+def up(value: Real) -> float:
+    """Returns the least double that is at least a number; infinite beyond all others.
+
+    Example:
+        >>> up(2**53 + 1) == 2.0**53 + 2, float(2**53 + 1) == 2.0**53
+        (True, True)
+    """
+    if isinstance(value, float):
+        return value
+    try:
+        nearest = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -sys.float_info.max
+    return nearest if nearest >= value else math.nextafter(nearest, math.inf)
+
+
+def down(value: Real) -> float:
+    """Returns the largest double that is at most a number.
+
+    Example:
+        >>> down(Fraction(1, 10)) < up(Fraction(1, 10)) == 0.1
+        True
+    """
+    return -up(-value)
+
+
+def root_up(square: Real) -> float:
+    """Returns a double that is at least the square root of a number >= 0, and hardly more.
+
+    Example:
+        >>> root_up(9), root_up(2) == 2**0.5
+        (3.0, True)
+    """
+    floor, is_exact, unit = _root(square)
+    return up((floor if is_exact else floor + 1) * unit)
+
+
+def root_down(square: Real) -> float:
+    """Returns a double that is at most the square root of a number >= 0, and hardly less."""
+    floor, _, unit = _root(square)
+    return down(floor * unit)
+
+
+def raised(value: float, operations: int = 8) -> float:
+    """Returns a number >= 0 that is surely no less than what it was computed for.
+
+    Args:
+        value: the result of sums, products, quotients and roots of numbers >= 0.
+        operations: how many there were, at most.
+    """
+    return math.nextafter(value * (1 + operations * UNIT), math.inf)
+
+
+def lowered(value: float, operations: int = 8) -> float:
+    """Returns a number >= 0 that is surely no more than what it was computed for."""
+    return max(0.0, math.nextafter(value * (1 - operations * UNIT), -math.inf))
+
+
+def _root(square: Real) -> tuple[int, bool, Fraction]:
+    """The root in whole multiples of a power of two, rounded down; and whether it is exact."""
+    exact = Fraction(square)
+    bits = exact.numerator.bit_length() - exact.denominator.bit_length()
+    shift = (_ROOT_BITS - bits) // 2
+    scaled = exact * Fraction(4) ** shift
+    whole = scaled.numerator // scaled.denominator
+    floor = math.isqrt(whole)
+    return floor, floor * floor == scaled, Fraction(2) ** -shift

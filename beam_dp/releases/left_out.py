@@ -1,0 +1,130 @@
+"""How many records a domain left out: noisy counts that were paid for, as a release states them."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from typing import Any, Self
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+
+_ERRORS = ("standard_error", "bound", "sum_standard_error", "sum_bound", "failure_probability")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """Noisy counts of the records that were outside the domain. Each is counted once.
+
+    They are unbiased estimates, of at most so many records a unit as the guarantee says, and may
+    be negative.
+
+    Args:
+        counts: by attribute, in domain order: the records whose first value without a level, in
+            this order, was that attribute's.
+        impossible: the records that only match an impossible combination; None where the domain
+            declares none.
+        scale: of the discrete Laplace noise of each count, in records.
+        standard_error: of each count, from the noise alone, in records.
+        bound: of the errors of all counts at once, except with ``failure_probability``.
+        sum_standard_error: of ``total``.
+        sum_bound: of the error of ``total``, except with ``failure_probability``.
+        failure_probability: in (0, 1).
+        budget: how the guarantee was split: epsilon and delta of the ``release`` and of these
+            counts, ``left_out``.
+
+    Raises:
+        InputError: if a field is not as described.
+    """
+
+    counts: Mapping[str, int]
+    impossible: int | None
+    scale: float
+    standard_error: float
+    bound: float
+    sum_standard_error: float
+    sum_bound: float
+    failure_probability: float
+    budget: Mapping[str, Mapping[str, float]]
+
+    def __post_init__(self) -> None:
+        given = [*self.counts.values(), *([] if self.impossible is None else [self.impossible])]
+        if not all(_is_count(value) for value in given):
+            raise InputError("left_out", "counts", "must be integers of 64 bits")
+        for name in ("scale", *_ERRORS):
+            if not _is_number(getattr(self, name)):
+                raise InputError("left_out", name, "must be a finite number >= 0")
+        parts = self.budget.values() if isinstance(self.budget, Mapping) else ()
+        fits = set(self.budget) == {"release", "left_out"} and all(
+            isinstance(part, Mapping)
+            and set(part) == {"epsilon", "delta"}
+            and all(map(_is_number, part.values()))
+            for part in parts
+        )
+        if not fits:
+            condition = "must have an epsilon and a delta of the release and of left_out"
+            raise InputError("left_out", "budget", condition)
+
+    @property
+    def total(self) -> int:
+        """The sum of all counts."""
+        return sum(self.counts.values()) + (self.impossible or 0)
+
+    def check(self, domain: Domain) -> None:
+        """Refuses counts that are of another domain.
+
+        Raises:
+            InputError: if they are.
+        """
+        if tuple(self.counts) != domain.names:
+            condition = "must be one of each attribute, in the order of the domain"
+            raise InputError("left_out", "counts", condition)
+        if (self.impossible is None) == bool(domain.impossible):
+            condition = "must be a count where the domain declares combinations, and only there"
+            raise InputError("left_out", "impossible", condition)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the counts and their errors as a card holds them."""
+        impossible = {} if self.impossible is None else {"impossible": self.impossible}
+        return {
+            "sum": self.total,
+            "counts": dict(self.counts),
+            **impossible,
+            "noise": {"distribution": "discrete_laplace", "scale": self.scale},
+            **{name: getattr(self, name) for name in _ERRORS},
+            "budget": {name: dict(part) for name, part in self.budget.items()},
+        }
+
+    @classmethod
+    def from_json(cls, parsed: Any) -> Self:
+        """Returns the counts that a card holds.
+
+        Raises:
+            InputError: if it holds none.
+        """
+        fields = {"counts": dict, "noise": dict, "budget": dict}
+        for name, kind in fields.items():
+            if not isinstance(parsed, dict) or not isinstance(parsed.get(name), kind):
+                raise InputError("left_out", name, "must be there and be a JSON object")
+        if parsed["noise"].get("distribution") != "discrete_laplace":
+            raise InputError("left_out", "noise", "must be discrete_laplace")
+        found = cls(
+            counts=parsed["counts"],
+            impossible=parsed.get("impossible"),
+            scale=parsed["noise"].get("scale"),
+            budget=parsed["budget"],
+            **{name: parsed.get(name) for name in _ERRORS},
+        )
+        if parsed.get("sum") != found.total:
+            raise InputError("left_out", "sum", f"must be that of the counts, {found.total}")
+        return found
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
+def _is_number(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value <= sys.float_info.max  # type: ignore[operator]

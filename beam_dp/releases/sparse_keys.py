@@ -1,0 +1,51 @@
+"""What the card of a release for sparse queries says about its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from beam_dp.errors import InputError
+from beam_dp.queries.sparse import KEY_TYPES, KeyType
+from beam_dp.queries.sparse_reader import KEY_RULE
+
+_AS_WRITTEN = 1  # the rule of cards that name none
+
+
+def key_type_of(parameters: Mapping[str, Any]) -> KeyType | None:
+    """Returns what the keys of a release are, from its public parameters; None if it says nothing.
+
+    Raises:
+        InputError: if it says what no version does.
+    """
+    columns = _columns(parameters)
+    if columns is None:
+        return None
+    if columns.get("key_type") not in KEY_TYPES:
+        raise InputError("key", str(columns), f"must have a key_type of {', '.join(KEY_TYPES)}")
+    key_type: KeyType = columns["key_type"]
+    return key_type
+
+
+def key_rule_of(parameters: Mapping[str, Any]) -> int:
+    """Returns by which rule records were read as keys, from the public parameters of a release.
+
+    By rule 1 a key is the text as it was written; by rule 2 the integer that was written as a
+    float is that integer (``plain_integer``). Queries are read by the rule of their release.
+
+    Raises:
+        InputError: if it is a rule that this version does not know.
+    """
+    columns = _columns(parameters)
+    rule = _AS_WRITTEN if columns is None else columns.get("rule", _AS_WRITTEN)
+    if type(rule) is not int or not _AS_WRITTEN <= rule <= KEY_RULE:
+        condition = f"must be from {_AS_WRITTEN} to {KEY_RULE}: a newer version wrote it"
+        raise InputError("the rule of keys", rule, condition)
+    return rule
+
+
+def _columns(parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    columns = parameters.get("key")
+    if columns is not None and not isinstance(columns, dict):
+        raise InputError("key", str(columns), "must be a JSON object")
+    return columns

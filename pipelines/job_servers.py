@@ -1,0 +1,157 @@
+"""What runners need that start a job server in Java: Java itself, and the server's jar.
+
+Without these checks Beam downloads a jar behind the user's back, or fails after the budget was
+spent, in words that are withheld by then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import (
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+    SparkRunnerOptions,
+)
+from apache_beam.utils.subprocess_server import JavaJarServer
+
+from .flags import FlagError
+
+_DEFAULT_LAUNCHER = "java"
+_SECONDS_TO_START = 30.0
+
+
+@dataclass(frozen=True)
+class JarServer:
+    """The job server of a runner.
+
+    Args:
+        flag: that names its jar.
+        java: the oldest version that it runs on.
+        source: where a jar comes from, for the line that says it is missing.
+    """
+
+    flag: str
+    java: int
+    source: str
+
+
+JAR_SERVERS = {
+    "SparkRunner": JarServer(
+        "spark_job_server_jar",
+        11,
+        f"Maven's org.apache.beam:beam-runners-spark-3-job-server:{beam.__version__}",
+    ),
+    "KafkaStreamsRunner": JarServer(
+        "kafka_streams_job_server_jar", 11, "it must be built from Beam's source"
+    ),
+}
+
+
+def prepare_jar_server(options: PipelineOptions, runner: str) -> None:
+    """Checks what a runner of ``JAR_SERVERS`` needs, and fills in the Java of the environment.
+
+    Args:
+        options: Beam's.
+        runner: its ``runner_name``.
+
+    Raises:
+        FlagError: Java or the jar is missing, or the jar is damaged.
+    """
+    if options.view_as(PortableOptions).job_endpoint:
+        return  # that of a server which runs already
+    server, given = JAR_SERVERS[runner], options.view_as(JobServerOptions)
+    spark = options.view_as(SparkRunnerOptions)
+    if runner == "SparkRunner" and spark.spark_submit_uber_jar:
+        if not spark.spark_rest_url:
+            raise FlagError("--spark_rest_url: missing; must be given with --spark_submit_uber_jar")
+    else:
+        given.job_server_java_launcher = find_java(
+            given.job_server_java_launcher, runner, server.java
+        )
+    jar = options.get_all_options().get(server.flag)
+    if not jar:
+        raise FlagError(
+            f"--{server.flag}: missing; must be given with --runner {runner}: the jar of Beam's"
+            f" job server, {server.source}"
+        )
+    check_jar_exists(server.flag, jar)
+    check_jar_is_whole(server.flag, jar, given.jar_cache_dir)
+
+
+def find_java(launcher: str, runner: str, least: int) -> str:
+    """Returns the program that starts Java: Beam's own default ignores ``JAVA_HOME``.
+
+    Args:
+        launcher: of Beam's options.
+        runner: that needs it.
+        least: the oldest version that will do.
+
+    Raises:
+        FlagError: if there is none.
+    """
+    home, is_given = os.environ.get("JAVA_HOME"), launcher != _DEFAULT_LAUNCHER
+    if home and not is_given:
+        launcher = os.path.join(home, "bin", "java")
+    reason = _no_java(launcher, least)
+    if reason is not None:
+        named = f"--job_server_java_launcher: {launcher!r}" if is_given else f"--runner: {runner!r}"
+        raise FlagError(
+            f"{named} is refused; must have Java {least} or newer, and {launcher!r} {reason}"
+        )
+    return launcher
+
+
+def _no_java(launcher: str, least: int) -> str | None:
+    """Returns why a program starts no Java that the job server runs on, if so."""
+    if shutil.which(launcher) is None:
+        return "is no program"
+    try:
+        said = subprocess.run(
+            [launcher, "-version"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_SECONDS_TO_START,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not start"
+    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    if said.returncode != 0 or version is None:
+        return "is no Java: -version tells none"
+    return f"is Java {version[1]}" if int(version[1]) < least else None
+
+
+def check_jar_exists(flag: str, jar: str) -> None:
+    """Refuses a jar that is neither a file nor an URL.
+
+    Raises:
+        FlagError: naming the flag.
+    """
+    if not urlsplit(jar).scheme and not os.path.isfile(jar):
+        raise FlagError(f"--{flag}: {jar!r} is refused; must be a file, or an URL")
+
+
+def check_jar_is_whole(flag: str, jar: str, cache: str | None) -> None:
+    """Refuses a jar that can't be read; one elsewhere is fetched as Beam does, which keeps it.
+
+    Raises:
+        FlagError: naming the flag.
+    """
+    try:
+        path = JavaJarServer.local_jar(jar, cache)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise FlagError(
+            f"--{flag}: {jar!r} is refused; must be an URL that can be read: {error}"
+        ) from None
+    if not zipfile.is_zipfile(path):
+        # Java would say so, once the budget is spent.
+        raise FlagError(f"--{flag}: {jar!r} is refused; must be a jar, and complete")

@@ -1,0 +1,119 @@
+"""A warning where a release has about no records, or not as many as the user expects.
+
+It is computed by the submitting program from the release that was committed, and from a number that
+the user typed: from nothing that is private, so that it costs nothing and tells nothing more. That
+number goes nowhere else: not to the workers, the card, the ledger or a log, only to the terminal.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Literal
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.measurements import noise_variance
+from beam_dp.mechanisms.plan import MAX_RECORDS
+from beam_dp.releases import IntervalRelease, Release, SyntheticDatabase
+
+from .flags import EXPECT_RECORDS, integer
+
+# So many standard errors away is no accident.
+_STANDARD_ERRORS = 3
+# What ``SmallDB`` calls it among its noise.
+_NUMBER = "number of records"
+
+
+def read_expected(given: dict[str, str], num_records: int | Literal["noisy"]) -> int | None:
+    """Returns the number of records that the user expects, if it was given.
+
+    Args:
+        given: the texts of flags.
+        num_records: that of the release: only a noisy one can tell anything.
+
+    Raises:
+        InputError: if it is refused.
+    """
+    text = given.get(EXPECT_RECORDS.name)
+    if text is None:
+        return None
+    if num_records != "noisy":
+        condition = "must be given with --num_records noisy only: a public number is kept as it is"
+        raise InputError(EXPECT_RECORDS.name, text, condition)
+    expected = integer(EXPECT_RECORDS.name, text)
+    if not 1 <= expected <= MAX_RECORDS:
+        condition = f"must be from 1 to {MAX_RECORDS:,}"
+        raise InputError(EXPECT_RECORDS.name, expected, condition)
+    return expected
+
+
+def warn_of_number(release: Release, expected: int | None) -> None:
+    """Prints a line to standard error where the noisy number of records is not as it should be.
+
+    Args:
+        release: as it was committed and read back.
+        expected: what the user expects, or None.
+    """
+    warning = warning_of_number(release, expected)
+    if warning is not None:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def warning_of_number(release: Release, expected: int | None) -> str | None:
+    """Returns what to say of the noisy number of records; None where all is well.
+
+    Args:
+        release: as it was committed and read back.
+        expected: what the user expects, or None.
+    """
+    found = noisy_number(release)
+    if found is None:
+        return None
+    number, error = found
+    wrong = []
+    # A number that was not above 0 is stated as 1.
+    if number <= max(_STANDARD_ERRORS * error, 1):
+        wrong.append(f"within {_STANDARD_ERRORS} standard errors ({error:,.3g} each) of 0")
+    if expected is not None and not abs(number - expected) <= _STANDARD_ERRORS * error:
+        wrong.append(
+            f"more than {_STANDARD_ERRORS} standard errors ({error:,.3g} each) from"
+            f" --{EXPECT_RECORDS.name} {expected:,}"
+        )
+    if not wrong:
+        return None
+    if getattr(release, "left_out", None) is not None:
+        advice = "beam-dp describe shows how many were left out, and at which attribute"
+    else:
+        advice = (
+            "compare the domain with rows that are public or made up, by `beam-dp check-domain"
+            " --domain D --sample FILE`, or release with --count_left_out"
+        )
+    return (
+        f"the noisy number of records, {number:,.0f}, is {' and '.join(wrong)}: many records may"
+        f" have been outside the domain, and left out; {advice}"
+    )
+
+
+def noisy_number(release: Release) -> tuple[float, float] | None:
+    """Returns the noisy number of records of a release, and its standard error.
+
+    Args:
+        release: of any kind.
+
+    Returns:
+        Both in records; None where the number is public, or the release states no error of it.
+    """
+    if isinstance(release, IntervalRelease):
+        everything = release.answer(0, release.num_leaves - 1)
+        return float(everything.values), float(everything.standard_errors)
+    if not isinstance(release, SyntheticDatabase):
+        return None
+    if release.num_represented is not None:
+        # Chosen records that stand for a number which had noise of its own, or was public.
+        scales = [each["scale"] for each in release.noise if each.get("what") == _NUMBER]
+        error = math.sqrt(noise_variance("discrete_laplace", scales[0])) if scales else None
+    elif release.num_records_is_public:
+        error = None
+    else:
+        error = release.errors.get((), {}).get("standard_error")
+    return None if error is None else (release.represented, error)

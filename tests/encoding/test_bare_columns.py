@@ -1,0 +1,39 @@
+"""Columns in an environment that holds nothing but what setup.py requires."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from declared_packages import undeclared_modules
+from every_column import everything_read
+
+HERE = pathlib.Path(__file__).parent
+READ_BARELY = """
+import json
+from declared_packages import forbid_undeclared
+forbid_undeclared()
+from every_column import everything_read
+print(json.dumps(everything_read()))
+"""
+
+
+def test_what_tests_need_is_no_declared_package() -> None:
+    assert {"pytest", "hypothesis"} <= undeclared_modules()
+    assert not {"numpy", "pyarrow", "apache_beam", "grpc", "yaml"} & undeclared_modules()
+
+
+def test_columns_of_every_type_are_read_the_same_without_undeclared_packages() -> None:
+    folders = (HERE.parent.parent, HERE.parent, HERE)
+    result = subprocess.run(
+        [sys.executable, "-c", READ_BARELY],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
+    )
+    assert result.returncode == 0, result.stderr
+    bare, here = json.loads(result.stdout), json.loads(json.dumps(everything_read()))
+    assert [name for name in here if bare[name] != here[name]] == []

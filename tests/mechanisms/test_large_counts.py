@@ -1,0 +1,181 @@
+"""However many records there are, a record moves what gets noise by no more than is planned for.
+
+No table holds so many records; a proof may not need to know that.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise
+from tiny import ADD, REPLACE, domain_of, promise, workload_of
+
+from beam_dp.errors import InputError
+from beam_dp.hashing.folding import fold, num_buckets
+from beam_dp.intervals.hierarchy import tree
+from beam_dp.intervals.sine import SineStrategy
+from beam_dp.intervals.square_root import SquareRootStrategy
+from beam_dp.intervals.textbook_tree import TextbookTree
+from beam_dp.mechanisms import (
+    Gaussian,
+    PrivateMW,
+    SmallDB,
+    plan_private_mw,
+    plan_workload_answers,
+)
+from beam_dp.mechanisms.intervals.dense import DenseStrategy
+from beam_dp.mechanisms.intervals.windows import windows
+from beam_dp.mechanisms.measurements import residual_query
+from beam_dp.mechanisms.sparse_mw import SparseMW
+from beam_dp.mechanisms.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.workload_answers import draw_workload_answers
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.summaries import Histogram, KeyCounts, Marginals
+from beam_dp.summaries.clipped_counts import MAX_TOTAL, clipped_counts
+
+LARGEST = 2**63 - 1
+DOMAIN = domain_of(4, 2)
+LARGE = [2**k + d for k in (40, 45, 46, 47, 48, 55, 58, 59, 60, 61, 62) for d in (-1, 0)]
+LARGE += [140_000_000_000_000, LARGEST - 1, LARGEST]
+
+
+def workloads() -> list[LinearWorkload]:
+    make = LinearQueries(DOMAIN)
+    values = [0.0, 0.25, 1.0, 1.0, 0.5, 1.0, 2**-16, 0.75]
+    return [
+        *(parse_linear_workload(each, DOMAIN) for each in ("prefixes:a0", "intervals:a0")),
+        parse_linear_workload("parities:2", domain_of(2, 2, 2)),
+        LinearWorkload(DOMAIN, (make.explicit(values), make.conjunction({"a0": 1}))),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["discrete_laplace", "discrete_gaussian"])
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("number", range(4))
+def test_answers_move_by_their_sensitivity_at_any_count(
+    number: int, neighboring: str, kind: str
+) -> None:
+    workload = workloads()[number]
+    guarantee = promise(neighboring, 1e-9)
+    plan = plan_workload_answers(workload, guarantee, 10, kind)  # type: ignore[arg-type]
+    noise = NoNoise()
+
+    def exact(counts: np.ndarray) -> list[int]:
+        draw_workload_answers(plan, counts, noise)
+        return noise.draws[-1].exact.tolist()
+
+    for large, others in product(LARGE, (1, None)):
+        others = others or large
+        one = np.full(workload.domain.num_cells, others, np.int64)
+        one[0], one[1] = large, others - 1
+        other = one.copy()
+        other[0] -= 1
+        if neighboring == REPLACE:
+            other[1] += 1
+        moved = [a - b for a, b in zip(exact(one), exact(other), strict=True)]
+        l1 = plan.sensitivity.l1 * plan.grid // 2**16
+        assert sum(map(abs, moved)) <= l1, large
+        assert sum(each**2 for each in moved) * 2**32 <= plan.sensitivity.l2_squared * plan.grid**2
+
+
+def test_answers_are_exact_as_long_as_they_fit() -> None:
+    for workload in workloads():
+        counts = np.arange(workload.domain.num_cells) * 10**12
+        expected = [query.values() @ counts for query in workload]
+        assert (workload.counts(counts) / 2**16).tolist() == pytest.approx(expected)
+        each = [query.count(counts) for query in workload]
+        assert workload.counts(counts).tolist() == each
+
+
+def test_one_query_is_exact_for_all_that_a_histogram_holds() -> None:
+    counts = Histogram(DOMAIN, np.full(8, LARGEST)).counts
+    for query in workloads()[3]:
+        numerators = [round(value * 2**16) for value in query.values()]
+        assert query.count(counts) == sum(
+            a * b for a, b in zip(numerators, counts.tolist(), strict=True)
+        )
+
+
+def test_sums_of_a_histogram_never_wrap() -> None:
+    histogram = Histogram(DOMAIN, np.full(8, LARGEST))
+    assert int(histogram.counts.sum()) <= MAX_TOTAL
+    assert (histogram.marginal(["a1"]) > 0).all()
+    few = np.arange(8)
+    assert Histogram(DOMAIN, few).counts is few
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000, 2**20])
+def test_clipping_moves_no_cell_the_other_way_nor_further(size: int) -> None:
+    most = MAX_TOTAL // size
+    places = np.array([most - 2, most - 1, most, most + 1, min(most + 9, LARGEST), 0, 7])
+    for step in (0, 1, 3):
+        for value in places.tolist():
+            one, other = np.zeros((2, size), np.int64)
+            one[0], other[0] = value, min(value + step, LARGEST)
+            change = int(clipped_counts(other)[0]) - int(clipped_counts(one)[0])
+            assert 0 <= change <= step
+    assert int(clipped_counts(np.full(size, LARGEST)).sum()) <= MAX_TOTAL
+
+
+def test_online_runs_take_any_number_of_records() -> None:
+    guarantee = promise(ADD)
+    plan = plan_private_mw(DOMAIN, guarantee, "noisy", num_questions=10, max_updates=3)
+    full, noise = np.full(8, LARGEST), NoNoise()
+    query = LinearQueries(DOMAIN).explicit([1.0] * 7 + [0.5])
+    for each in (full, full - np.eye(8, dtype=np.int64)[0]):
+        run = PrivateMW(plan, Histogram(DOMAIN, each), noise)
+        assert run.answer(query).value <= 2**41
+    sparse = plan_sparse_mw(guarantee, "noisy", max_sparsity=2, num_questions=10, max_updates=3)
+    run = SparseMW(sparse, KeyCounts({"a": 2**70, "b": 3}), noise)
+    assert run.answer(SparseQuery({"a": 1, "b": 1})).value <= 2**41
+
+
+def test_a_small_database_takes_any_number_of_records() -> None:
+    plan = SmallDB(size=1).plan(DOMAIN, workload_of(DOMAIN, 1), promise(ADD), "noisy")
+    table = np.full(DOMAIN.shape, LARGEST)
+
+    class Lowest(NoNoise):
+        def below(self, bound: int) -> int:
+            return 0
+
+    noise = Lowest()
+    SmallDB(size=1).release(plan, Marginals(DOMAIN, {DOMAIN.names: table}), noise)
+    assert 0 < noise.draws[0].exact.item() <= MAX_TOTAL
+
+
+def test_what_is_only_summed_and_noised_is_exact_modulo_two_to_the_64() -> None:
+    """A sum that wraps is then the true one with its noise, reduced: nothing more is told."""
+    strategies = {
+        "tree": tree((3, 16)),
+        "textbook": TextbookTree(16, True),
+        "windows": windows(16),
+        "sine": SineStrategy.build(16),
+        "square root": SquareRootStrategy.build(16),
+    }
+    measured = {name: each.measure for name, each in strategies.items()}
+    dense = DenseStrategy.of(strategies["sine"])
+    measured["dense"] = lambda counts: dense.measure(counts[:, None])[:, 0]
+    measured["residual"] = lambda counts: residual_query(counts.reshape(8, 2), 16 * 3**20).ravel()
+    buckets = num_buckets(3)
+    measured["fold"] = lambda counts: fold(counts[:buckets], 1, 3)
+    rng = np.random.default_rng(1)
+    for name, measure in measured.items():
+        columns = np.stack([measure(cell) for cell in np.eye(16, dtype=np.int64)], axis=1)
+        matrix = columns.astype(object)
+        for counts in (np.full(16, LARGEST), rng.integers(2**62, LARGEST, 16)):
+            expected = [int(each) for each in matrix @ counts.astype(object)]
+            found = [int(each) for each in measure(counts)]
+            assert all((a - b) % 2**64 == 0 for a, b in zip(found, expected, strict=True)), name
+
+
+def test_a_public_number_of_records_whose_sums_would_not_fit_is_refused() -> None:
+    wide = domain_of(2**12, 2**12)
+    workload, guarantee = workload_of(wide, 2), promise(ADD, 1e-9)
+    with pytest.raises(InputError, match=r"^num_records: 1099511627776 is refused; .* 64-bit"):
+        Gaussian().plan(wide, workload, guarantee, 2**40)
+    plan = Gaussian().plan(wide, workload, guarantee, 2**37)
+    assert max(each.grid for each in plan.measurements) * 2**37 <= 2**62

@@ -1,0 +1,204 @@
+"""What counting the records outside the domain costs, and how wrong the counts can be."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from noise_sources import NoNoise
+from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, promise, workload_of
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, SmallDB, plan_release
+from beam_dp.mechanisms.intervals import plan_intervals
+from beam_dp.mechanisms.left_out import (
+    LeftOutPlan,
+    laplace_bound,
+    plan_left_out,
+    share_guarantee,
+)
+from beam_dp.mechanisms.measurements import noise_variance
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger_filters import Account
+from beam_dp.privacy.loss import Loss
+from beam_dp.summaries import HistogramAccumulator
+from beam_dp.testing import audit
+from beam_dp.transforms.encode import encode_all_records
+
+DOMAIN = domain_of(2, 2).with_impossible([{"a0": [0], "a1": [0]}])
+GOOD, BAD_0, BAD_1, BOTH, IMPOSSIBLE = (1, 1), (9, 1), (1, 9), (9, 9), (0, 0)
+RECORDS = (GOOD, BAD_0, BAD_1, BOTH, IMPOSSIBLE)
+MECHANISMS = [MWEM(), MWEM(num_rounds=3), Gaussian(), Laplace(), SmallDB(size=2)]
+
+
+def planned(guarantee: Guarantee, domain: Domain = DOMAIN) -> LeftOutPlan:
+    return plan_left_out(domain, guarantee, Loss.pure(share_guarantee(guarantee).epsilon))
+
+
+def counted(domain: Domain, records: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """The exact counts, where the unit is a record."""
+    columns = zip(*records, strict=True) if records else ((), ())
+    batch = pa.record_batch([pa.array(each, pa.int64()) for each in columns], names=domain.names)
+    left_out = encode_all_records(domain, "record", True, batch)[1]
+    accumulator = HistogramAccumulator(planned(promise(), domain).domain)
+    state = accumulator.add_batch(accumulator.create(), left_out)
+    return accumulator.extract(state).counts
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize("domain", [DOMAIN, domain_of(2, 2)], ids=["impossible", "all possible"])
+def test_the_exact_law_of_the_counts_keeps_their_epsilon_and_spends_it(
+    relation: str, domain: Domain
+) -> None:
+    """Over all neighbours: a record is good, fails either attribute or both, or is impossible."""
+    plan = planned(promise(relation, epsilon=20.0), domain)
+    assert plan.epsilon == pytest.approx(1.0)
+
+    def law(data: tuple[tuple[int, int], ...]) -> dict[Any, float]:
+        laws = [
+            audit.discrete_laplace(plan.scale, int(value), -4, 6) for value in counted(domain, data)
+        ]
+        return audit.product_law(laws)
+
+    found = audit.audit_law(
+        law, RECORDS, dataclasses.replace(plan.guarantee, epsilon=plan.epsilon), num_others=1
+    )
+    assert found.is_private
+    assert found.epsilon > 0.999 * plan.epsilon
+
+
+def test_of_one_count_no_replacement_moves_more_than_k() -> None:
+    one, two = domain_of(3), domain_of(3, 3)
+    guarantee = promise(REPLACE, most=4)
+    assert planned(guarantee, one).sensitivity == 4
+    assert planned(guarantee, two).sensitivity == 8
+    assert planned(promise(ADD, most=4), two).sensitivity == 4
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE, 1e-5, 1e-300])
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 30.0])
+def test_release_and_counts_together_cost_no_more_than_a_release_without(
+    mechanism: Mechanism, delta: float, relation: str, epsilon: float
+) -> None:
+    if isinstance(mechanism, Gaussian) and delta == PURE:
+        pytest.skip("Gaussian noise needs a delta")
+    guarantee = promise(relation, delta, epsilon, 2)
+    domain = domain_of(2, 3)
+    arguments = (mechanism, domain, workload_of(domain, 1), guarantee, 100)
+    plan, without = plan_release(*arguments, count_left_out=True), plan_release(*arguments)
+    left_out = plan.left_out
+    assert left_out is not None and without.left_out is None
+    assert plan.promised == guarantee == without.promised
+    # Basic composition, exactly.
+    assert plan.guarantee == left_out.main
+    assert Fraction(plan.guarantee.epsilon) + Fraction(left_out.epsilon) <= Fraction(epsilon)
+    assert plan.guarantee.epsilon == pytest.approx(0.95 * epsilon)
+    assert plan.guarantee.delta == delta
+    if epsilon <= 1 and delta != 1e-300:  # else 5 % of epsilon is far more of a mu or a rho
+        assert left_out.epsilon > 0.04 * epsilon
+    # One payment of the guarantee covers both, whatever adds it up.
+    if plan.loss.kind == without.loss.kind:
+        claimed = plan.loss.to_json()
+        assert all(claimed[name] <= value for name, value in without.loss.to_json().items())
+    for composition in ("auto", plan.loss.kind if plan.loss.kind != "pure" else "zcdp"):
+        assert Account(epsilon, delta, composition).fits(plan.loss)  # type: ignore[arg-type]
+
+
+def test_the_loss_of_both_is_that_of_their_noise() -> None:
+    plan = planned(promise(ADD, epsilon=2.0, most=3))
+    assert plan.loss.epsilon == 2.0
+    assert plan.scale >= 3 / plan.epsilon
+    assert Loss.pure(1.9).composed(Loss.pure(plan.epsilon)) == plan.loss
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Loss.pure(0.3), Loss.pure(0.1)),
+        (Loss.gaussian(0.2), Loss.pure(0.1)),
+        (Loss.zcdp(0.02), Loss.gaussian(0.1)),
+        (Loss.approximate(0.5, 1e-9), Loss.approximate(0.25, 1e-12)),
+        (Loss.approximate(0.5, 1e-9), Loss.zcdp(0.1)),
+    ],
+)
+def test_losses_add_up_and_round_up(one: Loss, other: Loss) -> None:
+    both = one.composed(other)
+    assert both == other.composed(one)
+    assert Fraction(both.rho) >= Fraction(one.rho) + Fraction(other.rho)
+    for name, square in (("epsilon", 1), ("mu", 2), ("slack", 1), ("rho", 1)):
+        parts = [getattr(each, name) for each in (one, other)]
+        if name == "slack":
+            parts = [None] if parts == [None, None] else [each or 0.0 for each in parts]
+        value = getattr(both, name)
+        if None in parts:
+            assert value is None
+            continue
+        exact = sum(Fraction(each) ** square for each in parts)
+        assert Fraction(value) ** square >= exact
+        assert float(value) == pytest.approx(float(exact) ** (1 / square), rel=1e-15)
+
+
+def test_intervals_are_planned_for_what_the_counts_leave() -> None:
+    guarantee = promise(REPLACE, APPROXIMATE, 1.0, 2)
+    plan = plan_intervals(16, share_guarantee(guarantee), "sine")
+    left_out = plan_left_out(domain_of(16), guarantee, plan.loss)
+    assert plan.loss.kind == left_out.loss.kind == "gaussian"
+    assert Account(1.0, APPROXIMATE, "gaussian").fits(left_out.loss)
+    whole = dataclasses.replace(plan, loss=left_out.loss, left_out=left_out)
+    copied = pickle.loads(pickle.dumps(whole))
+    assert (copied.loss, copied.left_out, copied.guarantee) == (
+        left_out.loss,
+        left_out,
+        plan.guarantee,
+    )
+
+
+def test_counts_are_stated_with_the_errors_of_their_noise() -> None:
+    plan = planned(promise(ADD, epsilon=1.0))
+    source = NoNoise()
+    found = plan.release(np.array([5, 0, 7]), source)
+    (draw,) = source.draws
+    assert (draw.kind, draw.scale) == ("laplace", plan.scale)
+    assert draw.exact.tolist() == [5, 0, 7]
+    assert (dict(found.counts), found.impossible, found.total) == ({"a0": 5, "a1": 0}, 7, 12)
+    variance = noise_variance("discrete_laplace", plan.scale)
+    assert found.standard_error**2 == pytest.approx(variance)
+    assert found.sum_standard_error**2 == pytest.approx(3 * variance)
+    stated = plan.to_json()
+    assert {name: value for name, value in found.to_json().items() if name in stated} == stated
+    assert set(found.to_json()) - set(stated) == {"sum", "counts", "impossible"}
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 20.0, 1e6])
+@pytest.mark.parametrize("num_values", [1, 3, 200])
+def test_a_bound_on_laplace_noise_is_exceeded_as_often_as_is_said(
+    scale: float, num_values: int
+) -> None:
+    bound = laplace_bound(scale, num_values, 0.05)
+
+    def exceeded(limit: float) -> float:
+        return 2 * math.exp(-(limit + 1) / scale) / (1 + math.exp(-1 / scale))
+
+    assert num_values * exceeded(bound) <= 0.05 * (1 + 1e-9)
+    assert bound == 0 or num_values * exceeded(bound - 1) > 0.05 * (1 - 1e-9)
+
+
+def test_a_huge_count_overflows_nothing() -> None:
+    plan = planned(promise(ADD, epsilon=1e-9), domain_of(2, 2))
+    found = plan.release(np.array([2**62, 2**62]), NoNoise())
+    assert found.total == 2**63
+
+
+def test_an_epsilon_that_leaves_nothing_for_the_counts_is_refused() -> None:
+    for epsilon in (1e-15, 5e-324):
+        with pytest.raises(InputError, match="epsilon"):
+            planned(promise(ADD, epsilon=epsilon))

@@ -1,0 +1,300 @@
+"""One of each run: no copy, no pickle, no fork, no two threads at once, and one hand-over.
+
+Each race is certain where a lock is missing (``crowds``): no test here depends on time or chance.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from apache_beam.internal import pickler
+from crowds import Crowd, NoLock
+from noise_sources import NoNoise
+from private_mw_laws import cells, run_of, small_run
+from sparse_mw_laws import member, simple_plan
+from tiny import domain_of, promise
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import PrivateMW, SparseMW, live, plan_private_mw
+from beam_dp.mechanisms.live import HaltedError
+from beam_dp.mechanisms.private_mw import SavedRun
+from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse, SparseState
+from beam_dp.mechanisms.sparse_vector_noise import noise_candidates, sparse_vector_noise
+from beam_dp.noise import NoiseSource
+from beam_dp.summaries import Histogram, KeyCounts
+from beam_dp.transforms import answer_queries
+
+HELD = KeyCounts({"a": 80_000})
+ABOVE = 20  # a question above the threshold 10
+
+
+def sparse_vector(noise: NoiseSource | None = None, kind: Any = NumericSparse, c: int = 1) -> Any:
+    calibration = sparse_vector_noise(promise(), c, answers=kind is NumericSparse)
+    return kind(10, calibration, noise or NoNoise())
+
+
+def sparse_run(noise: NoiseSource | None = None, max_updates: int = 1) -> SparseMW:
+    return SparseMW(simple_plan(max_updates=max_updates), HELD, noise or NoNoise())
+
+
+LIVE: dict[str, Callable[[], Any]] = {
+    "NumericSparse": sparse_vector,
+    "Sparse": lambda: sparse_vector(kind=Sparse),
+    "AboveThreshold": lambda: sparse_vector(kind=AboveThreshold),
+    "SparseState": lambda: SparseState({"num_above": 0, "noisy_threshold": 3}),
+    "PrivateMW": lambda: small_run(1),
+    "SparseMW": sparse_run,
+}
+USE: dict[str, Callable[[Any], Any]] = {
+    "SparseState": SparseState.take,
+    "PrivateMW": lambda run: run.answer(cells(run.plan.domain, 0)),
+    "SparseMW": lambda run: run.answer(member("a")),
+}
+
+
+def use(name: str, thing: Any) -> Any:
+    return USE.get(name, lambda mechanism: mechanism.ask(ABOVE))(thing)
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "Beam's pickler": pickler.dumps,
+    **{f"pickle {n}": lambda it, n=n: pickle.dumps(it, n) for n in range(6)},
+}
+
+
+@pytest.mark.parametrize("copied", COPIES)
+@pytest.mark.parametrize("name", LIVE)
+def test_what_is_live_is_not_copied(name: str, copied: str):
+    thing = LIVE[name]()
+    with pytest.raises(InputError) as refused:
+        COPIES[copied](thing)
+    condition = "must not be copied or pickled: each copy would spend the same budget again"
+    assert str(refused.value).startswith(f"object: '{name}' is refused; {condition}")
+    use(name, thing)  # and it goes on
+
+
+def test_what_was_handed_over_is_not_copied_either():
+    for saved in (small_run(1).hand_over(), sparse_run().hand_over()):
+        for copied in (copy.deepcopy, pickle.dumps, pickler.dumps):
+            with pytest.raises(InputError, match="must not be copied or pickled"):
+                copied(saved)
+        # A shallow copy holds the very state, which is of one use.
+        assert copy.copy(saved).sparse is saved.sparse
+        assert "noisy_threshold" not in repr(saved)
+
+
+def test_plans_starters_and_queries_are_pickled():
+    plan = plan_private_mw(domain_of(4), promise(), 1000, num_questions=3)
+    query = cells(plan.domain, 3)
+    step = answer_queries._AnswerStream(answer_queries._Starter(plan, None))
+    for thing in (plan, simple_plan(), query, member("ab"), step.starter):
+        assert pickle.loads(pickle.dumps(thing)) == copy.deepcopy(thing) == thing
+    assert pickler.loads(pickler.dumps(step)).starter == step.starter
+
+
+# Forks.
+
+
+def exit_code_in_a_fork(call: Callable[[], Any], fork: Callable[[], int] = os.fork) -> int:
+    """Calls in a child; 0 if it is answered, 3 if it is refused."""
+    child = fork()
+    if child == 0:
+        code = 4
+        try:
+            signal.alarm(300)  # a child that waits for a lock for ever must end
+            call()
+            code = 0
+        except HaltedError as error:
+            code = 3 if "a forked process holds a copy" in str(error) else 5
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_forked_child_gets_no_answer(name: str):
+    thing = LIVE[name]()
+    assert exit_code_in_a_fork(lambda: use(name, thing)) == 3
+    use(name, thing)
+
+
+@pytest.mark.parametrize("name", ["PrivateMW", "SparseMW"])
+def test_a_forked_child_hands_nothing_over(name: str):
+    run = LIVE[name]()
+    assert exit_code_in_a_fork(run.hand_over) == 3
+    run.hand_over()
+
+
+def test_a_forked_child_is_refused_though_a_thread_held_the_lock():
+    mechanism = sparse_vector()
+    with mechanism._lock:
+        assert exit_code_in_a_fork(lambda: mechanism.ask(ABOVE)) == 3
+    assert mechanism.ask(ABOVE) == ABOVE
+
+
+def test_a_child_that_has_the_process_id_again_is_refused(monkeypatch):
+    monkeypatch.setattr(live.os, "getpid", lambda: 7)
+    mechanism = sparse_vector()
+    assert exit_code_in_a_fork(lambda: mechanism.ask(ABOVE)) == 3
+
+
+def test_a_fork_that_python_was_not_told_of_is_refused():
+    mechanism = sparse_vector()
+    fork = ctypes.PyDLL(None).fork
+    assert exit_code_in_a_fork(lambda: mechanism.ask(ABOVE), fork) == 3
+
+
+def test_what_a_child_makes_is_its_own():
+    def ask_one_of_its_own() -> None:
+        assert sparse_vector().ask(ABOVE) == ABOVE
+
+    assert exit_code_in_a_fork(ask_one_of_its_own) == 0
+
+
+# Threads.
+
+
+def measured(found: list[Any]) -> int:
+    """How many were answered; all others must have been refused."""
+    assert all(isinstance(each, int | HaltedError) for each in found), found
+    return sum(not isinstance(each, HaltedError) for each in found)
+
+
+def ask_at_once(patch: pytest.MonkeyPatch, kind: Any, c: int, threads: int) -> int:
+    crowd = Crowd(patch)
+    mechanism = sparse_vector(crowd.noise(), kind, c)
+    found = crowd.run(*[lambda: mechanism.ask(ABOVE)] * threads)
+    assert mechanism.has_halted
+    return measured(found)
+
+
+@pytest.mark.parametrize("kind, c", [(NumericSparse, 1), (NumericSparse, 3), (AboveThreshold, 1)])
+def test_threads_get_as_many_answers_as_were_paid_for(kind, c, monkeypatch):
+    assert ask_at_once(monkeypatch, kind, c, 4) == c
+
+
+def test_a_sparse_vector_without_its_lock_gives_too_many(monkeypatch):
+    """So that the test above can fail."""
+    monkeypatch.setattr(live, "Lock", NoLock)
+    assert ask_at_once(monkeypatch, NumericSparse, 1, 4) > 1
+
+
+def test_more_answers_than_were_paid_for_are_no_reason_to_go_on():
+    mechanism = sparse_vector()
+    mechanism._num_above = 2
+    assert mechanism.has_halted
+    with pytest.raises(HaltedError, match="all that was paid for"):
+        mechanism.ask(ABOVE)
+    run = small_run(1)
+    run._sparse._num_above = 2
+    assert run.answer(cells(run.plan.domain, 0)).route == "exhausted"
+
+
+def answer_at_once(patch: pytest.MonkeyPatch, same: bool) -> list[str]:
+    crowd = Crowd(patch)
+    run = small_run(1, crowd.noise())
+    asked = [cells(run.plan.domain, 0 if same else code) for code in range(4)]
+    calls = [lambda query=query: run.answer(query).route for query in asked]
+    return sorted(crowd.run(*calls))
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_a_run_measures_as_often_as_was_paid_for(same: bool, monkeypatch):
+    routes = answer_at_once(monkeypatch, same)
+    assert routes == (["update"] * 4 if same else ["exhausted"] * 3 + ["update"])
+
+
+def test_one_query_of_several_threads_is_asked_once(monkeypatch):
+    crowd = Crowd(monkeypatch)
+    run = small_run(3, crowd.noise())
+    query = cells(run.plan.domain, 0)
+    found = crowd.run(*[lambda: run.answer(query)] * 3)
+    assert found[0] == found[1] == found[2] and run.updates_left == 2
+
+
+@pytest.mark.parametrize("name", ["PrivateMW", "SparseMW"])
+def test_what_is_answered_while_a_run_is_handed_over_is_in_what_is_handed_over(name, monkeypatch):
+    crowd = Crowd(monkeypatch)
+    run = small_run(1, crowd.noise()) if name == "PrivateMW" else sparse_run(crowd.noise())
+    answered, *handed = crowd.run(lambda: use(name, run), run.hand_over, run.hand_over)
+    assert answered.route == "update"
+    (saved,) = [each for each in handed if not isinstance(each, Exception)]
+    (refused,) = [each for each in handed if isinstance(each, Exception)]
+    assert isinstance(refused, HaltedError) and "the run was saved" in str(refused)
+    assert saved.sparse.take()["num_above"] == 1 and len(saved.answers) == 1
+
+
+# Once.
+
+
+@pytest.mark.parametrize("name", ["PrivateMW", "SparseMW"])
+def test_a_run_is_handed_over_once(name: str):
+    run = LIVE[name]()
+    run.hand_over()
+    for again in (run.hand_over, lambda: use(name, run)):
+        with pytest.raises(HaltedError, match=r"^the run was saved: go on from what was saved$"):
+            again()
+    # What is public can still be read.
+    assert run.updates_left == 1 and run.transcript == ()
+    query = cells(run.plan.domain, 0) if name == "PrivateMW" else member("a")
+    assert run.explain(query).updates_left == 1
+
+
+def continued(run: Any, saved: Any) -> Any:
+    if isinstance(saved, SavedRun):
+        return PrivateMW(run.plan, Histogram(run.plan.domain, run._counts), NoNoise(), saved=saved)
+    return SparseMW(run.plan, HELD, NoNoise(), saved=saved)
+
+
+@pytest.mark.parametrize("name", ["PrivateMW", "SparseMW"])
+def test_one_run_goes_on_from_what_was_handed_over(name: str):
+    run = LIVE[name]()
+    saved = run.hand_over()
+    goes_on = continued(run, saved)
+    with pytest.raises(HaltedError, match="the state was used: a run goes on from it once"):
+        continued(run, saved)
+    use(name, goes_on)
+
+
+def test_what_was_handed_over_is_of_the_settings_of_the_plan():
+    run = small_run(1)
+    saved = run.hand_over()
+    other = plan_private_mw(run.plan.domain, promise(epsilon=9.0), 80_000, num_questions=4)
+    with pytest.raises(InputError, match=r"^saved: 'a run' is refused; must have the settings .*"):
+        run_of(other, run._counts, saved=saved)
+    continued(run, saved)  # a refusal uses nothing
+
+
+class Fails(NoNoise):
+    """Fails at one draw."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def noisy(self, values: Any) -> Any:
+        if len(self.draws) == self._number:
+            raise MemoryError
+        return super().noisy(values)
+
+
+@pytest.mark.parametrize("draw", [2, 3, 4])
+def test_a_question_that_fails_is_the_last_one(draw: int):
+    """At the threshold's new noise, for one: the old threshold must not be used again."""
+    candidates = noise_candidates(promise(delta=1e-6), 2, answers=True, answer_share=0.4)
+    (noise,) = [each for each in candidates if each.method == "zcdp"]
+    mechanism = NumericSparse(10, noise, Fails(draw))
+    with pytest.raises(MemoryError):
+        mechanism.ask(ABOVE)
+    for call in (lambda: mechanism.ask(ABOVE), mechanism._hand_over):
+        with pytest.raises(HaltedError, match="a question failed: nothing more is answered"):
+            call()

@@ -1,0 +1,71 @@
+"""Workers of the local runner in processes of their own show nothing of what they work on."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import apache_beam as beam
+import pytest
+
+from pipelines.common import make_pipeline
+from pipelines.progress import Progress
+from pipelines.running import run_pipeline
+
+VALUE = "remarkable-4711"
+PROCESSES = "--direct_running_mode=multi_processing"
+
+
+def speaker(fails: bool) -> Callable[[str], str]:
+    """A function that says its value in every way; workers cannot import the module of a test."""
+
+    def speak(value: str) -> str:
+        print(value)
+        print(value, file=sys.stderr, flush=True)
+        warnings.warn(value, stacklevel=1)
+        for name in (None, "apache_beam", "beam_dp"):
+            logging.getLogger(name).critical(value)
+        if fails:
+            raise ValueError(value)
+        return value
+
+    return speak
+
+
+def pipeline_of(*flags: str) -> beam.Pipeline:
+    """An empty pipeline, as programs make it."""
+    return make_pipeline(SimpleNamespace(beam_flags=flags, output="out"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", [False, True])
+def test_processes_show_no_record_and_nothing_of_beam(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], fails: bool
+) -> None:
+    pipeline = pipeline_of(PROCESSES, "--direct_num_workers=1")
+    _ = pipeline | beam.Create([VALUE]) | beam.Map(speaker(fails))
+    assert run_pipeline(pipeline, Progress(), str(tmp_path / "out")) is not fails
+    out, err = capfd.readouterr()
+    line = r"error: the job failed with RuntimeError[^\n]*; its message is withheld[^\n]*\n"
+    assert out == ""
+    assert re.fullmatch(line if fails else "", err), err
+    assert VALUE not in err
+
+
+@pytest.mark.parametrize(
+    ("runner", "expected"),
+    [
+        ("DirectRunner", "FnApiRunner"),
+        ("direct", "FnApiRunner"),
+        ("PrismRunner", "PrismRunner"),
+    ],
+)
+def test_processes_are_silent_whatever_the_local_runner_is_called(
+    runner: str, expected: str
+) -> None:
+    assert type(pipeline_of(f"--runner={runner}", PROCESSES).runner).__name__ == expected

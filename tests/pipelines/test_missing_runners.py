@@ -1,0 +1,233 @@
+"""What a runner lacks costs one line that says what to do, before anything is spent."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import stat
+import sys
+import zipfile
+from collections.abc import Callable
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import (
+    JobServerOptions,
+    PipelineOptions,
+    PrismRunnerOptions,
+    StandardOptions,
+)
+from apache_beam.runners.portability.prism_runner import PrismJobServer
+from jobs import everything_under, job_flags
+
+from beam_dp.privacy.ledger import Ledger
+from pipelines import common
+from pipelines.job_servers import JAR_SERVERS, prepare_jar_server
+from pipelines.prism import prepare_prism
+from pipelines.release_synthetic_database import main
+
+Refused = Callable[..., None]
+
+
+@pytest.fixture
+def refused(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Refused:
+    """Demands one line that matches, code 2, and that nothing is spent or written."""
+    new_program(tmp_path / "java" / "bin" / "java", "echo 'openjdk version \"17.0.9\"' >&2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.delenv("BEAM_DP_PRISM", raising=False)
+    monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
+
+    def check(pattern: str, **flags: str) -> None:
+        argv = job_flags(tmp_path, ledger=ledger.name, dataset_id="people", **flags)
+        before = everything_under(tmp_path)
+        assert main(argv) == 2
+        out, err = capfd.readouterr()
+        assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
+        assert re.search(pattern, err), err
+        assert ledger.entries("people") == [] and everything_under(tmp_path) == before
+
+    return check
+
+
+def new_program(path: pathlib.Path, *lines: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def new_prism(path: pathlib.Path) -> str:
+    """A program that says what Prism says of its flags, and does nothing else."""
+    return new_program(path, "echo 'Usage of prism: -job_port int' >&2", "exit 2")
+
+
+@pytest.mark.parametrize("runner", ["PrismRunner", "prism"])
+def test_prism_is_missing(refused: Refused, runner: str) -> None:
+    refused(r"^error: --prism_location: missing; .*BEAM_DP_PRISM.*`make prism`", runner=runner)
+
+
+def test_prism_is_not_where_it_is_said_to_be(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    pattern = r"--prism_location: 'nowhere/prism' is refused; must be a file.*`make prism`"
+    refused(pattern, runner="PrismRunner", prism_location="nowhere/prism")
+    monkeypatch.setenv("BEAM_DP_PRISM", "nowhere/prism")
+    refused(pattern, runner="PrismRunner")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/prism.zip", "s3n://bucket/prism"])
+def test_prism_is_elsewhere_and_cannot_be_fetched(refused: Refused, url: str) -> None:
+    refused(rf"--prism_location: '{url}' is refused; must", runner="prism", prism_location=url)
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [(["echo 'what?'"], "must be Prism, and is another"), (None, "must be a program that starts")],
+)
+def test_another_program_than_prism(
+    refused: Refused, tmp_path: pathlib.Path, lines: list[str] | None, reason: str
+) -> None:
+    path = tmp_path / "prism"
+    if lines is None:
+        path.write_bytes(b"\x7fELF of another machine")
+        path.chmod(0o755)
+    else:
+        new_program(path, *lines)
+    pattern = rf"--prism_location: '{path}' is refused; {reason}"
+    refused(pattern, runner="PrismRunner", prism_location=str(path))
+
+
+def test_prism_is_that_of_its_flag_or_of_the_environment(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
+
+    def location(*flags: str) -> str | None:
+        options = PipelineOptions(["--runner=PrismRunner", *flags])
+        prepare_prism(options)
+        found: str | None = options.view_as(PrismRunnerOptions).prism_location
+        return found
+
+    flag, variable = new_prism(tmp_path / "a" / "prism"), new_prism(tmp_path / "b" / "prism")
+    monkeypatch.setenv("BEAM_DP_PRISM", variable)
+    assert location() == variable
+    assert location(f"--prism_location={flag}") == flag
+    # One that runs already needs no program.
+    monkeypatch.delenv("BEAM_DP_PRISM")
+    assert location("--job_endpoint=localhost:1") is None
+
+
+def test_a_zipped_prism_is_unpacked(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
+    path = pathlib.Path(new_prism(tmp_path / "prism"))
+    with zipfile.ZipFile(tmp_path / "prism.zip", "w") as file:
+        file.write(path, "prism")
+    path.unlink()
+    options = PipelineOptions([f"--prism_location={tmp_path / 'prism.zip'}"])
+    prepare_prism(options)
+    found = pathlib.Path(options.view_as(PrismRunnerOptions).prism_location)
+    assert found == tmp_path / "cache" / "prism" and found.stat().st_mode & stat.S_IEXEC
+
+
+@pytest.mark.parametrize("runner", JAR_SERVERS)
+def test_a_jar_is_missing_damaged_or_not_there(
+    refused: Refused, tmp_path: pathlib.Path, runner: str
+) -> None:
+    flag = JAR_SERVERS[runner].flag
+    missing = rf"^error: --{flag}: missing; must be given with --runner {runner}: the jar of Beam's"
+    refused(missing, runner=runner)
+    refused(missing, runner=runner.lower().removesuffix("runner"))
+    refused(rf"--{flag}: 'no.jar' is refused; must be a file", runner=runner, **{flag: "no.jar"})
+    (tmp_path / "a.jar").write_bytes(b"PK half of it")
+    damaged = {flag: str(tmp_path / "a.jar")}
+    refused(
+        rf"--{flag}: '.*a.jar' is refused; must be a jar, and complete", runner=runner, **damaged
+    )
+
+
+def test_spark_says_which_jar_it_needs(refused: Refused) -> None:
+    name = f"org.apache.beam:beam-runners-spark-3-job-server:{re.escape(beam.__version__)}"
+    refused(name, runner="SparkRunner")
+
+
+@pytest.mark.parametrize("runner", JAR_SERVERS)
+def test_java_is_missing_or_old(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, runner: str
+) -> None:
+    new_program(tmp_path / "old" / "bin" / "java", "echo 'java version \"1.8.0\"'")
+    for home, reason in ((tmp_path / "old", "is Java 1"), (tmp_path, "is no program")):
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        pattern = rf"--runner: '{runner}' is refused; must have Java 11 or newer, and .* {reason}"
+        refused(pattern, runner=runner)
+
+
+def test_spark_without_a_server_of_its_own(refused: Refused, tmp_path: pathlib.Path) -> None:
+    pattern = r"--spark_rest_url: missing; must be given with --spark_submit_uber_jar"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", "/nowhere")  # which needs no Java here
+        argv = [*job_flags(tmp_path, runner="SparkRunner"), "--spark_submit_uber_jar"]
+        with pytest.raises(common.FlagError, match=pattern):
+            common.make_pipeline(_job(argv))
+    options = PipelineOptions(["--job_endpoint=localhost:1"])
+    prepare_jar_server(options, "SparkRunner")
+    assert options.view_as(JobServerOptions).job_server_java_launcher == "java"
+
+
+def test_a_whole_jar_is_taken_with_the_java_of_the_environment(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = new_program(tmp_path / "bin" / "java", "echo 'openjdk version \"17.0.9\"'")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with zipfile.ZipFile(tmp_path / "a.jar", "w") as file:
+        file.writestr("META-INF/MANIFEST.MF", "")
+    options = PipelineOptions([f"--spark_job_server_jar={tmp_path / 'a.jar'}"])
+    prepare_jar_server(options, "SparkRunner")
+    assert options.view_as(JobServerOptions).job_server_java_launcher == java
+
+
+def test_the_library_of_dataflow_is_missing(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "apache_beam.runners.dataflow.internal.apiclient"
+    monkeypatch.setitem(sys.modules, name, None)
+    argv = job_flags(tmp_path, runner="DataflowRunner", output="gs://releases/out")
+    assert main(argv) == 2
+    err = capfd.readouterr().err
+    assert err.startswith("error: --runner: 'DataflowRunner' is refused; must be installed: pip")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (AttributeError("'DataFrame' has no attribute 'first'"), "load: AttributeError: 'DataF"),
+        (ModuleNotFoundError("No module named 'IPython'"), "must be installed: No module named"),
+    ],
+)
+def test_a_runner_that_cannot_be_loaded(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("apache_beam.Pipeline", fail)
+    refused(rf"--runner: 'InteractiveRunner' is refused; .*{reason}", runner="InteractiveRunner")
+
+
+def test_every_runner_of_beam_is_local_or_checked() -> None:
+    known = set(StandardOptions.KNOWN_RUNNER_NAMES) - set(StandardOptions.LOCAL_RUNNERS)
+    elsewhere = known - set(common._PREPARED)
+    # The first has its endpoint checked; the second runs here, and is loaded before anything.
+    assert elsewhere == {"PortableRunner", "InteractiveRunner"}
+
+
+def _job(argv: list[str]) -> common.BeamJob:
+    from pipelines.release_synthetic_database import parse_arguments
+
+    return parse_arguments(argv)

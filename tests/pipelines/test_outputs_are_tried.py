@@ -1,0 +1,112 @@
+"""Whether results can be written is tried before a ledger is paid from, by whatever pays."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pathlib
+import re
+from typing import Any
+
+import pytest
+from engines.programs import PROGRAMS
+from jobs import everything_under, job_flags, people
+from yaml_jobs import RELEASE, read, run, step
+
+from beam_dp.privacy.ledger import Ledger
+from pipelines import answer_queries, release_synthetic_database
+
+
+def no_links(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+def declared(folder: pathlib.Path, unit: str) -> Ledger:
+    ledger = Ledger(str(folder / "ledger.sqlite"))
+    ledger.declare("people", 1e6, 1e-6, unit, "add_or_remove_one")
+    return ledger
+
+
+def refusal(capfd: pytest.CaptureFixture[str], code: int) -> str:
+    """The one line that was printed."""
+    out, err = capfd.readouterr()
+    assert code == 2, err
+    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
+    return err
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_output_without_hard_links_costs_one_line(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    program = PROGRAMS[name]
+    flags = program.flags(tmp_path)
+    unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
+    ledger = declared(tmp_path, unit)
+    argv = [*flags, f"--ledger={ledger.name}", "--dataset_id=people"]
+    before = everything_under(tmp_path)
+    monkeypatch.setattr(os, "link", no_links)
+    line = refusal(capfd, program.main(argv))
+    assert re.match(r"error: --output: '.*out' is refused; .*: Operation not permitted$", line)
+    assert ledger.entries("people") == [] and everything_under(tmp_path) == before
+
+
+def test_without_a_ledger_it_is_tried_before_the_job_runs(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = job_flags(tmp_path)
+    monkeypatch.setattr(os, "link", no_links)
+    assert "--output" in refusal(capfd, release_synthetic_database.main(argv))
+
+
+def test_a_release_of_yaml_is_refused_before_it_pays(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = declared(tmp_path, "household")
+    paid = {"ledger": ledger.name, "dataset_id": "people", "output": str(tmp_path / "out")}
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(ValueError, match=r"output: .*: Operation not permitted$"):
+        run(read(tmp_path), step("ReleaseSyntheticDatabase", **RELEASE, **paid))
+    assert ledger.entries("people") == []
+
+
+def test_validate_only_writes_nothing_not_even_for_a_moment(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = [*job_flags(tmp_path), "--validate_only"]
+    written: list[Any] = []
+    for name in ("mkdir", "link"):
+        monkeypatch.setattr(os, name, lambda *args, **_: written.append(args))
+    assert release_synthetic_database.main(argv) == 0
+    assert [args for args in written if str(tmp_path) in str(args)] == []
+
+
+def test_a_state_that_cannot_be_saved_costs_one_line(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger = declared(tmp_path, "record")
+    (tmp_path / "queries.jsonl").write_text('{"conjunction": {"sex": "Female"}}')
+    mkdir = os.mkdir
+
+    def read_only(path: Any, *args: Any, **named: Any) -> None:
+        if ".saving-" in os.fspath(path):
+            raise OSError(errno.EROFS, "Read-only file system")
+        mkdir(path, *args, **named)
+
+    argv = job_flags(
+        tmp_path,
+        people(20),
+        workload=None,
+        queries=str(tmp_path / "queries.jsonl"),
+        state=str(tmp_path / "state"),
+        ledger=ledger.name,
+        dataset_id="people",
+    )
+    before = everything_under(tmp_path)
+    monkeypatch.setattr(os, "mkdir", read_only)
+    line = refusal(capfd, answer_queries.main(argv))
+    assert re.match(r"error: --state: '.*state' is refused; .*: Read-only file system$", line)
+    assert ledger.entries("people") == [] and everything_under(tmp_path) == before

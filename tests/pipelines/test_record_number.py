@@ -1,0 +1,242 @@
+"""The warning after a release, computed from its card and from a number that goes nowhere else.
+
+Left-out counts of the programs are here, too: they are the answer to the warning.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import re
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from jobs import interval_flags, job_flags, people
+from noise_sources import NoNoise
+from tiny import ADD, PURE, domain_of, promise, summary, workload_of
+
+import beam_dp as dp
+from beam_dp.cli import main as cli
+from beam_dp.mechanisms import MWEM, Laplace, Mechanism, SmallDB
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from pipelines import record_number, release_synthetic_database
+from pipelines.record_number import noisy_number, warning_of_number
+from pipelines.release_intervals import main as main_of_intervals
+from pipelines.release_synthetic_database import main
+from pipelines.yaml_config import ConfigError
+from pipelines.yaml_transforms import ReleaseSyntheticDatabase
+
+# Nobody else writes this number.
+EXPECTED = 90_210_457
+TRACES = (b"90210457", b"90,210,457", EXPECTED.to_bytes(4, "little"), EXPECTED.to_bytes(4, "big"))
+MECHANISMS: list[Mechanism] = [
+    MWEM(),
+    MWEM(num_rounds=2),
+    MWEM(num_rounds="annealed"),
+    Laplace(),
+    SmallDB(size=3),
+]
+
+
+def released(mechanism: Mechanism, total: int, num_records: Any = "noisy") -> dp.SyntheticDatabase:
+    """Without noise; the card states it all the same."""
+    domain = domain_of(2, 3)
+    guarantee = promise(ADD, PURE, 1.0)
+    plan = mechanism.plan(domain, workload_of(domain, 2), guarantee, num_records)
+    counts = np.zeros(6, np.int64)
+    counts[1] = total
+    return mechanism.release(plan, summary(plan, counts), NoNoise())
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
+def test_a_number_near_0_or_far_from_what_was_expected_is_warned_of(mechanism: Mechanism) -> None:
+    none, many = released(mechanism, 0), released(mechanism, 10_000)
+    found = noisy_number(many)
+    assert found is not None
+    number, error = found
+    assert number == pytest.approx(10_000)
+    assert 1 < error < 500
+    near, far = math.ceil(10_000 - 2.9 * error), math.ceil(10_000 + 3.1 * error)
+    assert warning_of_number(many, None) is None
+    assert warning_of_number(many, near) is None
+    assert "within 3 standard errors" in str(warning_of_number(none, None))
+    warning = str(warning_of_number(many, far))
+    assert f"10,000, is more than 3 standard errors ({error:,.3g} each)" in warning
+    assert f"from --expect_records {far:,}" in warning
+    assert "\n" not in warning
+    assert "check-domain" in warning and "--count_left_out" in warning
+
+
+@pytest.mark.parametrize("mechanism", [MWEM(), Laplace(), SmallDB(size=3)], ids=repr)
+def test_a_public_number_is_warned_of_never(mechanism: Mechanism) -> None:
+    release = released(mechanism, 0, 5000)
+    assert noisy_number(release) is None
+    assert warning_of_number(release, 4) is None
+
+
+@pytest.mark.parametrize("strategy", ["windows", "textbook_tree", "histogram"])
+def test_interval_counts_have_a_noisy_number_too(strategy: Any) -> None:
+    plan = plan_intervals(8, promise(ADD, PURE, 1.0), strategy)
+    for total, warns in ((0, True), (4000, False)):
+        counts = np.zeros(8, np.int64)
+        counts[3] = total
+        release = release_intervals(plan, counts, NoNoise())
+        found = noisy_number(release)
+        assert found is not None and found[0] == pytest.approx(total)
+        assert (warning_of_number(release, None) is not None) == warns
+        assert "from --expect_records 9,000" in str(warning_of_number(release, 9000))
+
+
+class Unpicklable(int):
+    """Fails any job that takes it along."""
+
+    def __reduce__(self) -> Any:
+        raise AssertionError("the expected number left the program")
+
+
+def everything_outside(num_records: int = 300) -> pa.Table:
+    """All records fail at ``smokes``, and some already at ``sex``."""
+    table = people(num_records)
+    smokes = pa.array(["yes" if i % 2 else "no" for i in range(num_records)])
+    sex = pa.array(["Female" if i % 3 else "?" for i in range(num_records)])
+    return table.set_column(2, "sex", sex).set_column(3, "smokes", smokes)
+
+
+def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = str(tmp_path / "ledger.sqlite")
+    dp.Ledger(url).declare("visits", 10, 1e-9, "record", "add_or_remove_one")
+    read = record_number.read_expected
+    monkeypatch.setattr(
+        release_synthetic_database,
+        "read_expected",
+        lambda given, number: Unpicklable(read(given, number) or 0),
+    )
+    seen: list[bytes] = []
+    run = beam.Pipeline.run
+
+    def watched(self: beam.Pipeline, *arguments: Any, **named: Any) -> Any:
+        seen.append(self.to_runner_api().SerializeToString())
+        seen.append(repr(self.options.get_all_options()).encode())
+        seen.append(repr(self.options).encode())
+        return run(self, *arguments, **named)
+
+    monkeypatch.setattr(beam.Pipeline, "run", watched)
+    flags = job_flags(
+        tmp_path,
+        everything_outside(),
+        epsilon="10",
+        workload="marginals:1",
+        ledger=url,
+        dataset_id="visits",
+        expect_records=str(EXPECTED),
+    )
+    assert main([*flags, "--count_left_out"]) == 0
+    out, err = capfd.readouterr()
+    (line,) = [line for line in err.splitlines() if "warning" in line]
+    assert re.match(r"warning: the noisy number of records, \d+, is within 3 standard errors", line)
+    assert f"more than 3 standard errors ({line.split('(')[1].split(' ')[0]} each)" in line
+    assert f"--expect_records {EXPECTED:,}" in line
+    assert "beam-dp describe" in line
+    others = err.replace(line, "").encode()
+    assert len(seen) == 3
+    for data in (*seen, out.encode(), others):
+        assert not [trace for trace in TRACES if trace in data]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"card.json", "ledger.sqlite"} <= {path.name for path in files}
+    for path in files:
+        assert not [trace for trace in TRACES if trace in path.read_bytes()], path
+
+    # The payment is one entry, whose two parts its parameters and the card tell alike.
+    (entry,) = dp.Ledger(url).entries("visits")
+    release = dp.read_release(str(tmp_path / "out"))
+    assert isinstance(release, dp.SyntheticDatabase) and release.left_out is not None
+    assert (entry.state, entry.guarantee) == ("released", release.guarantee)
+    assert entry.loss.epsilon is None or entry.loss.epsilon <= 10
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["schema_version"] == 1
+    assert card["left_out"]["budget"] == entry.parameters["left_out"]["budget"]
+    assert card["left_out"]["budget"]["release"] == {"epsilon": 9.5, "delta": 1e-9}
+    left_out = release.left_out
+    assert abs(left_out.counts["sex"] - 100) <= 100  # 50 times the scale: never by chance
+    assert abs(left_out.counts["smokes"] - 200) <= 100
+    assert abs(left_out.counts["age"]) <= 100
+
+    assert cli(["describe", str(tmp_path / "out")]) == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    assert f"about {left_out.total:,} records were outside the domain: standard error" in shown
+    assert f"attribute smokes {left_out.counts['smokes']:,}" in shown
+    assert "epsilon 9.5, delta 1e-09 for the release; epsilon 0." in shown
+
+
+def test_a_release_as_expected_is_silent(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flags = interval_flags(tmp_path, expect_records="500")
+    assert main_of_intervals([*flags, "--count_left_out"]) == 0
+    assert "warning" not in capfd.readouterr().err
+    release = dp.read_release(str(tmp_path / "out"))
+    assert isinstance(release, dp.IntervalRelease) and release.left_out is not None
+    assert abs(release.left_out.counts["age"]) <= 40
+    assert cli(["describe", str(tmp_path / "out")]) == 0
+    assert "were outside the domain" in " ".join(capfd.readouterr().out.split())
+
+
+@pytest.mark.parametrize("program", [main, main_of_intervals])
+def test_validation_shows_both_parts_of_the_budget(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], program: Any
+) -> None:
+    make = job_flags if program is main else interval_flags
+    flags = make(tmp_path, epsilon="2", delta="0")
+    assert program([*flags, "--validate_only", "--count_left_out"]) == 0
+    card = json.loads(capfd.readouterr().out)
+    assert card["guarantee"]["epsilon"] == 2
+    parts = card["left_out"]["budget"]
+    assert parts["release"] == {"epsilon": 1.9, "delta": 0.0}
+    assert parts["left_out"]["epsilon"] == pytest.approx(0.1)
+    assert program([*flags, "--validate_only"]) == 0
+    assert "left_out" not in json.loads(capfd.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (
+            {"num_records": "500", "expect_records": "500"},
+            "--expect_records: '500' is refused; must be given with --num_records noisy only",
+        ),
+        ({"expect_records": "0"}, "--expect_records: 0 is refused; must be from 1 to"),
+        ({"expect_records": "many"}, "--expect_records: 'many' is refused; must be a whole number"),
+        ({"expect_records": "-3"}, "--expect_records: -3 is refused"),
+    ],
+)
+def test_a_number_that_cannot_be_compared_is_refused(
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+    flags: dict[str, str],
+    line: str,
+) -> None:
+    assert main(job_flags(tmp_path, **flags)) == 2
+    assert f"error: {line}" in capfd.readouterr().err
+
+
+def test_beam_yaml_counts_what_is_left_out_and_is_told_no_expected_number() -> None:
+    fields = {
+        "domain": {"age": 85},
+        "workload": "marginals:1",
+        "epsilon": 1,
+        "delta": 0,
+        "neighboring": "add_or_remove_one",
+        "privacy_unit": "record",
+        "num_records": "noisy",
+        "output": "out",
+    }
+    transform = ReleaseSyntheticDatabase(**fields, count_left_out=True)
+    assert transform._job.count_left_out
+    with pytest.raises(ConfigError, match=r"expect_records: .* must be given to the program"):
+        ReleaseSyntheticDatabase(**fields, expect_records=EXPECTED)

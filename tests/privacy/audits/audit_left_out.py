@@ -1,0 +1,226 @@
+"""Counts of records outside the domain: whole pipelines on neighbours, and their mutants.
+
+One unit has a thousand records outside the domain, against none or against a thousand of another
+kind; its records inside the domain change, too. Encoding, bounding and counting run on Beam, as
+shipped; the step that draws is then run many times on what they found.
+
+"black box": the noisy counts alone, which claim their part of epsilon. "price": what release and
+counts hand to the noise, which must cost no more than epsilon together, and its part alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from audit_cases import Audit, Mutant, Patch, halve_scales
+from audit_views import Finding, from_black_box
+from noise_sources import Draw, NoNoise
+from tiny import ADD, REPLACE, domain_of, promise, share_spent, workload_of
+
+from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.mechanisms import Laplace
+from beam_dp.mechanisms import release_plan as plan_module
+from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, LeftOutPlan
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.testing import audit
+from beam_dp.transforms import ReleaseSyntheticDatabase
+from beam_dp.transforms import bounded_records as bounded_module
+from beam_dp.transforms import encode as encode_module
+from beam_dp.transforms import release as release_module
+
+DOMAIN = domain_of(3, 3).with_impossible([{"a0": [0], "a1": [0]}])
+WORKLOAD = workload_of(DOMAIN, 1)
+BOTH, IMPOSSIBLE = (9, 9), (0, 0)  # fails both attributes; and none
+MANY = 1000
+EPSILON = 40.0  # of which the counts have 2: enough for a few thousand runs to see
+RUNS = 2500
+
+Record = tuple[int, int]
+Sides = tuple[list[Record], list[Record]]
+
+
+def holdings(guarantee: Guarantee) -> Sides:
+    """What one unit holds in either of two neighbours."""
+    replaces = guarantee.neighboring == REPLACE
+    if guarantee.privacy_unit == RECORD:
+        return [BOTH], ([IMPOSSIBLE] if replaces else [])
+    first = [BOTH] * MANY + [(1, 1)] * MANY
+    return first, ([IMPOSSIBLE] * MANY + [(2, 2)] * MANY if replaces else [])
+
+
+def left_out_audits() -> list[Audit]:
+    found = []
+    for relation in (ADD, REPLACE):
+        for most in (1, 2):
+            guarantee = promise(relation, 0.0, EPSILON, most)
+            mutants = {
+                "noise scale halved in the sampler": Mutant(halve_scales, "black box"),
+                "counted at every attribute that fails": Mutant(count_at_each, "price"),
+                "budget not split": Mutant(split_nothing, "price"),
+            }
+            if most > 1:
+                # What fails twice is bounded once all the same.
+                del mutants["counted at every attribute that fails"]
+                mutants["left-out records not bounded"] = Mutant(skip_bounding, "black box")
+            else:
+                del mutants["budget not split"]  # a record changes one of the two parts
+            if relation == REPLACE:
+                mutants["sensitivity k under replace-one"] = Mutant(forget_two, "black box")
+            checks = {
+                "black box": functools.partial(black_box, guarantee),
+                "price": functools.partial(price, guarantee),
+            }
+            unit = "units" if most > 1 else "records"
+            found.append(Audit(f"left out, {unit}", guarantee, checks, mutants))
+    return found
+
+
+def transform(guarantee: Guarantee) -> ReleaseSyntheticDatabase:
+    return ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee, Laplace(), 20, count_left_out=True)
+
+
+_SEEN: dict[str, list[tuple[int, bytes]]] = {}  # of this process, in which FnApiRunner runs
+
+
+def _keep(name: str, shard: tuple[int, bytes]) -> None:
+    _SEEN[name].append(shard)
+
+
+def shards(release: ReleaseSyntheticDatabase, own: list[Record]) -> dict[str, Any]:
+    """What the step that draws would be given, of a unit's records and of those of others."""
+    others = [(1, 1), (2, 1), BOTH, (1, 9), IMPOSSIBLE]
+    records = [{"a0": a0, "a1": a1, "person": "own"} for a0, a1 in own]
+    records += [{"a0": a0, "a1": a1, "person": f"{i}"} for i, (a0, a1) in enumerate(others)]
+    order = np.random.default_rng(0).permutation(len(records))
+
+    def keep(inside: Any, draw: beam.DoFn, min_ram: int, left_out: Any = None) -> Any:
+        for name, each in (("inside", inside), ("left out", left_out)):
+            _SEEN[name] = []
+            _ = each | f"Keep {name}" >> beam.Map(lambda shard, name=name: _keep(name, shard))
+        return inside
+
+    with (
+        mock.patch.object(release_module, "draw_once", keep),
+        beam.Pipeline(runner=FnApiRunner()) as p,
+    ):
+        _ = p | beam.Create([records[i] for i in order]) | release
+    return {name: list(found) for name, found in _SEEN.items()}
+
+
+def black_box(guarantee: Guarantee) -> Finding:
+    """The noisy counts, with the production sampler, told apart by their exact laws."""
+    release = transform(guarantee)
+    plan = release.plan.left_out
+    assert plan is not None
+    sides = holdings(guarantee)
+    exact = [
+        bounded_module.left_out_counts(plan, shards(release, own)["left out"]) for own in sides
+    ]
+    # As it should be: the last side has only what others have.
+    base = np.array([1, 1, 1])
+    low, high = base - 3, base + 3 + guarantee.max_records_per_unit
+    scale = plan_scale(guarantee)
+
+    def sampler(counts: np.ndarray) -> Callable[[int], list[Any]]:
+        source = NoiseSource()
+
+        def sample(runs: int) -> list[Any]:
+            drawn = [plan.release(counts, source) for _ in range(runs)]
+            vectors = np.array([[*each.counts.values(), each.impossible] for each in drawn])
+            return list(map(tuple, np.clip(vectors, low, high).tolist()))
+
+        return sample
+
+    laws = []
+    for own in sides:
+        counts = base.copy()
+        counts[0] += min(own.count(BOTH), guarantee.max_records_per_unit)
+        counts[2] += min(own.count(IMPOSSIBLE), guarantee.max_records_per_unit)
+        cells = zip(counts.tolist(), low.tolist(), high.tolist(), strict=True)
+        laws.append(audit.product_law([audit.discrete_laplace(scale, *each) for each in cells]))
+    found = audit.audit_black_box(
+        *map(sampler, exact),
+        EPSILON * LEFT_OUT_SHARE,
+        runs=RUNS,
+        score=lambda outcome: round(math.log(laws[0][outcome] / laws[1][outcome]), 6),
+        laws=(laws[0], laws[1]),
+    )
+    return from_black_box(found)
+
+
+def plan_scale(guarantee: Guarantee) -> float:
+    """By hand: the counts have 5 % of epsilon, and change by k, or by 2k in a replacement."""
+    moved = 2 if guarantee.neighboring == REPLACE else 1
+    return moved * guarantee.max_records_per_unit / (EPSILON * 0.05)
+
+
+def price(guarantee: Guarantee) -> Finding:
+    """The share of epsilon that both parts cost together, of one draw, and the counts of theirs."""
+    release = transform(guarantee)
+    sides = [drawn(release, shards(release, own)) for own in holdings(guarantee)]
+    (*_, counts), (*_, other_counts) = sides
+    part = dataclasses.replace(guarantee, epsilon=EPSILON * LEFT_OUT_SHARE)
+    shares = [share_spent(guarantee, *sides), share_spent(part, [counts], [other_counts])]
+    # A lone record is inside or outside, so that one of the parts costs nothing.
+    least = shares if guarantee.privacy_unit != RECORD else shares[1:]
+    return Finding(bool(min(least) >= 0.999 and max(shares) <= 1 + 1e-9))
+
+
+def drawn(release: ReleaseSyntheticDatabase, given: dict[str, Any]) -> list[Draw]:
+    step = release_module._Draw(release.mechanism, release.plan, release.accumulator)
+    step._noise = source = NoNoise()
+    list(step.process(None, given["inside"], given["left out"]))
+    return source.draws
+
+
+def skip_bounding(patch: Patch) -> None:
+    original = bounded_module._bounded
+    patch.setattr(
+        bounded_module,
+        "_bounded",
+        lambda encoded, domain, guarantee, label: (
+            encoded if "left out" in label else original(encoded, domain, guarantee, label)
+        ),
+    )
+
+
+def count_at_each(patch: Patch) -> None:
+    """A record that fails two attributes is counted twice."""
+
+    def mutant(codes: Any, outside: np.ndarray, units: Any) -> EncodedBatch:
+        fails = [np.flatnonzero(outside & (column < 0)) for column in codes]
+        nowhere = outside & np.all([column >= 0 for column in codes], axis=0)
+        fails.append(np.flatnonzero(nowhere))
+        cells = np.repeat(np.arange(len(fails)), [len(each) for each in fails])
+        which = np.concatenate(fails)
+        return EncodedBatch(cells=cells, units=None if units is None else units[:, which])
+
+    patch.setattr(encode_module, "left_out_records", mutant)
+
+
+def split_nothing(patch: Patch) -> None:
+    """The release spends all of epsilon, and says that it spent 95 % of it."""
+    original = plan_module._plan
+
+    def mutant(mechanism: Any, domain: Any, workload: Any, guarantee: Guarantee, number: Any):
+        whole = dataclasses.replace(guarantee, epsilon=guarantee.epsilon / (1 - LEFT_OUT_SHARE))
+        plan = original(mechanism, domain, workload, whole, number)
+        return dataclasses.replace(plan, loss=Loss.pure(guarantee.epsilon))
+
+    patch.setattr(plan_module, "_plan", mutant)
+
+
+def forget_two(patch: Patch) -> None:
+    patch.setattr(
+        LeftOutPlan, "sensitivity", property(lambda self: self.guarantee.max_records_per_unit)
+    )

@@ -1,0 +1,150 @@
+"""Counts of what was left out, on a card: written, read, and refused where they are damaged."""
+
+import copy
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+import rich.console
+from noise_sources import NoNoise
+from release_examples import DOMAIN, release_of
+
+from beam_dp.domain_json import domain_from_json
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases import ReleaseError, read_release, write_release
+from beam_dp.releases.card import Card
+from beam_dp.releases.describe import describe
+from beam_dp.releases.interval_files import card_json, from_bytes, to_bytes
+from beam_dp.releases.left_out import LeftOut
+
+
+def left_out_of(domain, start=-3, **fields):
+    given = {
+        "counts": {name: start + 1300 * number for number, name in enumerate(domain.names)},
+        "impossible": 7 if domain.impossible else None,
+        "scale": 20.0,
+        "standard_error": 28.25,
+        "bound": 74.0,
+        "sum_standard_error": 40.0,
+        "sum_bound": 182.5,
+        "failure_probability": 0.05,
+        "budget": {
+            "release": {"epsilon": 0.95, "delta": 1e-9},
+            "left_out": {"epsilon": 0.05, "delta": 0.0},
+        },
+    }
+    return LeftOut(**{**given, **fields})
+
+
+IMPOSSIBLE = domain_from_json({"a": 9, "b": 2}).with_impossible([{"a": [[3, 5]], "b": [1]}])
+
+
+@pytest.mark.parametrize("domain", [DOMAIN, IMPOSSIBLE], ids=["all possible", "impossible"])
+def test_counts_survive_disk_and_bytes(tmp_path, domain):
+    left_out = left_out_of(domain)
+    release = release_of(domain, left_out=left_out)
+    write_release(release, tmp_path)
+    assert read_release(tmp_path).left_out == left_out
+    assert type(release).from_bytes(release.to_bytes()).left_out == left_out
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["schema_version"] == 1  # readers of before know it, and pass over the counts
+    assert (
+        card["left_out"]["sum"]
+        == left_out.total
+        == sum(left_out.counts.values()) + (7 if domain.impossible else 0)
+    )
+    without = release_of(domain)
+    assert "left_out" not in Card.of(without, files={}).to_json()
+    del card["left_out"]
+    assert Card.from_json(card).left_out is None
+
+
+def test_counts_beside_intervals_survive_bytes():
+    plan = plan_intervals(4, Guarantee(1.0, 0, "add_or_remove_one", "record", 1), "histogram")
+
+    release = release_intervals(plan, np.zeros(4, np.int64), NoNoise())
+    assert from_bytes(to_bytes(release)).left_out is None
+    assert "left_out" not in card_json(release)
+    left_out = left_out_of(domain_from_json({"cell": 4}))
+    assert from_bytes(to_bytes(dataclasses.replace(release, left_out=left_out))).left_out == (
+        left_out
+    )
+
+
+def test_counts_of_another_domain_are_refused():
+    for left_out in (
+        left_out_of(IMPOSSIBLE),
+        left_out_of(DOMAIN, impossible=3),
+        left_out_of(DOMAIN, counts=dict(reversed(left_out_of(DOMAIN).counts.items()))),
+    ):
+        with pytest.raises(InputError, match="left_out"):
+            release_of(DOMAIN, left_out=left_out)
+    with pytest.raises(InputError, match="left_out"):
+        release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE, impossible=None))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": None},
+        {"counts": [1, 2]},
+        {"counts": {"a": 1.5, "b": 0}},
+        {"counts": {"a": True, "b": 0}},
+        {"counts": {"a": 2**63, "b": 0}},
+        {"counts": {"a": "1", "b": 0}},
+        {"counts": {"a": 1, "b": 1, "c": 1}},
+        {"impossible": None},
+        {"impossible": "7"},
+        {"sum": 1},
+        {"noise": {"distribution": "uniform", "scale": 1}},
+        {"noise": {"distribution": "discrete_laplace", "scale": -1}},
+        {"noise": {"distribution": "discrete_laplace"}},
+        {"standard_error": None},
+        {"bound": -1},
+        {"sum_bound": "1"},
+        {"failure_probability": 10**400},
+        {"budget": {}},
+        {"budget": {"release": {"epsilon": 1}, "left_out": {"epsilon": 1}}},
+        {"budget": {"release": [], "left_out": []}},
+        {"budget": {"release": {"epsilon": 1, "delta": None}, "left_out": {}}},
+    ],
+    ids=str,
+)
+def test_damaged_counts_are_refused_in_a_line(tmp_path, change):
+    write_release(release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE)), tmp_path)
+    path = tmp_path / "card.json"
+    card = json.loads(path.read_text())
+    sound = copy.deepcopy(card)
+    card["left_out"].update(change)
+    path.write_text(json.dumps(card))
+    with pytest.raises(ReleaseError) as caught:
+        read_release(tmp_path)
+    assert "left_out" in str(caught.value) and "\n" not in str(caught.value)
+    path.write_text(json.dumps(sound))
+    assert read_release(tmp_path).left_out is not None
+
+
+def test_counts_are_described_with_their_errors():
+    console = rich.console.Console(file=io.StringIO(), width=200)
+    console.print(describe(release_of(left_out=left_out_of(DOMAIN))))
+    text = " ".join(console.file.getvalue().split())
+    assert "about 7,788 records were outside the domain: standard error 40.0, within 182" in text
+    assert "attribute member 3,897 28.25 74 0.05" in text
+    assert text.index("attribute member") < text.index("attribute age") < text.index("attribute h")
+    assert "epsilon 0.95, delta 1e-09 for the release; epsilon 0.05, delta 0 for" in text
+    console = rich.console.Console(file=io.StringIO(), width=200)
+    console.print(describe(release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE))))
+    assert "an impossible combination 7" in " ".join(console.file.getvalue().split())
+
+
+def test_of_many_attributes_the_largest_counts_are_described():
+    domain = domain_from_json({f"a{i}": 2 for i in range(30)})
+    console = rich.console.Console(file=io.StringIO(), width=200)
+    console.print(describe(release_of(domain, left_out=left_out_of(domain))))
+    text = console.file.getvalue()
+    assert "attribute a29" in text and "attribute a19" not in text
+    assert "and 20 more: see card.json" in text

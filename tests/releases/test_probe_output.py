@@ -1,0 +1,126 @@
+"""What a commit needs of a filesystem is tried before anything is paid, and nothing is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import fake_amazon_storage
+import fake_google_storage
+import pytest
+from fake_storage import skip_waits
+from jobs import everything_under
+
+from beam_dp.errors import InputError
+from beam_dp.releases import probe_output
+from beam_dp.releases.filesystem import LocalStore
+
+
+def no_links(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+def read_only(*_: object, **__: object) -> Any:
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+def overwriting(source: Any, target: Any, **_: object) -> None:
+    shutil.copy(source, target)
+
+
+def closed(path: Any, *_: object, **__: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+
+
+FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
+    "no hard links": ("os.link", no_links, "Operation not permitted"),
+    "no folder can be made": ("tempfile.mkdtemp", read_only, "Read-only file system"),
+    "no file can be made durable": ("os.fsync", read_only, "Read-only file system"),
+    "a link replaces what is there": ("os.link", overwriting, "can be taken twice"),
+    "nothing can be moved": ("os.replace", closed, "Permission denied"),
+}
+
+
+@pytest.mark.parametrize("output", ["out", "not/yet/out", "there"])
+def test_a_folder_is_tried_and_nothing_is_left(tmp_path: pathlib.Path, output: str) -> None:
+    (tmp_path / "there").mkdir()
+    before = everything_under(tmp_path)
+    probe_output(tmp_path / output)
+    assert everything_under(tmp_path) == before
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("output", ["out", "not/yet/out", "there"])
+def test_a_folder_that_lacks_something_is_refused_in_one_line(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fault: str, output: str
+) -> None:
+    (tmp_path / "there").mkdir()
+    before = everything_under(tmp_path)
+    name, broken, reason = FAULTS[fault]
+    monkeypatch.setattr(f"beam_dp.releases.filesystem.{name}", broken)
+    with pytest.raises(InputError, match=rf"^output: '.*{output}' is refused; .*{reason}") as error:
+        probe_output(tmp_path / output)
+    assert "\n" not in str(error.value)
+    assert everything_under(tmp_path) == before
+
+
+def test_a_folder_where_nothing_can_be_removed_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drafts are private, and would stay."""
+    monkeypatch.setattr("beam_dp.releases.filesystem.shutil.rmtree", closed)
+    with pytest.raises(InputError, match=r"^output: .*Permission denied"):
+        probe_output(tmp_path / "out")
+
+
+def test_a_folder_that_is_taken_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InputError, match=r"^output: .* must be"):
+            probe_output(path)
+    assert everything_under(tmp_path) == ["file"]
+
+
+@pytest.fixture(params=["gs", "s3"])
+def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    skip_waits(monkeypatch)
+    module = fake_google_storage if request.param == "gs" else fake_amazon_storage
+    with module.serving(monkeypatch) as served:
+        served.url = f"{request.param}://releases/out/visits"  # type: ignore[attr-defined]
+        yield served
+
+
+def test_a_bucket_is_tried_and_nothing_is_left(service: Any) -> None:
+    service.put("out/other", b"theirs")
+    probe_output(service.url)
+    assert service.names() == ["out/other"]
+
+
+def test_a_bucket_that_copies_in_spite_of_a_condition_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with fake_amazon_storage.serving(monkeypatch) as service:
+        service.unknown = {"x-amz-copy-source-if-match"}
+        with pytest.raises(InputError, match="copies whether a condition holds or not"):
+            probe_output("s3://releases/out/visits")
+        assert service.names() == []
+
+
+def test_what_is_tried_is_what_a_commit_does(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = set()
+    for name in ("open_draft", "write_draft", "publish", "place", "fingerprint"):
+        original = getattr(LocalStore, name)
+
+        def spy(*args: Any, name: str = name, original: Any = original) -> Any:
+            called.add(name)
+            return original(*args)
+
+        monkeypatch.setattr(LocalStore, name, spy)
+    probe_output(tmp_path / "out")
+    assert called == {"open_draft", "write_draft", "publish", "place", "fingerprint"}

@@ -1,0 +1,63 @@
+"""Whoever installed the package types `beam-dp NAME`: nothing that they read says anything else."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from types import ModuleType
+
+import pytest
+
+from beam_dp import cli
+from pipelines import (
+    answer_queries,
+    release_intervals,
+    release_projection,
+    release_synthetic_database,
+)
+
+ROOT = pathlib.Path(__file__).parent.parent
+PROGRAMS = {
+    "answer-queries": answer_queries,
+    "release-intervals": release_intervals,
+    "release-projection": release_projection,
+    "release-synthetic-database": release_synthetic_database,
+}
+# A folder of that name exists in a checkout only; CONTRIBUTING.md says so to developers.
+OF_A_CHECKOUT = re.compile(r"-m (?:beam_dp\.)?pipelines|\bpipelines[./](?:answer|release)_\w+")
+DOCUMENTS = ["README.md", "CHANGELOG.md", "docs/*.md", "examples/**/*", "dataflow/*"]
+SOURCES = ["beam_dp/**/*.py", "pipelines/*.py", "Makefile"]
+
+
+def test_every_program_is_a_command() -> None:
+    assert {*PROGRAMS} == {*cli.PIPELINES}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("by_command", [True, False])
+def test_help_shows_what_to_type(
+    name: str, by_command: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        _ = cli.main([name, "--help"]) if by_command else PROGRAMS[name].main(["--help"])
+    assert exit.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: beam-dp {name} [-h]")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_example_of_a_program_is_what_to_type(name: str) -> None:
+    program: ModuleType = PROGRAMS[name]
+    assert f"\n    beam-dp {name} " in (program.__doc__ or "")
+
+
+@pytest.mark.parametrize("pattern", DOCUMENTS + SOURCES)
+def test_nothing_that_is_read_after_an_install_names_modules_of_a_checkout(pattern: str) -> None:
+    paths = [path for path in ROOT.glob(pattern) if path.is_file() and path.suffix != ".pyc"]
+    assert paths
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if OF_A_CHECKOUT.search(line)
+    ]
+    assert found == []

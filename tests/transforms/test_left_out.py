@@ -1,0 +1,202 @@
+"""Records outside the domain, counted with noise: each once, at most k a unit, in the same draw."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from fakes import DOMAIN, NoPrivacy, guarantee, pipeline
+from noise_sources import NoNoise
+
+import beam_dp.transforms.release as release_module
+import beam_dp.transforms.release_intervals as intervals_module
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.mechanisms import Laplace
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import IntervalRelease, SyntheticDatabase, read_release
+from beam_dp.releases.left_out import LeftOut
+from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
+from beam_dp.transforms.encode import encode_all_records, encode_records
+
+GOOD = {"age": 3, "sex": "f", "smokes": None}
+IMPOSSIBLE = DOMAIN.with_impossible([{"age": [[0, 4]], "smokes": [True]}])
+
+
+class Exact(NoNoise):
+    """No noise, in a draw of a name of its own."""
+
+    def draw_id(self) -> str:
+        return np.random.default_rng().bytes(16).hex()
+
+
+@pytest.fixture(autouse=True)
+def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release_module, "NoiseSource", Exact)
+    monkeypatch.setattr(intervals_module, "NoiseSource", Exact)
+
+
+def released(
+    records: Sequence[Any],
+    directory: pathlib.Path,
+    *,
+    domain: Domain = DOMAIN,
+    promise: Guarantee | None = None,
+    bundle_repeat: int = 0,
+) -> LeftOut:
+    with pipeline(bundle_repeat) as p:
+        _ = (
+            p
+            | beam.Create(records)
+            | ReleaseSyntheticDatabase(
+                domain,
+                marginals(domain, ways=1),
+                promise or guarantee(),
+                Laplace(),
+                count_left_out=True,
+            )
+            | WriteRelease(directory)
+        )
+    release = read_release(directory)
+    assert isinstance(release, SyntheticDatabase)
+    assert release.left_out is not None
+    return release.left_out
+
+
+def test_a_record_is_counted_once_at_the_first_attribute_that_it_fails(
+    tmp_path: pathlib.Path,
+) -> None:
+    records = [
+        GOOD,
+        {**GOOD, "age": 10},
+        {**GOOD, "age": None, "sex": "x", "smokes": "perhaps"},
+        {**GOOD, "sex": "x", "smokes": "perhaps"},
+        {**GOOD, "smokes": "yes"},
+        {**GOOD, "smokes": True},
+        {"nothing": 1},
+    ]
+    found = released(records, tmp_path / "out", domain=IMPOSSIBLE)
+    assert dict(found.counts) == {"age": 3, "sex": 1, "smokes": 1}
+    assert found.impossible == 1
+    assert found.total == 6
+
+
+def test_impossible_records_have_no_count_where_none_are_declared(tmp_path: pathlib.Path) -> None:
+    found = released([{**GOOD, "smokes": True}], tmp_path / "out")
+    assert found.impossible is None
+    assert found.total == 0
+
+
+def test_of_a_unit_at_most_k_records_are_counted_beside_k_inside(tmp_path: pathlib.Path) -> None:
+    def of(unit: Any, record: dict[str, Any], number: int) -> list[dict[str, Any]]:
+        return [{**record, "household": unit}] * number
+
+    records = [
+        *of("bad", {**GOOD, "age": 99}, 600),
+        *of("bad", {**GOOD, "sex": "x"}, 400),
+        *of("bad", GOOD, 3),
+        *of("other", {**GOOD, "sex": "x"}, 1),
+        *of(None, {**GOOD, "age": 99}, 50),  # belongs to no unit: nothing would bound it
+    ]
+    promise = guarantee("household", 3)
+    found = released(records, tmp_path / "out", promise=promise)
+    assert found.total == 4
+    assert found.counts["smokes"] == 0
+    release = read_release(tmp_path / "out")
+    assert isinstance(release, SyntheticDatabase)
+    assert release.num_records == 3  # those outside push out none of those inside
+
+
+def test_no_records_give_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> None:
+    found = released([], tmp_path / "none", domain=IMPOSSIBLE)
+    assert dict(found.counts) == {"age": 0, "sex": 0, "smokes": 0}
+    assert found.impossible == 0
+
+
+def test_a_release_without_the_count_has_none(tmp_path: pathlib.Path) -> None:
+    with pipeline() as p:
+        release = ReleaseSyntheticDatabase(
+            DOMAIN, marginals(DOMAIN, ways=1), guarantee(), Laplace()
+        )
+        _ = p | beam.Create([{**GOOD, "age": 99}]) | release | WriteRelease(tmp_path / "out")
+    assert read_release(tmp_path / "out").left_out is None  # type: ignore[union-attr]
+    assert "left_out" not in (tmp_path / "out" / "card.json").read_text()
+
+
+def test_what_is_written_of_a_replayed_step_is_of_one_draw(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The n-th draw answers 10 n in every cell of the table and n in the count."""
+    domain = Domain((IntegerAttribute("age", 0, 1),))
+    draws: list[int] = []
+
+    class Numbered(Exact):
+        def laplace(self, values: np.ndarray, scale: float) -> np.ndarray:
+            is_count = values.shape == (1,)
+            if is_count:
+                draws.append(len(draws) + 1)
+            return np.full_like(values, draws[-1] if is_count else 10 * (len(draws) + 1))
+
+    monkeypatch.setattr(release_module, "NoiseSource", Numbered)
+    found = released([], tmp_path / "out", domain=domain, bundle_repeat=2)
+    assert draws == [1, 2, 3]
+    release = read_release(tmp_path / "out")
+    assert isinstance(release, SyntheticDatabase)
+    assert release.num_records == 20 * found.counts["age"]
+
+
+@pytest.mark.parametrize("unit", ["record", "household"])
+@pytest.mark.parametrize("as_cells", [True, False])
+def test_records_inside_are_the_same_with_and_without_the_others(unit: str, as_cells: bool) -> None:
+    generator = np.random.default_rng(3)
+    batch = pa.record_batch(
+        {
+            "age": pa.array(generator.integers(-3, 13, 400)),
+            "sex": pa.array(np.array(["f", "m", "x"])[generator.integers(0, 3, 400)]),
+            "smokes": pa.array([None, True, False, None] * 100),
+            "household": pa.array([None if i % 7 == 0 else i // 3 for i in range(400)]),
+        }
+    )
+    alone = encode_records(IMPOSSIBLE, unit, as_cells, batch)
+    inside, left_out = encode_all_records(IMPOSSIBLE, unit, as_cells, batch)
+    cells = [np.asarray(each.cell_index(IMPOSSIBLE)).tolist() for each in (alone, inside)]
+    assert cells[0] == cells[1]
+    num_of_units = sum(1 for i in range(400) if unit == "record" or i % 7)
+    assert len(cells[0]) + len(left_out.cell_index(IMPOSSIBLE)) == num_of_units
+    if unit == "record":
+        assert inside.units is left_out.units is None
+    else:
+        assert alone.units is not None and inside.units is not None and left_out.units is not None
+        assert (alone.units == inside.units).all()
+        assert left_out.units.shape == (2, len(left_out.cell_index(IMPOSSIBLE)))
+
+
+def test_interval_counts_come_with_one_count_of_what_has_no_level(tmp_path: pathlib.Path) -> None:
+    domain = Domain((IntegerAttribute("age", 0, 9, nullable=True, other=False),))
+    records: list[Any] = [{"age": 3}, {"age": None}, {"age": 70}, {"age": "x"}, {}]
+    with pipeline() as p:
+        release = ReleaseIntervals(domain, "age", guarantee(), count_left_out=True)
+        _ = p | beam.Create(records) | release | WriteRelease(tmp_path / "out")
+    found = read_release(tmp_path / "out")
+    assert isinstance(found, IntervalRelease)
+    assert found.left_out is not None
+    assert dict(found.left_out.counts) == {"age": 2}
+    assert found.guarantee == guarantee()
+    assert found.left_out.budget["release"]["epsilon"] == 0.95
+
+
+def test_nothing_of_what_is_left_out_is_counted_by_the_mechanism(tmp_path: pathlib.Path) -> None:
+    with pipeline() as p:
+        release = ReleaseSyntheticDatabase(
+            DOMAIN, marginals(DOMAIN, ways=1), guarantee(), NoPrivacy(), count_left_out=True
+        )
+        _ = p | beam.Create([GOOD, {**GOOD, "age": 99}]) | release | WriteRelease(tmp_path / "out")
+    found = read_release(tmp_path / "out")
+    assert isinstance(found, SyntheticDatabase) and found.left_out is not None
+    assert (found.num_records, found.left_out.total) == (1, 1)
+    assert found.guarantee == guarantee()
