@@ -42,6 +42,8 @@ AUDITS = [
     *end_to_end_audits(),
     *left_out_audits(),
     *collision_audits(),
+    *collision_audits(),
+    *left_out_audits(),
     *selection_audits(),
     *small_db_audits(),
     *online_audits(),
