@@ -312,7 +312,7 @@ def _object_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[n
         return _union_fingerprints(chunk)
     texts: Sequence[bytes | None]
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        texts: Sequence[bytes | None] = _temporal_texts(chunk)
+        texts = _temporal_texts(chunk)
     else:
         texts = [_text_of_scalar(scalar) for scalar in chunk]
     return _chunk_fingerprints(pa.array(texts, pa.binary()))

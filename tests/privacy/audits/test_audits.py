@@ -40,8 +40,6 @@ AUDITS = [
     *rectangle_audits(),
     *several_audits(),
     *end_to_end_audits(),
-    *left_out_audits(),
-    *collision_audits(),
     *collision_audits(),
     *left_out_audits(),
     *selection_audits(),
