@@ -245,8 +245,9 @@ def test_bins_of_dates_are_counted_and_asked_for_by_their_edges(
         "--domain",
         json.dumps({"attributes": [visit]}),
     ]
-    flags += ["--attribute", "visit", "--epsilon", "1000", "--delta", "0", "--neighboring",
-              "replace_one", "--privacy_unit", "record", "--output", str(tmp_path / "o")]  # fmt: skip
+    flags += ["--attribute", "visit", "--epsilon", "1000", "--delta", "0"]
+    flags += ["--neighboring", "replace_one", "--privacy_unit", "record"]
+    flags += ["--output", str(tmp_path / "o")]
     assert main(flags) == 0
     release = read_release(tmp_path / "o")
     assert isinstance(release, IntervalRelease)
