@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo test lint bench audit fuzz flink test-engines test-faults clean
+.PHONY: help demo test lint bench audit fuzz flink prism test-wheel test-engines test-faults clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
@@ -16,6 +16,8 @@ help:
 	@echo "make audit         the statistical privacy audits"
 	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
+	@echo "make prism         build Prism, Beam's runner of one machine, with Go"
+	@echo "make test-wheel    what a newcomer does first, with the wheel in an empty environment"
 	@echo "make test-engines  the tests that need a distributed engine"
 	@echo "make test-faults   kill parts of a Flink cluster 20 times in each way, about an hour"
 	@echo "make clean         remove the environment and everything generated"
@@ -104,9 +106,26 @@ flink: $(VENV)/.stamp-demo
 	else echo "error: flink: Maven finds neither $$artifact nor the parts of flink/pom.xml"; exit 2; fi
 	@ls $(FLINK_JARS)/*.jar
 
-# Without Java or Maven the tests on Flink are skipped and say so.
+test-wheel: $(VENV)/.stamp-test
+	$(call run_marked,wheel,tests/wheel)
+
+# Prism of the installed Beam, from Beam's Go module; it takes minutes the first time.
+PRISM_BIN := prism-bin
+PRISM_VERSION ?=
+PRISM_MODULE := github.com/apache/beam/sdks/v2/go/cmd/prism
+PRINT_BEAM := import apache_beam; print(apache_beam.__version__)
+prism: $(VENV)/.stamp-demo
+	@command -v go > /dev/null || { echo "error: go: missing; Go must be installed"; exit 2; }
+	@version=$(PRISM_VERSION); \
+	version=$${version:-$$($(BIN)/python -c '$(PRINT_BEAM)' 2> /dev/null)}; \
+	GOBIN="$(CURDIR)/$(PRISM_BIN)" go install $(PRISM_MODULE)@v$$version || \
+	  { echo "error: prism: Go cannot build $(PRISM_MODULE)@v$$version"; exit 2; }
+	@ls $(PRISM_BIN)/prism
+
+# Without Java or Maven the tests on Flink are skipped and say so; without Go those on Prism.
 test-engines: $(VENV)/.stamp-test
 	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server: Flink is skipped"
+	@ls $(PRISM_BIN)/prism 2> /dev/null || $(MAKE) prism || echo "no Prism: it is skipped"
 	$(call run_marked,engines,tests/engines)
 
 # FAULT_TRIALS=3 runs fewer.
@@ -116,4 +135,4 @@ test-faults: $(VENV)/.stamp-test
 
 clean:
 	rm -f beam_dp/hashing/*.so
-	rm -rf $(VENV) demo-output build dist $(FLINK_JARS) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-output build dist $(FLINK_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

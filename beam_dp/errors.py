@@ -80,7 +80,7 @@ def public_fault(error: BaseException) -> str | None:
         if isinstance(error, ModuleNotFoundError):
             return f"the module {name!r} is not installed"
         return f"the module {name!r} is not of a version that fits"
-    if isinstance(error, OSError) and error.errno in errno.errorcode:
+    if isinstance(error, OSError) and error.errno is not None and error.errno in errno.errorcode:
         return os.strerror(error.errno)
     return None
 

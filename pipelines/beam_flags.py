@@ -24,6 +24,7 @@ SECONDS_TO_ANSWER = 5.0
 ENVIRONMENTS = ("DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK")
 _OF_BEAM = "beam:env:"
 _PORTABLE = "PortableRunner"
+_PRISM = "PrismRunner"
 _EMBEDDED = "embed"
 
 
@@ -107,7 +108,9 @@ def _check_endpoint(runner: str, endpoint: str | None) -> None:
                 " job server"
             )
         return
-    if endpoint == _EMBEDDED or runner in StandardOptions.LOCAL_RUNNERS:
+    # Of Beam's local runners Prism alone speaks to a job server.
+    ignores_it = runner in StandardOptions.LOCAL_RUNNERS and runner != _PRISM
+    if endpoint == _EMBEDDED or ignores_it:
         return
     with grpc.insecure_channel(endpoint) as channel:
         try:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Literal, Protocol
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_dp.errors import InputError
@@ -16,6 +15,8 @@ from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.loss import Loss
+from beam_dp.transforms.compressed import open_file
+from beam_dp.transforms.errors import FileError
 
 from . import flags
 from .beam_flags import check_beam_flags, runner_name
@@ -103,8 +104,10 @@ def read_text(name: str, path: str) -> str:
     if path.lstrip().startswith("{"):
         return path
     try:
-        with FileSystems.open(path) as file:
-            return str(file.read(), "utf-8-sig")
+        with open_file(path, decompress=True) as file:
+            return str(b"".join(iter(lambda: file.read(2**24), b"")), "utf-8-sig")
+    except FileError as error:
+        raise InputError(name, path, str(error)) from None
     except UnicodeDecodeError as error:
         raise InputError(name, path, f"must be UTF-8 text: byte {error.start} is not") from None
     except Exception as error:

@@ -12,11 +12,11 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from .beam_flags import runner_name
+from .prism import RUNNER as PRISM_RUNNER
 
 # Not DirectRunner: that one looks for another runner to download first.
 LOCAL_RUNNER = "FnApiRunner"
 _PROCESSES = "multi_processing"
-_OTHER_RUNNER = "PrismRunner"  # of Beam's local ones, that with workers of its own
 
 
 def empty_pipeline(options: PipelineOptions) -> beam.Pipeline:
@@ -40,7 +40,7 @@ def _silent_processes(options: PipelineOptions) -> FnApiRunner | None:
     """
     direct = options.view_as(DirectOptions)
     runner = runner_name(options.view_as(StandardOptions).runner)
-    is_local = runner in StandardOptions.LOCAL_RUNNERS and runner != _OTHER_RUNNER
+    is_local = runner in StandardOptions.LOCAL_RUNNERS and runner != PRISM_RUNNER
     if direct.direct_running_mode != _PROCESSES or not is_local:
         return None
     direct.direct_running_mode = "in_memory"  # so that the runner keeps the command

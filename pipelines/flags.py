@@ -110,7 +110,7 @@ DATASET_ID = Flag("dataset_id", "from whose budget in the ledger this release is
 COUNT_LEFT_OUT = Flag(
     "count_left_out",
     "also release how many records are outside the domain, with noise, by the first attribute that"
-    " each fails; takes 5 % of epsilon",
+    " each fails; takes a twentieth of epsilon",
     is_switch=True,
 )
 EXPECT_RECORDS = Flag(
@@ -201,12 +201,13 @@ def parse(
     ours = _Parser(prog=program, description=first_line, allow_abbrev=False)
     ours.epilog = "Beam's own flags, such as --runner and --direct_num_workers, pass through."
     for flag in flags:
+        text = flag.help.replace("%", "%%")  # argparse takes it for a format
         if flag.is_switch:
-            ours.add_argument(f"--{flag.name}", help=flag.help, action="store_const", const="true")
+            ours.add_argument(f"--{flag.name}", help=text, action="store_const", const="true")
         else:
             ours.add_argument(
                 f"--{flag.name}",
-                help=flag.help,
+                help=text,
                 metavar=flag.metavar or "|".join(flag.choices),
                 default=flag.default,
                 action=_Once,

@@ -59,7 +59,7 @@ def _program(location: str, options: PipelineOptions) -> str:
         raise FlagError(f"{refused} a file, or an URL that Beam takes; `make prism` builds one")
     try:
         source = PrismJobServer(options).path_to_binary()
-        path = PrismJobServer.local_bin(source, PrismJobServer.BIN_CACHE, ignore_cache=True)
+        path: str = PrismJobServer.local_bin(source, PrismJobServer.BIN_CACHE, ignore_cache=True)
     except (KeyError, OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
         raise FlagError(f"{refused} a program that can be read: {error}") from None
     try:
@@ -74,4 +74,4 @@ def _program(location: str, options: PipelineOptions) -> str:
         raise FlagError(f"{refused} a program that starts on this machine") from None
     if "-job_port" not in said.stderr + said.stdout:
         raise FlagError(f"{refused} Prism, and is another program")
-    return os.path.abspath(path)
+    return str(os.path.abspath(path))

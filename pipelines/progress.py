@@ -16,6 +16,8 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from apache_beam.runners.worker import sdk_worker
+
 from beam_dp.errors import InputError, public_fault
 from beam_dp.transforms import ReadError, SetupError
 
@@ -44,6 +46,8 @@ class Progress:
     @contextmanager
     def listening(self, *, silence_beam: bool) -> Iterator[None]:
         """Shows what workers in this process log as progress, and, locally, nothing of Beam's."""
+        # A worker prints the traceback of what failed there past all loggers.
+        vars(sdk_worker)["print"] = lambda *_, **__: None
         handler = _Handler(self)
         logger, beam_logger = logging.getLogger(PROGRESS_LOGGER), logging.getLogger("apache_beam")
         before = logger.level, logger.propagate, beam_logger.level, threading.excepthook
@@ -53,6 +57,8 @@ class Progress:
         if silence_beam:
             beam_logger.setLevel(logging.CRITICAL + 1)
             threading.excepthook = lambda _: None
+            # What a job server tells is logged without a logger's name.
+            logging.getLogger().addFilter(_nothing)
         done = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(done,), daemon=True)
         ticker.start()
@@ -66,11 +72,16 @@ class Progress:
             logger.propagate = before[1]
             beam_logger.setLevel(before[2])
             threading.excepthook = before[3]
+            logging.getLogger().removeFilter(_nothing)
 
     def _tick(self, done: threading.Event) -> None:
         """Says that the job is alive, whatever it is doing."""
         while not done.wait(SECONDS_BETWEEN_TICKS):
             self.say("working")
+
+
+def _nothing(_: logging.LogRecord) -> bool:
+    return False
 
 
 class _Handler(logging.Handler):

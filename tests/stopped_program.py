@@ -18,14 +18,15 @@ import beam_dp as dp
 _PROGRAM = """
 import sys, time
 from beam_dp.releases.filesystem import LocalStore
-from pipelines.release_synthetic_database import main
+from pipelines import release_synthetic_database
 
 def wait(*_):
     print("writing", flush=True)
     time.sleep(86400)
 
 LocalStore.create_exclusively = wait
-sys.exit(main(sys.argv[1:]))
+release_synthetic_database.probe_output = lambda _: None  # which would wait as well
+sys.exit(release_synthetic_database.main(sys.argv[1:]))
 """
 
 

@@ -283,8 +283,9 @@ def _lowest_of_each(
         number = (np.arange(start, stop) - starts[more]).astype(np.uint64)
         more_ranks = np.where(number > 0, mix(hashes[more] ^ mix(number)), hashes[more])
         if kinds.size == most:
-            low = (unit[more] != unit[kinds[0]]) | (more_ranks < ranks[-1])
-            more, more_ranks = more[low], more_ranks[low]
+            # Of equal hashes those that are there already are of earlier kinds.
+            lower = (unit[more] != unit[kinds[0]]) | (more_ranks < ranks[-1])
+            more, more_ranks = more[lower], more_ranks[lower]
         kinds, ranks = np.concatenate((kinds, more)), np.concatenate((ranks, more_ranks))
         order, _ = _identical_together(ranks, [kinds], unit[kinds])
         order = order[_position_in_run(_differs(unit[kinds[order]])) < most]
@@ -328,7 +329,8 @@ def _identical_together(
         columns: shape (n,) each.
         unit: shape (n,), not negative; else all are of one.
     """
-    keys, order = [hashes], np.argsort(hashes)
+    keys: list[NDArray[Any]] = [hashes]
+    order = np.argsort(hashes)
     if unit is not None:
         keys = [unit, hashes]
         # A stable argsort of 16-bit integers is a radix sort.
@@ -346,7 +348,8 @@ def _identical_together(
 
 
 def _new_kinds(keys: Sequence[NDArray[Any]], order: NDArray[np.intp]) -> NDArray[np.bool_]:
-    return np.logical_or.reduce([_differs(key[order]) for key in keys])
+    new: NDArray[np.bool_] = np.logical_or.reduce([_differs(key[order]) for key in keys])
+    return new
 
 
 def _differs(values: NDArray[Any]) -> NDArray[np.bool_]:

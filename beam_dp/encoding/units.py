@@ -310,6 +310,7 @@ def _object_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[n
     kind = chunk.type
     if pa.types.is_union(kind):
         return _union_fingerprints(chunk)
+    texts: Sequence[bytes | None]
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         texts: Sequence[bytes | None] = _temporal_texts(chunk)
     else:

@@ -322,7 +322,8 @@ class PrivateMW(OnlineMW[LinearQuery]):
         noise: source of all noise.
         start: a release to start from, or public weights, one a cell, not all 0; a
             thousandth of the first hypothesis is uniform, so that nothing is impossible to learn.
-        ledger_token: of the ledger that paid for the run, if one did.
+        ledger_token: of the ledger that paid for the run, if one did. It pays for one run: a second
+            one that is made with it, in the same program or another, is not refused here.
         earlier: answers of an earlier run that are given again for nothing; public. They keep
             the bounds that they had, with the failure probability of that run.
         saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent. One

@@ -59,7 +59,8 @@ class SparseMW(OnlineMW[SparseQuery]):
         plan: see ``plan_sparse_mw``. What it costs, ``plan.loss``, is spent here, at once.
         records: the exact counts by key; secret.
         noise: source of all noise.
-        ledger_token: of the ledger that paid for the run, if one did.
+        ledger_token: of the ledger that paid for the run, if one did. It pays for one run: a second
+            one that is made with it, in the same program or another, is not refused here.
         saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent. One
             object goes on from it.
 

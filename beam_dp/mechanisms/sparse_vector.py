@@ -113,8 +113,8 @@ class NumericSparse(Live):
             HaltedError: if it has halted.
             InputError: if one of them is of a type other than an integer's.
         """
-        asked = _clipped("question", question)
-        answered = asked if value is None else _clipped("value", value)
+        asked = _clipped(question)
+        answered = asked if value is None else _clipped(value, "value")
         with self._question():
             return self._answer(answered) if self._is_above(asked) else None
 
@@ -206,7 +206,7 @@ class Sparse(NumericSparse):
         """
         if value is not None:
             raise InputError("value", "given", "must not be given: nothing is answered")
-        asked = _clipped("question", question)
+        asked = _clipped(question)
         with self._question():
             return self._is_above(asked)
 
@@ -275,7 +275,7 @@ def _on_grid(scale: float, grid: int) -> float:
     return up(Fraction(scale) * grid)
 
 
-def _clipped(name: str, value: int) -> int:
+def _clipped(value: int, name: str = "question") -> int:
     """Clipping moves no two questions apart, so that it costs no privacy; rounding might.
 
     Raises:

@@ -66,7 +66,7 @@ def sparse_command_line(
         option: one of its options.
         texts: the text of each of ``FLAGS``.
     """
-    if not option.is_feasible:
+    if option.program is None or not option.is_feasible:
         return None
     guarantee = job.guarantee
     flags = {

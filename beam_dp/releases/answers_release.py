@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import os
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import fastavro
-from fastavro.read import SchemaResolutionError
-
 from beam_dp.errors import InputError, shown
+from beam_dp.releases.answers_avro import read_rows
 from beam_dp.releases.avro_container import DamagedFileError
 from beam_dp.releases.card import ReleaseError, parse_card_text
-from beam_dp.releases.online_answers import ANSWER_SCHEMA, KIND, read_answers_card
+from beam_dp.releases.online_answers import KIND, read_answers_card
 from beam_dp.releases.store import CARD, read_payload
 from beam_dp.releases.stores import names_finish, store_for
 
@@ -26,7 +22,7 @@ class AnswersRelease:
 
     Args:
         card: what ``card.json`` says, as JSON values.
-        rows: the answers, by the names of ``ANSWER_SCHEMA``.
+        rows: the answers, by the names of ``answers_avro.ANSWER_SCHEMA``.
     """
 
     card: Mapping[str, Any]
@@ -59,8 +55,7 @@ def read_answers_release(directory: str | os.PathLike[str]) -> AnswersRelease | 
     try:
         card = read_answers_card(text)
         (file,) = card.files
-        data = io.BytesIO(read_payload(store, file, card.files))
-        rows = [dict(row) for row in fastavro.reader(data, ANSWER_SCHEMA)]
+        rows = read_rows(read_payload(store, file, card.files), card.num_rows)
     except InputError as error:
         condition = f"{CARD}: {error.name} = {shown(error.value)}: {error.condition}"
         raise ReleaseError(name, condition) from None
@@ -68,15 +63,6 @@ def read_answers_release(directory: str | os.PathLike[str]) -> AnswersRelease | 
         raise ReleaseError(name, f"{file} {error}") from None
     except OSError as error:
         raise ReleaseError(name, f"{file} cannot be read: {error.strerror}") from None
-    except (
-        ArithmeticError,
-        EOFError,
-        LookupError,
-        MemoryError,
-        SchemaResolutionError,
-        TypeError,
-        ValueError,
-        zlib.error,
-    ):
-        raise ReleaseError(name, f"{file} is no file of answers") from None
+    except MemoryError:
+        raise ReleaseError(name, f"{file} is larger than the memory of this process") from None
     return AnswersRelease(parsed, rows)

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 _MAX_METADATA_ENTRIES = 64
+_CHECKSUM_BYTES = 4
 
 
 class DamagedFileError(Exception):
@@ -122,9 +123,7 @@ def read_container(
     Raises:
         DamagedFileError: at the first thing that is wrong.
     """
-    if data[: len(MAGIC)] != MAGIC:
-        raise DamagedFileError("is not an Avro container file")
-    metadata, position = _read_metadata(data, len(MAGIC))
+    metadata, position, _ = read_header(data)
     try:
         written = json.loads(metadata.get(b"avro.schema", b""))
     except (ValueError, RecursionError):
@@ -144,6 +143,18 @@ def read_container(
             raise DamagedFileError("a block states more records than it has room for")
         position = _skip_sync(data, position, sync)
         yield num_records, block
+
+
+def read_header(data: bytes) -> tuple[dict[bytes, bytes], int, bytes]:
+    """Returns what a file says of itself, where its sync marker is, and that marker.
+
+    Raises:
+        DamagedFileError: if it is no such file.
+    """
+    if data[: len(MAGIC)] != MAGIC:
+        raise DamagedFileError("is not an Avro container file")
+    metadata, position = _read_metadata(data, len(MAGIC))
+    return metadata, position, data[position : position + SYNC_BYTES]
 
 
 def _read_metadata(data: bytes, position: int) -> tuple[dict[bytes, bytes], int]:
@@ -172,6 +183,8 @@ def _inflate(data: bytes, max_bytes: int) -> bytes:
         block = decompressor.decompress(data, max_bytes + 1)
     except zlib.error:
         raise DamagedFileError("has a block that does not decompress") from None
-    if len(block) > max_bytes or not decompressor.eof or decompressor.unused_data:
+    # Some writers leave a part of the checksum behind, which Avro does not have.
+    is_whole = decompressor.eof and len(decompressor.unused_data) <= _CHECKSUM_BYTES
+    if len(block) > max_bytes or not is_whole:
         raise DamagedFileError("has a block that is cut short or expands too far")
     return block

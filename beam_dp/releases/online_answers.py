@@ -14,33 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-import fastavro
-
 from beam_dp.errors import InputError
+from beam_dp.releases.answers_avro import read_rows, write_rows
+from beam_dp.releases.avro_container import DamagedFileError
 from beam_dp.releases.card import SCHEMA_VERSION, PayloadFile, parse_card_text, payload_file
 from beam_dp.releases.stores import store_for
 from beam_dp.releases.synthetic_database import library_versions
 
 KIND = "answers"
-_NUMBER = ["null", "double"]
-_ROUTES = "hypothesis, update, exhausted or measured; null for a refused query."
-
-ANSWER_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "Answer",
-    "doc": "An answer to a linear query, in records; see docs/online.md.",
-    "fields": [
-        {"name": "id", "type": ["null", "string"], "doc": "As the query had it."},
-        {"name": "query", "type": "string", "doc": "The query, as JSON."},
-        {"name": "value", "type": _NUMBER, "doc": "Null for a refused query."},
-        {"name": "standard_error", "type": _NUMBER, "doc": "Of noise; null where there is none."},
-        {"name": "bound", "type": _NUMBER, "doc": "Of the error; null where none is proved."},
-        {"name": "route", "type": ["null", "string"], "doc": _ROUTES},
-        {"name": "updates_left", "type": ["null", "long"]},
-        {"name": "questions_left", "type": ["null", "long"]},
-        {"name": "error", "type": ["null", "string"], "doc": "Why a query was refused, or null."},
-    ],
-}
 
 
 @dataclass(frozen=True)
@@ -49,7 +30,7 @@ class OnlineAnswers:
 
     Args:
         draw_id: of the run that gave them.
-        rows: the answers, by the names of ``ANSWER_SCHEMA``.
+        rows: the answers, by the names of ``answers_avro.ANSWER_SCHEMA``.
         card: what the card says beside the payload, as JSON values: mechanism, guarantee, plan.
     """
 
@@ -59,9 +40,7 @@ class OnlineAnswers:
 
     def payload(self) -> dict[str, Callable[[BinaryIO], object]]:
         """Returns what writes each file, by name."""
-        return {
-            answers_file(self.draw_id): lambda file: write_answers(self.rows, self.draw_id, file)
-        }
+        return {answers_file(self.draw_id): lambda file: write_rows(self.rows, self.draw_id, file)}
 
     def card_text(self, files: Mapping[str, PayloadFile]) -> str:
         """Returns the text of ``card.json``."""
@@ -92,10 +71,12 @@ class AnswersCard:
     Args:
         draw_id: of the run.
         files: the payload, by file name.
+        num_rows: answers and refused queries together.
     """
 
     draw_id: str
     files: Mapping[str, PayloadFile]
+    num_rows: int
 
 
 def read_answers_card(text: str) -> AnswersCard:
@@ -112,19 +93,19 @@ def read_answers_card(text: str) -> AnswersCard:
         raise InputError("draw_id", draw_id, "must be 32 hexadecimal digits")
     if not isinstance(files, dict) or set(files) != {answers_file(draw_id)}:
         raise InputError("files", type(files).__name__, "must be the payload of the card's draw")
-    return AnswersCard(draw_id, {name: payload_file(name, entry) for name, entry in files.items()})
+    num_rows = 0
+    for name in ("num_answers", "num_refused"):
+        number = parsed.get(name)
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise InputError(name, number, "must be an integer >= 0")
+        num_rows += number
+    payload = {name: payload_file(name, entry) for name, entry in files.items()}
+    return AnswersCard(draw_id, payload, num_rows)
 
 
 def answers_file(draw_id: str, number: int | None = None) -> str:
     """Returns the name of a file of answers: of a whole run, or of one batch of a stream."""
     return f"answers-{draw_id}.avro" if number is None else f"answers-{draw_id}-{number:08d}.avro"
-
-
-def write_answers(rows: Sequence[Mapping[str, Any]], draw_id: str, file: BinaryIO) -> None:
-    """Writes answers as an Avro container file."""
-    metadata = {"beam_dp.schema_version": str(SCHEMA_VERSION), "beam_dp.draw_id": draw_id}
-    schema = fastavro.parse_schema(ANSWER_SCHEMA)
-    fastavro.writer(file, schema, rows, codec="deflate", metadata=metadata)
 
 
 def write_batch(
@@ -148,13 +129,13 @@ def write_batch(
     name = answers_file(draw_id, number)
     draft = store.open_draft(draw_id)
     try:
-        return store.publish(draft, name, lambda file: write_answers(rows, draw_id, file))
+        return store.publish(draft, name, lambda file: write_rows(rows, draw_id, file))
     finally:
         with contextlib.suppress(FileNotFoundError):
             store.remove_draft(draft)
 
 
-def read_answers(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+def read_answers(path: str | os.PathLike[str]) -> list[Mapping[str, Any]]:
     """Returns the answers in a file.
 
     Raises:
@@ -162,6 +143,6 @@ def read_answers(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """
     try:
         with open(path, "rb") as file:
-            return [dict(row) for row in fastavro.reader(file)]
-    except (OSError, ValueError, LookupError, TypeError, EOFError):
+            return list(read_rows(file.read()))
+    except (OSError, DamagedFileError):
         raise InputError("answers", os.fspath(path), "must be a file of answers") from None

@@ -66,7 +66,7 @@ class AnswerQueries(beam.PTransform):
 
     Args:
         plan: from ``plan_private_mw``.
-        records: Arrow batches (``ReadRecords``), dicts or rows with a schema; bounded.
+        records: Arrow batches (``ReadRecords``), frames of pandas, dicts, rows; bounded.
         start: the release to start from; given if the plan starts from one, and only then.
         ledger_token: from ``Ledger.spend``, for just this run.
         save_in: an existing folder, private, to which each attempt at bounded queries saves its

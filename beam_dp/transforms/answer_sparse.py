@@ -47,7 +47,7 @@ class AnswerSparseQueries(beam.PTransform):
     Args:
         plan: from ``plan_sparse_mw``.
         columns: the column of keys; without weights.
-        records: Arrow batches (``ReadRecords``), dicts or rows with a schema; bounded.
+        records: Arrow batches (``ReadRecords``), frames of pandas, dicts, rows; bounded.
         ledger_token: from ``Ledger.spend``, for just this run.
 
     Raises:

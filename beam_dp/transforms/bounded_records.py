@@ -19,8 +19,6 @@ from beam_dp.transforms.encode import INSIDE, LEFT_OUT, EncodeRecords
 from beam_dp.transforms.records import refuse_windows
 from beam_dp.transforms.summarise import Summarise
 
-Shards = beam.PCollection[tuple[int, bytes]]
-
 
 def bounded_records(
     records: beam.PCollection[Any],
@@ -29,7 +27,7 @@ def bounded_records(
     *,
     as_cells: bool,
     left_out: LeftOutPlan | None = None,
-) -> tuple[beam.PCollection[EncodedBatch], Shards | None]:
+) -> tuple[beam.PCollection[EncodedBatch], beam.PCollection[tuple[int, bytes]] | None]:
     """Returns the records inside a domain, at most k a unit, and how many others there are.
 
     Records inside the domain and outside it are bounded apart, each kind as a function of the

@@ -7,13 +7,15 @@ what stands behind the last stream, which may be a damaged one: records would be
 from __future__ import annotations
 
 import bz2
+import contextlib
 import lzma
 import zlib
-from collections.abc import Callable
-from typing import IO, Any
+from collections.abc import Callable, Iterator
+from typing import IO, Any, cast
 
 import zstandard  # comes with Beam
 from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
 
 from beam_dp.transforms.errors import FileError
 
@@ -34,6 +36,19 @@ def compression_of(path: str) -> str | None:
     """Returns the compression that a file's extension tells, None if it tells none."""
     kind: str = CompressionTypes.detect_compression_type(path)
     return None if kind == CompressionTypes.UNCOMPRESSED else kind
+
+
+@contextlib.contextmanager
+def open_file(path: str, *, decompress: bool) -> Iterator[IO[bytes]]:
+    """Opens a file on any filesystem that Beam knows.
+
+    Args:
+        path: of the file.
+        decompress: whether to decompress it, if its extension tells a compression.
+    """
+    compression = compression_of(path) if decompress else None
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        yield file if compression is None else cast(IO[bytes], Decompressed(file, compression))
 
 
 class Decompressed:
@@ -58,8 +73,7 @@ class Decompressed:
         """Returns the next bytes, fewer than ``size`` only at the end.
 
         Raises:
-            FileError: if the file ends before its last stream does.
-            Exception: of the compression's own, if what is there is no stream.
+            FileError: if the file ends before its last stream does, or holds what is none.
         """
         while len(self._ready) < size and self._advance():
             pass
@@ -88,6 +102,9 @@ class Decompressed:
             return False
         if self._stream.eof:
             self._stream = self._new_stream()
-        self._ready += self._stream.decompress(chunk)
+        try:
+            self._ready += self._stream.decompress(chunk)
+        except Exception:  # each compression has errors of its own
+            raise FileError("must be whole: its compression is damaged") from None
         self._rest = self._stream.unused_data if self._stream.eof else b""
         return True

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, Protocol, cast
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from beam_dp.transforms import avro_blocks, csv_lines
 from beam_dp.transforms.column_types import ColumnType, arrow_kind
-from beam_dp.transforms.compressed import Decompressed, compression_of
+from beam_dp.transforms.compressed import compression_of, open_file
 from beam_dp.transforms.errors import FileError, ReadError
 
 _SPLIT_BYTES = 2**26
@@ -72,7 +69,7 @@ class Avro:
         Raises:
             FileError: if the file is compressed in a way that needs a package that is missing.
         """
-        with _open(path) as file:
+        with open_file(path, decompress=False) as file:
             header = avro_blocks.read_header(file)
         if (missing := avro_blocks.missing_package(header)) is not None:
             raise FileError(f"must be readable here: {missing}")
@@ -80,7 +77,7 @@ class Avro:
 
     def types(self, path: str) -> Mapping[str, ColumnType]:
         """Returns what the fields are declared to be."""
-        with _open(path) as file:
+        with open_file(path, decompress=False) as file:
             return avro_blocks.read_header(file).types
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
@@ -97,7 +94,7 @@ class Avro:
         times: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
-        with _open(path) as file:
+        with open_file(path, decompress=False) as file:
             header = avro_blocks.read_header(file)
             wanted = _wanted(path, header.columns, columns)
             yield from avro_blocks.range_batches(file, header, start, stop, wanted, times)
@@ -110,12 +107,12 @@ class Parquet:
 
     def columns(self, path: str) -> list[str]:
         """Returns the top-level columns."""
-        with _open(path) as file:
+        with open_file(path, decompress=False) as file:
             return list(pyarrow.parquet.ParquetFile(file).schema_arrow.names)
 
     def types(self, path: str) -> Mapping[str, ColumnType]:
         """Returns the types of the top-level columns."""
-        with _open(path) as file:
+        with open_file(path, decompress=False) as file:
             schema = pyarrow.parquet.ParquetFile(file).schema_arrow
         return {
             field.name: ColumnType(str(field.type), frozenset((arrow_kind(field.type),)))
@@ -124,7 +121,7 @@ class Parquet:
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of row groups of together about 64 MiB."""
-        with _open(path) as file:
+        with open_file(path, decompress=False) as file:
             num_groups = pyarrow.parquet.ParquetFile(file).num_row_groups
         return _byte_ranges(num_groups, max(1, num_groups * _SPLIT_BYTES // max(num_bytes, 1)))
 
@@ -138,7 +135,7 @@ class Parquet:
         times: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
-        with _open(path) as file:
+        with open_file(path, decompress=False) as file:
             metadata = pyarrow.parquet.read_metadata(file)
             schema = metadata.schema.to_arrow_schema()
             wanted = _wanted(path, schema.names, columns)
@@ -162,7 +159,7 @@ class Csv:
 
     def columns(self, path: str) -> list[str] | None:
         """Returns the names in the header."""
-        with _open(path, decompress=True) as file:
+        with open_file(path, decompress=True) as file:
             return csv_lines.read_header(file)[0] or None
 
     def types(self, path: str) -> Mapping[str, ColumnType]:
@@ -185,7 +182,7 @@ class Csv:
         times: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range, as columns of text."""
-        with _open(path, decompress=True) as file:
+        with open_file(path, decompress=True) as file:
             names, position = csv_lines.read_header(file)
             if not names:
                 return
@@ -211,14 +208,6 @@ def format_of(path: str) -> FileFormat | None:
     if len(parts) > 1 and parts[-2] == "csv" and compression_of(path) is not None:
         return FORMATS["csv"]
     return None
-
-
-@contextlib.contextmanager
-def _open(path: str, decompress: bool = False) -> Iterator[IO[bytes]]:
-    compression = compression_of(path) if decompress else None
-    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        # A file that was cut short is a whole one for Beam's own reader.
-        yield file if compression is None else cast(IO[bytes], Decompressed(file, compression))
 
 
 def _byte_ranges(length: int, step: int) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import Release, release_to_bytes
 from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
-from beam_dp.transforms.bounded_records import Shards, bounded_records, left_out_counts
+from beam_dp.transforms.bounded_records import bounded_records, left_out_counts
 from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.one_worker import run_once
 from beam_dp.transforms.summarise import Summarise
@@ -71,7 +71,7 @@ class ReleaseSyntheticDatabase(beam.PTransform):
             else; when applied, if the records are
             windowed or unbounded, or lack a column.
 
-    Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema.
+    Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
     Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release
     of the same shape as any other.
@@ -115,7 +115,10 @@ class ReleaseSyntheticDatabase(beam.PTransform):
 
 
 def draw_once(
-    shards: Shards, draw: beam.DoFn, min_ram: int, left_out: Shards | None = None
+    shards: beam.PCollection[tuple[int, bytes]],
+    draw: beam.DoFn,
+    min_ram: int,
+    left_out: beam.PCollection[tuple[int, bytes]] | None = None,
 ) -> beam.PCollection[ReleaseShard]:
     """Returns the shards of a release: the one step that draws noise, and a barrier behind it.
 

@@ -60,7 +60,7 @@ class ReleaseIntervals(beam.PTransform):
             token paid for something else; when applied, if the records are windowed or unbounded,
             or lack a column.
 
-    Input: Arrow batches (``ReadRecords``), dicts, or rows with a schema.
+    Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
     Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release of
     the same shape as any other.

@@ -76,6 +76,18 @@ def test_of_a_unit_a_uniform_sample_stays() -> None:
     assert abs(share - 0.25) < 0.018
 
 
+def test_as_many_units_as_there_may_be_stay_apart() -> None:
+    """More than 65,536 units, at which their numbers outgrow the sort's 16 bits."""
+    units, _ = unit_fingerprints(pa.array(np.arange(140_000) % 70_000))
+    words = [np.arange(140_000, dtype=np.uint32)]
+    ones = np.ones(140_000, np.int64)
+    kept = select_records(units, words, ones, 1)
+    assert np.unique(kept % 70_000).size == kept.size == 70_000
+    few = np.flatnonzero(np.arange(140_000) % 70_000 < 5)
+    alone = few[select_records(units[:, few], [words[0][few]], ones[few], 1)]
+    assert set(alone.tolist()) == {each for each in kept.tolist() if each % 70_000 < 5}
+
+
 def test_units_that_agree_in_half_of_their_fingerprints_stay_apart() -> None:
     units = np.array([[1, 1, 1, 1], [2, 3, 2, 3]], np.uint64)
     words = [np.array([0, 0, 1, 1], np.uint32)]

@@ -22,12 +22,12 @@ import pytest
 from apache_beam.runners.portability.stager import Stager
 from engines.cluster import answers, free_ports
 from jobs import interval_flags, job_flags
+from package_sources import ROOT, copy_sources
 from patience import HANG_SECONDS, wait_for
 
 from beam_dp.hashing.backend import available_backends
 
 pytestmark = pytest.mark.engines
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 VERSION = "0.0.1+shipped"
 
 PROBE = """
@@ -59,14 +59,8 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """An environment that holds the package, installed from the source distribution."""
     folder = tmp_path_factory.mktemp("shipped")
     checkout, staged = folder / "checkout", folder / "staged"
-    checkout.mkdir()
     staged.mkdir()
-    for name in ("setup.py", "pyproject.toml", "README.md", "MANIFEST.in", "LICENSE"):
-        shutil.copy(ROOT / name, checkout / name)
-    for name in ("beam_dp", "pipelines"):
-        ignored = shutil.ignore_patterns("*.so", "__pycache__")
-        shutil.copytree(ROOT / name, checkout / name, ignore=ignored)
-    setup = checkout / "setup.py"
+    setup = copy_sources(checkout)
     text = setup.read_text(encoding="utf-8")
     assert 'version="0.1.0"' in text
     setup.write_text(text.replace('version="0.1.0"', f'version="{VERSION}"'), encoding="utf-8")

@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from apache_beam.internal import pickler
 from crowds import Crowd, NoLock
@@ -160,32 +161,44 @@ def test_what_a_child_makes_is_its_own():
     assert exit_code_in_a_fork(ask_one_of_its_own) == 0
 
 
+def test_a_forked_child_draws_other_noise():
+    """Twenty values of a scale of 10^6 are all equal by chance less often than once in 10^100."""
+    noise, zeros = NoiseSource(), np.zeros(20, np.int64)
+    noise.laplace(zeros, 1e6)
+    reader, writer = os.pipe()
+    assert exit_code_in_a_fork(lambda: os.write(writer, noise.laplace(zeros, 1e6).tobytes())) == 0
+    drawn = np.frombuffer(os.read(reader, zeros.nbytes), np.int64)
+    os.close(reader)
+    os.close(writer)
+    assert drawn.tolist() != noise.laplace(zeros, 1e6).tolist()
+
+
 # Threads.
 
 
-def measured(found: list[Any]) -> int:
-    """How many were answered; all others must have been refused."""
-    assert all(isinstance(each, int | HaltedError) for each in found), found
-    return sum(not isinstance(each, HaltedError) for each in found)
-
-
-def ask_at_once(patch: pytest.MonkeyPatch, kind: Any, c: int, threads: int) -> int:
+def ask_at_once(patch: pytest.MonkeyPatch, kind: Any, c: int, threads: int = 4) -> list[Any]:
+    """What is not refused."""
     crowd = Crowd(patch)
     mechanism = sparse_vector(crowd.noise(), kind, c)
     found = crowd.run(*[lambda: mechanism.ask(ABOVE)] * threads)
-    assert mechanism.has_halted
-    return measured(found)
+    return [each for each in found if not isinstance(each, HaltedError)]
 
 
-@pytest.mark.parametrize("kind, c", [(NumericSparse, 1), (NumericSparse, 3), (AboveThreshold, 1)])
-def test_threads_get_as_many_answers_as_were_paid_for(kind, c, monkeypatch):
-    assert ask_at_once(monkeypatch, kind, c, 4) == c
+@pytest.mark.parametrize("c", [1, 3])
+@pytest.mark.parametrize("threads", [2, 4])
+def test_threads_get_as_many_answers_as_were_paid_for(c: int, threads: int, monkeypatch):
+    found = ask_at_once(monkeypatch, NumericSparse, c, threads)
+    assert found == [ABOVE] * min(c, threads)
+
+
+def test_threads_find_one_question_above_the_threshold(monkeypatch):
+    assert ask_at_once(monkeypatch, AboveThreshold, 1) == [True]
 
 
 def test_a_sparse_vector_without_its_lock_gives_too_many(monkeypatch):
-    """So that the test above can fail."""
+    """So that the tests above can fail."""
     monkeypatch.setattr(live, "Lock", NoLock)
-    assert ask_at_once(monkeypatch, NumericSparse, 1, 4) > 1
+    assert len(ask_at_once(monkeypatch, NumericSparse, 1)) > 1
 
 
 def test_more_answers_than_were_paid_for_are_no_reason_to_go_on():

@@ -71,6 +71,11 @@ def test_what_is_public_says_nothing_of_the_secret(tmp_path):
     [
         ("transcript.json", lambda text: text.replace('"total": 8', '"total": 9'), "undamaged"),
         ("transcript.json", lambda text: text[:-5], "must hold a saved run"),
+        (
+            "transcript.json",
+            lambda text: text.replace('"version": 2', '"version": 1'),
+            "of version 2",
+        ),
         ("secret.json", lambda text: text.replace("noisy", "quiet"), "undamaged"),
         ("secret.json", lambda text: "[]", "undamaged"),
         ("secret.json", lambda text: "{", "secret that was not used"),

@@ -139,7 +139,7 @@ REFUSED = [
     ({"num_records": 0}, "num_records"),
     ({"distribution": "laplace"}, "distribution"),
     ({"guarantee": promise(ADD, 0.0, 1e-300)}, "epsilon"),
-    ({"guarantee": promise(ADD, 1e-9, 1.0, 2**40)}, "epsilon"),
+    ({"guarantee": promise(ADD, 1e-9, 1e-5, 2**40)}, "epsilon"),
 ]
 
 

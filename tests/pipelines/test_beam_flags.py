@@ -43,6 +43,10 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
             {"runner": "PortableRunner", "job_endpoint": "localhost:1"},
             r"--job_endpoint: 'localhost:1' is refused; must be host:port of a job server that",
         ),
+        (
+            {"runner": "prism", "job_endpoint": "localhost:1"},
+            r"--job_endpoint: 'localhost:1' is refused; must be host:port of a job server that",
+        ),
         ({"runner": "portable"}, r"--job_endpoint: missing; must be given with --runner Portable"),
     ],
 )

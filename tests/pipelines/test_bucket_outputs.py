@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import fake_amazon_storage
 import pytest
 from fake_google_storage import Answer, FakeGoogleStorage, serving
-from jobs import interval_flags, job_flags, people
+from jobs import breaks_later, interval_flags, job_flags, people
 
 from beam_dp.cli import main as beam_dp
 from beam_dp.privacy.ledger import Ledger
@@ -86,9 +86,13 @@ def test_a_taken_folder_costs_one_line(
 
 
 def test_a_service_that_fails_half_way_ends_the_job_in_a_line_and_leaves_nothing(
-    service: FakeGoogleStorage, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    service: FakeGoogleStorage,
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ledger, paid = declared(tmp_path)
+    breaks_later(monkeypatch)
 
     def fail(method: str, path: str) -> None:
         if "rewriteTo" in path:

@@ -12,8 +12,10 @@ from types import SimpleNamespace
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.common import make_pipeline
+from pipelines.empty_pipeline import empty_pipeline
 from pipelines.progress import Progress
 from pipelines.running import run_pipeline
 
@@ -37,17 +39,13 @@ def speaker(fails: bool) -> Callable[[str], str]:
     return speak
 
 
-def pipeline_of(*flags: str) -> beam.Pipeline:
-    """An empty pipeline, as programs make it."""
-    return make_pipeline(SimpleNamespace(beam_flags=flags, output="out"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
 def test_processes_show_no_record_and_nothing_of_beam(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], fails: bool
 ) -> None:
-    pipeline = pipeline_of(PROCESSES, "--direct_num_workers=1")
+    flags = (PROCESSES, "--direct_num_workers=1")
+    pipeline = make_pipeline(SimpleNamespace(beam_flags=flags, output="out"))
     _ = pipeline | beam.Create([VALUE]) | beam.Map(speaker(fails))
     assert run_pipeline(pipeline, Progress(), str(tmp_path / "out")) is not fails
     out, err = capfd.readouterr()
@@ -68,4 +66,5 @@ def test_processes_show_no_record_and_nothing_of_beam(
 def test_processes_are_silent_whatever_the_local_runner_is_called(
     runner: str, expected: str
 ) -> None:
-    assert type(pipeline_of(f"--runner={runner}", PROCESSES).runner).__name__ == expected
+    pipeline = empty_pipeline(PipelineOptions([f"--runner={runner}", PROCESSES]))
+    assert type(pipeline.runner).__name__ == expected

@@ -18,7 +18,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from barriers import remove_barrier
-from jobs import everything_under, job_flags, released_records
+from jobs import breaks_later, everything_under, job_flags, released_records
 
 import beam_dp.transforms.release as release_module
 import beam_dp.transforms.write as write_module
@@ -108,6 +108,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator
     DRAWS.clear()
     FAILURES.clear()
     monkeypatch.setattr(release_module, "NoiseSource", Watched)
+    breaks_later(monkeypatch)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))

@@ -76,6 +76,17 @@ def test_a_thread_of_beam_that_fails_is_silent_locally_and_only_then(
     assert "IndexError" in capfd.readouterr().err
 
 
+def test_what_a_runner_logs_without_a_name_is_silent_locally_and_only_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As Beam does with what a job server tells, which may be a worker's traceback."""
+    with Progress().listening(silence_beam=True):
+        logging.error("record 7 of alice")
+    assert caplog.records == []
+    logging.error("after the job")
+    assert len(caplog.records) == 1
+
+
 def test_our_own_errors_speak_for_themselves() -> None:
     error = InputError("input [while running 'Read/Do']", "people.parquet", "must be readable")
     assert failure(error) == "input: 'people.parquet' is refused; must be readable"

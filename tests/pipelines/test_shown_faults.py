@@ -160,6 +160,14 @@ def test_once_a_job_was_submitted_it_is_withheld(
     assert "withheld" in fails(**EMBEDDED)
 
 
+def test_workers_in_this_process_print_no_traceback(
+    fails: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beam prints it past all loggers, also that of a step that needs no guard."""
+    monkeypatch.setattr("beam_dp.transforms.write.commit_release", raising(OSError(SECRET)))
+    assert "withheld" in fails(environment_type="LOOPBACK", **EMBEDDED)
+
+
 def test_a_runner_that_somebody_else_wrote_shows_nothing(
     fails: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def job(
     file_format: str,
     *,
     scripted: bool = True,
+    switches: Sequence[str] = (),
     **flags: Any,
 ) -> Observed:
     """What is seen of a job on these rows; every job of a test runs in the same folder."""
@@ -119,7 +120,7 @@ def job(
         "max_records_per_unit": "2",
         "input": str(path),
     }
-    argv = job_flags(folder, people(2), domain=DOMAIN, **{**defaults, **flags})
+    argv = [*job_flags(folder, people(2), domain=DOMAIN, **{**defaults, **flags}), *switches]
     with pytest.MonkeyPatch.context() as patch:
         return observe(argv, folder, patch, scripted=scripted)
 
@@ -185,6 +186,25 @@ def test_nothing_tells_neighbours_apart_whatever_the_flags(
     }
     assert_same(seen)
     assert (seen["with"].exit_code == 0) == ("output" not in flags)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_counts_of_what_is_left_out_tell_no_neighbours_apart(
+    tmp_path: pathlib.Path, file_format: str
+) -> None:
+    seen = {
+        name: job(
+            tmp_path / "job",
+            rows,
+            file_format,
+            switches=["--count_left_out", "--expect_records=1000000"],
+        )
+        for name, rows in neighbours().items()
+    }
+    assert_same(seen)
+    assert json.loads(seen["with"].card)["left_out"]["counts"]
+    assert "warning: the noisy number of records" in seen["with"].stderr
+    assert MARK not in seen["with"].everything()
 
 
 @pytest.mark.parametrize("strategy", ["best", "textbook_tree", "sine"])

@@ -160,15 +160,15 @@ def test_drafts_are_private_and_the_output_is_not(tmp_path, monkeypatch):
 
 def test_a_card_that_was_created_but_not_synced_keeps_its_payload(tmp_path, monkeypatch):
     """The call failed, the card is there: its draft is the release, not litter."""
-    original, failed = LocalStore._sync_directory, []
+    original, failed = filesystem.sync_directory, []
 
-    def failing(self):
+    def failing(path):
         if not failed:
             failed.append(True)
             raise OSError(5, "Input/output error")
-        original(self)
+        original(path)
 
-    monkeypatch.setattr(LocalStore, "_sync_directory", failing)
+    monkeypatch.setattr(filesystem, "sync_directory", failing)
     assert commit_release(OURS, tmp_path) and failed
     assert_holds(tmp_path, OURS)
 

@@ -25,6 +25,7 @@ from beam_dp.errors import InputError
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.read import _ReadRange, _SplitFile
+from pipelines.common import read_text
 
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "gz": lambda data: gzip.compress(data, mtime=0),
@@ -208,3 +209,17 @@ def test_an_empty_file_has_no_records_and_needs_no_header(
 def test_lines_that_end_as_on_old_macs_are_records(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.csv").write_bytes(b",id\r7,1\r8,2\r")
     assert num_records(tmp_path / "a.csv") == 2
+
+
+@pytest.mark.parametrize("extension", ["gz", "zst"])
+def test_queries_in_a_compressed_file_are_read_whole_or_not_at_all(
+    tmp_path: pathlib.Path, extension: str
+) -> None:
+    path = tmp_path / f"queries.jsonl.{extension}"
+    text = "a line\n" * 3_000_000  # more than what Beam's reader returns at once
+    whole = COMPRESSIONS[extension](text.encode())
+    path.write_bytes(whole)
+    assert read_text("queries", str(path)) == text
+    path.write_bytes(whole[:-1])
+    with pytest.raises(InputError, match=r"queries: '.*' is refused; must be whole: its compress"):
+        read_text("queries", str(path))

@@ -125,9 +125,23 @@ def black_box(
 ) -> Finding:
     noisy = (release or released)(relation, guarantee).reshape(REPLICAS, PLACES)
     clipped = np.clip(noisy - BASE, 0, MOST).astype(np.int64)
-    outcomes = [list(map(tuple, clipped[side::2].tolist())) for side in range(2)]
     scale = guarantee.epsilon**-1 * MOST * (1 if relation == ADD else 2)
     first, second = (replica_law(held, scale) for held in HOLDINGS[relation])
+    return told_apart(guarantee, clipped, first, second)
+
+
+def told_apart(
+    guarantee: Guarantee, clipped: np.ndarray, first: dict[Any, float], second: dict[Any, float]
+) -> Finding:
+    """How well replicas tell the two neighbours apart, which they take turns to be of.
+
+    Args:
+        guarantee: that the laws keep.
+        clipped: shape (replicas, places), outcomes.
+        first: the law of the outcomes of one neighbour.
+        second: of the other.
+    """
+    outcomes = [list(map(tuple, clipped[side::2].tolist())) for side in range(2)]
     return from_black_box(
         audit.audit_black_box(
             *(taken(iter(side)) for side in outcomes),
@@ -193,6 +207,13 @@ def _collect(shard: Any) -> None:
 
 def released(relation: str, guarantee: Guarantee) -> np.ndarray:
     """What comes out of the pipeline, as one noisy count a cell."""
+    return noisy_table(WORKLOAD, guarantee, batches(relation))
+
+
+def noisy_table(
+    workload: Workload, guarantee: Guarantee, records: list[pa.RecordBatch]
+) -> np.ndarray:
+    """The noisy table of the one marginal of a workload, before any fit."""
     SHARDS.clear()
     planned = audit_views.planned_for(guarantee)
     with pytest.MonkeyPatch.context() as patch:
@@ -200,15 +221,10 @@ def released(relation: str, guarantee: Guarantee) -> np.ndarray:
             measure_all_module, "synthesise", lambda *arguments: NoisyTable(arguments[3][0])
         )
         transform = ReleaseSyntheticDatabase(
-            DOMAIN, WORKLOAD, planned, Laplace("textbook"), REPLICAS
+            workload.domain, workload, planned, Laplace("textbook"), REPLICAS
         )
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-            _ = (
-                pipeline
-                | beam.Create(batches(relation))
-                | transform
-                | "Collect" >> beam.Map(_collect)
-            )
+            _ = pipeline | beam.Create(records) | transform | "Collect" >> beam.Map(_collect)
     pieces = sorted(SHARDS, key=lambda shard: shard[1][0])
     assert len(pieces) == pieces[0][1][1]
     data = b"".join(piece for _, (_, _, piece) in pieces)

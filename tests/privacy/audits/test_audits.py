@@ -15,6 +15,7 @@ import pytest
 from audit_cases import Audit, mechanism_audits
 from audit_choices import selection_audits, small_db_audits
 from audit_clipping import clipping_audits
+from audit_collisions import collision_audits
 from audit_end_to_end import end_to_end_audits
 from audit_intervals import interval_audits
 from audit_left_out import left_out_audits
@@ -39,6 +40,9 @@ AUDITS = [
     *rectangle_audits(),
     *several_audits(),
     *end_to_end_audits(),
+    *left_out_audits(),
+    *collision_audits(),
+    *collision_audits(),
     *left_out_audits(),
     *selection_audits(),
     *small_db_audits(),

@@ -1,0 +1,193 @@
+"""Small files that would fill the memory: every kind of release refuses them in one line."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pathlib
+import re
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import numpy as np
+import pytest
+from release_examples import release_of
+
+from beam_dp.hashing import HashKey
+from beam_dp.mechanisms import CountSketch, SparseSummary, release_sparse
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.noise import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases import ReleaseError, read_release, write_release
+from beam_dp.releases.answers_avro import ANSWER_SCHEMA, read_rows
+from beam_dp.releases.answers_release import read_answers_release
+from beam_dp.releases.avro_container import (
+    DamagedFileError,
+    encode_bytes,
+    encode_long,
+    read_header,
+)
+from beam_dp.releases.online_answers import KIND as ANSWERS
+from beam_dp.releases.online_answers import OnlineAnswers, read_answers
+from beam_dp.releases.sparse_card import KIND as SPARSE
+from beam_dp.releases.store import commit_draw
+from beam_dp.summaries import Projection
+
+PROMISE = Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
+EXPANDED, ALLOWED = 2**27, 2**25
+ROW = {"id": "1", "query": "{}", "value": 1.5, "standard_error": None, "bound": 2.0}
+ROW |= {"route": "update", "updates_left": 3, "questions_left": None, "error": None}
+
+
+def write_answers_of(folder: pathlib.Path, rows: int = 3) -> None:
+    commit_draw(OnlineAnswers("a" * 32, [ROW] * rows, {}), folder)
+
+
+def write_intervals(folder: pathlib.Path) -> None:
+    counts = np.arange(8)
+    write_release(release_intervals(plan_intervals(8, PROMISE), counts, NoiseSource()), folder)
+
+
+def write_sketch(folder: pathlib.Path) -> None:
+    plan = CountSketch(63, 3).plan(PROMISE, max_sparsity=2, hash_key=HashKey.draw(8))
+    assert plan.sketch is not None
+    sums = np.zeros(plan.sketch.signs(plan.hash_key).projection_width, np.int64)
+    write_release(release_sparse(plan, SparseSummary(Projection(sums)), NoiseSource()), folder)
+
+
+WRITERS: dict[str, Callable[[pathlib.Path], object]] = {
+    "synthetic_database": lambda folder: write_release(release_of(), folder),
+    "intervals": write_intervals,
+    SPARSE: write_sketch,
+    ANSWERS: write_answers_of,
+}
+
+
+def read(folder: pathlib.Path, kind: str) -> Any:
+    return read_answers_release(folder) if kind == ANSWERS else read_release(folder)
+
+
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    compressor = zlib.compressobj(1, wbits=-15)
+    zeros = bytes(2**20)
+    parts = [compressor.compress(zeros) for _ in range(EXPANDED // len(zeros))]
+    return b"".join([*parts, compressor.flush()])
+
+
+def replace_payload(path: pathlib.Path, data: bytes, **changes: Any) -> None:
+    """Puts other bytes where the payload was; the card vouches for them."""
+    path.write_bytes(data)
+    card = json.loads((path.parent / "card.json").read_text()) | changes
+    card["files"][path.name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    (path.parent / "card.json").write_text(json.dumps(card))
+
+
+def with_block(data: bytes, number: int, block: bytes) -> bytes:
+    """The header of a file, whatever its codec, as of a compressed one, and one block."""
+    metadata, _, sync = read_header(data)
+    metadata[b"avro.codec"] = b"deflate"
+    entries = b"".join(encode_bytes(key) + encode_bytes(each) for key, each in metadata.items())
+    header = b"Obj\x01" + encode_long(len(metadata)) + entries + encode_long(0) + sync
+    return header + encode_long(number) + encode_bytes(block) + sync
+
+
+def test_every_kind_is_tried(tmp_path: pathlib.Path) -> None:
+    write_release(release_of(), tmp_path)
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"kind": "other"}))
+    with pytest.raises(ReleaseError) as refused:
+        read_release(tmp_path)
+    known = set(re.findall("'([a-z_]+)'", str(refused.value))) - {"other"}
+    assert {*known, ANSWERS} == set(WRITERS)
+
+
+@pytest.mark.parametrize("number", [1, 2**20])
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_block_that_expands_without_end_is_refused_in_little_memory(
+    tmp_path: pathlib.Path, bomb: bytes, kind: str, number: int
+) -> None:
+    WRITERS[kind](tmp_path)
+    assert read(tmp_path, kind) is not None
+    for path in sorted(tmp_path.glob("*.avro")):
+        original = path.read_bytes()
+        card = (tmp_path / "card.json").read_bytes()
+        changes = {"num_answers": number} if kind == ANSWERS else {}
+        replace_payload(path, with_block(original, number, bomb), **changes)
+        tracemalloc.start()
+        with pytest.raises(ReleaseError) as refused:
+            read(tmp_path, kind)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < ALLOWED and "\n" not in str(refused.value)
+        path.write_bytes(original)
+        (tmp_path / "card.json").write_bytes(card)
+
+
+def test_answers_take_memory_by_the_size_of_their_file(tmp_path: pathlib.Path) -> None:
+    write_answers_of(tmp_path, 2)
+    (path,) = tmp_path.glob("answers-*.avro")
+    null = bytes(9)  # of nine fields
+    replace_payload(path, with_block_of_nulls(path.read_bytes(), null * 10_000), num_answers=10_000)
+    tracemalloc.start()
+    release = read_answers_release(tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert release is not None and len(release.rows) == 10_000
+    assert peak < 2**20
+
+
+def with_block_of_nulls(data: bytes, block: bytes) -> bytes:
+    _, position, sync = read_header(data)
+    return data[: position + 16] + encode_long(len(block) // 9) + encode_bytes(block) + sync
+
+
+def test_answers_of_earlier_versions_are_read(tmp_path: pathlib.Path) -> None:
+    rows = [{**ROW, "id": str(number), "value": number / 7} for number in range(500)]
+    rows += [{**ROW, "value": None, "route": None, "error": "must be one of ä, b"}] * 30
+    write_answers_of(tmp_path)
+    (path,) = tmp_path.glob("answers-*.avro")
+    file = io.BytesIO()
+    fastavro.writer(file, fastavro.parse_schema(ANSWER_SCHEMA), rows, codec="deflate")
+    replace_payload(path, file.getvalue(), num_answers=500, num_refused=30)
+    release = read_answers_release(tmp_path)
+    assert release is not None and list(release.rows) == rows == list(read_answers(path))
+    assert release.rows[-1] == rows[-1] and release.rows[497:501] == rows[497:501]
+
+
+def test_any_avro_reader_reads_answers(tmp_path: pathlib.Path) -> None:
+    write_answers_of(tmp_path, 12_000)
+    (path,) = tmp_path.glob("answers-*.avro")
+    with path.open("rb") as file:
+        assert list(fastavro.reader(file)) == [ROW] * 12_000
+    assert list(read_answers(path)) == [ROW] * 12_000
+
+
+@pytest.mark.parametrize("number", [2, 4, True, -1, "3", None])
+def test_answers_are_as_many_as_their_card_says(tmp_path: pathlib.Path, number: Any) -> None:
+    write_answers_of(tmp_path)
+    path = tmp_path / "card.json"
+    card = json.loads(path.read_text())
+    path.write_text(json.dumps(card | {"num_answers": number}))
+    with pytest.raises(ReleaseError):
+        read_answers_release(tmp_path)
+
+
+def test_no_damage_to_answers_ends_otherwise_than_in_one_error(tmp_path: pathlib.Path) -> None:
+    write_answers_of(tmp_path)
+    (path,) = tmp_path.glob("answers-*.avro")
+    original = path.read_bytes()
+    for place in range(len(original)):
+        for value in (0, 0x7F, 0xFF):
+            try:
+                rows = read_rows(original[:place] + bytes([value]) + original[place + 1 :], 3)
+            except DamagedFileError:
+                continue
+            assert len(list(rows)) == 3
+    for length in range(len(original)):
+        with pytest.raises(DamagedFileError):
+            read_rows(original[:length], 3)

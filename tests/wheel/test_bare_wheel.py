@@ -1,0 +1,242 @@
+"""A newcomer's first minutes: the wheel, installed without extras, far from any checkout.
+
+Everything is typed as README has it. Nothing that the tests themselves need is there, and whatever
+ends with another exit code than 0, or says a word that is not ours, fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from jobs import write_table
+from package_sources import copy_sources
+
+pytestmark = pytest.mark.wheel
+PROGRAMS = (
+    "answer-queries",
+    "release-intervals",
+    "release-projection",
+    "release-synthetic-database",
+)
+COMMANDS = ("plan", "describe", "answer", "finish", "ledger")
+OUR_LINE = re.compile(r"\[ *[0-9]+\.[0-9] s\] .*")
+DOMAIN: dict[str, Any] = {
+    "attributes": [
+        {"name": "children", "type": "integer", "min": 0, "max": 4},
+        {"name": "weight", "type": "numeric", "edges": [0, 50.5, 75, 200]},
+        {"name": "sex", "type": "categorical", "values": ["Female", "Male"]},
+        {"name": "smokes", "type": "boolean"},
+    ]
+}
+# So large an epsilon that no noise hides a record that was lost.
+PROMISE = {
+    "epsilon": "1000",
+    "delta": "1e-9",
+    "neighboring": "add_or_remove_one",
+    "privacy_unit": "person",
+    "max_records_per_unit": "1",
+}
+
+
+def people() -> pa.Table:
+    """300 people: an integer, a float, a text, a boolean, and who it is."""
+    generator = np.random.default_rng(7)
+    return pa.table(
+        {
+            "person": pa.array(np.arange(300)),
+            "children": pa.array(generator.integers(0, 5, 300)),
+            "weight": pa.array(generator.uniform(0, 200, 300)),
+            "sex": pa.array(np.array(["Female", "Male"])[generator.integers(0, 2, 300)]),
+            "smokes": pa.array(generator.integers(0, 2, 300).astype(bool)),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Home:
+    """A folder with an environment that holds the wheel and what it requires, and with data.
+
+    Args:
+        folder: of both.
+    """
+
+    folder: pathlib.Path
+
+    def run(self, *command: str) -> str:
+        """Runs a command of the environment as a user would; returns what it printed.
+
+        Whatever else than progress stands in standard error, such as a warning of a library, fails.
+        """
+        result = self._run(*command)
+        assert result.returncode == 0, f"{shlex.join(command)}\n{result.stderr}"
+        strange = [line for line in result.stderr.splitlines() if not OUR_LINE.fullmatch(line)]
+        assert strange == []
+        return result.stdout
+
+    def refused(self, *command: str) -> str:
+        """Runs a command that must be refused by one line, which is returned."""
+        result = self._run(*command)
+        assert (result.returncode, result.stdout) == (2, ""), result
+        assert re.fullmatch(r"error: [^\n]+\n", result.stderr), result.stderr
+        return result.stderr
+
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
+        inherited = {name: value for name, value in os.environ.items() if name not in hidden}
+        temporary = str(self.folder / "temporary")
+        return subprocess.run(
+            [str(self.folder / "environment" / "bin" / command[0]), *command[1:]],
+            cwd=self.folder / "elsewhere",
+            env={**inherited, "TMPDIR": temporary, "COLUMNS": "100"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """An empty environment, outside of the checkout, with the wheel and what setup.py requires."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "temporary").mkdir()
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    copy_sources(folder / "sources")
+    subprocess.run([sys.executable, "-m", "venv", folder / "environment"], check=True)
+    pip = [folder / "environment" / "bin" / "python", "-m", "pip", "--quiet"]
+    pip.append("--disable-pip-version-check")
+    wheels = folder / "wheels"
+    build = ["wheel", "--no-deps", "--wheel-dir", wheels, folder / "sources"]
+    subprocess.run([*pip, *build], check=True, cwd=elsewhere)
+    (wheel,) = wheels.iterdir()
+    subprocess.run([*pip, "install", wheel], check=True, cwd=elsewhere)
+    (elsewhere / "domain.json").write_text(json.dumps(DOMAIN), encoding="utf-8")
+    (elsewhere / "queries.jsonl").write_text(
+        '{"conjunction": {"sex": "Male", "smokes": true}}\n'
+        '{"prefix": {"attribute": "children", "high": 2}}\n',
+        encoding="utf-8",
+    )
+    for file_format in ("parquet", "csv", "avro"):
+        write_table(elsewhere, people(), file_format)
+    yield Home(folder)
+    assert os.listdir(folder / "temporary") == []
+
+
+def flags(**values: str) -> list[str]:
+    return [word for name, value in values.items() for word in (f"--{name}", value)]
+
+
+def test_nothing_is_installed_but_what_is_declared(home: Home) -> None:
+    code = (
+        "import importlib.util as u, beam_dp, beam_dp.pipelines, beam_dp.hashing.backend as b;"
+        "print(beam_dp.__file__, b.active_backend(), *map(u.find_spec, {!r}))"
+    )
+    names = ("pandas", "pytest", "pipelines", "jinja2", "boto3")
+    file, backend, *others = home.run("python", "-c", code.format(names)).split()
+    assert pathlib.Path(file).is_relative_to(home.folder / "environment")
+    assert backend != "numpy", "the kernel was not compiled"
+    assert others == ["None"] * len(names)
+
+
+@pytest.mark.parametrize("command", [*PROGRAMS, *COMMANDS])
+def test_help_names_what_was_typed(home: Home, command: str) -> None:
+    assert home.run("beam-dp", command, "--help").startswith(f"usage: beam-dp {command} [-h]")
+
+
+def test_help_names_every_command(home: Home) -> None:
+    assert {*PROGRAMS, *COMMANDS} <= {*home.run("beam-dp", "--help").split()}
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
+def test_a_synthetic_database_of_every_format_has_the_records(home: Home, file_format: str) -> None:
+    """Integers, floats, texts and booleans: no value of any is left out."""
+    argv = flags(
+        input=f"people.{file_format}", domain="domain.json", workload="marginals:1",
+        num_records="noisy", output=file_format, **PROMISE,
+    )  # fmt: skip
+    home.run("beam-dp", "release-synthetic-database", *argv)
+    table = people()
+    counted = [
+        np.bincount(table["children"], minlength=5),
+        np.histogram(table["weight"], [0, 50.5, 75, 200])[0],
+        [pc.sum(pc.equal(table["sex"], sex)).as_py() for sex in ("Female", "Male")],
+        np.bincount(np.array(table["smokes"]).astype(int)),
+    ]
+    asked = [f"--marginal={attribute['name']}" for attribute in DOMAIN["attributes"]]
+    lines = json.loads(home.run("beam-dp", "answer", file_format, *asked, "--json"))
+    for line, true in zip(lines, counted, strict=True):
+        assert np.ravel(line["records"]) == pytest.approx(np.ravel(true), abs=5)
+    assert "epsilon" in home.run("beam-dp", "describe", file_format)
+    assert "complete" in home.run("beam-dp", "finish", file_format)
+
+
+@pytest.mark.parametrize(
+    ("output", "job"),
+    [
+        ("marginals", flags(domain="domain.json", workload="marginals:2", input="people.parquet")),
+        ("ages", flags(domain="domain.json", workload="intervals:weight", input="people.avro")),
+        (
+            "keys",
+            flags(
+                max_sparsity="2", num_keys="5", largest_count="90", size="64",
+                key="children", input="people.parquet",
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_the_command_line_that_a_plan_prints_runs(home: Home, output: str, job: list[str]) -> None:
+    asked = flags(**PROMISE, num_records="300", output=output)
+    line = home.run("beam-dp", "plan", *job, *asked).splitlines()[-1]
+    assert line.startswith("beam-dp ")
+    home.run(*shlex.split(line))
+    assert "epsilon" in home.run("beam-dp", "describe", output)
+
+
+def test_intervals_are_released_and_answered(home: Home) -> None:
+    argv = flags(
+        input="people.parquet", domain="domain.json", attribute="children", output="intervals",
+        **PROMISE,
+    )  # fmt: skip
+    home.run("beam-dp", "release-intervals", *argv)
+    home.run("beam-dp", "answer", "intervals", "--interval", "1", "3")
+
+
+def test_queries_are_answered(home: Home) -> None:
+    argv = flags(
+        input="people.avro", domain="domain.json", queries="queries.jsonl", num_records="noisy",
+        output="answers", **PROMISE,
+    )  # fmt: skip
+    home.run("beam-dp", "answer-queries", *argv)
+    assert "2" in home.run("beam-dp", "describe", "answers")
+
+
+def test_sparse_queries_are_paid_from_a_ledger(home: Home) -> None:
+    budget = {name: PROMISE[name] for name in ("delta", "privacy_unit", "neighboring")}
+    declared = flags(declare="people", epsilon="2000", **budget)
+    home.run("beam-dp", "ledger", "budgets.sqlite", *declared)
+    argv = flags(
+        input="people.csv", key="sex", max_sparsity="2", size="64", output="sparse",
+        ledger="budgets.sqlite", dataset_id="people", **PROMISE,
+    )  # fmt: skip
+    home.run("beam-dp", "release-projection", *argv)
+    assert "released" in home.run("beam-dp", "ledger", "budgets.sqlite")
+    (home.folder / "elsewhere" / "keys.txt").write_text("Female\nMale\n", encoding="utf-8")
+    home.run("beam-dp", "answer", "sparse", "--sparse", "keys.txt")
+
+
+def test_what_needs_an_extra_says_which(home: Home) -> None:
+    assert "beam_dp[gcs]" in home.refused("beam-dp", "describe", "gs://bucket/folder")
+    assert "beam_dp[s3]" in home.refused("beam-dp", "describe", "s3://bucket/folder")
