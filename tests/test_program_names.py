@@ -11,6 +11,7 @@ import pytest
 from beam_dp import cli
 from pipelines import (
     answer_queries,
+    check_domain,
     release_intervals,
     release_projection,
     release_synthetic_database,
@@ -19,6 +20,7 @@ from pipelines import (
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAMS = {
     "answer-queries": answer_queries,
+    "check-domain": check_domain,
     "release-intervals": release_intervals,
     "release-projection": release_projection,
     "release-synthetic-database": release_synthetic_database,
