@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from beam_dp.domain import Domain
 from beam_dp.domain_dates import TimeAttribute
 from beam_dp.domain_json import parse_domain
-from beam_dp.encoding.check import ColumnCheck, DomainCheck
+from beam_dp.encoding.check import LEFT_OUT_FATE, ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
 from beam_dp.number_texts import integer
 from beam_dp.programs import command_of
@@ -37,7 +37,12 @@ SAMPLE = Flag(
     "GLOB",
     True,
 )
-LIMIT = Flag("limit", "values shown of an attribute, the most frequent first", "N", default="20")
+LIMIT = Flag(
+    "limit",
+    "values shown of an attribute, those left out first, then the most frequent",
+    "N",
+    default="20",
+)
 FLAGS = (flags.DOMAIN, SAMPLE, flags.INPUT_FORMAT, LIMIT)
 
 
@@ -96,7 +101,9 @@ def _main(argv: Sequence[str], _: Progress) -> int:
 
 def _print_column(check: ColumnCheck, limit: int) -> None:
     print(f"{check.attribute.name} ({check.attribute.kind})")
-    ordered = sorted(check.fates.items(), key=lambda each: (-each[1], each[0]))
+    ordered = sorted(
+        check.fates.items(), key=lambda each: (each[0][1] != LEFT_OUT_FATE, -each[1], each[0])
+    )
     for (value, fate), count in ordered[:limit]:
         print(f"  {count:>9,}  {value} -> {fate}")
     if len(ordered) > limit:

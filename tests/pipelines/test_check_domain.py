@@ -55,6 +55,42 @@ def test_a_sample_that_fits_ends_with_0(
         assert line in printed
 
 
+def test_words_case_blanks_and_nulls_are_cured_together_and_by_other_never(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, 'smoker\nyes\n NO\nYes\nNA\n""\n?!\n', SMOKER) == 1
+    cure = (
+        '"true_values": ["yes"], "false_values": ["no"], "case": "ignore", "trim": true,'
+        ' "nullable": true, "null_values": ["", "NA"]'
+    )
+    printed = capsys.readouterr().out
+    assert f"with {cure} 5 of these would be kept" in printed and '"other"' not in printed
+
+
+def test_nulls_and_numbers_beyond_the_ends_are_cured_together(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, "age\nNA\n130\n5\n", AGE) == 1
+    cure = '"nullable": true, "null_values": ["NA"], "clip": true'
+    assert f"with {cure} 2 of these would be kept" in capsys.readouterr().out
+
+
+def test_other_is_named_where_nothing_else_keeps_a_row(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, "age\nmany\n", AGE) == 1
+    assert 'with "other": true 1 of these would be kept' in capsys.readouterr().out
+
+
+def test_values_that_are_left_out_are_shown_first(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "age\n" + "5\n" * 9 + "6\n" * 8 + "x\n"
+    assert check(tmp_path, rows, AGE, flags=["--limit", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "1  'x' -> left out" in printed and "'5'" not in printed
+
+
 def test_a_missing_column_is_named_with_the_nearest(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
