@@ -212,11 +212,11 @@ AGES = {"type": "integer", "min": 0, "max": 9}
     ("fields", "condition"),
     [
         ({**AGES, "true_values": ["1"]}, "'a' is integer; true_values applies only to boolean"),
-        ({**YES, "clip": True}, "clip applies only to date and datetime and integer and numeric"),
+        ({**YES, "clip": True}, "clip applies only to date, datetime, integer, numeric"),
         ({**YES, "true_value": ["y"]}, "the nearest known is 'true_values'"),
         ({**YES, "null_value": ["y"]}, "the nearest known is 'null_values'"),
         ({"type": "dates", "edges": []}, "the nearest known is 'date'"),
-        ({**YES, "true_values": []}, "true_values = []: must list at least one value beside false"),
+        ({**YES, "true_values": []}, "true_values = []: must list at least one value, as false"),
         ({"type": "boolean", "true_values": ["y"]}, "false_values = (): must list at least one"),
         ({**YES, "true_values": "yes"}, "'yes': must be a list of strings or integers"),
         ({**YES, "true_values": [True]}, "true_values = True: must be a string or an integer"),
