@@ -86,7 +86,7 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
         f"the noisy number of records is {number:,.0f} (standard error {error:,.3g}):"
         f" {' and '.join(wrong)}"
     )
-    if expected is not None and number > expected:
+    if expected is not None and number - expected > _STANDARD_ERRORS * error:
         return f"{told}; compare --input with what you expect: some records may be there twice"
     if getattr(release, "left_out", None) is not None:
         advice = "`beam-dp describe` shows about how many were, and at which attribute"
@@ -99,8 +99,10 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
     lost = "outside the domain"
     if release.guarantee.privacy_unit != "record":
         lost += ", without a unit or beyond --max_records_per_unit"
-    if isinstance(release, IntervalRelease) and release.attribute.null_code is not None:
-        lost += ", or null, which is not counted"
+    if isinstance(release, IntervalRelease) and (
+        release.attribute.size > release.attribute.num_levels
+    ):
+        lost += ", or counted in no interval: other or null"
     return f"{told}; many records may have been left out: {lost}; {advice}"
 
 

@@ -5,6 +5,7 @@ Left-out counts of the programs are here, too: they are the answer to the warnin
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -21,6 +22,7 @@ from tiny import ADD, PURE, domain_of, promise, summary, workload_of
 
 import beam_dp as dp
 from beam_dp.cli import main as cli
+from beam_dp.domain_json import domain_from_json
 from beam_dp.mechanisms import MWEM, Laplace, Mechanism, SmallDB
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from pipelines import record_number, release_synthetic_database
@@ -75,6 +77,18 @@ def test_a_number_above_what_was_expected_is_not_said_to_lack_records() -> None:
     warning = str(warning_of_number(released(MWEM(), 10_000), 500))
     assert "more than 3 standard errors above --expect_records 500;" in warning
     assert "twice" in warning and "left out" not in warning
+    warning = str(warning_of_number(released(MWEM(), 2), 1))
+    assert "within 3 standard errors of 0" in warning and "twice" not in warning
+
+
+def test_the_warning_names_what_a_release_of_intervals_does_not_count() -> None:
+    attribute = {"name": "a", "type": "integer", "min": 0, "max": 7, "nullable": True}
+    (nullable,) = domain_from_json({"attributes": [attribute]}).attributes
+    plan = plan_intervals(8, promise(ADD, PURE, 1.0), "windows")
+    release = release_intervals(plan, np.zeros(8, np.int64), NoNoise())
+    assert "counted in no interval" not in str(warning_of_number(release, 9000))
+    release = dataclasses.replace(release, attribute=nullable)
+    assert "counted in no interval: other or null" in str(warning_of_number(release, 9000))
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(), Laplace(), SmallDB(size=3)], ids=repr)
