@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
 
 from beam_dp.domain import Domain
 from beam_dp.domain_dates import TimeAttribute
@@ -20,7 +22,8 @@ from beam_dp.encoding.check import LEFT_OUT_FATE, ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
 from beam_dp.number_texts import integer
 from beam_dp.programs import command_of
-from beam_dp.transforms import ReadRecords
+from beam_dp.transforms import ReadError, ReadRecords
+from beam_dp.transforms.errors import name_file_only
 from beam_dp.transforms.formats import FORMATS
 
 from . import flags
@@ -62,16 +65,31 @@ def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list
             sample.check_column("domain", attribute.name, attribute)
         except InputError as error:
             refusals.append(f"{attribute.name}: {error.condition}")
-    file_format = FORMATS[sample.file_format]
     check = DomainCheck(domain)
-    times = [each.name for each in domain if isinstance(each, TimeAttribute)]
     for path, num_bytes in sample.files:
-        known = file_format.columns(path) or []
-        columns = [name for name in domain.names if known.count(name) == 1]
-        for start, stop in file_format.ranges(path, num_bytes) if columns else ():
-            for batch in file_format.batches(path, start, stop, columns, times=times):
+        try:
+            for batch in _batches(sample.file_format, path, num_bytes, domain):
                 check.add(batch)
+        except ReadError as error:
+            refusals.append(str(error))
     return check, refusals
+
+
+def _batches(
+    file_format: str, path: str, num_bytes: int, domain: Domain
+) -> Iterator[pa.RecordBatch]:
+    """Yields the columns that a file has of a domain; of a damaged one what is before the damage.
+
+    Raises:
+        ReadError: where the file is damaged, or gone.
+    """
+    reader = FORMATS[file_format]
+    times = [each.name for each in domain if isinstance(each, TimeAttribute)]
+    with name_file_only(path):
+        known = reader.columns(path) or []
+        columns = [name for name in domain.names if known.count(name) == 1]
+        for start, stop in reader.ranges(path, num_bytes) if columns else ():
+            yield from reader.batches(path, start, stop, columns, times=times)
 
 
 def _main(argv: Sequence[str], _: Progress) -> int:

@@ -6,10 +6,13 @@ How a value is read:
 - integers of any width, floats that are whole, booleans (as 0 and 1), decimals that are whole and
   texts that look like integers (``12``, `` +07``, ``5.0``) are integers; a numeric attribute reads
   every number, also as text; NaN has no level;
-- a boolean attribute also reads ``true`` and ``false`` in any capitals;
+- a boolean attribute also reads ``true`` and ``false`` in any capitals, or instead the texts that it
+  declares;
 - a categorical attribute compares the exact text first; an integer stands for its usual writing;
+- an attribute of dates or times reads these, also as ISO 8601 text, with a zone or without one as
+  its edges have it, and no numbers; any other attribute reads none;
 - bytes are read as UTF-8 text; a dictionary, extension or run-end column as what it stands for;
-- anything else (a date, a list, text that is not UTF-8) has no level.
+- anything else (a list, a duration, text that is not UTF-8) has no level.
 
 A value that has no level gets ``other`` where that is declared; else its record is outside the
 domain.

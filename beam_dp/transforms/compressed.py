@@ -19,7 +19,9 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dp.transforms.errors import FileError
 
-_CHUNK_BYTES = 2**14  # of the file: the little that can be expanded a thousandfold at once
+# Of the file, expanded at once: .zst may grow 30,000-fold, .bz2 a million times, so that one long
+# run of a letter in somebody's record would take a worker's memory.
+_CHUNK_BYTES = 2**8
 _ZSTANDARD_WINDOW = 2**31  # as Beam has it
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     CompressionTypes.GZIP: lambda: zlib.decompressobj(wbits=31),

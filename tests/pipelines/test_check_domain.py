@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import itertools
 import json
 import pathlib
@@ -93,6 +94,21 @@ def test_values_that_are_left_out_are_shown_first(
     assert check(tmp_path, rows, AGE, flags=["--limit", "1"]) == 1
     printed = capsys.readouterr().out
     assert "1  'x' -> left out" in printed and "'5'" not in printed
+
+
+def test_a_damaged_file_is_named_in_a_line(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digits = np.random.default_rng(1).integers(0, 99, 100_000)
+    rows = "".join(f"{digit}\n" for digit in digits)
+    sample = tmp_path / "rows.csv.gz"
+    sample.write_bytes(gzip.compress(f"age\n{rows}".encode())[:-20])
+    domain = json.dumps({"attributes": [AGE]})
+    assert main(["--domain", domain, "--sample", str(sample)]) == 1
+    printed = capsys.readouterr()
+    reason = f"{sample}: must be whole: its compression ends too early"
+    assert f"a release would refuse this input: {reason}\n" in printed.out
+    assert "Traceback" not in printed.err
 
 
 def test_a_missing_column_is_named_with_the_nearest(

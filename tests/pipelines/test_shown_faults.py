@@ -105,6 +105,7 @@ def test_any_other_error_of_a_worker_s_setup_is_withheld(
         ("release.release_shards", no_module()),
         ("encode.encode_records", no_file()),
         ("encode.encode_records", SetupError(SECRET)),
+        ("summarise._AddShards.add_input", no_module()),
         ("summarise._CountBundle.start_bundle", no_module()),
         ("summarise._CountBundle.start_bundle", no_file()),
     ],

@@ -8,6 +8,7 @@ import io
 import lzma
 import pathlib
 import random
+import tracemalloc
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -23,6 +24,7 @@ from fakes import pipeline
 import beam_dp.transforms.read as read_module
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadRecords
+from beam_dp.transforms.compressed import Decompressed
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.read import _ReadRange, _SplitFile
 from pipelines.common import read_text
@@ -223,3 +225,17 @@ def test_queries_in_a_compressed_file_are_read_whole_or_not_at_all(
     path.write_bytes(whole[:-1])
     with pytest.raises(InputError, match=r"queries: '.*' is refused; must be whole: its compress"):
         read_text("queries", str(path))
+
+
+def test_a_short_file_that_expands_enormously_is_expanded_bit_by_bit() -> None:
+    """4,000 blocks of zstd, each 128 KiB of one letter in four bytes: half a GiB in 16 KB."""
+    header = bytes([0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x38])
+    block = ((1 << 1) | (2**17 << 3)).to_bytes(3, "little") + b"7"
+    last = ((1 << 1) | (2**17 << 3) | 1).to_bytes(3, "little") + b"7"
+    tracemalloc.start()
+    try:
+        file = Decompressed(io.BytesIO(header + 4000 * block + last), CompressionTypes.ZSTD)
+        assert file.read(3) == b"777"
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
