@@ -51,7 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(
-        prog="beam-dp", description="Plan, make and read private releases.", allow_abbrev=False
+        prog="beam-dp",
+        description="Plan, make and read private releases.",
+        epilog="`beam-dp COMMAND --help` lists the flags of a command.",
+        allow_abbrev=False,
     )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser
@@ -95,8 +98,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     add_finish(commands)
     add_ledger(commands)
-    for name in PIPELINES:
-        commands.add_parser(name, help="run the program; its own --help lists its flags")
+    for name, program in PIPELINES.items():
+        commands.add_parser(name, help=PROGRAMS[program])
 
     known_commands = [*commands.choices]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in known_commands:

@@ -324,7 +324,10 @@ class LevelReader:
             low, high = attribute.minimum, attribute.maximum
             return f"known are integers from {low} to {high}, and pairs [low, high] of these"
         if isinstance(attribute, BinnedAttribute):
-            return f"known are pairs of its edges, such as {attribute.edges_to_json()[:2]}"
+            pair: list[Any] = attribute.edges_to_json()[:2]
+            if isinstance(level, list):
+                return f"known are pairs of its edges, such as {pair}"
+            return f"known are pairs of its edges, each a list in the list, such as {[pair]}"
         if isinstance(attribute, BooleanAttribute) and not attribute.is_listed:
             return "known are true and false"
         return nearest_known(shown(level) if not isinstance(level, str) else level, self._labels)

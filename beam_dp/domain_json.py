@@ -214,7 +214,7 @@ def _unknown_key(key: str, kind: str, known: Sequence[str]) -> str:
         name for name, (_, required, optional) in _KINDS.items() if key in (*required, *optional)
     ]
     if owners:
-        return f"is {kind}; {key} applies only to {' and '.join(owners)}"
+        return f"is {kind}; {key} applies only to {', '.join(owners)}"
     return f"has the unknown key {shown(key)}; {nearest_known(key, known)}"
 
 

@@ -159,7 +159,7 @@ class BooleanAttribute(ListedAttribute):
             given = getattr(self, name)
             object.__setattr__(self, name, self._declared(name, given, _LISTED_TYPES))
             if getattr(self, f"{opposite}_values") and not given:
-                condition = f"must list at least one value beside {opposite}_values"
+                condition = f"must list at least one value, as {opposite}_values does"
                 raise self._refusal(name, given, condition)
         if self.is_listed:
             self._check_distinct()

@@ -7,13 +7,14 @@ import importlib.util
 import pathlib
 from types import ModuleType
 
-PROGRAMS = (
-    "answer_queries",
-    "check_domain",
-    "release_intervals",
-    "release_projection",
-    "release_synthetic_database",
-)
+# Each with what it is for, in a few words.
+PROGRAMS = {
+    "answer_queries": "answer linear queries one after the other, or a file of them at once",
+    "check_domain": "what a domain makes of each value of public or made-up rows",
+    "release_intervals": "release counts of every interval of one ordered column",
+    "release_projection": "release one artifact for sparse queries over a huge universe of keys",
+    "release_synthetic_database": "release synthetic records that answer a workload",
+}
 
 
 def command_of(program: str) -> str:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from beam_dp.domain import Domain
 from beam_dp.domain_dates import TimeAttribute
 from beam_dp.domain_json import parse_domain
-from beam_dp.encoding.check import ColumnCheck, DomainCheck
+from beam_dp.encoding.check import LEFT_OUT_FATE, ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
 from beam_dp.number_texts import integer
 from beam_dp.programs import command_of
@@ -40,7 +40,12 @@ SAMPLE = Flag(
     "GLOB",
     True,
 )
-LIMIT = Flag("limit", "values shown of an attribute, the most frequent first", "N", default="20")
+LIMIT = Flag(
+    "limit",
+    "values shown of an attribute, those left out first, then the most frequent",
+    "N",
+    default="20",
+)
 FLAGS = (flags.DOMAIN, SAMPLE, flags.INPUT_FORMAT, LIMIT)
 
 
@@ -114,7 +119,9 @@ def _main(argv: Sequence[str], _: Progress) -> int:
 
 def _print_column(check: ColumnCheck, limit: int) -> None:
     print(f"{check.attribute.name} ({check.attribute.kind})")
-    ordered = sorted(check.fates.items(), key=lambda each: (-each[1], each[0]))
+    ordered = sorted(
+        check.fates.items(), key=lambda each: (each[0][1] != LEFT_OUT_FATE, -each[1], each[0])
+    )
     for (value, fate), count in ordered[:limit]:
         print(f"  {count:>9,}  {value} -> {fate}")
     if len(ordered) > limit:
@@ -124,7 +131,8 @@ def _print_column(check: ColumnCheck, limit: int) -> None:
         if (cure := check.suggestion()) is not None:
             keys, kept = cure
             written = json.dumps(keys, ensure_ascii=False)[1:-1]
-            print(f"  with {written} {kept:,} of these would be kept, if that is what they mean")
+            print(f"  {kept:,} of these would be kept, if that is what they mean, with")
+            print(f"    {written}")
     print()
 
 

@@ -146,6 +146,10 @@ COMMON = (
 )
 
 
+# What argparse says of the value of a switch.
+_IGNORED = "ignored explicit argument "
+
+
 class _Parser(argparse.ArgumentParser):
     """An argparse parser that raises where argparse would print its usage and exit."""
 
@@ -157,6 +161,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         # "argument --epsilon: expected one argument" names the flag; the rest is our form.
         name, colon, text = message.removeprefix("argument ").partition(": ")
+        if text.startswith(_IGNORED):
+            value = text.removeprefix(_IGNORED)
+            text = f"{value} is refused; must be given alone: this flag takes no value"
         raise FlagError(f"{name}: {text}" if colon and name.startswith("-") else message)
 
 

@@ -46,7 +46,7 @@ def prepare_prism(options: PipelineOptions) -> None:
     if not prism.prism_location:
         raise FlagError(
             f"--prism_location: missing; must be given with --runner {RUNNER}, unless {VARIABLE}"
-            " names the program; `make prism` builds it"
+            " names the program; `make prism` in a checkout builds it"
         )
     prism.prism_location = _program(prism.prism_location, options)
 
@@ -56,7 +56,9 @@ def _program(location: str, options: PipelineOptions) -> str:
     refused = f"--prism_location: {location!r} is refused; must be"
     is_elsewhere = bool(urlsplit(location).scheme)
     if not is_elsewhere and not os.path.isfile(location):
-        raise FlagError(f"{refused} a file, or an URL that Beam takes; `make prism` builds one")
+        raise FlagError(
+            f"{refused} a file, or an URL that Beam takes; `make prism` in a checkout builds one"
+        )
     try:
         source = PrismJobServer(options).path_to_binary()
         path: str = PrismJobServer.local_bin(source, PrismJobServer.BIN_CACHE, ignore_cache=True)

@@ -73,25 +73,37 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
     wrong = []
     # A number that was not above 0 is stated as 1.
     if number <= max(_STANDARD_ERRORS * error, 1):
-        wrong.append(f"within {_STANDARD_ERRORS} standard errors ({error:,.3g} each) of 0")
+        wrong.append(f"within {_STANDARD_ERRORS} standard errors of 0")
     if expected is not None and not abs(number - expected) <= _STANDARD_ERRORS * error:
+        side = "above" if number > expected else "below"
         wrong.append(
-            f"more than {_STANDARD_ERRORS} standard errors ({error:,.3g} each) from"
+            f"more than {_STANDARD_ERRORS} standard errors {side}"
             f" --{EXPECT_RECORDS.name} {expected:,}"
         )
     if not wrong:
         return None
+    told = (
+        f"the noisy number of records is {number:,.0f} (standard error {error:,.3g}):"
+        f" {' and '.join(wrong)}"
+    )
+    if expected is not None and number - expected > _STANDARD_ERRORS * error:
+        return f"{told}; compare --input with what you expect: some records may be there twice"
     if getattr(release, "left_out", None) is not None:
-        advice = "beam-dp describe shows how many were left out, and at which attribute"
+        advice = "`beam-dp describe` shows about how many were, and at which attribute"
     else:
         advice = (
-            "compare the domain with rows that are public or made up, by `beam-dp check-domain"
-            " --domain D --sample FILE`, or release with --count_left_out"
+            "try the domain on rows that are public or made up, by `beam-dp check-domain"
+            " --domain D --sample FILE`; --count_left_out of another release, which costs budget,"
+            " counts them"
         )
-    return (
-        f"the noisy number of records, {number:,.0f}, is {' and '.join(wrong)}: many records may"
-        f" have been outside the domain, and left out; {advice}"
-    )
+    lost = "outside the domain"
+    if release.guarantee.privacy_unit != "record":
+        lost += ", without a unit or beyond --max_records_per_unit"
+    if isinstance(release, IntervalRelease) and (
+        release.attribute.size > release.attribute.num_levels
+    ):
+        lost += ", or counted in no interval: other or null"
+    return f"{told}; many records may have been left out: {lost}; {advice}"
 
 
 def noisy_number(release: Release) -> tuple[float, float] | None:

@@ -75,7 +75,7 @@ MALE_WIFE = {"sex": ["Male"], "relationship": ["Wife"]}
         ([{"sex": [None], "married": [True]}], "'sex' = None: is none of its levels"),
         ([{"sex": ["other"], "married": [True]}], "'sex' = 'other': is none of its levels"),
         ([{"sex": [True], "married": [True]}], "'sex' = True: is none of its levels"),
-        ([{"age": [16], "married": [True]}], "pairs of its edges, such as [0.0, 16.0]"),
+        ([{"age": [16], "married": [True]}], "each a list in the list, such as [[0.0, 16.0]]"),
         ([{"age": [[0, 17]], "married": [True]}], "'age' = [0, 17]: is none of its levels"),
         ([{"age": [[16, 0]], "married": [True]}], "'age' = [16, 0]: is none of its levels"),
         ([{"age": [[0, True]], "married": [True]}], "is none of its levels"),

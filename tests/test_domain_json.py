@@ -212,11 +212,11 @@ AGES = {"type": "integer", "min": 0, "max": 9}
     ("fields", "condition"),
     [
         ({**AGES, "true_values": ["1"]}, "'a' is integer; true_values applies only to boolean"),
-        ({**YES, "clip": True}, "clip applies only to date and datetime and integer and numeric"),
+        ({**YES, "clip": True}, "clip applies only to date, datetime, integer, numeric"),
         ({**YES, "true_value": ["y"]}, "the nearest known is 'true_values'"),
         ({**YES, "null_value": ["y"]}, "the nearest known is 'null_values'"),
         ({"type": "dates", "edges": []}, "the nearest known is 'date'"),
-        ({**YES, "true_values": []}, "true_values = []: must list at least one value beside false"),
+        ({**YES, "true_values": []}, "true_values = []: must list at least one value, as false"),
         ({"type": "boolean", "true_values": ["y"]}, "false_values = (): must list at least one"),
         ({**YES, "true_values": "yes"}, "'yes': must be a list of strings or integers"),
         ({**YES, "true_values": [True]}, "true_values = True: must be a string or an integer"),
@@ -313,5 +313,7 @@ def test_levels_of_dates_and_of_declared_words_are_named_as_users_write_them():
     ranges = [each.ranges for each in domain.impossible]
     assert ranges == [(((1, 2),), ((0, 1),)), (((0, 1),), ((0, 1),))]
     assert parse_domain(json.dumps(domain.to_json())) == domain
+    with pytest.raises(InputError, match="known are pairs of its edges, each a list in the list"):
+        domain.with_impossible([{"smoker": ["yes"], "visit": ["2020-01-01", "2020-04-01"]}])
     with pytest.raises(InputError, match="is none of its levels; known are pairs of its edges"):
         domain.with_impossible([{"smoker": ["yes"], "at": [["2020-01-01", "2020-01-02"]]}])

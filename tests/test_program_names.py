@@ -8,9 +8,10 @@ from types import ModuleType
 
 import pytest
 
-from beam_dp import cli
+from beam_dp import cli, programs
 from pipelines import (
     answer_queries,
+    check_domain,
     release_intervals,
     release_projection,
     release_synthetic_database,
@@ -19,6 +20,7 @@ from pipelines import (
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAMS = {
     "answer-queries": answer_queries,
+    "check-domain": check_domain,
     "release-intervals": release_intervals,
     "release-projection": release_projection,
     "release-synthetic-database": release_synthetic_database,
@@ -31,6 +33,14 @@ SOURCES = ["beam_dp/**/*.py", "pipelines/*.py", "Makefile"]
 
 def test_every_program_is_a_command() -> None:
     assert {*PROGRAMS} == {*cli.PIPELINES}
+
+
+def test_the_help_says_what_each_program_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for program, purpose in programs.PROGRAMS.items():
+        assert f"{program.replace('_', '-')} {purpose}" in shown
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

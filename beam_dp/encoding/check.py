@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 _WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("on", "off"), ("1", "2"))
 _NULL_WORDS = ("", "NA", "N/A", "NaN", "null", "None", "NULL", "-", ".", "?", "unknown")
+_LOOSE: tuple[dict[str, Any], ...] = (
+    {"case": "ignore"},
+    {"trim": True},
+    {"case": "ignore", "trim": True},
+)
 LEFT_OUT = -1
+# What becomes of a value that has no level.
+LEFT_OUT_FATE = "left out"
 
 
 @dataclasses.dataclass
@@ -65,22 +72,26 @@ class ColumnCheck:
     def suggestion(self) -> tuple[dict[str, Any], int] | None:
         """Returns the keys that would keep the most rows that are left out, and how many.
 
-        None where nothing is left out, or no declaration that is tried keeps any of it.
+        Each step keeps what the one before it found. ``other``, which tells nothing apart, is named
+        only where nothing else keeps a row. None where no row is left out.
         """
-        best: tuple[dict[str, Any], int] | None = None
-        for keys in self._cures():
-            try:
-                entry = {**self.attribute.to_json(), **keys}
-                (attribute,) = domain_from_json({"attributes": [entry]}).attributes
-            except InputError:
-                continue
-            kept = sum(
-                int(np.count_nonzero(encode_column(attribute, part) != LEFT_OUT))
-                for part in self.left_out
-            )
-            if kept > (best[1] if best else 0):
-                best = keys, kept
-        return best
+        best: tuple[dict[str, Any], int] = {}, 0
+        for step in (self._words(), self._loose(), self._nulls(), ({"clip": True},)):
+            found, _ = best
+            best = max([best, *(self._kept_with({**found, **keys}) for keys in step)], key=_number)
+        if not _number(best):
+            best = self._kept_with({"other": True})
+        return best if _number(best) else None
+
+    def _kept_with(self, keys: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        """Keys that are tried, and how many of the rows that are left out they would keep."""
+        try:
+            entry = {**self.attribute.to_json(), **keys}
+            (attribute,) = domain_from_json({"attributes": [entry]}).attributes
+        except InputError:
+            return keys, 0
+        codes = (encode_column(attribute, part) for part in self.left_out)
+        return keys, sum(int(np.count_nonzero(each != LEFT_OUT)) for each in codes)
 
     def _unclipped(self, column: pa.Array, codes: NDArray[Any]) -> list[tuple[int, bool]]:
         """The codes, and which values have theirs because they were clipped."""
@@ -93,35 +104,32 @@ class ColumnCheck:
     def _fate(self, code: int, is_clipped: bool) -> str:
         attribute = self.attribute
         if code == LEFT_OUT:
-            return "left out"
+            return LEFT_OUT_FATE
         if code == attribute.other_code:
             return "other"
         if code == attribute.null_code:
             return "null"
         return f"{'clipped to ' if is_clipped else ''}{attribute.label(code)}"
 
-    def _cures(self) -> Iterator[dict[str, Any]]:
-        """Declarations that may keep what is left out, the plainest first."""
-        attribute = self.attribute
-        if not self.left_out:
-            return
-        loose = ({"case": "ignore"}, {"trim": True}, {"case": "ignore", "trim": True})
-        words = [each.as_py() for part in self.left_out for each in part if part.type == "string"]
-        if attribute.kind == "boolean":
-            for true, false in _WORDS:
-                keys = {"true_values": [true], "false_values": [false]}
-                yield keys
-                for how in loose:
-                    yield {**keys, **how}
-        yield from loose
-        if isinstance(attribute, OrderedAttribute):
-            yield {"clip": True}
+    def _words(self) -> Iterator[dict[str, Any]]:
+        """Pairs of words that a boolean may stand for, the plainest first."""
+        declared = self.attribute.to_json()
+        if self.attribute.kind == "boolean":
+            for how in ({}, *_LOOSE):
+                for true, false in _WORDS:
+                    words = {"true_values": [true], "false_values": [false]}
+                    yield {key: [*declared.get(key, ()), *words[key]] for key in words} | how
+
+    def _loose(self) -> Iterator[dict[str, Any]]:
+        yield from _LOOSE
+
+    def _nulls(self) -> Iterator[dict[str, Any]]:
+        """Nulls, and the words among what is left out that are often written for them."""
         yield {"nullable": True}
-        nulls = [word for word in _NULL_WORDS if word in set(words)]
+        words = {each.as_py() for part in self.left_out for each in part if part.type == "string"}
+        nulls = [word for word in _NULL_WORDS if word in words]
         if nulls:
-            yield {"nullable": True, "null_values": [*attribute.null_values, *nulls]}
-        yield {"other": True}
-        yield {"nullable": True, "other": True}
+            yield {"nullable": True, "null_values": [*self.attribute.null_values, *nulls]}
 
 
 @dataclasses.dataclass
@@ -154,6 +162,10 @@ class DomainCheck:
             unread = np.logical_or.reduce([column == LEFT_OUT for column in codes])
             self.num_left_out += int(np.count_nonzero(~keep))
             self.num_impossible += int(np.count_nonzero(~keep & ~unread))
+
+
+def _number(cure: tuple[dict[str, Any], int]) -> int:
+    return cure[1]
 
 
 def _shown(scalar: pa.Scalar) -> str:

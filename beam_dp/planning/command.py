@@ -45,7 +45,7 @@ def job_of(texts: Mapping[str, str | None], switches: Mapping[str, bool]) -> Pla
         return PlanningJob(
             workload=read_workload(given["workload"], domain),
             guarantee=guarantee,
-            num_records=integer("num_records", given["num_records"]),
+            num_records=_guess(given["num_records"]),
             num_records_is_public=is_public or guarantee.neighboring is Neighboring.REPLACE_ONE,
             failure_probability=number(
                 "failure_probability", given.get("failure_probability", "0.05")
@@ -147,6 +147,13 @@ def ranking_json(ranking: Ranking, texts: Mapping[str, str | None]) -> dict[str,
     for entry, option in zip(found["options"], ranking.options, strict=True):
         entry["command"] = command_line(ranking, option, texts)
     return found
+
+
+def _guess(text: str) -> int:
+    if text == "noisy":
+        condition = "must be about how many records there are: a public guess, to compare errors by"
+        raise InputError("num_records", text, condition)
+    return integer("num_records", text)
 
 
 def _read_domain(path: str) -> Domain:

@@ -40,6 +40,9 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
     relation = guarantee.neighboring.value.replace("_", " ")
     origin = "public" if release.num_records_is_public else "a noisy count"
+    error = release.errors.get((), {}).get("standard_error")
+    if error is not None and not release.num_records_is_public:
+        origin += f", standard error {error:,.1f}"
     cells = magnitude(release.domain.num_cells)
     facts = {
         "mechanism": release.mechanism,
@@ -137,9 +140,9 @@ def left_out_facts(left_out: LeftOut | None) -> dict[str, str]:
     beta = short_value(left_out.failure_probability)
     return {
         "budget": "; ".join(shares),
-        "left out": f"about {left_out.total:,} records were outside the domain: standard error"
-        f" {left_out.sum_standard_error:,.1f}, within {left_out.sum_bound:,.0f} but with"
-        f" probability {beta}",
+        "left out": f"{left_out.total:,} records outside the domain (a noisy count, standard error"
+        f" {left_out.sum_standard_error:,.1f}; except with probability {beta} within"
+        f" {left_out.sum_bound:,.0f} of the truth)",
     }
 
 
@@ -153,7 +156,7 @@ def left_out_table(left_out: LeftOut) -> RenderableType:
     shown = [(place, f"{value:,}", *map(short_value, errors)) for place, value in rows]
     if len(counts) > _SHOWN_NOISE:
         shown.append((f"and {len(counts) - _SHOWN_NOISE:,} more: see card.json", "", "", "", ""))
-    header = ("left out at", "records", "standard error", "all bounds", "except with probability")
+    header = ("left out at", "records", "standard error", "bound of all", "except with probability")
     return plain_table(header, shown)
 
 

@@ -28,6 +28,10 @@ def check(folder: pathlib.Path, text: str, *attributes: dict[str, Any], flags: A
     return main(["--domain", domain, "--sample", str(folder / "rows.csv"), *flags])
 
 
+def kept(number: int, keys: str) -> str:
+    return f"  {number} of these would be kept, if that is what they mean, with\n    {keys}\n"
+
+
 def test_yes_and_no_of_a_boolean_are_left_out_and_the_cure_is_named(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,8 +41,8 @@ def test_yes_and_no_of_a_boolean_are_left_out_and_the_cure_is_named(
     assert "taken to be public or made up" in printed
     assert "3  'Yes' -> left out" in printed and "1  'true' -> true" in printed
     cure = '"true_values": ["yes"], "false_values": ["no"], "case": "ignore"'
-    assert f"with {cure} 5 of these would be kept" in printed
-    assert "1  '130' -> left out" in printed and 'with "clip": true 1 of these' in printed
+    assert kept(5, cure) in printed
+    assert "1  '130' -> left out" in printed and kept(1, '"clip": true') in printed
     assert "6 of 6 rows are left out of a release" in printed
 
 
@@ -54,6 +58,42 @@ def test_a_sample_that_fits_ends_with_0(
                  "'130' -> clipped to 99", "'-1' -> clipped to 0", "'x' -> other", "'5' -> 5",
                  "0 of 4 rows are left out"):  # fmt: skip
         assert line in printed
+
+
+def test_words_case_blanks_and_nulls_are_cured_together_and_by_other_never(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, 'smoker\nyes\n NO\nYes\nNA\n""\n?!\n', SMOKER) == 1
+    cure = (
+        '"true_values": ["yes"], "false_values": ["no"], "case": "ignore", "trim": true,'
+        ' "nullable": true, "null_values": ["", "NA"]'
+    )
+    printed = capsys.readouterr().out
+    assert kept(5, cure) in printed and '"other"' not in printed
+
+
+def test_nulls_and_numbers_beyond_the_ends_are_cured_together(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, "age\nNA\n130\n5\n", AGE) == 1
+    cure = '"nullable": true, "null_values": ["NA"], "clip": true'
+    assert kept(2, cure) in capsys.readouterr().out
+
+
+def test_other_is_named_where_nothing_else_keeps_a_row(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, "age\nmany\n", AGE) == 1
+    assert kept(1, '"other": true') in capsys.readouterr().out
+
+
+def test_values_that_are_left_out_are_shown_first(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "age\n" + "5\n" * 9 + "6\n" * 8 + "x\n"
+    assert check(tmp_path, rows, AGE, flags=["--limit", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "1  'x' -> left out" in printed and "'5'" not in printed
 
 
 def test_a_damaged_file_is_named_in_a_line(

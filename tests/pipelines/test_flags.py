@@ -85,6 +85,12 @@ def test_an_unknown_flag_is_refused_with_the_nearest_known_one(unknown: str, nea
     assert line.endswith(f"the nearest is {nearest}")
 
 
+def test_a_value_of_a_switch_is_refused() -> None:
+    assert refusal(*REQUIRED, "--validate_only=yes") == (
+        "error: --validate_only: 'yes' is refused; must be given alone: this flag takes no value"
+    )
+
+
 @pytest.mark.parametrize("flag", [flag.name for flag in flags.COMMON if flag.required])
 def test_a_required_flag_has_no_default(flag: str) -> None:
     line = refusal(*(given for given in REQUIRED if not given.startswith(f"--{flag}=")))

@@ -5,6 +5,7 @@ Left-out counts of the programs are here, too: they are the answer to the warnin
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -21,6 +22,7 @@ from tiny import ADD, PURE, domain_of, promise, summary, workload_of
 
 import beam_dp as dp
 from beam_dp.cli import main as cli
+from beam_dp.domain_json import domain_from_json
 from beam_dp.mechanisms import MWEM, Laplace, Mechanism, SmallDB
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from pipelines import record_number, release_synthetic_database
@@ -65,10 +67,28 @@ def test_a_number_near_0_or_far_from_what_was_expected_is_warned_of(mechanism: M
     assert warning_of_number(many, near) is None
     assert "within 3 standard errors" in str(warning_of_number(none, None))
     warning = str(warning_of_number(many, far))
-    assert f"10,000, is more than 3 standard errors ({error:,.3g} each)" in warning
-    assert f"from --expect_records {far:,}" in warning
+    assert f"is 10,000 (standard error {error:,.3g}): more than 3 standard errors" in warning
+    assert f"below --expect_records {far:,}; many records may have been left out" in warning
     assert "\n" not in warning
     assert "check-domain" in warning and "--count_left_out" in warning
+
+
+def test_a_number_above_what_was_expected_is_not_said_to_lack_records() -> None:
+    warning = str(warning_of_number(released(MWEM(), 10_000), 500))
+    assert "more than 3 standard errors above --expect_records 500;" in warning
+    assert "twice" in warning and "left out" not in warning
+    warning = str(warning_of_number(released(MWEM(), 2), 1))
+    assert "within 3 standard errors of 0" in warning and "twice" not in warning
+
+
+def test_the_warning_names_what_a_release_of_intervals_does_not_count() -> None:
+    attribute = {"name": "a", "type": "integer", "min": 0, "max": 7, "nullable": True}
+    (nullable,) = domain_from_json({"attributes": [attribute]}).attributes
+    plan = plan_intervals(8, promise(ADD, PURE, 1.0), "windows")
+    release = release_intervals(plan, np.zeros(8, np.int64), NoNoise())
+    assert "counted in no interval" not in str(warning_of_number(release, 9000))
+    release = dataclasses.replace(release, attribute=nullable)
+    assert "counted in no interval: other or null" in str(warning_of_number(release, 9000))
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(), Laplace(), SmallDB(size=3)], ids=repr)
@@ -88,7 +108,7 @@ def test_interval_counts_have_a_noisy_number_too(strategy: Any) -> None:
         found = noisy_number(release)
         assert found is not None and found[0] == pytest.approx(total)
         assert (warning_of_number(release, None) is not None) == warns
-        assert "from --expect_records 9,000" in str(warning_of_number(release, 9000))
+        assert "below --expect_records 9,000" in str(warning_of_number(release, 9000))
 
 
 class Unpicklable(int):
@@ -139,9 +159,8 @@ def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
     assert main([*flags, "--count_left_out"]) == 0
     out, err = capfd.readouterr()
     (line,) = [line for line in err.splitlines() if "warning" in line]
-    assert re.match(r"warning: the noisy number of records, \d+, is within 3 standard errors", line)
-    assert f"more than 3 standard errors ({line.split('(')[1].split(' ')[0]} each)" in line
-    assert f"--expect_records {EXPECTED:,}" in line
+    assert re.match(r"warning: the noisy number of records is \d+ \(standard .* of 0", line)
+    assert f"more than 3 standard errors below --expect_records {EXPECTED:,}" in line
     assert "beam-dp describe" in line
     others = err.replace(line, "").encode()
     assert len(seen) == 3
@@ -169,7 +188,7 @@ def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
 
     assert cli(["describe", str(tmp_path / "out")]) == 0
     shown = " ".join(capfd.readouterr().out.split())
-    assert f"about {left_out.total:,} records were outside the domain: standard error" in shown
+    assert f"{left_out.total:,} records outside the domain (a noisy count, standard error" in shown
     assert f"attribute smokes {left_out.counts['smokes']:,}" in shown
     assert "epsilon 9.5, delta 1e-09 for the release; epsilon 0." in shown
 
@@ -184,7 +203,7 @@ def test_a_release_as_expected_is_silent(
     assert isinstance(release, dp.IntervalRelease) and release.left_out is not None
     assert abs(release.left_out.counts["age"]) <= 40
     assert cli(["describe", str(tmp_path / "out")]) == 0
-    assert "were outside the domain" in " ".join(capfd.readouterr().out.split())
+    assert "records outside the domain" in " ".join(capfd.readouterr().out.split())
 
 
 @pytest.mark.parametrize("program", [main, main_of_intervals])

@@ -236,6 +236,7 @@ def test_the_printed_commands_of_answers_are_accepted_by_the_program(
         ({"workload": "marginals:9"}, "--workload: 'marginals:9' is refused"),
         ({"workload": "nothing:1"}, "--workload: 'nothing:1' is refused"),
         ({"num_records": "0"}, "--num_records: 0 is refused"),
+        ({"num_records": "noisy"}, "'noisy' is refused; must be about how many records there are"),
         ({"num_records": "1.5"}, "--num_records: '1.5' is refused; must be a whole number"),
         ({"num_records": "inf"}, "--num_records: 'inf' is refused"),
         ({"neighboring": "both"}, "--neighboring: 'both' is refused"),

@@ -24,6 +24,12 @@ def test_a_release_is_described_by_what_it_promises():
         assert part in text, part
 
 
+def test_a_noisy_number_of_records_is_told_with_its_error():
+    error = {"standard_error": 4.25, "bound": 19.0, "failure_probability": 0.05}
+    told = "50 (a noisy count, standard error 4.2)"
+    assert told in text_of(release_of(errors={(): error}))
+
+
 def test_long_workloads_and_domains_are_cut():
     text = text_of(release_of(domain_from_json({f"a{i}": 60 for i in range(10)} | {"b": 2})))
     assert "and 35 more" in text and "59" in text

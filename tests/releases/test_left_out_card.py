@@ -132,7 +132,7 @@ def test_counts_are_described_with_their_errors():
     console = rich.console.Console(file=io.StringIO(), width=200)
     console.print(describe(release_of(left_out=left_out_of(DOMAIN))))
     text = " ".join(console.file.getvalue().split())
-    assert "about 7,788 records were outside the domain: standard error 40.0, within 182" in text
+    assert "7,788 records outside the domain (a noisy count, standard error 40.0" in text
     assert "attribute member 3,897 28.25 74 0.05" in text
     assert text.index("attribute member") < text.index("attribute age") < text.index("attribute h")
     assert "epsilon 0.95, delta 1e-09 for the release; epsilon 0.05, delta 0 for" in text

@@ -31,7 +31,7 @@ PROGRAMS = (
     "release-projection",
     "release-synthetic-database",
 )
-COMMANDS = ("plan", "describe", "answer", "finish", "ledger")
+COMMANDS = ("check-domain", "plan", "describe", "answer", "finish", "ledger")
 OUR_LINE = re.compile(r"\[ *[0-9]+\.[0-9] s\] .*")
 DOMAIN: dict[str, Any] = {
     "attributes": [
@@ -39,8 +39,20 @@ DOMAIN: dict[str, Any] = {
         {"name": "weight", "type": "numeric", "edges": [0, 50.5, 75, 200]},
         {"name": "sex", "type": "categorical", "values": ["Female", "Male"]},
         {"name": "smokes", "type": "boolean"},
+        {
+            "name": "drinks",
+            "type": "boolean",
+            "true_values": ["yes"],
+            "false_values": ["no"],
+            "nullable": True,
+            "null_values": ["NA"],
+            "case": "ignore",
+            "trim": True,
+        },
     ]
 }
+# False, true and null, as people write them.
+DRINKS = ("no", "YES", "NA", " No", "yes ")
 # So large an epsilon that no noise hides a record that was lost.
 PROMISE = {
     "epsilon": "1000",
@@ -52,7 +64,7 @@ PROMISE = {
 
 
 def people() -> pa.Table:
-    """300 people: an integer, a float, a text, a boolean, and who it is."""
+    """300 people: an integer, a float, a text, a boolean, words for one, and who it is."""
     generator = np.random.default_rng(7)
     return pa.table(
         {
@@ -61,6 +73,7 @@ def people() -> pa.Table:
             "weight": pa.array(generator.uniform(0, 200, 300)),
             "sex": pa.array(np.array(["Female", "Male"])[generator.integers(0, 2, 300)]),
             "smokes": pa.array(generator.integers(0, 2, 300).astype(bool)),
+            "drinks": pa.array(np.array(DRINKS)[generator.integers(0, 5, 300)]),
         }
     )
 
@@ -162,7 +175,7 @@ def test_help_names_every_command(home: Home) -> None:
 
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
 def test_a_synthetic_database_of_every_format_has_the_records(home: Home, file_format: str) -> None:
-    """Integers, floats, texts and booleans: no value of any is left out."""
+    """Integers, floats, texts, booleans, and words for these: no value of any is left out."""
     argv = flags(
         input=f"people.{file_format}", domain="domain.json", workload="marginals:1",
         num_records="noisy", output=file_format, **PROMISE,
@@ -174,6 +187,7 @@ def test_a_synthetic_database_of_every_format_has_the_records(home: Home, file_f
         np.histogram(table["weight"], [0, 50.5, 75, 200])[0],
         [pc.sum(pc.equal(table["sex"], sex)).as_py() for sex in ("Female", "Male")],
         np.bincount(np.array(table["smokes"]).astype(int)),
+        np.bincount(pc.index_in(table["drinks"], pa.array(DRINKS)).to_numpy() % 3),
     ]
     asked = [f"--marginal={attribute['name']}" for attribute in DOMAIN["attributes"]]
     lines = json.loads(home.run("beam-dp", "answer", file_format, *asked, "--json"))
@@ -181,6 +195,12 @@ def test_a_synthetic_database_of_every_format_has_the_records(home: Home, file_f
         assert np.ravel(line["records"]) == pytest.approx(np.ravel(true), abs=5)
     assert "epsilon" in home.run("beam-dp", "describe", file_format)
     assert "complete" in home.run("beam-dp", "finish", file_format)
+
+
+def test_a_domain_is_tried_on_a_sample(home: Home) -> None:
+    printed = home.run("beam-dp", "check-domain", *flags(domain="domain.json", sample="people.csv"))
+    assert "' No' -> no" in printed and "'NA' -> null" in printed
+    assert printed.endswith("0 of 300 rows are left out of a release\n")
 
 
 @pytest.mark.parametrize(
