@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from beam_dp.cli_intervals import _level
+from beam_dp.domain import NumericAttribute
 from beam_dp.errors import InputError
 from beam_dp.number_texts import integer, number
+
+SHARE = NumericAttribute("share", (0, 0.5, 10))
 
 
 def test_a_number_is_read_as_it_is_written() -> None:
@@ -14,7 +17,7 @@ def test_a_number_is_read_as_it_is_written() -> None:
     assert integer("a", "1e6") == 1_000_000
     # A float would lose the last digit.
     assert integer("a", str(2**63 + 1)) == 2**63 + 1
-    assert [_level("10"), _level("0.5")] == [10, 0.5]
+    assert [_level(SHARE, "10"), _level(SHARE, "0.5")] == [10, 0.5]
 
 
 @pytest.mark.parametrize("text", ["1_0", "1_0.5", "x", ""])
@@ -24,7 +27,7 @@ def test_what_is_no_number_is_refused_and_so_is_an_underscore(text: str) -> None
     with pytest.raises(InputError, match="must be a whole number or 'noisy'"):
         integer("a", text, "or 'noisy'")
     with pytest.raises(InputError, match="must be a number"):
-        _level(text)
+        _level(SHARE, text)
 
 
 @pytest.mark.parametrize("text", ["2.5", "nan", "inf"])

@@ -68,11 +68,12 @@ class HybridSketch:
                 raise
             condition = f"leaves an epsilon of {left:g} for the sketch, which is too little"
             raise InputError("histogram_share", self.histogram_share, condition) from None
+        histogram = histogram_noise(guarantee, max_weight, counted)
         return dataclasses.replace(
             plan,
             mechanism=self.name,
             guarantee=guarantee,
             loss=Loss.approximate(guarantee.epsilon, guarantee.delta),
-            histogram=histogram_noise(guarantee, max_weight, counted),
+            histogram=histogram,
             stated={"histogram_share": self.histogram_share},
         )

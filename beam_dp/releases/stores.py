@@ -87,7 +87,7 @@ def advice_on_drafts(store: Store, directory: str | os.PathLike[str]) -> str:
     try:
         if not store.drafts():
             return ""
-    except OSError:
+    except Exception:  # of any storage's library: the refusal matters, not the advice
         return ""
     return (
         "; drafts of a job are left there: once it has ended,"

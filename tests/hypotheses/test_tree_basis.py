@@ -164,7 +164,7 @@ def test_a_refit_is_that_of_the_dense_array(name: str):
     found = []
     for basis, observed in observations(name):
         start = independent_log_weights(basis, observed, 3000)
-        log_weights = refit(basis, observed, 3000, start, 0.01)
+        log_weights = refit(basis, observed, 3000, start, 0.01, tolerance=1e-8)
         found.append(basis.marginals(log_weights, basis.supports))
     for left, right in zip(*found, strict=True):
         np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-5)

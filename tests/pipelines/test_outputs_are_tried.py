@@ -6,6 +6,7 @@ import errno
 import os
 import pathlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -73,13 +74,21 @@ def test_a_release_of_yaml_is_refused_before_it_pays(
     assert ledger.entries("people") == []
 
 
+def noted(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
+    def call(*args: Any, **named: Any) -> Any:
+        calls.append(args)
+        return function(*args, **named)
+
+    return call
+
+
 def test_validate_only_writes_nothing_not_even_for_a_moment(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     argv = [*job_flags(tmp_path), "--validate_only"]
     written: list[Any] = []
     for name in ("mkdir", "link"):
-        monkeypatch.setattr(os, name, lambda *args, **_: written.append(args))
+        monkeypatch.setattr(os, name, noted(getattr(os, name), written))
     assert release_synthetic_database.main(argv) == 0
     assert [args for args in written if str(tmp_path) in str(args)] == []
 
