@@ -28,6 +28,8 @@ _LOOSE: tuple[dict[str, Any], ...] = (
     {"trim": True},
     {"case": "ignore", "trim": True},
 )
+# What a boolean reads that declares no words; words that are declared replace them.
+_BUILT_IN = {"true_values": ["true", "1"], "false_values": ["false", "0"]}
 LEFT_OUT = -1
 # What becomes of a value that has no level.
 LEFT_OUT_FATE = "left out"
@@ -41,11 +43,13 @@ class ColumnCheck:
         attribute: as it is declared.
         fates: how many rows had each value, as it is shown, and what this became.
         left_out: the values without a level, as the encoder got them.
+        kept: those with one.
     """
 
     attribute: Attribute
     fates: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
     left_out: list[pa.Array] = dataclasses.field(default_factory=list)
+    kept: list[pa.Array] = dataclasses.field(default_factory=list)
 
     @property
     def num_left_out(self) -> int:
@@ -66,8 +70,9 @@ class ColumnCheck:
         fates = {(code, is_clipped): self._fate(code, is_clipped) for code, is_clipped in inner}
         pairs = zip(texts, (fates[each] for each in inner), strict=True)
         self.fates.update(pairs)
-        if (codes == LEFT_OUT).any():
-            self.left_out.append(column.filter(pa.array(codes == LEFT_OUT)))
+        for parts, here in ((self.left_out, codes == LEFT_OUT), (self.kept, codes != LEFT_OUT)):
+            if here.any():
+                parts.append(column.filter(pa.array(here)))
 
     def suggestion(self) -> tuple[dict[str, Any], int] | None:
         """Returns the keys that would keep the most rows that are left out, and how many.
@@ -84,14 +89,18 @@ class ColumnCheck:
         return best if _number(best) else None
 
     def _kept_with(self, keys: dict[str, Any]) -> tuple[dict[str, Any], int]:
-        """Keys that are tried, and how many of the rows that are left out they would keep."""
+        """Keys that are tried, and how many of the rows that are left out they would keep.
+
+        None where they would lose a row that is kept.
+        """
         try:
             entry = {**self.attribute.to_json(), **keys}
             (attribute,) = domain_from_json({"attributes": [entry]}).attributes
         except InputError:
             return keys, 0
-        codes = (encode_column(attribute, part) for part in self.left_out)
-        return keys, sum(int(np.count_nonzero(each != LEFT_OUT)) for each in codes)
+        if _num_read(attribute, self.kept) < sum(map(len, self.kept)):
+            return keys, 0
+        return keys, _num_read(attribute, self.left_out)
 
     def _unclipped(self, column: pa.Array, codes: NDArray[Any]) -> list[tuple[int, bool]]:
         """The codes, and which values have theirs because they were clipped."""
@@ -113,7 +122,7 @@ class ColumnCheck:
 
     def _words(self) -> Iterator[dict[str, Any]]:
         """Pairs of words that a boolean may stand for, the plainest first."""
-        declared = self.attribute.to_json()
+        declared = {**(_BUILT_IN if self.kept else {}), **self.attribute.to_json()}
         if self.attribute.kind == "boolean":
             for how in ({}, *_LOOSE):
                 for true, false in _WORDS:
@@ -162,6 +171,12 @@ class DomainCheck:
             unread = np.logical_or.reduce([column == LEFT_OUT for column in codes])
             self.num_left_out += int(np.count_nonzero(~keep))
             self.num_impossible += int(np.count_nonzero(~keep & ~unread))
+
+
+def _num_read(attribute: Attribute, parts: list[pa.Array]) -> int:
+    """Number of values that have a level."""
+    codes = (encode_column(attribute, part) for part in parts)
+    return sum(int(np.count_nonzero(each != LEFT_OUT)) for each in codes)
 
 
 def _number(cure: tuple[dict[str, Any], int]) -> int:

@@ -40,8 +40,9 @@ def test_yes_and_no_of_a_boolean_are_left_out_and_the_cure_is_named(
     printed = capsys.readouterr().out
     assert "taken to be public or made up" in printed
     assert "3  'Yes' -> left out" in printed and "1  'true' -> true" in printed
-    cure = '"true_values": ["yes"], "false_values": ["no"], "case": "ignore"'
-    assert kept(5, cure) in printed
+    # Words that are declared replace those that a boolean reads by itself: they are named, too.
+    words = '"true_values": ["true", "1", "yes"], "false_values": ["false", "0", "no"]'
+    assert kept(5, f'{words}, "case": "ignore"') in printed
     assert "1  '130' -> left out" in printed and kept(1, '"clip": true') in printed
     assert "6 of 6 rows are left out of a release" in printed
 
@@ -70,6 +71,14 @@ def test_words_case_blanks_and_nulls_are_cured_together_and_by_other_never(
     )
     printed = capsys.readouterr().out
     assert kept(5, cure) in printed and '"other"' not in printed
+
+
+def test_words_that_are_read_already_are_kept(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, "smoker\ntrue\nFALSE\n1\nyes\nno\n", SMOKER) == 1
+    cure = '"true_values": ["true", "1", "yes"], "false_values": ["false", "0", "no"],'
+    assert kept(2, f'{cure} "case": "ignore"') in capsys.readouterr().out
 
 
 def test_nulls_and_numbers_beyond_the_ends_are_cured_together(
