@@ -207,3 +207,12 @@ def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Los
 def left_out_json(left_out: LeftOutPlan | None) -> dict[str, Any]:
     """Returns what a card says of a count of what is left out; nothing where there is none."""
     return {} if left_out is None else {"left_out": left_out.to_json()}
+
+
+def promised_left_out(left_out: LeftOutPlan | None) -> dict[str, Any]:
+    """Returns the part of ``left_out_json`` that tells two jobs apart.
+
+    Not errors: they are made of logarithms, whose last digits are not the same on every machine.
+    """
+    card = left_out_json(left_out)
+    return {key: {name: part[name] for name in ("noise", "budget")} for key, part in card.items()}

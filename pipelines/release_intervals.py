@@ -38,6 +38,7 @@ from .common import (
     ledger_card,
     left_out_json,
     make_pipeline,
+    promised_left_out,
     read_guarantee,
     read_ledger,
     read_text,
@@ -187,6 +188,7 @@ def public_card(job: Job, plan: IntervalPlan) -> dict[str, Any]:
     """
     card = {
         **_promised(job, plan),
+        **left_out_json(plan.left_out),
         "noise": {"distribution": plan.choice[1], "scale": plan.scale, "grid": plan.grid},
         "errors": {
             "mean_squared_error": plan.mean_squared_error,
@@ -204,7 +206,7 @@ def _promised(job: Job, plan: IntervalPlan) -> dict[str, Any]:
         "mechanism": plan.choice[0],
         "guarantee": job.guarantee.to_json(),
         "attribute": job.domain[job.attribute].to_json(),
-        **left_out_json(plan.left_out),
+        **promised_left_out(plan.left_out),
     }
 
 

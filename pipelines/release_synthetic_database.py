@@ -47,6 +47,7 @@ from .common import (
     ledger_card,
     left_out_json,
     make_pipeline,
+    promised_left_out,
     read_guarantee,
     read_ledger,
     read_num_records,
@@ -287,6 +288,7 @@ def public_card(job: Job, plan: Plan) -> dict[str, Any]:
     """
     card = {
         **_promised(job, plan),
+        **left_out_json(plan.left_out),
         "num_records": job.num_records,
         "workload": _workload_json(job),
     }
@@ -302,7 +304,7 @@ def _promised(job: Job, plan: Plan) -> dict[str, Any]:
         "domain": job.domain.to_json(),
         "workload": plan.workload.to_json(),
         "parameters": plan.public,
-        **left_out_json(plan.left_out),
+        **promised_left_out(plan.left_out),
     }
 
 
