@@ -71,12 +71,12 @@ def _plan_sparse(
 ) -> None:
     from rich.console import Console
 
+    from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms
     from beam_dp.planning.sparse_command import (
         sparse_command_line,
         sparse_job_of,
         sparse_ranking_json,
     )
-    from beam_dp.planning.sparse_ranking import rank_sparse_mechanisms
     from beam_dp.planning.sparse_table import sparse_ranking_table
 
     ranking = rank_sparse_mechanisms(sparse_job_of(texts, switches))

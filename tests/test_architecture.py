@@ -31,7 +31,7 @@ FORBIDDEN = {
     "beam_dp/hypotheses/": ("summaries", "mechanisms", "transforms", "cli", "noise"),
     # Matrices and their errors: releases hold them, mechanisms measure with them.
     "beam_dp/intervals/": ("summaries", "mechanisms", "releases", "transforms", "cli", "noise"),
-    "beam_dp/mechanisms/": ("transforms", "cli"),
+    "beam_dp/mechanisms/": ("planning", "theorems", "transforms", "cli"),
     # Audits look at mechanisms from outside: laws and outcomes are handed to them.
     "beam_dp/testing/": ("summaries", "mechanisms", "releases", "transforms", "noise", "cli"),
     # A release is public: it can neither import nor hold anything secret.
@@ -43,7 +43,16 @@ FORBIDDEN = {
         "noise",
         "cli",
     ),
-    # Planning reads no data and draws no noise.
+    # Theorems and plans read no data and draw no noise.
+    "beam_dp/theorems/": (
+        "planning",
+        "releases",
+        "summaries",
+        "transforms",
+        "encoding",
+        "noise",
+        "cli",
+    ),
     "beam_dp/planning/": ("summaries", "transforms", "encoding", "noise", "cli"),
     "beam_dp/cli": ("summaries", "mechanisms", "transforms", "encoding", "noise"),
 }

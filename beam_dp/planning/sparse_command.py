@@ -11,8 +11,8 @@ from beam_dp.mechanisms.key_profile import KeyProfile
 from beam_dp.number_texts import integer, number
 from beam_dp.planning.command import read_guarantee
 from beam_dp.planning.flags import FLAGS, NOT_OF_SPARSE, OF_SPARSE
-from beam_dp.planning.sparse_job import DEFAULT_SIZE, SparseOption, SparsePlanningJob
-from beam_dp.planning.sparse_ranking import ONLINE_PROGRAM, SparseRanking
+from beam_dp.planning.sketches.job import DEFAULT_SIZE, SparseOption, SparsePlanningJob
+from beam_dp.planning.sketches.ranking import ONLINE_PROGRAM, SparseRanking
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.programs import command_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from beam_dp.planning.sparse_job import SparseOption, SparsePlanningJob
-from beam_dp.planning.sparse_ranking import SparseRanking
+from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
+from beam_dp.planning.sketches.ranking import SparseRanking
 from beam_dp.planning.table import guarantee_text, short
 
 if TYPE_CHECKING:

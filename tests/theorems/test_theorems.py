@@ -10,7 +10,8 @@ from tiny import ADD, REPLACE, domain_of, promise
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.small_db_size import small_db_records_needed
 from beam_dp.mechanisms.sparse_vector_noise import published_accuracy, sparse_vector_noise
-from beam_dp.planning.binary_tree import (
+from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.theorems.binary_tree import (
     expected_histogram_error,
     expected_tree_error,
     max_interval_nodes,
@@ -20,8 +21,7 @@ from beam_dp.planning.binary_tree import (
     tree_sensitivities,
     tree_theorem,
 )
-from beam_dp.planning.bound import Theorem, constant
-from beam_dp.planning.noise_theorems import (
+from beam_dp.theorems.noise import (
     gaussian_deviation,
     gaussian_error,
     gaussian_theorem,
@@ -30,7 +30,7 @@ from beam_dp.planning.noise_theorems import (
     selection_shortfall,
     sparse_vector_theorem,
 )
-from beam_dp.planning.sparse_queries import (
+from beam_dp.theorems.sparse import (
     balanced_projection_width,
     expected_projection_error,
     projection_deviation,
@@ -38,7 +38,7 @@ from beam_dp.planning.sparse_queries import (
     sparse_mw_size,
     sparse_mw_theorem,
 )
-from beam_dp.planning.synthesis_theorems import (
+from beam_dp.theorems.synthesis import (
     best_small_db_size,
     mwem_theorem,
     private_mw_theorem,
@@ -46,7 +46,7 @@ from beam_dp.planning.synthesis_theorems import (
     sharper_small_db_theorem,
     small_db_theorem,
 )
-from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.theorems.theorem import Theorem, constant
 
 DELTA = 1e-9
 

@@ -9,7 +9,9 @@ import dataclasses
 import math
 
 from beam_dp.mechanisms.sparse_vector_noise import published_accuracy
-from beam_dp.planning.bound import (
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.theorems.noise import gaussian_deviation
+from beam_dp.theorems.theorem import (
     Calibration,
     Theorem,
     checked_fraction,
@@ -17,8 +19,6 @@ from beam_dp.planning.bound import (
     constant,
     least_integer,
 )
-from beam_dp.planning.noise_theorems import gaussian_deviation
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
 
 _MAX_SLOTS = 2**80
 
