@@ -25,7 +25,6 @@ from beam_dp.mechanisms import (
     plan_private_mw,
     plan_workload_answers,
 )
-from beam_dp.mechanisms.intervals.dense import DenseStrategy
 from beam_dp.mechanisms.intervals.windows import windows
 from beam_dp.mechanisms.measurements import residual_query
 from beam_dp.mechanisms.sparse_mw import SparseMW
@@ -157,8 +156,6 @@ def test_what_is_only_summed_and_noised_is_exact_modulo_two_to_the_64() -> None:
         "square root": SquareRootStrategy.build(16),
     }
     measured = {name: each.measure for name, each in strategies.items()}
-    dense = DenseStrategy.of(strategies["sine"])
-    measured["dense"] = lambda counts: dense.measure(counts[:, None])[:, 0]
     measured["residual"] = lambda counts: residual_query(counts.reshape(8, 2), 16 * 3**20).ravel()
     buckets = num_buckets(3)
     measured["fold"] = lambda counts: fold(counts[:buckets], 1, 3)
