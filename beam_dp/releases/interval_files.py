@@ -26,7 +26,7 @@ from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.domain_json import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.intervals.strategy import MAX_LEAVES, Prefixes
-from beam_dp.intervals.tables import strategy_from_tables, strategy_tables
+from beam_dp.intervals.tables import measured_from_tables, strategy_tables
 from beam_dp.intervals.textbook_tree import Nodes, TextbookTree
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.avro_container import (
@@ -254,7 +254,7 @@ class IntervalCard:
         num_leaves = self.attribute.num_levels
         values = tables.pop(_ESTIMATE, np.zeros(0))
         integers = {name: _as_integers(name, table) for name, table in tables.items()}
-        strategy = strategy_from_tables(
+        strategy = measured_from_tables(
             self.choice[0], num_leaves, self.guarantee.neighboring, integers
         )
         is_tree = isinstance(strategy, TextbookTree)

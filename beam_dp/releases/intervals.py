@@ -13,7 +13,7 @@ from scipy.optimize import isotonic_regression
 
 from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.errors import InputError
-from beam_dp.intervals.strategy import Indices, Prefixes, Strategy, Values
+from beam_dp.intervals.strategy import Indices, Measured, Prefixes, Values
 from beam_dp.intervals.textbook_tree import Nodes
 from beam_dp.noise_bound import noise_bound
 from beam_dp.privacy.guarantee import Guarantee
@@ -70,7 +70,7 @@ class IntervalRelease:
     grid: int
     noise_variance: float
     mean_squared_error: float
-    strategy: Strategy
+    strategy: Measured
     estimate: Prefixes | Nodes
     draw_id: str
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)

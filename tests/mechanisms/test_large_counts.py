@@ -16,7 +16,6 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.folding import fold, num_buckets
 from beam_dp.intervals.hierarchy import tree
 from beam_dp.intervals.sine import SineStrategy
-from beam_dp.intervals.square_root import SquareRootStrategy
 from beam_dp.intervals.textbook_tree import TextbookTree
 from beam_dp.mechanisms import (
     Gaussian,
@@ -153,7 +152,6 @@ def test_what_is_only_summed_and_noised_is_exact_modulo_two_to_the_64() -> None:
         "textbook": TextbookTree(16, True),
         "windows": windows(16),
         "sine": SineStrategy.build(16),
-        "square root": SquareRootStrategy.build(16),
     }
     measured = {name: each.measure for name, each in strategies.items()}
     measured["residual"] = lambda counts: residual_query(counts.reshape(8, 2), 16 * 3**20).ravel()

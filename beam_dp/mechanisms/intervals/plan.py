@@ -17,7 +17,6 @@ from beam_dp.domain import Attribute, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.intervals.hierarchy import tree
 from beam_dp.intervals.sine import SineStrategy
-from beam_dp.intervals.square_root import SquareRootStrategy
 from beam_dp.intervals.strategy import Strategy, checked_num_leaves
 from beam_dp.intervals.tables import strategy_from_tables, strategy_tables
 from beam_dp.intervals.textbook_tree import TextbookTree
@@ -35,9 +34,7 @@ from beam_dp.releases.intervals import IntervalRelease
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan
 
-StrategyName = Literal[
-    "histogram", "textbook_tree", "tree", "weighted_tree", "windows", "square_root", "sine"
-]
+StrategyName = Literal["histogram", "textbook_tree", "tree", "weighted_tree", "windows", "sine"]
 StrategyChoice = StrategyName | Literal["best"]
 Choice = tuple[StrategyName, Distribution]
 
@@ -53,7 +50,6 @@ GAUSSIAN: tuple[Choice, ...] = (
     ("textbook_tree", "discrete_gaussian"),
     ("tree", "discrete_gaussian"),
     ("weighted_tree", "discrete_gaussian"),
-    ("square_root", "discrete_gaussian"),
     ("sine", "discrete_gaussian"),
 )
 # On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
@@ -135,7 +131,7 @@ def plan_intervals(
         strategy: by name, or ``best``. ``histogram``: the cells. ``textbook_tree``: the binary
             tree as published. ``tree``: wide branches, no root. ``weighted_tree``: the same with
             the best weights of levels. ``windows``: overlapping sums (Laplace only).
-            ``square_root``: for streams (Gaussian only). ``sine``: nearly optimal (Gaussian only).
+            ``sine``: nearly optimal (Gaussian only).
         distribution: of the noise, where a strategy is named that has both; by default the better.
 
     Returns:
@@ -302,7 +298,5 @@ def build(num_leaves: int, neighboring: Neighboring, choice: Choice) -> Strategy
             return weighted_tree(num_leaves, power)
         case "windows":
             return windows(num_leaves)
-        case "square_root":
-            return SquareRootStrategy.build(num_leaves)
         case "sine":
             return SineStrategy.build(num_leaves)
