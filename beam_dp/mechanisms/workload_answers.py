@@ -246,38 +246,6 @@ def draw_workload_answers(
     )
 
 
-def laplace_answers(
-    workload: LinearWorkload,
-    counts: NDArray[np.int64],
-    guarantee: Guarantee,
-    num_records: NumRecords,
-    noise: NoiseSource,
-) -> WorkloadAnswers:
-    """Plans discrete Laplace noise, and draws it: epsilon, pure, whatever the delta.
-
-    Raises:
-        InputError: as ``plan_workload_answers`` and ``draw_workload_answers``.
-    """
-    plan = plan_workload_answers(workload, guarantee, num_records, "discrete_laplace")
-    return draw_workload_answers(plan, counts, noise)
-
-
-def gaussian_answers(
-    workload: LinearWorkload,
-    counts: NDArray[np.int64],
-    guarantee: Guarantee,
-    num_records: NumRecords,
-    noise: NoiseSource,
-) -> WorkloadAnswers:
-    """Plans discrete Gaussian noise, and draws it: (epsilon, delta), delta > 0.
-
-    Raises:
-        InputError: as ``plan_workload_answers`` and ``draw_workload_answers``.
-    """
-    plan = plan_workload_answers(workload, guarantee, num_records, "discrete_gaussian")
-    return draw_workload_answers(plan, counts, noise)
-
-
 def _laplace_scale(sensitivity: WorkloadSensitivity, grid: int, guarantee: Guarantee) -> float:
     """L1 sensitivity in grid steps over epsilon, rounded up; noise also where nothing can move."""
     steps = max(1, -(-sensitivity.l1 * grid >> VALUE_BITS))

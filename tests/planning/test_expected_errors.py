@@ -23,9 +23,9 @@ from beam_dp.mechanisms import (
     Mechanism,
     NumericSparse,
     PrivateMW,
-    gaussian_answers,
-    laplace_answers,
+    draw_workload_answers,
     plan_private_mw,
+    plan_workload_answers,
 )
 from beam_dp.mechanisms.multiset_choice import MultisetChoice
 from beam_dp.noise import NoiseSource
@@ -112,14 +112,15 @@ def test_the_error_of_linear_answers_is_predicted(spec: str, neighboring: str):
     workload = parse_linear_workload(spec, domain_of(12, 8))
     guarantee = promise(neighboring, DELTA)
     job = PlanningJob(workload, guarantee, 10**6, True)
-    for option, answers in (
-        (laplace_answers_option(job), laplace_answers),
-        (gaussian_answers_option(job), gaussian_answers),
+    for option, kind in (
+        (laplace_answers_option(job), "discrete_laplace"),
+        (gaussian_answers_option(job), "discrete_gaussian"),
     ):
+        plan = plan_workload_answers(workload, guarantee, 10**6, kind)
         errors = []
         while sum(map(len, errors)) < 600:
             counts = data(workload.domain, 10**6, 1.0)
-            noisy = answers(workload, counts, guarantee, 10**6, NoiseSource())
+            noisy = draw_workload_answers(plan, counts, NoiseSource())
             errors.append(noisy.values - workload.counts(counts) / 2**16)
         assert option.expected_error is not None
         check(option.expected_error, root_mean_square([np.concatenate(errors)]))

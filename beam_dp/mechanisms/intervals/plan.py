@@ -163,21 +163,6 @@ def plan_intervals(
     return min(filter(_fits, found), key=lambda plan: plan.mean_squared_error)
 
 
-def predicted_errors(num_leaves: int, guarantee: Guarantee) -> Mapping[Choice, float]:
-    """Returns the exact mean squared error over all intervals of each strategy.
-
-    Args:
-        num_leaves: the number of cells.
-        guarantee: what would be promised.
-
-    Returns:
-        In squared records, by the names of strategy and noise, of those whose noise fits 64 bits.
-    """
-    checked_num_leaves(num_leaves)
-    plans = (planned(num_leaves, guarantee, choice) for choice in choices(guarantee))
-    return {plan.choice: plan.mean_squared_error for plan in filter(_fits, plans)}
-
-
 def release_intervals(
     plan: IntervalPlan,
     counts: NDArray[np.int64],
