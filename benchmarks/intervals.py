@@ -26,7 +26,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.intervals.textbook_tree import TextbookTree
+from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms.intervals import (
     IntervalPlan,
     RectanglePlan,
@@ -37,7 +37,7 @@ from beam_dp.mechanisms.intervals import (
 )
 from beam_dp.mechanisms.intervals.calibration import calibrate
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice, planned
-from beam_dp.mechanisms.measurements import Distribution
+from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from beam_dp.mechanisms.measurements import Measurement
-from beam_dp.noise_bound import noise_bound
+from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.noise.bound import noise_bound
 from beam_dp.planning.bound import Calibration, Theorem, checked_parameters, constant
 from beam_dp.planning.noise_theorems import gaussian_deviation
 from beam_dp.privacy.guarantee import Guarantee, Neighboring

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from beam_dp.mechanisms.sparse_vector_noise import published_accuracy
+from beam_dp.mechanisms.sparse_vector.noise import published_accuracy
 from beam_dp.planning.bound import (
     Calibration,
     Theorem,

@@ -22,7 +22,10 @@ from beam_dp.mechanisms import (
     StabilityHistogram,
     release_sparse,
 )
-from beam_dp.mechanisms.stability_histogram import release_probability, stability_threshold
+from beam_dp.mechanisms.sketches.stability_histogram import (
+    release_probability,
+    stability_threshold,
+)
 from beam_dp.noise import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery

@@ -11,7 +11,7 @@ from noise_sources import NoNoise, Seeded
 from tiny import ADD, REPLACE, domain_of, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.workload_answers import (
+from beam_dp.mechanisms.linear_answers.answers import (
     draw_workload_answers,
     gaussian_answers,
     laplace_answers,

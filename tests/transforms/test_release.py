@@ -22,7 +22,7 @@ from fakes import (
     pipeline,
 )
 
-import beam_dp.transforms.release as release_module
+import beam_dp.transforms.drawing.release as release_module
 from beam_dp.domain import BooleanAttribute, Domain, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.noise import NoiseSource

@@ -11,7 +11,12 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from beam_dp.intervals.strategy import Indices, Strategy, Values, mean_of_intervals
+from beam_dp.interval_strategies.strategy import (
+    Indices,
+    Strategy,
+    Values,
+    mean_of_intervals,
+)
 
 Integers = NDArray[np.int64]
 

@@ -9,9 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from beam_dp.errors import InputError
-from beam_dp.intervals.strategy import ErrorLaw, Indices, Values
-from beam_dp.mechanisms.measurements import Distribution, noise_variance
-from beam_dp.noise_bound import noise_bound
+from beam_dp.interval_strategies.strategy import (
+    ErrorLaw,
+    Indices,
+    Values,
+)
+from beam_dp.mechanisms.marginals.measurements import (
+    Distribution,
+    noise_variance,
+)
+from beam_dp.noise.bound import noise_bound
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.intervals import IntervalAnswers
 
