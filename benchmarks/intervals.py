@@ -38,7 +38,7 @@ from beam_dp.mechanisms.intervals import (
 from beam_dp.mechanisms.intervals.calibration import calibrate
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice, planned
 from beam_dp.mechanisms.marginals.measurements import Distribution
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 
 HISTOGRAMS = ("HEPTH", "ADULTFRANK", "INCOME", "PATENT", "MEDCOST")

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.scores import MAX_SCORE
-from beam_dp.noise import MAX_SCALE, NoiseSource
 from beam_dp.noise.exponentials import exp_bounds
+from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import up
 
 

@@ -27,7 +27,7 @@ from beam_dp.mechanisms.intervals.rectangles import (
     predicted_rectangle_errors,
     rectangle_choices,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 
 APPROXIMATE = promise(ADD, 1e-9)
 CHOICES = tuple(rectangle_choices(APPROXIMATE))

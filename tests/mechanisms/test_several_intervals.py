@@ -18,7 +18,7 @@ from beam_dp.mechanisms.intervals import (
     release_several_intervals,
 )
 from beam_dp.mechanisms.intervals.several import shares_of
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 
 SIZES = {"age": 70, "hours": 100, "flag": 2}

@@ -28,7 +28,7 @@ from beam_dp.mechanisms import (
     plan_private_mw,
 )
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.binary_tree import expected_histogram_error, expected_tree_error
 from beam_dp.planning.covering_marginals import covering_marginals
 from beam_dp.planning.job import PlanningJob

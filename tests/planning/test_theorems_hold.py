@@ -43,7 +43,7 @@ from beam_dp.mechanisms.sparse_vector.noise import (
     SparseVectorNoise,
     sparse_vector_noise,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.binary_tree import max_interval_nodes, tree_height, tree_theorem
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import answers_theorem

@@ -33,7 +33,7 @@ from beam_dp.mechanisms.marginals.measurements import (
     noise_variance,
 )
 from beam_dp.mechanisms.marginals.plan import check_noise
-from beam_dp.noise import MAX_SCALE, NoiseSource
+from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.intervals import IntervalRelease

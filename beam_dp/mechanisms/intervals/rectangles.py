@@ -17,7 +17,7 @@ from beam_dp.mechanisms.intervals.plan import Choice, build
 from beam_dp.mechanisms.intervals.rectangle_release import RectangleRelease
 from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.marginals.plan import check_noise
-from beam_dp.noise import MAX_SCALE, NoiseSource
+from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 

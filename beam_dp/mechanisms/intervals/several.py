@@ -20,7 +20,7 @@ from beam_dp.mechanisms.intervals.plan import (
 )
 from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.marginals.plan import check_noise
-from beam_dp.noise import MAX_SCALE, NoiseSource
+from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss

@@ -21,7 +21,7 @@ from beam_dp.mechanisms.marginals.plan import (
     check_request,
 )
 from beam_dp.mechanisms.marginals.strategies import residual_strategy
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.rounding import root_up

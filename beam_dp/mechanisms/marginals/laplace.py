@@ -22,7 +22,7 @@ from beam_dp.mechanisms.marginals.strategies import (
     best_table_strategy,
     table_strategy,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase

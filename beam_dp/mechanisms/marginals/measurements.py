@@ -25,7 +25,7 @@ from beam_dp.hypotheses.residual_basis import (
     Support,
     table_coefficients,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.summaries import Marginals
 
 Names = tuple[str, ...]

@@ -40,7 +40,7 @@ from beam_dp.mechanisms.marginals.textbook_mwem import (
     plan_textbook,
     release_textbook,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase

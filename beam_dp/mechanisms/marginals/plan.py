@@ -16,7 +16,7 @@ from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     Names,
 )
-from beam_dp.noise import MAX_SCALE, NoiseSource
+from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload

@@ -46,7 +46,7 @@ from beam_dp.mechanisms.marginals.synthesis import (
     plan_basis,
     synthesise,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss

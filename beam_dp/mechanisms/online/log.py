@@ -26,7 +26,7 @@ from beam_dp.mechanisms.online.start_weights import (
     start_weights,
 )
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.lines import QueryReader, read_line
 from beam_dp.queries.reader import LinearQueries

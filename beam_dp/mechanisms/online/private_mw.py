@@ -32,7 +32,7 @@ from beam_dp.mechanisms.sparse_vector.mechanisms import (
     NumericSparse,
     SparseState,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.summaries import Histogram

@@ -40,7 +40,7 @@ from beam_dp.mechanisms.online.saved_runs import (
     use_secret,
     write_secret,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.reader import LinearQueries

@@ -28,7 +28,7 @@ from beam_dp.mechanisms.online.sparse_mw import (
     SparseMW,
 )
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries import KeyCounts

@@ -19,7 +19,7 @@ from beam_dp.mechanisms.online.saved_runs import (
 )
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element, SparseQuery
 from beam_dp.summaries import KeyCounts

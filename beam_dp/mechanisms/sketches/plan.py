@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
-from beam_dp.noise import MAX_SCALE
+from beam_dp.noise.source import MAX_SCALE
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from beam_dp.mechanisms.sketches.plan import SparsePlan
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.sketches import (
     NoisyCounts,
     NoisySketch,

@@ -28,7 +28,7 @@ from beam_dp.mechanisms.small_db.nested import (
 )
 from beam_dp.mechanisms.small_db.searched import SearchSampler
 from beam_dp.mechanisms.small_db.size import num_multisets
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 
 SamplerName = Literal["auto", "enumeration", "nested", "search"]
 

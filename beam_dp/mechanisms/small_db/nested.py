@@ -26,12 +26,12 @@ from beam_dp.mechanisms.small_db.law import (
     MultisetLaw,
     draw_cells,
 )
-from beam_dp.noise import NoiseSource
 from beam_dp.noise.exponentials import (
     as_exponent,
     exp_above,
     exp_bounds,
 )
+from beam_dp.noise.source import NoiseSource
 
 # Levels whose intervals are computed together.
 _LEVELS_AT_ONCE = 256

@@ -22,12 +22,12 @@ from beam_dp.mechanisms.small_db.tilted import (
     Tilt,
     find_tilts,
 )
-from beam_dp.noise import NoiseSource
 from beam_dp.noise.exponentials import (
     as_exponent,
     exp_above,
     exp_bounds,
 )
+from beam_dp.noise.source import NoiseSource
 
 
 @dataclasses.dataclass(eq=False)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.live import HaltedError, Live
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.rounding import up
 
 MAX_GRID = 2**20

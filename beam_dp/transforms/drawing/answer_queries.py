@@ -29,7 +29,7 @@ from beam_dp.mechanisms.online.saved_private_mw import (
     save_private_mw,
 )
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger.entries import Token

@@ -12,7 +12,7 @@ from beam_dp.mechanisms.linear_answers.answers import (
     WorkloadAnswersPlan,
     draw_workload_answers,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.lines import QueryLine

@@ -13,7 +13,7 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.release_plan import plan_release
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload

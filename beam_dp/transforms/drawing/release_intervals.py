@@ -13,7 +13,7 @@ from beam_dp.domain import Domain
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.intervals.plan import StrategyChoice
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.intervals import ordered_domain

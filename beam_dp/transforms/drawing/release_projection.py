@@ -14,7 +14,7 @@ from beam_dp.mechanisms.sketches.release import (
     SparseSummary,
     release_sparse,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse_reader import KEY_RULE

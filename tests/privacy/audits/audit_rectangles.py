@@ -30,7 +30,7 @@ from beam_dp.mechanisms.intervals import several as several_module
 from beam_dp.mechanisms.intervals.rectangles import ProductStrategy, RectangleChoice
 from beam_dp.mechanisms.intervals.several import Objective
 from beam_dp.mechanisms.marginals.measurements import Distribution
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.testing import audit
 
