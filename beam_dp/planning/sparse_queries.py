@@ -18,7 +18,7 @@ from beam_dp.planning.bound import (
     least_integer,
 )
 from beam_dp.planning.noise_theorems import gaussian_deviation
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 
 _MAX_SLOTS = 2**80
 
@@ -181,8 +181,7 @@ def projection_deviation(guarantee: Guarantee, calibration: Calibration = "tight
 
     Reference: Blum and Roth (2011), Algorithm 2.
     """
-    moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
-    records = moved * guarantee.max_records_per_unit
+    records = guarantee.neighboring.num_moved * guarantee.max_records_per_unit
     sigma = gaussian_deviation(guarantee.epsilon, guarantee.delta)
     if calibration == "textbook":
         sigma = math.sqrt(2 * 8 * math.log(1 / guarantee.delta)) / guarantee.epsilon

@@ -12,7 +12,7 @@ from beam_dp.mechanisms.marginals.measurements import (
     noise_variance,
 )
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, root_down, root_up, up
 
@@ -74,7 +74,7 @@ def calibrate(
         matrix: what is measured.
         share: of epsilon, or of mu^2, in (0, 1].
     """
-    num_moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
+    num_moved = guarantee.neighboring.num_moved
     num_records = guarantee.max_records_per_unit
     if distribution == "discrete_laplace":
         epsilon = down(Fraction(share) * Fraction(guarantee.epsilon))

@@ -19,7 +19,7 @@ from beam_dp.mechanisms.sketches.plan import (
     sketch_plan,
     unit_weight,
 )
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.sketches import (
     Distribution,
@@ -109,7 +109,7 @@ class CountSketch:
             squared_norm = unit_weight(guarantee, max_weight) ** 2 * self.num_rows
             if self.unit_norm is not None:
                 limit = math.floor(self.unit_norm**2 * self.num_rows)
-                moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
+                moved = guarantee.neighboring.num_moved
                 squared_norm = min(squared_norm, moved**2 * limit)
             scale, grid, loss = gaussian_noise(guarantee, squared_norm)
         sketch = SketchNoise(

@@ -20,7 +20,7 @@ from beam_dp.errors import InputError
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
 from beam_dp.noise.source import MAX_SCALE
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import Real, root_up, up
 from beam_dp.releases.sketches import (
@@ -159,8 +159,7 @@ def unit_weight(guarantee: Guarantee, max_weight: int) -> int:
     Raises:
         InputError: if it is too large for exact sums.
     """
-    moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
-    return moved * guarantee.max_records_per_unit * max_weight
+    return guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
 
 
 def check_sparse_request(guarantee: Guarantee, max_sparsity: int, max_weight: int) -> None:
