@@ -90,6 +90,21 @@ class Token:
         """The name of the release in the ledger."""
         return f"{self.dataset_id}/{self.number}"
 
+    def check(self, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
+        """Refuses to stand for what it did not pay for.
+
+        Args:
+            mechanism: what is to be done.
+            guarantee: what that promises.
+            loss: what that may reveal.
+
+        Raises:
+            InputError: if it paid for another mechanism, guarantee or loss.
+        """
+        if (self.mechanism, self.guarantee, self.loss) != (mechanism, guarantee, loss):
+            condition = f"must have paid for {mechanism!r} with the same guarantee and loss"
+            raise InputError("ledger_token", self.release_id, condition)
+
 
 @dataclasses.dataclass(frozen=True)
 class Entry(Token):
