@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from beam_dp.mechanisms.measurements import Measurement
-from beam_dp.noise_bound import noise_bound
+from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.noise.bound import noise_bound
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.theorems.noise import gaussian_deviation
 from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from beam_dp.domain_json import domain_from_json
+from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.columns import encode_column, encode_values
 
 WORDS = {"type": "boolean", "true_values": ["stra\u00dfe", 1], "false_values": ["K"],

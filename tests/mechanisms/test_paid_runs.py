@@ -28,7 +28,7 @@ from beam_dp.mechanisms import (
     save_private_mw,
     save_sparse_mw,
 )
-from beam_dp.mechanisms import saved_runs as module
+from beam_dp.mechanisms.online import saved_runs as module
 from beam_dp.privacy.ledger import Ledger, LedgerError, Token
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries import Histogram, KeyCounts
