@@ -76,5 +76,5 @@ setup(
             "ruff",
         ],
     },
-    entry_points={"console_scripts": ["beam-dp=beam_dp.cli:main"]},
+    entry_points={"console_scripts": ["beam-dp=beam_dp.cli.main:main"]},
 )

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
         IntegerAttribute,
         NumericAttribute,
     )
-    from beam_dp.domain_json import parse_domain, read_domain
+    from beam_dp.domain.files import (
+        parse_domain,
+        read_domain,
+    )
     from beam_dp.errors import InputError
     from beam_dp.mechanisms import (
         MWEM,
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
         plan_workload_answers,
         release_sparse,
     )
-    from beam_dp.mechanisms.key_profile import KeyProfile
+    from beam_dp.mechanisms.sketches.key_profile import KeyProfile
     from beam_dp.planning.job import PlanningJob
     from beam_dp.planning.ranking import rank_mechanisms
     from beam_dp.planning.sketches.choices import plan_sparse_release
@@ -84,7 +87,7 @@ _MODULES = {
         "IntegerAttribute",
         "NumericAttribute",
     ),
-    "beam_dp.domain_json": ("parse_domain", "read_domain"),
+    "beam_dp.domain.files": ("parse_domain", "read_domain"),
     "beam_dp.errors": ("InputError",),
     "beam_dp.mechanisms": (
         "MWEM",
@@ -104,7 +107,7 @@ _MODULES = {
         "plan_workload_answers",
         "release_sparse",
     ),
-    "beam_dp.mechanisms.key_profile": ("KeyProfile",),
+    "beam_dp.mechanisms.sketches.key_profile": ("KeyProfile",),
     "beam_dp.planning.sketches.choices": ("plan_sparse_release",),
     "beam_dp.planning.job": ("PlanningJob",),
     "beam_dp.planning.ranking": ("rank_mechanisms",),

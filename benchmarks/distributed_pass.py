@@ -46,7 +46,7 @@ from beam_dp.transforms import (  # noqa: E402
     ReadRecords,
     Summarise,
 )
-from beam_dp.transforms.release import choose_accumulator  # noqa: E402
+from beam_dp.transforms.drawing.release import choose_accumulator  # noqa: E402
 
 SIZES = (8, 4, 4, 8, 4, 4, 8, 8)  # 2^20 cells
 DOMAIN = Domain(tuple(IntegerAttribute(f"c{i}", 0, size - 1) for i, size in enumerate(SIZES)))

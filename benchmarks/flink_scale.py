@@ -31,7 +31,7 @@ from engines.cluster import FlinkCluster, find_jar, missing
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms import EncodeRecords
-from beam_dp.transforms.summarise import Summarise
+from beam_dp.transforms.counting.summarise import Summarise
 
 BATCH_ROWS = 2**16
 LIMIT = 16 * 2**20

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice, planned
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 
 HISTOGRAMS = ("HEPTH", "ADULTFRANK", "INCOME", "PATENT", "MEDCOST")

@@ -23,8 +23,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_dp.hashing import DenseSigns, HashKey, active_backend
 from beam_dp.summaries import ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReadRecords
-from beam_dp.transforms.encode_keys import EncodeKeys
-from beam_dp.transforms.summarise import Summarise
+from beam_dp.transforms.counting.encode_keys import EncodeKeys
+from beam_dp.transforms.counting.summarise import Summarise
 
 WIDTH, INDEPENDENCE = 4096, 48
 NUM_RECORDS, NUM_RECORDS_QUICK = 2**22, 2**16

@@ -19,9 +19,9 @@ from types import FrameType
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.multiset_choice import MultisetChoice
-from beam_dp.mechanisms.multisets_searched import SearchSampler
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.small_db.choice import MultisetChoice
+from beam_dp.mechanisms.small_db.searched import SearchSampler
+from beam_dp.noise.source import NoiseSource
 
 NUM_BITS = 8
 NUM_RECORDS = 1000

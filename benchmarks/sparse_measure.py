@@ -27,11 +27,11 @@ from beam_dp.mechanisms import (
     SparseSummary,
     release_sparse,
 )
-from beam_dp.mechanisms.key_profile import KeyProfile
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.releases.sketch_estimates import estimates_by_element, variance_of_median
-from beam_dp.releases.sparse import SparseRelease
+from beam_dp.releases.sketches import SparseRelease
 from beam_dp.summaries import ElementCounts, Projection
 
 GUARANTEE = Guarantee(1.0, 1e-9, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)

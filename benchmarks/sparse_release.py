@@ -37,8 +37,8 @@ from beam_dp.mechanisms import (
     SparseMechanism,
     StabilityHistogram,
 )
-from beam_dp.mechanisms.key_profile import KeyProfile
-from beam_dp.mechanisms.sparse_error import sparse_error
+from beam_dp.mechanisms.sketches.errors import sparse_error
+from beam_dp.mechanisms.sketches.key_profile import KeyProfile
 
 SIZE = 2**20
 NUM_RECORDS = 10**6

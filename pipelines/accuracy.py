@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
-from beam_dp.transforms.answer_queries import AnswerPlan
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.transforms.drawing.answer_queries import AnswerPlan
 
 
 def is_vacuous(plan: AnswerPlan) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 import apache_beam as beam
 
 from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan
-from beam_dp.mechanisms.saved_runs import Payment
-from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.online.saved_runs import Payment
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.queries.lines import QueryLine
 from beam_dp.releases import SyntheticDatabase
@@ -21,8 +21,11 @@ from beam_dp.transforms import (
     KeyColumns,
     WriteAnswers,
 )
-from beam_dp.transforms.answer_batches import numbered_queries
-from beam_dp.transforms.answer_queries import AnswerPlan, mechanism_name
+from beam_dp.transforms.drawing.answer_batches import numbered_queries
+from beam_dp.transforms.drawing.answer_queries import (
+    AnswerPlan,
+    mechanism_name,
+)
 
 from .accuracy import is_vacuous
 

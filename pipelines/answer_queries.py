@@ -22,14 +22,17 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
+from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
-from beam_dp.domain_json import parse_domain
+from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw
-from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan, plan_workload_answers
+from beam_dp.mechanisms.linear_answers.answers import (
+    WorkloadAnswersPlan,
+    plan_workload_answers,
+)
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Token
-from beam_dp.programs import command_of
 from beam_dp.queries.linear_workload import (
     LinearWorkload,
     names_workload,
@@ -38,11 +41,17 @@ from beam_dp.queries.linear_workload import (
 from beam_dp.queries.lines import QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, probe_output, read_release
-from beam_dp.releases.answers_release import AnswersRelease, read_answers_release
+from beam_dp.releases.files.answers_release import (
+    AnswersRelease,
+    read_answers_release,
+)
 from beam_dp.transforms import ReadRecords
-from beam_dp.transforms.answer_queries import MECHANISM as PRIVATE_MW
-from beam_dp.transforms.answer_queries import SPARSE_MW, AnswerPlan
-from beam_dp.transforms.write_answers import answers_card
+from beam_dp.transforms.drawing.answer_queries import MECHANISM as PRIVATE_MW
+from beam_dp.transforms.drawing.answer_queries import (
+    SPARSE_MW,
+    AnswerPlan,
+)
+from beam_dp.transforms.writing.write_answers import answers_card
 
 from . import flags
 from .accuracy import accuracy

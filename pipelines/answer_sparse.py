@@ -7,7 +7,7 @@ import dataclasses
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import SparseMWPlan, plan_sparse_mw
-from beam_dp.mechanisms.sparse_mw_plan import MAX_SPARSITY as LARGEST
+from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY as LARGEST
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import key_type_named
 from beam_dp.queries.sparse_reader import SparseQueries

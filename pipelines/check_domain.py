@@ -15,16 +15,16 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
-from beam_dp.domain_dates import TimeAttribute
-from beam_dp.domain_json import parse_domain
+from beam_dp.domain.dates import TimeAttribute
+from beam_dp.domain.files import parse_domain
 from beam_dp.encoding.check import LEFT_OUT_FATE, ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
-from beam_dp.number_texts import integer
-from beam_dp.programs import command_of
+from beam_dp.flags.numbers import integer
 from beam_dp.transforms import ReadError, ReadRecords
 from beam_dp.transforms.errors import name_file_only
-from beam_dp.transforms.formats import FORMATS
+from beam_dp.transforms.reading.formats import FORMATS
 
 from . import flags
 from .common import read_text

@@ -15,8 +15,8 @@ from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.loss import Loss
-from beam_dp.transforms.compressed import open_file
 from beam_dp.transforms.errors import FileError
+from beam_dp.transforms.reading.compressed import open_file
 
 from . import flags
 from .beam_flags import check_beam_flags, runner_name

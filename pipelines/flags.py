@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 from apache_beam.options import pipeline_options
 
 from beam_dp.errors import InputError
-from beam_dp.number_texts import integer as integer
-from beam_dp.number_texts import number as number
+from beam_dp.flags.numbers import integer as integer
+from beam_dp.flags.numbers import number as number
 from beam_dp.queries.sparse import KEY_TYPES
 
 EXIT_BAD_INPUT = 2

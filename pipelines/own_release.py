@@ -18,9 +18,9 @@ from typing import Any
 from beam_dp.errors import shown
 from beam_dp.privacy.ledger import Token
 from beam_dp.releases import Release, SparseRelease
-from beam_dp.releases.card import parse_card_text
-from beam_dp.releases.store import CARD
-from beam_dp.releases.stores import store_for
+from beam_dp.releases.files.kinds import CARD
+from beam_dp.releases.files.records_card import parse_card_text
+from beam_dp.storage.of_url import store_for
 
 
 def card_of(release: Release, output: str) -> dict[str, Any]:

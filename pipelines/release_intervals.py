@@ -22,16 +22,16 @@ from typing import Any, get_args
 
 import apache_beam as beam
 
+from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
-from beam_dp.domain_json import parse_domain
+from beam_dp.domain.files import parse_domain
 from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.intervals.plan import StrategyChoice, StrategyName
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
-from beam_dp.programs import command_of
 from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords, ReleaseIntervals, WriteRelease
-from beam_dp.transforms.release_intervals import MECHANISM
+from beam_dp.transforms.drawing.release_intervals import MECHANISM
 
 from . import flags
 from .common import (

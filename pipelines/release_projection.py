@@ -23,9 +23,9 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_dp.mechanisms.sparse_plan import SparsePlan
+from beam_dp.cli.programs import command_of
+from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.ledger import Ledger, Token
-from beam_dp.programs import command_of
 from beam_dp.queries.sparse import key_type_named
 from beam_dp.releases import probe_output
 from beam_dp.transforms import KeyColumns, ReadRecords, ReleaseProjection, WriteRelease

@@ -21,8 +21,9 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
+from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
-from beam_dp.domain_json import parse_domain
+from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms import (
     MWEM,
@@ -33,10 +34,9 @@ from beam_dp.mechanisms import (
     SmallDB,
     plan_release,
 )
-from beam_dp.mechanisms.small_db import SmallDBPlan
+from beam_dp.mechanisms.small_db.small_db import SmallDBPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
-from beam_dp.programs import command_of
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import probe_output

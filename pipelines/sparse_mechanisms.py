@@ -14,10 +14,10 @@ from beam_dp.mechanisms import (
     SparseProject,
     StabilityHistogram,
 )
-from beam_dp.mechanisms.key_profile import KeyProfile
+from beam_dp.mechanisms.sketches.key_profile import KeyProfile
 from beam_dp.planning.sketches.choices import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger_filters import Account
+from beam_dp.privacy.ledger.filters import Account
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
 
 from .flags import CALIBRATION, Flag, FlagError, integer, number

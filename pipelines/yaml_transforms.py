@@ -17,11 +17,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dp.errors import InputError
 from beam_dp.privacy.ledger import Ledger, Token
-from beam_dp.privacy.ledger_url import holds_secrets
+from beam_dp.privacy.ledger.url import holds_secrets
 from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords as ReadFiles
-from beam_dp.transforms.records import refuse_windows
-from beam_dp.transforms.write_outputs import refuse_taken_output
+from beam_dp.transforms.reading.records import refuse_windows
+from beam_dp.transforms.writing.write_outputs import refuse_taken_output
 
 from . import (
     answer_job,

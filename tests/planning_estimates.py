@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.hypotheses.basis import marginal_of
-from beam_dp.mechanisms.measurements import combine
-from beam_dp.mechanisms.plan import Plan
-from beam_dp.mechanisms.synthesis import plan_basis
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.marginals.measurements import combine
+from beam_dp.mechanisms.marginals.plan import Plan
+from beam_dp.mechanisms.marginals.synthesis import plan_basis
+from beam_dp.noise.source import NoiseSource
 from beam_dp.summaries import Histogram
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from beam_dp.mechanisms import selection as selection_module
-from beam_dp.mechanisms.scores import l1_score
+from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals.scores import l1_score
 
 Patch = pytest.MonkeyPatch
 

@@ -9,8 +9,8 @@ from noise_sources import NoNoise, Scripted
 from private_mw_laws import Probe
 from tiny import REPLACE, promise
 
-from beam_dp.mechanisms.sparse_mw import SparseMW
-from beam_dp.mechanisms.sparse_mw_plan import plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw import SparseMW
+from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries import KeyCounts
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise
+from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise
 from beam_dp.testing.laws import discrete_gaussian, discrete_laplace
 
 Transcript = tuple[Any, ...]

@@ -11,9 +11,9 @@ import sys
 import numpy as np
 import pytest
 
-from beam_dp.cli import main
+from beam_dp.cli.main import main
 from beam_dp.domain import CategoricalAttribute, Domain
-from beam_dp.domain_json import parse_domain
+from beam_dp.domain.files import parse_domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.loss import Loss
@@ -275,7 +275,7 @@ def test_a_bad_ledger_costs_one_line(
 @pytest.mark.slow
 def test_reading_a_release_needs_no_beam(directory: str) -> None:
     code = (
-        "import sys; from beam_dp.cli import main;"
+        "import sys; from beam_dp.cli.main import main;"
         f"main(['describe', {directory!r}]); main(['answer', {directory!r}, '--marginal=sex']);"
         "sys.exit('apache_beam' in sys.modules or 'opendp' in sys.modules)"
     )
@@ -285,7 +285,7 @@ def test_reading_a_release_needs_no_beam(directory: str) -> None:
 @pytest.mark.slow
 def test_the_pipeline_is_a_command_too() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "beam_dp.cli", "release-synthetic-database", "--epsilom=1"],
+        [sys.executable, "-m", "beam_dp.cli.main", "release-synthetic-database", "--epsilom=1"],
         capture_output=True,
         text=True,
         check=False,

@@ -16,8 +16,11 @@ from beam_dp.domain import (
     IntegerAttribute,
     NumericAttribute,
 )
-from beam_dp.domain_impossible import any_impossible
-from beam_dp.domain_json import domain_from_json, parse_domain
+from beam_dp.domain.files import (
+    domain_from_json,
+    parse_domain,
+)
+from beam_dp.domain.impossible import any_impossible
 from beam_dp.errors import InputError
 
 DOMAIN = Domain(

@@ -12,7 +12,11 @@ from beam_dp.domain import (
     IntegerAttribute,
     NumericAttribute,
 )
-from beam_dp.domain_json import domain_from_json, parse_domain, read_domain
+from beam_dp.domain.files import (
+    domain_from_json,
+    parse_domain,
+    read_domain,
+)
 from beam_dp.errors import InputError
 
 LONG = """
@@ -192,7 +196,7 @@ def test_reading_a_domain_needs_neither_beam_nor_arrow():
     import subprocess
 
     program = (
-        "import sys, beam_dp.domain_json; "
+        "import sys, beam_dp.domain.files; "
         "print([m for m in ('apache_beam', 'pyarrow') if m in sys.modules])"
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from beam_dp import cli, programs
+from beam_dp.cli import main as cli
+from beam_dp.cli import programs
 from pipelines import (
     answer_queries,
     check_domain,

@@ -21,10 +21,13 @@ from noise_sources import Draw, Scripted
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.mechanisms import Mechanism
-from beam_dp.mechanisms import plan as plan_module
-from beam_dp.mechanisms import rounds as rounds_module
-from beam_dp.mechanisms import selection as selection_module
-from beam_dp.mechanisms.plan import NumRecords, Plan
+from beam_dp.mechanisms.marginals import plan as plan_module
+from beam_dp.mechanisms.marginals import rounds as rounds_module
+from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals.plan import (
+    NumRecords,
+    Plan,
+)
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Attribute, Domain, OrderedAttribute
-from beam_dp.domain_json import domain_from_json
+from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.columns import column_of, encode_batch, encode_column
 from beam_dp.errors import InputError, shown
 

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Attribute, Domain
-from beam_dp.domain_impossible import any_impossible
-from beam_dp.domain_texts import DAY
+from beam_dp.domain.impossible import any_impossible
+from beam_dp.domain.texts import DAY
 from beam_dp.encoding.canonical import NANOSECONDS, time_of_object
 from beam_dp.encoding.coded import Coded, Levels, inside
 from beam_dp.encoding.layouts import union_parts
@@ -84,7 +84,7 @@ def encode_batch(
 
     Example:
         >>> import pyarrow as pa
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> batch = pa.record_batch({"sex": [0, 1, 2], "age": [5, 6, 7]})
         >>> codes, keep = encode_batch(read_domain('{"age": 85, "sex": 2}'), batch)
         >>> [column.tolist() for column in codes], keep.tolist()
@@ -120,7 +120,7 @@ def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[An
 
     Example:
         >>> import pyarrow as pa
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> batch = pa.record_batch({"sex": [0, 1, 2], "age": [5, 6, 7]})
         >>> encode_cells(read_domain('{"age": 85, "sex": 2}'), batch)
         array([10, 13], dtype=int32)

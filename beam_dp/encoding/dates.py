@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain_dates import TimeAttribute
-from beam_dp.domain_texts import time_of
+from beam_dp.domain.dates import TimeAttribute
+from beam_dp.domain.texts import time_of
 from beam_dp.encoding.coded import Coded, Levels, inside
 from beam_dp.encoding.texts import by_distinct
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Attribute, NumericAttribute
-from beam_dp.domain_texts import integer_of
+from beam_dp.domain.texts import integer_of
 from beam_dp.encoding.coded import Coded, Levels, also_outside, inside
 from beam_dp.encoding.texts import (
     Mask,

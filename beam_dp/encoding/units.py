@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.domain.plain_integers import plain_integers
 from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes, time_of_object
 from beam_dp.encoding.layouts import gather, is_indirect, union_parts, values_and_places
-from beam_dp.plain_integers import plain_integers
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -71,7 +71,7 @@ class HashKey:
         Reference: Blum and Roth (2011), Algorithm 2 and Remark 4.4.
         """
         # Reading a key back needs no noise, nor the library that draws it.
-        from beam_dp.noise import NoiseSource
+        from beam_dp.noise.source import NoiseSource
 
         check_independence(independence)
         size = 8 * num_words(independence)

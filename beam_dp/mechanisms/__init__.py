@@ -1,42 +1,70 @@
 """Mechanisms: the only door from the secret side, a summary, to the public side, a release."""
 
-from beam_dp.mechanisms.choose import (
+from beam_dp.mechanisms.choosing import (
     exponential_mechanism,
     geometric_noisy_max,
     permute_and_flip,
 )
-from beam_dp.mechanisms.count_sketch import CountSketch
-from beam_dp.mechanisms.gaussian import Gaussian
-from beam_dp.mechanisms.hybrid_sketch import HybridSketch
-from beam_dp.mechanisms.laplace import Laplace
-from beam_dp.mechanisms.multiset_choice import MultisetChoice
-from beam_dp.mechanisms.mwem import MWEM
-from beam_dp.mechanisms.plan import Mechanism, Plan
-from beam_dp.mechanisms.private_mw import PrivateAnswer, PrivateMW
-from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan, plan_private_mw
-from beam_dp.mechanisms.private_mw_state import (
+from beam_dp.mechanisms.linear_answers.answers import (
+    WorkloadAnswers,
+    WorkloadAnswersPlan,
+    draw_workload_answers,
+    plan_workload_answers,
+)
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.plan import (
+    Mechanism,
+    Plan,
+)
+from beam_dp.mechanisms.online.private_mw import (
+    PrivateAnswer,
+    PrivateMW,
+)
+from beam_dp.mechanisms.online.private_mw_plan import (
+    PrivateMWPlan,
+    plan_private_mw,
+)
+from beam_dp.mechanisms.online.saved_private_mw import (
     Restart,
     check_private_mw,
     restart_private_mw,
     resume_private_mw,
     save_private_mw,
 )
+from beam_dp.mechanisms.online.saved_sparse_mw import (
+    resume_sparse_mw,
+    save_sparse_mw,
+)
+from beam_dp.mechanisms.online.sparse_mw import SparseMW
+from beam_dp.mechanisms.online.sparse_mw_plan import (
+    SparseMWPlan,
+    plan_sparse_mw,
+)
 from beam_dp.mechanisms.release_plan import plan_release
-from beam_dp.mechanisms.small_db import SmallDB
-from beam_dp.mechanisms.sparse_mw import SparseMW
-from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan, plan_sparse_mw
-from beam_dp.mechanisms.sparse_mw_state import resume_sparse_mw, save_sparse_mw
-from beam_dp.mechanisms.sparse_plan import SparseMechanism, SparsePlan
-from beam_dp.mechanisms.sparse_project import SparseProject
-from beam_dp.mechanisms.sparse_release import SparseSummary, release_sparse
-from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
-from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
-from beam_dp.mechanisms.stability_histogram import StabilityHistogram
-from beam_dp.mechanisms.workload_answers import (
-    WorkloadAnswers,
-    WorkloadAnswersPlan,
-    draw_workload_answers,
-    plan_workload_answers,
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.hybrid import HybridSketch
+from beam_dp.mechanisms.sketches.plan import (
+    SparseMechanism,
+    SparsePlan,
+)
+from beam_dp.mechanisms.sketches.release import (
+    SparseSummary,
+    release_sparse,
+)
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
+from beam_dp.mechanisms.small_db.choice import MultisetChoice
+from beam_dp.mechanisms.small_db.small_db import SmallDB
+from beam_dp.mechanisms.sparse_vector.mechanisms import (
+    AboveThreshold,
+    NumericSparse,
+    Sparse,
+)
+from beam_dp.mechanisms.sparse_vector.noise import (
+    SparseVectorNoise,
+    sparse_vector_noise,
 )
 
 __all__ = [

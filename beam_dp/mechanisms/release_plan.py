@@ -7,8 +7,12 @@ import dataclasses
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
-from beam_dp.mechanisms.plan import Mechanism, NumRecords, Plan
-from beam_dp.mechanisms.small_db import SmallDB
+from beam_dp.mechanisms.marginals.plan import (
+    Mechanism,
+    NumRecords,
+    Plan,
+)
+from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload

@@ -6,8 +6,11 @@ from collections import Counter
 from typing import TypeGuard
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.measurements import query_variance, support_variances
-from beam_dp.mechanisms.plan import Plan
+from beam_dp.mechanisms.marginals.measurements import (
+    query_variance,
+    support_variances,
+)
+from beam_dp.mechanisms.marginals.plan import Plan
 from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload

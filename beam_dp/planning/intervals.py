@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals
-from beam_dp.mechanisms.measurements import noise_variance
-from beam_dp.noise_bound import noise_bound
+from beam_dp.mechanisms.marginals.measurements import noise_variance
+from beam_dp.noise.bound import noise_bound
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.resources import intervals_resources
 from beam_dp.planning.synthetic_databases import needed
 from beam_dp.queries.linear import Product
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.interval_files import check_ordered
+from beam_dp.releases.files.intervals import check_ordered
 from beam_dp.theorems.theorem import Theorem, constant
 
 Ends = NDArray[np.int64]

@@ -67,7 +67,7 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
     small databases look at 2^22 at most.
 
     Example:
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> from beam_dp.privacy.guarantee import Guarantee
         >>> from beam_dp.queries.workload import marginals
         >>> domain = read_domain('{"age": 8, "sex": 2}')

@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.gaussian import Gaussian
-from beam_dp.mechanisms.laplace import Laplace
-from beam_dp.mechanisms.measure_all import MeasureAllPlan
-from beam_dp.mechanisms.measurements import (
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
+from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     cell_variance,
     num_noisy_cells,
     support_variances,
 )
-from beam_dp.mechanisms.mwem import MWEM
-from beam_dp.mechanisms.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
-from beam_dp.mechanisms.textbook_mwem import TextbookPlan
-from beam_dp.noise_bound import noise_bound
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.plan import (
+    MAX_SELECTED_CELLS,
+    Plan,
+    fits_an_array,
+    tree_cells,
+)
+from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
+from beam_dp.noise.bound import noise_bound
 from beam_dp.planning.covering_marginals import (
     covering_marginals,
     query_errors,

@@ -10,14 +10,19 @@ from __future__ import annotations
 import math
 
 from beam_dp.mechanisms.intervals import IntervalPlan
-from beam_dp.mechanisms.measurements import num_noisy_cells
-from beam_dp.mechanisms.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
-from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.selection import SelectionPlan
-from beam_dp.mechanisms.small_db import SmallDBPlan
-from beam_dp.mechanisms.sparse_mw_plan import SparseMWPlan
-from beam_dp.mechanisms.sparse_plan import SparsePlan
-from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.marginals.measurements import num_noisy_cells
+from beam_dp.mechanisms.marginals.plan import (
+    MAX_SELECTED_CELLS,
+    Plan,
+    fits_an_array,
+    tree_cells,
+)
+from beam_dp.mechanisms.marginals.selection import SelectionPlan
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.mechanisms.sketches.plan import SparsePlan
+from beam_dp.mechanisms.small_db.small_db import SmallDBPlan
 from beam_dp.planning.resources import (
     answers_resources,
     choice_bytes,

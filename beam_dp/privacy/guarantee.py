@@ -32,6 +32,15 @@ class Neighboring(enum.StrEnum):
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
     REPLACE_ONE = "replace_one"
 
+    @property
+    def num_moved(self) -> int:
+        """How many units' contributions two neighbouring data sets differ by: 1, or 2.
+
+        A unit that is added or removed moves a sum by what it contributes; one that is replaced
+        takes one contribution away and brings another.
+        """
+        return 1 if self is Neighboring.ADD_OR_REMOVE_ONE else 2
+
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:

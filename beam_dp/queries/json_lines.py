@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from beam_dp.domain.strict_json import (
+    RepeatedKeyError,
+    parse_json,
+)
 from beam_dp.errors import InputError, shown
-from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 
 def read_workload_text(spec: str, known_forms: str) -> str:

@@ -14,11 +14,15 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries import linear_workload_forms as forms
+from beam_dp.queries.dense_tables import (
+    Number,
+    marginal_tables,
+    sum_of_tables,
+)
 from beam_dp.queries.json_lines import parsed_lines, read_workload_text
 from beam_dp.queries.linear import MAX_QUERY_CELLS, VALUE_BITS, Explicit, LinearQuery
 from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.reduction import Number, marginal_tables, sum_of_tables
 
 MAX_QUERIES = forms.MAX_QUERIES
 # Values of explicit queries that are held in memory, of all queries together: 256 MiB.
@@ -56,7 +60,7 @@ class LinearWorkload:
         InputError: if there are too many, none, or some of another domain.
 
     Example:
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> workload = parse_linear_workload("prefixes:age", read_domain('{"age": 3, "sex": 2}'))
         >>> len(workload), workload.counts(np.array([5, 0, 2, 0, 1, 1])).tolist()
         (3, [327680, 458752, 589824])
@@ -224,7 +228,7 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
             query is made.
 
     Example:
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> domain = read_domain('{"a": 2, "b": 2, "c": 2}')
         >>> [len(parse_linear_workload(f"{form}:2", domain))
         ...  for form in ("marginals", "conjunctions", "monotone_conjunctions", "parities")]

@@ -8,10 +8,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from beam_dp.domain.strict_json import (
+    RepeatedKeyError,
+    parse_json,
+)
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.linear_workload_forms import MAX_QUERIES
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 _SHOWN_LETTERS = 2000
 
@@ -49,7 +52,7 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
             reads it, with an ``id`` (a text or an integer) if it likes.
 
     Example:
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> from beam_dp.queries.reader import LinearQueries
         >>> queries = LinearQueries(read_domain('{"age": 5}'))
         >>> read_line(queries, '{"id": 1, "conjunction": {"age": 3}}').id
@@ -82,7 +85,7 @@ def expand_line(queries: LinearQueries, line: str) -> list[str]:
         InputError: if the marginal has more than ``MAX_QUERIES`` cells.
 
     Example:
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> queries = LinearQueries(read_domain('{"sex": 2}'))
         >>> expand_line(queries, '{"id": 1, "marginal": ["sex"]}')[1]
         '{"id": 1, "codes": [[0, [[1, 2]]]]}'

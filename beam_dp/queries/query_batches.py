@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.queries.dense_tables import Number
 from beam_dp.queries.linear import LinearQuery, Parity, Product, Range
-from beam_dp.reduction import Number
 
 Axes = tuple[int, ...]
 Literal = tuple[Range, ...]

@@ -9,8 +9,11 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from beam_dp.domain import Domain, nearest_known
-from beam_dp.domain_impossible import LevelReader
-from beam_dp.domain_ordered import BinnedAttribute, OrderedAttribute
+from beam_dp.domain.impossible import LevelReader
+from beam_dp.domain.ordered import (
+    BinnedAttribute,
+    OrderedAttribute,
+)
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries.linear import MAX_QUERY_CELLS, Explicit, LinearQuery, Parity, Product, Range
 
@@ -33,7 +36,7 @@ class LinearQueries:
         InputError: if the domain is larger.
 
     Example:
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> queries = LinearQueries(read_domain('{"age": 5, "sex": 2}'))
         >>> queries.conjunction({"age": {"not": 3}, "sex": 1}).values().reshape(5, 2).T.tolist()
         [[0.0, 0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0, 1.0]]

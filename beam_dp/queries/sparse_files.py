@@ -6,10 +6,13 @@ import re
 from pathlib import Path
 from typing import Literal
 
+from beam_dp.domain.plain_integers import plain_integer
+from beam_dp.domain.strict_json import (
+    RepeatedKeyError,
+    parse_json,
+)
 from beam_dp.errors import InputError
-from beam_dp.plain_integers import plain_integer
 from beam_dp.queries.sparse import Element, SparseQuery
-from beam_dp.strict_json import RepeatedKeyError, parse_json
 
 # As records are read: 007 is no integer key, for which there would be two ways to write one.
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,19}")

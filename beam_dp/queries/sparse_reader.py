@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from beam_dp.domain.plain_integers import plain_integer
 from beam_dp.errors import InputError, shown
 from beam_dp.hashing import HashKey, universe_elements
-from beam_dp.plain_integers import plain_integer
 from beam_dp.queries.sparse import Element, KeyType, SparseQuery
 
 # By which rule the texts of records are read as keys: 2 reads 7.0 as 7. A card names its rule.

@@ -33,7 +33,7 @@ class Workload:
         weights: how much the error of each marginal matters, finite and > 0; 1.0 each by default.
 
     Example:
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> workload = Workload(read_domain('{"age": 85, "sex": 2}'), (("sex", "age"),))
         >>> workload.marginals, workload.weights, workload.num_cells()
         ((('age', 'sex'),), (1.0,), 170)
@@ -81,7 +81,7 @@ class Workload:
         Cost: O(2^k) a marginal of k attributes.
 
         Example:
-            >>> from beam_dp.domain_json import read_domain
+            >>> from beam_dp.domain.files import read_domain
             >>> marginals(read_domain('{"a": 2, "b": 2}'), ways=2).closure()
             ((), ('a',), ('b',), ('a', 'b'))
         """
@@ -160,7 +160,7 @@ def marginals(
         InputError: if neither is given, or one is refused.
 
     Example:
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> domain = read_domain('{"age": 85, "sex": 2, "education": 16}')
         >>> len(marginals(domain, ways=2))
         3
@@ -203,7 +203,7 @@ def parse_workload(spec: str, domain: Domain) -> Workload:
         InputError: if it is none of these, or names an attribute that the domain has not.
 
     Example:
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> domain = read_domain('{"age": 85, "sex": 2}')
         >>> parse_workload("marginals:age;sex,age", domain).marginals
         (('age',), ('age', 'sex'))

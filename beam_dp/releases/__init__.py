@@ -1,12 +1,6 @@
 """What leaves the house: releases, that may be copied and queried at no further privacy cost."""
 
-from beam_dp.releases.card import Card, ReleaseError
-from beam_dp.releases.intervals import IntervalAnswers, IntervalRelease
-from beam_dp.releases.leftovers import finish_writing
-from beam_dp.releases.probe import probe_output
-from beam_dp.releases.records import distinct_records
-from beam_dp.releases.sparse import NoisyCounts, NoisySketch, SparseAnswer, SparseRelease
-from beam_dp.releases.store import (
+from beam_dp.releases.files.kinds import (
     Release,
     check_output,
     commit_release,
@@ -14,6 +8,20 @@ from beam_dp.releases.store import (
     release_from_bytes,
     release_to_bytes,
     write_release,
+)
+from beam_dp.releases.files.leftovers import finish_writing
+from beam_dp.releases.files.probe import probe_output
+from beam_dp.releases.files.records_card import (
+    Card,
+    ReleaseError,
+)
+from beam_dp.releases.intervals import IntervalAnswers, IntervalRelease
+from beam_dp.releases.records import distinct_records
+from beam_dp.releases.sketches import (
+    NoisyCounts,
+    NoisySketch,
+    SparseAnswer,
+    SparseRelease,
 )
 from beam_dp.releases.synthetic_database import MarginalAnswer, QueryAnswer, SyntheticDatabase
 

@@ -13,9 +13,14 @@ from scipy.optimize import isotonic_regression
 
 from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.errors import InputError
-from beam_dp.intervals.strategy import Indices, Measured, Prefixes, Values
-from beam_dp.intervals.textbook_tree import Nodes
-from beam_dp.noise_bound import noise_bound
+from beam_dp.interval_strategies.strategy import (
+    Indices,
+    Measured,
+    Prefixes,
+    Values,
+)
+from beam_dp.interval_strategies.textbook_tree import Nodes
+from beam_dp.noise.bound import noise_bound
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.left_out import LeftOut

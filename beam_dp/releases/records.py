@@ -42,7 +42,7 @@ def distinct_records(domain: Domain, codes: Sequence[NDArray[Any]]) -> tuple[Cod
     10^6 records of 35 columns.
 
     Example:
-        >>> from beam_dp.domain_json import read_domain
+        >>> from beam_dp.domain.files import read_domain
         >>> domain = read_domain('{"age": 85, "sex": 2}')
         >>> columns = [np.array([30, 7, 30]), np.array([1, 0, 1])]
         >>> (age, sex), counts = distinct_records(domain, columns)

@@ -21,8 +21,11 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.answers import MAX_CELLS, marginal_weights
 from beam_dp.releases.left_out import LeftOut
+from beam_dp.releases.marginal_weights import (
+    MAX_CELLS,
+    marginal_weights,
+)
 from beam_dp.releases.records import checked_codes, code_type
 
 Names = tuple[str, ...]
@@ -280,7 +283,7 @@ class SyntheticDatabase:
 
     def to_bytes(self) -> bytes:
         """Returns the release as one string of bytes, without pickle."""
-        from beam_dp.releases.card import Card
+        from beam_dp.releases.files.records_card import Card
 
         header = {
             "card": Card.of(self, files={}).to_json(),
@@ -298,7 +301,7 @@ class SyntheticDatabase:
     @classmethod
     def from_bytes(cls, data: bytes) -> SyntheticDatabase:
         """Returns the release that ``to_bytes`` wrote."""
-        from beam_dp.releases.card import Card
+        from beam_dp.releases.files.records_card import Card
 
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             header = json.loads(arrays["header"].tobytes())

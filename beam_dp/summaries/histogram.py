@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.errors import InputError
-from beam_dp.reduction import marginal_tables
+from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.summaries.cell_counts import CellCounts
 from beam_dp.summaries.clipped_counts import clipped_counts
 from beam_dp.summaries.marginals import Marginals

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.errors import InputError, magnitude
-from beam_dp.reduction import marginal_tables
+from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.summaries.cell_counts import CellCounts
 from beam_dp.summaries.shards import num_blocks, read_shards
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.choose import selection_scale
-from beam_dp.mechanisms.sparse_vector_noise import (
+from beam_dp.mechanisms.choosing import selection_scale
+from beam_dp.mechanisms.sparse_vector.noise import (
     SparseVectorNoise,
     check_accuracy,
     published_accuracy,

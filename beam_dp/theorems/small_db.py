@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.multiset_choice import MultisetChoice
-from beam_dp.mechanisms.small_db_size import num_multisets
+from beam_dp.mechanisms.small_db.choice import MultisetChoice
+from beam_dp.mechanisms.small_db.size import num_multisets
 
 MAX_MULTISETS = 2**20
 

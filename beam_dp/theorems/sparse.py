@@ -8,8 +8,11 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from beam_dp.mechanisms.online_plan import published_error
-from beam_dp.mechanisms.sparse_mw_plan import num_slots, plan_sparse_mw
+from beam_dp.mechanisms.online.plan import published_error
+from beam_dp.mechanisms.online.sparse_mw_plan import (
+    num_slots,
+    plan_sparse_mw,
+)
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.theorems.synthesis import run_error
 from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant

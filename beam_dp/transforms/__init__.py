@@ -1,20 +1,20 @@
 """The Beam layer: one file a stage, each a few lines around the folders above."""
 
-from beam_dp.transforms.answer_batches import AnswerBatch
-from beam_dp.transforms.answer_queries import AnswerQueries
-from beam_dp.transforms.answer_sparse import AnswerSparseQueries
-from beam_dp.transforms.answer_workload import AnswerWorkload
-from beam_dp.transforms.bound import BoundContributions
-from beam_dp.transforms.encode import EncodeRecords
-from beam_dp.transforms.encode_keys import KeyColumns
+from beam_dp.transforms.counting.bound import BoundContributions
+from beam_dp.transforms.counting.encode import EncodeRecords
+from beam_dp.transforms.counting.encode_keys import KeyColumns
+from beam_dp.transforms.counting.summarise import Summarise
+from beam_dp.transforms.drawing.answer_batches import AnswerBatch
+from beam_dp.transforms.drawing.answer_queries import AnswerQueries
+from beam_dp.transforms.drawing.answer_sparse import AnswerSparseQueries
+from beam_dp.transforms.drawing.answer_workload import AnswerWorkload
+from beam_dp.transforms.drawing.release import ReleaseSyntheticDatabase
+from beam_dp.transforms.drawing.release_intervals import ReleaseIntervals
+from beam_dp.transforms.drawing.release_projection import ReleaseProjection
 from beam_dp.transforms.errors import PrivateStepError, ReadError, SetupError
-from beam_dp.transforms.read import ReadRecords
-from beam_dp.transforms.release import ReleaseSyntheticDatabase
-from beam_dp.transforms.release_intervals import ReleaseIntervals
-from beam_dp.transforms.release_projection import ReleaseProjection
-from beam_dp.transforms.summarise import Summarise
-from beam_dp.transforms.write import WriteRelease
-from beam_dp.transforms.write_answers import WriteAnswers
+from beam_dp.transforms.reading.read import ReadRecords
+from beam_dp.transforms.writing.write import WriteRelease
+from beam_dp.transforms.writing.write_answers import WriteAnswers
 
 __all__ = [
     "AnswerBatch",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.domain_json import domain_from_json
+from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding import columns
 from beam_dp.encoding.columns import encode_batch, encode_cells, encode_column
 from beam_dp.errors import InputError

@@ -13,7 +13,7 @@ from beam_dp.domain import (
     NumericAttribute,
 )
 from beam_dp.encoding.columns import encode_batch, encode_cells
-from beam_dp.transforms.encode import encode_records
+from beam_dp.transforms.counting.encode import encode_records
 
 PLAIN = Domain(
     (

@@ -19,10 +19,10 @@ from typing import Any
 from patience import HANG_SECONDS
 
 from beam_dp import summaries
-from beam_dp.noise import NoiseSource
-from beam_dp.releases.bucket_store import BucketStore
-from beam_dp.releases.filesystem import LocalStore
-from beam_dp.releases.google_storage import GoogleBucket
+from beam_dp.noise.source import NoiseSource
+from beam_dp.storage.bucket import BucketStore
+from beam_dp.storage.google import GoogleBucket
+from beam_dp.storage.local import LocalStore
 
 VARIABLE = "BEAM_DP_TEST_MOMENTS"  # names the folder
 COUNTING = "in the distributed pass"

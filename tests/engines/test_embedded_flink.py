@@ -11,7 +11,7 @@ from engines.contracts import PROGRAMS, card, check_answers, check_contract
 from jobs import breaks_later, everything_under, job_flags
 
 from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases.filesystem import LocalStore
+from beam_dp.storage.local import LocalStore
 from beam_dp.summaries import HistogramAccumulator
 from pipelines import release_synthetic_database
 

@@ -17,15 +17,18 @@ from jobs import DOMAIN, people
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
-from beam_dp.domain_json import parse_domain
+from beam_dp.domain.files import parse_domain
 from beam_dp.hashing import BlockSigns, HashKey
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.sparse import key_type_named
 from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator, ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
-from beam_dp.transforms.count import CountCells
-from beam_dp.transforms.count_elements import CountElements, counts_of_shards
-from beam_dp.transforms.encode_keys import EncodeKeys
+from beam_dp.transforms.counting.count import CountCells
+from beam_dp.transforms.counting.count_elements import (
+    CountElements,
+    counts_of_shards,
+)
+from beam_dp.transforms.counting.encode_keys import EncodeKeys
 
 pytestmark = pytest.mark.engines
 # Both slots of Flink read some of the files, so that their counts must be added.

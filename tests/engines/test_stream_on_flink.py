@@ -10,11 +10,11 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from jobs import DOMAIN, people, write_table
 
-from beam_dp.domain_json import parse_domain
+from beam_dp.domain.files import parse_domain
 from beam_dp.mechanisms import plan_private_mw
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.transforms import AnswerQueries, ReadRecords
-from beam_dp.transforms.answer_queries import AnswerBatch
+from beam_dp.transforms.drawing.answer_queries import AnswerBatch
 
 pytestmark = pytest.mark.engines
 QUERIES = [

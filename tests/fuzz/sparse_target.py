@@ -12,6 +12,7 @@ import numpy as np
 from fuzz.choices import Choices
 from fuzz.mutations import mutate_bytes, mutate_json, raised_by
 
+from beam_dp.cli.describe_sketches import describe_sparse
 from beam_dp.hashing import HashKey
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import (
@@ -22,10 +23,9 @@ from beam_dp.releases import (
     SyntheticDatabase,
     read_release,
 )
-from beam_dp.releases.describe_sparse import describe_sparse
-from beam_dp.releases.sparse_avro import payload_of
-from beam_dp.releases.sparse_card import SparseCard
-from beam_dp.releases.sparse_keys import key_type_of
+from beam_dp.releases.files.sketch_keys import key_type_of
+from beam_dp.releases.files.sketch_payload import payload_of
+from beam_dp.releases.files.sketches import SparseCard
 
 DRAW = "0123456789abcdef0123456789abcdef"
 

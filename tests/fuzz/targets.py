@@ -19,13 +19,21 @@ from fuzz.mutations import mutate_bytes, mutate_json, raised_by
 from fuzz.sparse_target import read_sparse_release_target
 from releases.release_examples import DOMAIN, DRAW, release_of
 
-from beam_dp.domain_json import parse_domain
+from beam_dp.cli.describe import describe
+from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases import ReleaseError, SyntheticDatabase, avro, read_release
-from beam_dp.releases.avro_container import encode_bytes, encode_long
-from beam_dp.releases.card import Card
-from beam_dp.releases.describe import describe
+from beam_dp.releases import (
+    ReleaseError,
+    SyntheticDatabase,
+    read_release,
+)
+from beam_dp.releases.files import records as avro
+from beam_dp.releases.files.container import (
+    encode_bytes,
+    encode_long,
+)
+from beam_dp.releases.files.records_card import Card
 
 CARD = "card.json"
 RECORDS = avro.records_file(DRAW)

@@ -12,8 +12,11 @@ from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, s
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms.plan import NumRecords, Plan
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.marginals.plan import (
+    NumRecords,
+    Plan,
+)
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases import SyntheticDatabase

@@ -13,7 +13,7 @@ from tiny import ADD, promise
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, planned
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 
 GUARANTEE = promise(ADD, 1e-9)
 COUNTS = np.random.default_rng(4).integers(0, 40, 23)

@@ -11,12 +11,18 @@ import scipy.linalg
 import scipy.special
 from intervals import all_intervals, dense, interval_matrix
 
-from beam_dp.intervals import sine as sine_module
-from beam_dp.intervals.convolution import convolve_integers, ordered_convolution
-from beam_dp.intervals.hierarchy import Hierarchy, tree
-from beam_dp.intervals.sine import SineStrategy
-from beam_dp.intervals.tables import SquareRootErrors
-from beam_dp.intervals.textbook_tree import TextbookTree
+from beam_dp.interval_strategies import sine as sine_module
+from beam_dp.interval_strategies.convolution import (
+    convolve_integers,
+    ordered_convolution,
+)
+from beam_dp.interval_strategies.hierarchy import (
+    Hierarchy,
+    tree,
+)
+from beam_dp.interval_strategies.sine import SineStrategy
+from beam_dp.interval_strategies.tables import SquareRootErrors
+from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms.intervals.branching import best_tree
 from beam_dp.mechanisms.intervals.windows import windows
 from beam_dp.privacy.guarantee import Neighboring

@@ -14,9 +14,9 @@ from tiny import ADD, REPLACE, domain_of, promise, workload_of
 
 from beam_dp.errors import InputError
 from beam_dp.hashing.folding import fold, num_buckets
-from beam_dp.intervals.hierarchy import tree
-from beam_dp.intervals.sine import SineStrategy
-from beam_dp.intervals.textbook_tree import TextbookTree
+from beam_dp.interval_strategies.hierarchy import tree
+from beam_dp.interval_strategies.sine import SineStrategy
+from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms import (
     Gaussian,
     PrivateMW,
@@ -25,10 +25,10 @@ from beam_dp.mechanisms import (
     plan_workload_answers,
 )
 from beam_dp.mechanisms.intervals.windows import windows
-from beam_dp.mechanisms.measurements import residual_query
-from beam_dp.mechanisms.sparse_mw import SparseMW
-from beam_dp.mechanisms.sparse_mw_plan import plan_sparse_mw
-from beam_dp.mechanisms.workload_answers import draw_workload_answers
+from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers
+from beam_dp.mechanisms.marginals.measurements import residual_query
+from beam_dp.mechanisms.online.sparse_mw import SparseMW
+from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import SparseQuery

@@ -24,13 +24,13 @@ from beam_dp.mechanisms.left_out import (
     plan_left_out,
     share_guarantee,
 )
-from beam_dp.mechanisms.measurements import noise_variance
+from beam_dp.mechanisms.marginals.measurements import noise_variance
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger_filters import Account
+from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.testing import audit
-from beam_dp.transforms.encode import encode_all_records
+from beam_dp.transforms.counting.encode import encode_all_records
 
 DOMAIN = domain_of(2, 2).with_impossible([{"a0": [0], "a1": [0]}])
 GOOD, BAD_0, BAD_1, BOTH, IMPOSSIBLE = (1, 1), (9, 1), (1, 9), (9, 9), (0, 0)

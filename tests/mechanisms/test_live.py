@@ -25,12 +25,20 @@ from tiny import domain_of, promise
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import PrivateMW, SparseMW, live, plan_private_mw
 from beam_dp.mechanisms.live import HaltedError
-from beam_dp.mechanisms.private_mw import SavedRun
-from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse, SparseState
-from beam_dp.mechanisms.sparse_vector_noise import noise_candidates, sparse_vector_noise
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.online.private_mw import SavedRun
+from beam_dp.mechanisms.sparse_vector.mechanisms import (
+    AboveThreshold,
+    NumericSparse,
+    Sparse,
+    SparseState,
+)
+from beam_dp.mechanisms.sparse_vector.noise import (
+    noise_candidates,
+    sparse_vector_noise,
+)
+from beam_dp.noise.source import NoiseSource
 from beam_dp.summaries import Histogram, KeyCounts
-from beam_dp.transforms import answer_queries
+from beam_dp.transforms.drawing import answer_queries
 
 HELD = KeyCounts({"a": 80_000})
 ABOVE = 20  # a question above the threshold 10

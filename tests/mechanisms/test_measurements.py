@@ -15,7 +15,7 @@ from tiny import domain_of
 
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.residual_basis import ResidualBasis
-from beam_dp.mechanisms.measurements import (
+from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     cell_variance,
     combine,

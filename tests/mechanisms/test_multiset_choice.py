@@ -18,19 +18,20 @@ from patience import processor_seconds_below
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.errors import InputError
-from beam_dp.exponentials import exp_above
-from beam_dp.mechanisms import (
-    multiset_choice,
-    multisets_enumerated,
-    multisets_nested,
-    multisets_searched,
+from beam_dp.mechanisms.small_db import choice as multiset_choice
+from beam_dp.mechanisms.small_db import enumerated as multisets_enumerated
+from beam_dp.mechanisms.small_db import nested as multisets_nested
+from beam_dp.mechanisms.small_db import searched as multisets_searched
+from beam_dp.mechanisms.small_db.choice import MultisetChoice
+from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
+from beam_dp.mechanisms.small_db.law import draw_cells
+from beam_dp.mechanisms.small_db.nested import (
+    NestedSampler,
+    is_nested,
 )
-from beam_dp.mechanisms.multiset_choice import MultisetChoice
-from beam_dp.mechanisms.multisets import draw_cells
-from beam_dp.mechanisms.multisets_enumerated import EnumerationSampler
-from beam_dp.mechanisms.multisets_nested import NestedSampler, is_nested
-from beam_dp.mechanisms.multisets_searched import SearchSampler
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.small_db.searched import SearchSampler
+from beam_dp.noise.exponentials import exp_above
+from beam_dp.noise.source import NoiseSource
 from beam_dp.testing import audit
 
 SAMPLERS = {"enumeration": EnumerationSampler, "nested": NestedSampler, "search": SearchSampler}

@@ -24,7 +24,7 @@ from beam_dp.mechanisms import (
     plan_workload_answers,
     release_sparse,
 )
-from beam_dp.mechanisms.workload_answers import draw_workload_answers
+from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries import ElementCounts, Projection
 

@@ -13,9 +13,9 @@ from noise_sources import NoNoise
 from private_mw_laws import cells, law_of, probed, run_of, tiny_plan, whole_records
 from tiny import ADD, REPLACE, domain_of, promise
 
-from beam_dp.mechanisms.online_plan import GRID
-from beam_dp.mechanisms.private_mw import PrivateMW
-from beam_dp.mechanisms.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.plan import GRID
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.testing.audit import audit_law
 
 PLANS = [

@@ -9,9 +9,12 @@ import pytest
 from tiny import REPLACE, domain_of, promise
 
 from beam_dp.hypotheses.dense_weights import DenseWeights
-from beam_dp.mechanisms.online_plan import GRID
-from beam_dp.mechanisms.private_mw_plan import plan_private_mw, textbook_error
-from beam_dp.mechanisms.sparse_vector_noise import published_accuracy
+from beam_dp.mechanisms.online.plan import GRID
+from beam_dp.mechanisms.online.private_mw_plan import (
+    plan_private_mw,
+    textbook_error,
+)
+from beam_dp.mechanisms.sparse_vector.noise import published_accuracy
 from beam_dp.queries.linear import Product
 
 

@@ -13,13 +13,14 @@ from private_mw_laws import cells, small_run
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import online_plan, saved_runs
-from beam_dp.mechanisms.private_mw_state import (
+from beam_dp.mechanisms.online import plan as online_plan
+from beam_dp.mechanisms.online import saved_runs
+from beam_dp.mechanisms.online.saved_private_mw import (
     check_private_mw,
     resume_private_mw,
     save_private_mw,
 )
-from beam_dp.mechanisms.sparse_vector import HaltedError
+from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries import Histogram
 

@@ -29,17 +29,17 @@ from tiny import (
 from beam_dp.domain import Domain, Impossible
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms import released_records as records_module
-from beam_dp.mechanisms import selection as selection_module
-from beam_dp.mechanisms.plan import (
+from beam_dp.mechanisms.marginals import released_records as records_module
+from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals.plan import (
     MAX_RECORDS,
     MAX_SELECTED_CELLS,
     NumRecords,
     Plan,
     tree_cells,
 )
-from beam_dp.mechanisms.rounds import round_budget
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.marginals.rounds import round_budget
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.small_db_size import (
+from beam_dp.mechanisms.small_db.size import (
     num_multisets,
     small_db_error,
     small_db_records_needed,

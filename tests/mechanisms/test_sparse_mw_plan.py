@@ -9,8 +9,12 @@ import math
 import pytest
 from tiny import REPLACE, promise
 
-from beam_dp.mechanisms.online_plan import GRID
-from beam_dp.mechanisms.sparse_mw_plan import num_slots, num_updates, plan_sparse_mw
+from beam_dp.mechanisms.online.plan import GRID
+from beam_dp.mechanisms.online.sparse_mw_plan import (
+    num_slots,
+    num_updates,
+    plan_sparse_mw,
+)
 
 CALIBRATIONS = ["tight", "textbook"]
 

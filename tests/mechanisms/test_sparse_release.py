@@ -22,8 +22,11 @@ from beam_dp.mechanisms import (
     StabilityHistogram,
     release_sparse,
 )
-from beam_dp.mechanisms.stability_histogram import release_probability, stability_threshold
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.sketches.stability_histogram import (
+    release_probability,
+    stability_threshold,
+)
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases import SparseRelease

@@ -17,10 +17,18 @@ from sparse_vector_laws import transcript_law
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import sparse_vector as module
-from beam_dp.mechanisms.sparse_vector import AboveThreshold, HaltedError, NumericSparse, Sparse
-from beam_dp.mechanisms.sparse_vector_noise import noise_candidates, sparse_vector_noise
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.sparse_vector import mechanisms as module
+from beam_dp.mechanisms.sparse_vector.mechanisms import (
+    AboveThreshold,
+    HaltedError,
+    NumericSparse,
+    Sparse,
+)
+from beam_dp.mechanisms.sparse_vector.noise import (
+    noise_candidates,
+    sparse_vector_noise,
+)
+from beam_dp.noise.source import NoiseSource
 from beam_dp.testing.audit import audit_law, audit_sampler, largest_log_ratio
 
 EPSILON = 1.0

@@ -9,7 +9,7 @@ import pytest
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.sparse_vector_noise import (
+from beam_dp.mechanisms.sparse_vector.noise import (
     noise_candidates,
     published_accuracy,
     sparse_vector_noise,

@@ -23,7 +23,7 @@ from tiny import (
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM
-from beam_dp.mechanisms.textbook_mwem import release_textbook
+from beam_dp.mechanisms.marginals.textbook_mwem import release_textbook
 from beam_dp.queries.workload import marginals
 
 

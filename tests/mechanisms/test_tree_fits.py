@@ -14,11 +14,14 @@ from noise_sources import Seeded
 from tiny import ADD, APPROXIMATE, domain_of, on_trees, plan_of, promise, summary, workload_of
 
 from beam_dp.domain import Domain
-from beam_dp.domain_json import read_domain
+from beam_dp.domain.files import read_domain
 from beam_dp.encoding.columns import encode_cells
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms import selection as selection_module
-from beam_dp.mechanisms.plan import NumRecords, Plan
+from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals.plan import (
+    NumRecords,
+    Plan,
+)
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Histogram, Marginals

@@ -11,7 +11,7 @@ import pytest
 from fake_google_storage import Answer, FakeGoogleStorage, serving
 from jobs import breaks_later, interval_flags, job_flags, people
 
-from beam_dp.cli import main as beam_dp
+from beam_dp.cli.main import main as beam_dp
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import read_release
 from pipelines import answer_queries, release_intervals, release_synthetic_database

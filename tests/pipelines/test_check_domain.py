@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dp.domain_json import domain_from_json
+from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.check import DomainCheck
-from beam_dp.transforms.encode import encode_records
+from beam_dp.transforms.counting.encode import encode_records
 from pipelines.check_domain import main
 
 SMOKER: dict[str, Any] = {"name": "smoker", "type": "boolean"}

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from beam_dp.cli_ledger import DECLARATION
+from beam_dp.cli.ledger import DECLARATION
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from pipelines import answer_queries, flags, release_intervals, release_projection

@@ -20,11 +20,11 @@ from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from barriers import remove_barrier
 from jobs import breaks_later, everything_under, job_flags, released_records
 
-import beam_dp.transforms.release as release_module
-import beam_dp.transforms.write as write_module
-from beam_dp.noise import NoiseSource
+import beam_dp.transforms.drawing.release as release_module
+import beam_dp.transforms.writing.write as write_module
+from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import read_release
-from beam_dp.releases.filesystem import LocalStore
+from beam_dp.storage.local import LocalStore
 from pipelines.release_synthetic_database import build, main, parse_arguments
 
 DRAWS: list[str] = []
@@ -251,7 +251,7 @@ def test_a_writer_that_lets_the_last_draw_win_is_seen(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that writes into the output at once, as an ordinary sink does, leaves several draws."""
-    from beam_dp.releases import avro
+    from beam_dp.releases.files import records as avro
 
     def commit(release: Any, directory: str) -> bool:
         folder = pathlib.Path(directory)

@@ -25,7 +25,7 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 from jobs import interval_flags, job_flags, people
 
-from beam_dp.privacy.ledger_entries import Token
+from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.workload import marginals
 from beam_dp.releases import read_release
 from pipelines import (

@@ -8,7 +8,7 @@ import threading
 import pytest
 from patience import wait_for
 
-from beam_dp.domain_json import parse_domain
+from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadError
 from pipelines.progress import PROGRESS_LOGGER, Progress, failure
@@ -115,7 +115,7 @@ def test_the_text_of_any_other_error_is_withheld() -> None:
     except Exception as error:
         line = failure(error)
     assert line.startswith("the job failed with ")
-    assert " at beam_dp/strict_json.py:" in line
+    assert " at beam_dp/domain/strict_json.py:" in line
     assert "withheld" in line
 
 

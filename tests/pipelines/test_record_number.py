@@ -21,8 +21,8 @@ from noise_sources import NoNoise
 from tiny import ADD, PURE, domain_of, promise, summary, workload_of
 
 import beam_dp as dp
-from beam_dp.cli import main as cli
-from beam_dp.domain_json import domain_from_json
+from beam_dp.cli.main import main as cli
+from beam_dp.domain.files import domain_from_json
 from beam_dp.mechanisms import MWEM, Laplace, Mechanism, SmallDB
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from pipelines import record_number, release_synthetic_database

@@ -13,9 +13,9 @@ import pyarrow.csv
 import pytest
 from jobs import everything_under, interval_flags, people
 
-import beam_dp.transforms.release_intervals as intervals_module
-from beam_dp import cli
-from beam_dp.noise import NoiseSource
+import beam_dp.transforms.drawing.release_intervals as intervals_module
+from beam_dp.cli import main as cli
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import IntervalRelease, read_release
 from pipelines.release_intervals import main

@@ -15,12 +15,12 @@ import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from jobs import everything_under, write_table
 
-import beam_dp.transforms.release_projection as release_module
-from beam_dp import cli
-from beam_dp.noise import NoiseSource
+import beam_dp.transforms.drawing.release_projection as release_module
+from beam_dp.cli import main as cli
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import SparseRelease, read_release
-from beam_dp.releases.filesystem import LocalStore
+from beam_dp.storage.local import LocalStore
 from pipelines.release_projection import build, main, parse_arguments
 
 NUMBERS = [i % 50 for i in range(2000)]  # 40 records of each key

@@ -12,7 +12,7 @@ import stat
 import fastavro
 from jobs import everything_under, job_flags, people
 
-from beam_dp.mechanisms import saved_runs
+from beam_dp.mechanisms.online import saved_runs
 from beam_dp.privacy.ledger import Ledger
 from pipelines.answer_queries import main
 from pipelines.saved_state import keep_state

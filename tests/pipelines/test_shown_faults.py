@@ -84,10 +84,10 @@ def test_a_fault_is_told_by_its_fields() -> None:
 def test_a_worker_that_cannot_be_set_up_says_what_is_missing(
     fails: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("beam_dp.transforms.release.NoiseSource", raising(no_module()))
+    monkeypatch.setattr("beam_dp.transforms.drawing.release.NoiseSource", raising(no_module()))
     line = fails()
     assert line == "error: a worker can't be set up: the module 'opendp.missing' is not installed\n"
-    monkeypatch.setattr("beam_dp.transforms.release.NoiseSource", raising(no_file()))
+    monkeypatch.setattr("beam_dp.transforms.drawing.release.NoiseSource", raising(no_file()))
     assert fails() == "error: a worker can't be set up: No such file or directory\n"
 
 
@@ -95,7 +95,7 @@ def test_a_worker_that_cannot_be_set_up_says_what_is_missing(
 def test_any_other_error_of_a_worker_s_setup_is_withheld(
     fails: Program, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("beam_dp.transforms.release.NoiseSource", raising(error))
+    monkeypatch.setattr("beam_dp.transforms.drawing.release.NoiseSource", raising(error))
     assert "withheld" in fails()
 
 
@@ -164,7 +164,7 @@ def test_workers_in_this_process_print_no_traceback(
     fails: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beam prints it past all loggers, also that of a step that needs no guard."""
-    monkeypatch.setattr("beam_dp.transforms.write.commit_release", raising(OSError(SECRET)))
+    monkeypatch.setattr("beam_dp.transforms.writing.write.commit_release", raising(OSError(SECRET)))
     assert "withheld" in fails(environment_type="LOOPBACK", **EMBEDDED)
 
 

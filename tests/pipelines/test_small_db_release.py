@@ -11,7 +11,7 @@ import pytest
 from jobs import job_flags, people, released_records
 
 import beam_dp as dp
-from beam_dp.cli import main as beam_dp_command
+from beam_dp.cli.main import main as beam_dp_command
 from pipelines.release_synthetic_database import main
 
 SMALL = {"mechanism": "small_db", "workload": "prefixes:age", "delta": "0"}

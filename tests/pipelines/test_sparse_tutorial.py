@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from beam_dp import cli
+from beam_dp.cli import main as cli
 
 TUTORIAL = pathlib.Path(__file__).parents[2] / "docs" / "sparse_queries.md"
 TRUTH = 82_912

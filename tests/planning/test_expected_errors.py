@@ -27,8 +27,8 @@ from beam_dp.mechanisms import (
     plan_private_mw,
     plan_workload_answers,
 )
-from beam_dp.mechanisms.multiset_choice import MultisetChoice
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.small_db.choice import MultisetChoice
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.covering_marginals import covering_marginals
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import (
@@ -275,7 +275,7 @@ def test_the_time_of_an_enumeration_is_of_the_order_that_is_predicted(num_cells:
 
 
 def test_sparse_vector_answers_have_the_deviation_that_is_stated():
-    from beam_dp.mechanisms.sparse_vector_noise import sparse_vector_noise
+    from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 
     noise = sparse_vector_noise(promise(delta=DELTA), 700, answers=True)
     run = NumericSparse(0, noise, NoiseSource())

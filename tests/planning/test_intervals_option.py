@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from noise_sources import Seeded
 
-from beam_dp import cli
-from beam_dp.domain_json import domain_from_json
+from beam_dp.cli import main as cli
+from beam_dp.domain.files import domain_from_json
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.planning.intervals import asked_intervals, intervals_option
 from beam_dp.planning.job import PlanningJob

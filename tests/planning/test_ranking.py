@@ -14,9 +14,9 @@ import pytest
 from tiny import ADD, REPLACE, domain_of, promise, workload_of
 
 import beam_dp as dp
-from beam_dp.cli import main
+from beam_dp.cli.main import main
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.workload_answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.ranking import Ranking, rank_mechanisms
 from beam_dp.queries.linear import Explicit
@@ -261,7 +261,7 @@ def test_a_bad_flag_costs_one_line(
 
 def test_planning_imports_no_beam(tmp_path: pathlib.Path):
     code = (
-        "import sys; from beam_dp.cli import main; main(sys.argv[1:]);"
+        "import sys; from beam_dp.cli.main import main; main(sys.argv[1:]);"
         "print('apache_beam' in sys.modules)"
     )
     argv = [sys.executable, "-c", code, *flags(tmp_path), "--json"]

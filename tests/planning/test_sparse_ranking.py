@@ -7,11 +7,11 @@ import shlex
 
 import pytest
 
-from beam_dp.cli import main
+from beam_dp.cli.main import main
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import SparseMWPlan
-from beam_dp.mechanisms.key_profile import KeyProfile
-from beam_dp.mechanisms.sparse_error import sparse_error
+from beam_dp.mechanisms.sketches.errors import sparse_error
+from beam_dp.mechanisms.sketches.key_profile import KeyProfile
 from beam_dp.planning.sketches.job import SparsePlanningJob
 from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms
 from beam_dp.privacy.guarantee import Guarantee

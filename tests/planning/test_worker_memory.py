@@ -17,7 +17,7 @@ from beam_dp.mechanisms import (
     plan_sparse_mw,
 )
 from beam_dp.mechanisms.intervals import plan_intervals
-from beam_dp.mechanisms.workload_answers import plan_workload_answers
+from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.planning.worker_memory import AnyPlan, worker_bytes
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import marginals

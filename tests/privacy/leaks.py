@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from apache_beam.metrics import Metrics
 
-import beam_dp.mechanisms.synthesis as synthesis
-import beam_dp.transforms.bound as bound_module
-import beam_dp.transforms.encode as encode_module
-import beam_dp.transforms.write as write_module
+import beam_dp.mechanisms.marginals.synthesis as synthesis
+import beam_dp.transforms.counting.bound as bound_module
+import beam_dp.transforms.counting.encode as encode_module
+import beam_dp.transforms.writing.write as write_module
 
 Leak = Callable[[pytest.MonkeyPatch], None]
 

@@ -29,8 +29,8 @@ import numpy as np
 import pytest
 from noise_sources import Scripted
 
-import beam_dp.transforms.release as release_module
-import beam_dp.transforms.release_intervals as intervals_module
+import beam_dp.transforms.drawing.release as release_module
+import beam_dp.transforms.drawing.release_intervals as intervals_module
 from pipelines.release_synthetic_database import main
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent

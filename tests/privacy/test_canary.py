@@ -21,8 +21,8 @@ from jobs import DOMAIN, interval_flags, job_flags, people
 from leaks import LEAKS
 from observe import Observed, clean, left_by, observe
 
-import beam_dp.transforms.encode as encode_module
-from beam_dp.releases import filesystem
+import beam_dp.transforms.counting.encode as encode_module
+from beam_dp.storage import local as filesystem
 from pipelines.release_intervals import main as release_intervals
 
 FORMATS = ("csv", "parquet", "avro")
@@ -290,7 +290,7 @@ def test_the_script_hides_the_data_but_real_answers_do_not(tmp_path: pathlib.Pat
     """The comparison is not blind: noise so small that it hides nothing shows the difference."""
     from noise_sources import NoNoise
 
-    import beam_dp.transforms.release as release_module
+    import beam_dp.transforms.drawing.release as release_module
 
     seen = {}
     for name, rows in neighbours().items():

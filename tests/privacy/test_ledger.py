@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, LedgerError, OverBudgetError, Token
-from beam_dp.privacy.ledger_filters import loss_of
+from beam_dp.privacy.ledger.filters import loss_of
 from beam_dp.privacy.loss import Loss
 
 AR = "add_or_remove_one"

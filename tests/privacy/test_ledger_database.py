@@ -273,7 +273,7 @@ def test_a_server_that_does_not_answer_in_time_is_refused(
 ) -> None:
     url = new_database(postgresql, 10_003)
     declared(url)
-    monkeypatch.setattr("beam_dp.privacy.ledger_storage.STATEMENT_SECONDS", 0.1)
+    monkeypatch.setattr("beam_dp.privacy.ledger.storage.STATEMENT_SECONDS", 0.1)
     storage = Ledger(url, wait_seconds=0.1)._storage
     refusal = pytest.raises(LedgerError, match=r"must be a server that answers within 0\.2 seconds")
     with refusal as error, storage.writing() as connection:

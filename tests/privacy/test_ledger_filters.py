@@ -17,9 +17,15 @@ from dp_accounting.pld.common import DifferentialPrivacyParameters
 from hypothesis import given, settings
 
 from beam_dp.errors import InputError
-from beam_dp.privacy import ledger_filters
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_rho
-from beam_dp.privacy.ledger_filters import Account, Composition, Filter, limit, loss_of
+from beam_dp.privacy.ledger import filters as ledger_filters
+from beam_dp.privacy.ledger.filters import (
+    Account,
+    Composition,
+    Filter,
+    limit,
+    loss_of,
+)
 from beam_dp.privacy.loss import Loss
 
 KINDS = ("pure", "gaussian", "zcdp")
@@ -339,7 +345,7 @@ def test_that_adversary_catches_a_filter_of_four_times_the_budget(
     def wrong(which: Filter, epsilon: float, delta: float) -> object:
         return 4 * limit(which, epsilon, delta)
 
-    monkeypatch.setattr("beam_dp.privacy.ledger_filters.limit", wrong)
+    monkeypatch.setattr("beam_dp.privacy.ledger.filters.limit", wrong)
     assert best_adversary(Account(1.0, 0.05, "zcdp"), ((0.3, 0.0),)) > 0.05
 
 

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from beam_dp.cli import main
+from beam_dp.cli.main import main
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, LedgerError
 from beam_dp.privacy.loss import Loss

@@ -8,8 +8,8 @@ import pytest
 from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, workload_of
 
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms.measurements import residual_norm
-from beam_dp.mechanisms.plan import Plan
+from beam_dp.mechanisms.marginals.measurements import residual_norm
+from beam_dp.mechanisms.marginals.plan import Plan
 
 MECHANISMS = [
     MWEM(),

@@ -17,7 +17,7 @@ import pytest
 from flint import arb
 
 from beam_dp.privacy.accounting import gaussian_delta, zcdp_epsilon, zcdp_rho
-from beam_dp.privacy.ledger_filters import Account
+from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, lowered, raised, root_down, root_up, up
 

@@ -16,8 +16,8 @@ from release_examples import release_of
 
 from beam_dp.errors import InputError
 from beam_dp.releases import ReleaseError, check_output, commit_release, read_release
-from beam_dp.releases.amazon_storage import AmazonBucket
-from beam_dp.releases.bucket_store import BucketStore
+from beam_dp.storage.amazon import AmazonBucket
+from beam_dp.storage.bucket import BucketStore
 
 OUT = "s3://releases/out"
 PUBLIC = (

@@ -22,18 +22,19 @@ from beam_dp.domain import (
     IntegerAttribute,
     NumericAttribute,
 )
-from beam_dp.domain_json import domain_from_json
+from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.columns import encode_batch
 from beam_dp.encoding.units import arrow_column
-from beam_dp.releases import avro, avro_container
-from beam_dp.releases.avro_container import (
+from beam_dp.releases.files import container as avro_container
+from beam_dp.releases.files import records as avro
+from beam_dp.releases.files.container import (
     DamagedFileError,
     decode_bytes,
     decode_long,
     encode_bytes,
     encode_long,
 )
-from beam_dp.releases.card import Card
+from beam_dp.releases.files.records_card import Card
 
 
 def records_bytes(release):

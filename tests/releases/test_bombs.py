@@ -20,21 +20,27 @@ from release_examples import release_of
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import CountSketch, SparseSummary, release_sparse
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import ReleaseError, read_release, write_release
-from beam_dp.releases.answers_avro import ANSWER_SCHEMA, read_rows
-from beam_dp.releases.answers_release import read_answers_release
-from beam_dp.releases.avro_container import (
+from beam_dp.releases.files.answers import KIND as ANSWERS
+from beam_dp.releases.files.answers import (
+    OnlineAnswers,
+    read_answers,
+)
+from beam_dp.releases.files.answers_avro import (
+    ANSWER_SCHEMA,
+    read_rows,
+)
+from beam_dp.releases.files.answers_release import read_answers_release
+from beam_dp.releases.files.container import (
     DamagedFileError,
     encode_bytes,
     encode_long,
     read_header,
 )
-from beam_dp.releases.online_answers import KIND as ANSWERS
-from beam_dp.releases.online_answers import OnlineAnswers, read_answers
-from beam_dp.releases.sparse_card import KIND as SPARSE
-from beam_dp.releases.store import commit_draw
+from beam_dp.releases.files.kinds import commit_draw
+from beam_dp.releases.files.sketches import KIND as SPARSE
 from beam_dp.summaries import Projection
 
 PROMISE = Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)

@@ -10,9 +10,9 @@ import fake_google_storage
 import pytest
 from memory_bucket import MemoryBucket
 
-from beam_dp.releases.amazon_storage import AmazonBucket
-from beam_dp.releases.bucket_store import Bucket
-from beam_dp.releases.google_storage import GoogleBucket
+from beam_dp.storage.amazon import AmazonBucket
+from beam_dp.storage.bucket import Bucket
+from beam_dp.storage.google import GoogleBucket
 
 SERVICES = {
     "gs": (fake_google_storage, GoogleBucket),

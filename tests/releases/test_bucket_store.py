@@ -28,10 +28,10 @@ from beam_dp.releases import (
     read_release,
     write_release,
 )
-from beam_dp.releases.amazon_storage import AmazonBucket
-from beam_dp.releases.bucket_store import BucketStore
-from beam_dp.releases.google_storage import GoogleBucket
-from beam_dp.releases.online_answers import write_batch
+from beam_dp.releases.files.answers import write_batch
+from beam_dp.storage.amazon import AmazonBucket
+from beam_dp.storage.bucket import BucketStore
+from beam_dp.storage.google import GoogleBucket
 
 SERVICES = {
     "gs": (fake_google_storage, GoogleBucket),

@@ -9,9 +9,9 @@ import pytest
 from jobs import everything_under
 from release_examples import release_of
 
-from beam_dp.cli import main
+from beam_dp.cli.main import main
 from beam_dp.releases import commit_release, read_release
-from beam_dp.releases.filesystem import LocalStore
+from beam_dp.storage.local import LocalStore
 
 
 class KilledError(BaseException):

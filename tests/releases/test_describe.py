@@ -3,8 +3,8 @@ import io
 import rich.console
 from release_examples import release_of
 
-from beam_dp.domain_json import domain_from_json
-from beam_dp.releases.describe import describe
+from beam_dp.cli.describe import describe
+from beam_dp.domain.files import domain_from_json
 
 
 def text_of(release, width=200):

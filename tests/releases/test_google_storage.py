@@ -13,7 +13,7 @@ from release_examples import release_of
 
 from beam_dp.errors import InputError
 from beam_dp.releases import ReleaseError, check_output, commit_release, read_release
-from beam_dp.releases.google_storage import GoogleBucket
+from beam_dp.storage.google import GoogleBucket
 
 OUT = "gs://releases/out"
 

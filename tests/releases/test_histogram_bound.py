@@ -9,10 +9,13 @@ import pytest
 from scipy import stats
 
 from beam_dp.hashing import HashKey
-from beam_dp.mechanisms.count_sketch import INDEPENDENCE
+from beam_dp.mechanisms.sketches.count_sketch import INDEPENDENCE
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.histogram_bound import selected_noise_bound
-from beam_dp.releases.sparse import NoisyCounts, SparseRelease
+from beam_dp.releases.sketches import (
+    NoisyCounts,
+    SparseRelease,
+)
 
 _RUNS = 1000
 _FAILURE = 0.05

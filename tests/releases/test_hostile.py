@@ -9,12 +9,17 @@ import pytest
 from patience import processor_seconds_below
 from release_examples import DRAW, release_of
 
-from beam_dp.domain_json import parse_domain
+from beam_dp.cli.describe import describe
+from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases import ReleaseError, avro, read_release, write_release
-from beam_dp.releases.card import Card
-from beam_dp.releases.describe import describe
+from beam_dp.releases import (
+    ReleaseError,
+    read_release,
+    write_release,
+)
+from beam_dp.releases.files import records as avro
+from beam_dp.releases.files.records_card import Card
 
 
 @pytest.fixture

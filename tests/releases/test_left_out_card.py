@@ -11,14 +11,18 @@ import rich.console
 from noise_sources import NoNoise
 from release_examples import DOMAIN, release_of
 
-from beam_dp.domain_json import domain_from_json
+from beam_dp.cli.describe import describe
+from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import ReleaseError, read_release, write_release
-from beam_dp.releases.card import Card
-from beam_dp.releases.describe import describe
-from beam_dp.releases.interval_files import card_json, from_bytes, to_bytes
+from beam_dp.releases.files.intervals import (
+    card_json,
+    from_bytes,
+    to_bytes,
+)
+from beam_dp.releases.files.records_card import Card
 from beam_dp.releases.left_out import LeftOut
 
 

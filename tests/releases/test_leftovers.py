@@ -13,7 +13,7 @@ from jobs import everything_under
 from release_examples import release_of
 
 from beam_dp.releases import commit_release, finish_writing, read_release
-from beam_dp.releases.filesystem import LocalStore
+from beam_dp.storage.local import LocalStore
 
 
 class KilledError(BaseException):

@@ -13,11 +13,12 @@ from jobs import everything_under
 from memory_bucket import MemoryBucket
 
 from beam_dp.errors import InputError
-from beam_dp.releases import finish_writing, stores
-from beam_dp.releases.answers_release import read_answers_release
-from beam_dp.releases.filesystem import LocalStore
-from beam_dp.releases.online_answers import OnlineAnswers
-from beam_dp.releases.store import commit_draw
+from beam_dp.releases import finish_writing
+from beam_dp.releases.files.answers import OnlineAnswers
+from beam_dp.releases.files.answers_release import read_answers_release
+from beam_dp.releases.files.kinds import commit_draw
+from beam_dp.storage import of_url as stores
+from beam_dp.storage.local import LocalStore
 
 # Of one file, for there are many orders; crashes and races are tested with two.
 OURS, OTHERS = (OnlineAnswers(letter * 32, [], {}) for letter in "af")

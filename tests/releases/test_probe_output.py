@@ -17,7 +17,7 @@ from jobs import everything_under
 
 from beam_dp.errors import InputError
 from beam_dp.releases import probe_output
-from beam_dp.releases.filesystem import LocalStore
+from beam_dp.storage.local import LocalStore
 
 
 def no_links(*_: object, **__: object) -> None:
@@ -61,7 +61,7 @@ def test_a_folder_that_lacks_something_is_refused_in_one_line(
     (tmp_path / "there").mkdir()
     before = everything_under(tmp_path)
     name, broken, reason = FAULTS[fault]
-    monkeypatch.setattr(f"beam_dp.releases.filesystem.{name}", broken)
+    monkeypatch.setattr(f"beam_dp.storage.local.{name}", broken)
     with pytest.raises(InputError, match=rf"^output: '.*{output}' is refused; .*{reason}") as error:
         probe_output(tmp_path / output)
     assert "\n" not in str(error.value)
@@ -72,7 +72,7 @@ def test_a_folder_where_nothing_can_be_removed_is_refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drafts are private, and would stay."""
-    monkeypatch.setattr("beam_dp.releases.filesystem.shutil.rmtree", closed)
+    monkeypatch.setattr("beam_dp.storage.local.shutil.rmtree", closed)
     with pytest.raises(InputError, match=r"^output: .*Permission denied"):
         probe_output(tmp_path / "out")
 

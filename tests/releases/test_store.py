@@ -8,17 +8,17 @@ import threading
 import pytest
 from release_examples import DRAW, release_of, same_release
 
-from beam_dp.domain_json import domain_from_json
+from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.releases import (
     ReleaseError,
     check_output,
     commit_release,
-    filesystem,
     read_release,
     write_release,
 )
-from beam_dp.releases.filesystem import LocalStore
+from beam_dp.storage import local as filesystem
+from beam_dp.storage.local import LocalStore
 
 OTHER_DRAW = "f" * 32
 OURS = release_of()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from release_examples import DOMAIN, GUARANTEE, release_of, same_release
 
 from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.domain_json import domain_from_json
+from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.queries import Workload, marginals
 from beam_dp.releases import (

@@ -11,13 +11,13 @@ import pytest
 from jobs import interval_flags, job_flags
 from release_examples import release_of
 
-from beam_dp.cli import main as beam_dp
+from beam_dp.cli.main import main as beam_dp
 from beam_dp.errors import InputError
 from beam_dp.releases import ReleaseError, check_output, commit_release, read_release
-from beam_dp.releases.answers_release import read_answers_release
-from beam_dp.releases.filesystem import LocalStore
-from beam_dp.releases.online_answers import OnlineAnswers
-from beam_dp.releases.store import commit_draw
+from beam_dp.releases.files.answers import OnlineAnswers
+from beam_dp.releases.files.answers_release import read_answers_release
+from beam_dp.releases.files.kinds import commit_draw
+from beam_dp.storage.local import LocalStore
 from pipelines import release_intervals, release_synthetic_database
 
 ANSWERS = OnlineAnswers("a" * 32, [], {})

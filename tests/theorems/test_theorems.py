@@ -8,8 +8,11 @@ import pytest
 from tiny import ADD, REPLACE, domain_of, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.small_db_size import small_db_records_needed
-from beam_dp.mechanisms.sparse_vector_noise import published_accuracy, sparse_vector_noise
+from beam_dp.mechanisms.small_db.size import small_db_records_needed
+from beam_dp.mechanisms.sparse_vector.noise import (
+    published_accuracy,
+    sparse_vector_noise,
+)
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.theorems.binary_tree import (
     expected_histogram_error,

@@ -24,16 +24,26 @@ from beam_dp.mechanisms import (
     plan_private_mw,
     plan_workload_answers,
 )
-from beam_dp.mechanisms.choose import (
+from beam_dp.mechanisms.choosing import (
     exponential_mechanism,
     geometric_noisy_max,
     permute_and_flip,
 )
-from beam_dp.mechanisms.multiset_choice import MultisetChoice
-from beam_dp.mechanisms.small_db_size import small_db_records_needed, small_db_size
-from beam_dp.mechanisms.sparse_vector import HaltedError, NumericSparse, Sparse
-from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, sparse_vector_noise
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.small_db.choice import MultisetChoice
+from beam_dp.mechanisms.small_db.size import (
+    small_db_records_needed,
+    small_db_size,
+)
+from beam_dp.mechanisms.sparse_vector.mechanisms import (
+    HaltedError,
+    NumericSparse,
+    Sparse,
+)
+from beam_dp.mechanisms.sparse_vector.noise import (
+    SparseVectorNoise,
+    sparse_vector_noise,
+)
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import answers_theorem
 from beam_dp.planning.synthetic_databases import tables_theorem

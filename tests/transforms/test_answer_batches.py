@@ -10,14 +10,22 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-import beam_dp.transforms.answer_batches as batches_module
+import beam_dp.transforms.drawing.answer_batches as batches_module
 from beam_dp import Guarantee
 from beam_dp.domain import BooleanAttribute, Domain
 from beam_dp.mechanisms import plan_private_mw
 from beam_dp.privacy.guarantee import Neighboring
-from beam_dp.releases.online_answers import answers_file, read_answers, read_answers_card
+from beam_dp.releases.files.answers import (
+    answers_file,
+    read_answers,
+    read_answers_card,
+)
 from beam_dp.transforms import AnswerBatch, AnswerQueries, WriteAnswers
-from beam_dp.transforms.answer_batches import answer_batches, each_query, numbered_queries
+from beam_dp.transforms.drawing.answer_batches import (
+    answer_batches,
+    each_query,
+    numbered_queries,
+)
 
 MOST_BYTES = 2**24
 NOTHING = ("value", "standard_error", "bound", "route", "updates_left", "questions_left", "error")

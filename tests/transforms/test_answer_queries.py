@@ -16,13 +16,16 @@ from fakes import COLLECTED, DOMAIN, collect, pipeline
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import plan_private_mw
-from beam_dp.mechanisms.private_mw_plan import PrivateMWPlan
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.online_answers import read_answers, read_answers_card
+from beam_dp.releases.files.answers import (
+    read_answers,
+    read_answers_card,
+)
 from beam_dp.summaries.shards import write_shard
 from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
-from beam_dp.transforms import answer_queries as module
+from beam_dp.transforms.drawing import answer_queries as module
 
 RECORDS = [{"age": 3, "sex": "f", "smokes": True}] * 900 + [
     {"age": 7, "sex": "m", "smokes": None}
@@ -438,7 +441,7 @@ def test_a_stream_is_written_batch_by_batch(tmp_path):
 
 
 def test_of_two_attempts_at_a_batch_the_first_stays(tmp_path):
-    from beam_dp.releases.online_answers import write_batch
+    from beam_dp.releases.files.answers import write_batch
 
     (batch,) = answer([FIRST])
     other = [{**batch.answers[0], "value": 1.0}]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from jobs import everything_under, write_table
 
-from beam_dp import cli
+from beam_dp.cli import main as cli
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import plan_sparse_mw

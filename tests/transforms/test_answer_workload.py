@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tiny import ADD, domain_of, promise
 
-from beam_dp.mechanisms.workload_answers import plan_workload_answers
+from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.queries import parse_linear_workload
 from beam_dp.transforms import AnswerWorkload, WriteAnswers

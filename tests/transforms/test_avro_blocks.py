@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import beam_dp.transforms.avro_blocks as avro_blocks
+import beam_dp.transforms.reading.avro_blocks as avro_blocks
 
 SCHEMA: dict[str, Any] = {
     "type": "record",

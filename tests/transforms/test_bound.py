@@ -26,8 +26,8 @@ from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.hashing import HashKey
 from beam_dp.transforms import BoundContributions, EncodeRecords, KeyColumns
-from beam_dp.transforms import bound as bound_module
-from beam_dp.transforms.encode_keys import EncodeKeys
+from beam_dp.transforms.counting import bound as bound_module
+from beam_dp.transforms.counting.encode_keys import EncodeKeys
 
 Record = tuple[int, tuple[int, int]]  # unit; key and weight, or two codes
 WIDE = Domain((IntegerAttribute("left", 0, 2**62 - 1), IntegerAttribute("right", 0, 2**62 - 1)))

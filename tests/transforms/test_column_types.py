@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 from fakes import pipeline
 
-import beam_dp.transforms.read as read_module
+import beam_dp.transforms.reading.read as read_module
 from beam_dp.domain import (
     Attribute,
     BooleanAttribute,
@@ -32,8 +32,8 @@ from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.queries.sparse import KEY_TYPES
 from beam_dp.transforms import EncodeRecords, ReadRecords
-from beam_dp.transforms.declared_types import check_field
-from beam_dp.transforms.formats import FORMATS
+from beam_dp.transforms.reading.declared_types import check_field
+from beam_dp.transforms.reading.formats import FORMATS
 
 SOME = uuid.UUID(int=7)
 NOON = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import beam_dp.transforms.csv_lines as csv_lines
+import beam_dp.transforms.reading.csv_lines as csv_lines
 
 NAMES = ["a", "b", "c"]
 PIECES = [b'"', b",", b"x", b"7", b"\n", b"\r\n", b"\r", b"\xff", b"\xc3\xa9", b"0x1F"]

@@ -21,12 +21,15 @@ import zstandard
 from apache_beam.io.filesystem import CompressionTypes
 from fakes import pipeline
 
-import beam_dp.transforms.read as read_module
+import beam_dp.transforms.reading.read as read_module
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadRecords
-from beam_dp.transforms.compressed import Decompressed
 from beam_dp.transforms.errors import ReadError
-from beam_dp.transforms.read import _ReadRange, _SplitFile
+from beam_dp.transforms.reading.compressed import Decompressed
+from beam_dp.transforms.reading.read import (
+    _ReadRange,
+    _SplitFile,
+)
 from pipelines.common import read_text
 
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {

@@ -13,8 +13,8 @@ import pytest
 from fakes import DOMAIN, NoPrivacy, guarantee, pipeline
 from noise_sources import NoNoise
 
-import beam_dp.transforms.release as release_module
-import beam_dp.transforms.release_intervals as intervals_module
+import beam_dp.transforms.drawing.release as release_module
+import beam_dp.transforms.drawing.release_intervals as intervals_module
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.mechanisms import Laplace
 from beam_dp.privacy.guarantee import Guarantee
@@ -22,7 +22,10 @@ from beam_dp.queries.workload import marginals
 from beam_dp.releases import IntervalRelease, SyntheticDatabase, read_release
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
-from beam_dp.transforms.encode import encode_all_records, encode_records
+from beam_dp.transforms.counting.encode import (
+    encode_all_records,
+    encode_records,
+)
 
 GOOD = {"age": 3, "sex": "f", "smokes": None}
 IMPOSSIBLE = DOMAIN.with_impossible([{"age": [[0, 4]], "smokes": [True]}])

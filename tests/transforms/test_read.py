@@ -13,8 +13,8 @@ import pyarrow.parquet
 import pytest
 from fakes import COLLECTED, collect, pipeline
 
-import beam_dp.transforms.formats as formats
-import beam_dp.transforms.read as read_module
+import beam_dp.transforms.reading.formats as formats
+import beam_dp.transforms.reading.read as read_module
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.transforms import EncodeRecords, ReadRecords

@@ -15,16 +15,19 @@ import pytest
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey, universe_elements
 from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
-from beam_dp.mechanisms.sparse_plan import SparsePlan
+from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases import SparseRelease, read_release
 from beam_dp.summaries import ElementCounts, ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReleaseProjection, WriteRelease
-from beam_dp.transforms.bound_keys import BoundKeys
-from beam_dp.transforms.count_elements import CountElements, counts_of_shards
-from beam_dp.transforms.encode_keys import EncodeKeys
-from beam_dp.transforms.summarise import Summarise
+from beam_dp.transforms.counting.bound_keys import BoundKeys
+from beam_dp.transforms.counting.count_elements import (
+    CountElements,
+    counts_of_shards,
+)
+from beam_dp.transforms.counting.encode_keys import EncodeKeys
+from beam_dp.transforms.counting.summarise import Summarise
 
 HUGE = 1e6  # an epsilon whose noise is 0 but with a probability that no test will see
 COLUMNS = KeyColumns("email")

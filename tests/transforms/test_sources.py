@@ -42,11 +42,10 @@ from beam_dp.transforms import (
     ReleaseIntervals,
     ReleaseProjection,
     ReleaseSyntheticDatabase,
-    answer_queries,
-    answer_sparse,
 )
-from beam_dp.transforms.answer_queries import _Starter
-from beam_dp.transforms.count_elements import counts_of_shards
+from beam_dp.transforms.counting.count_elements import counts_of_shards
+from beam_dp.transforms.drawing import answer_queries, answer_sparse
+from beam_dp.transforms.drawing.answer_queries import _Starter
 
 HUGE = 1e6  # an epsilon whose noise is 0, but with a probability that no test will see
 DOMAIN = Domain(

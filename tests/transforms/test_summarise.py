@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from fakes import COLLECTED, collect, pipeline
 
-import beam_dp.transforms.bound as bound_module
+import beam_dp.transforms.counting.bound as bound_module
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.transforms import BoundContributions, EncodeRecords, Summarise

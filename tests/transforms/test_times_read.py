@@ -20,8 +20,8 @@ from beam_dp.domain import DateAttribute, DatetimeAttribute, Domain
 from beam_dp.encoding.columns import encode_column
 from beam_dp.errors import InputError
 from beam_dp.transforms import EncodeRecords, ReadRecords
-from beam_dp.transforms.declared_types import check_field
-from beam_dp.transforms.formats import FORMATS
+from beam_dp.transforms.reading.declared_types import check_field
+from beam_dp.transforms.reading.formats import FORMATS
 from pipelines.check_domain import main as check_domain
 
 NOON = datetime.datetime(2020, 1, 2, 12)

@@ -15,8 +15,11 @@ from fakes import COLLECTED, collect, pipeline
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.transforms import EncodeRecords, ReadRecords
-from beam_dp.transforms.bound import BoundContributions
-from beam_dp.transforms.formats import FORMATS, format_of
+from beam_dp.transforms.counting.bound import BoundContributions
+from beam_dp.transforms.reading.formats import (
+    FORMATS,
+    format_of,
+)
 
 IDS = [7, 2**53 + 1, -(2**63), 2**63 - 1]
 TEXTS = [f"{each}.0" for each in IDS]

@@ -34,7 +34,7 @@ from beam_dp.transforms import (
     Summarise,
     WriteRelease,
 )
-from beam_dp.transforms.release import choose_accumulator
+from beam_dp.transforms.drawing.release import choose_accumulator
 
 LEVELS = ("HS", "BA", "MA", "PhD")
 DOMAIN = Domain(

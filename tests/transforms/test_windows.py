@@ -25,7 +25,7 @@ from beam_dp.transforms import (
     WriteAnswers,
     WriteRelease,
 )
-from beam_dp.transforms.count_elements import CountElements
+from beam_dp.transforms.counting.count_elements import CountElements
 
 GUARDED: dict[str, Callable[[Any, pathlib.Path], Any]] = {
     **{name: lambda records, _, apply=apply: apply(records) for name, apply in TRANSFORMS.items()},

@@ -8,11 +8,11 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from beam_dp.domain_json import parse_domain
+from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import plan_private_mw
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.bucket_store import BucketStore
+from beam_dp.storage.bucket import BucketStore
 from beam_dp.transforms import WriteAnswers, WriteRelease
 
 GUARANTEE = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)

@@ -15,16 +15,25 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Attribute, IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.intervals.hierarchy import tree
-from beam_dp.intervals.sine import SineStrategy
-from beam_dp.intervals.strategy import Strategy, checked_num_leaves
-from beam_dp.intervals.tables import strategy_from_tables, strategy_tables
-from beam_dp.intervals.textbook_tree import TextbookTree
+from beam_dp.interval_strategies.hierarchy import tree
+from beam_dp.interval_strategies.sine import SineStrategy
+from beam_dp.interval_strategies.strategy import (
+    Strategy,
+    checked_num_leaves,
+)
+from beam_dp.interval_strategies.tables import (
+    strategy_from_tables,
+    strategy_tables,
+)
+from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms.intervals.branching import best_tree
 from beam_dp.mechanisms.intervals.windows import windows
-from beam_dp.mechanisms.measurements import Distribution, noise_variance
-from beam_dp.mechanisms.plan import check_noise
-from beam_dp.noise import MAX_SCALE, NoiseSource
+from beam_dp.mechanisms.marginals.measurements import (
+    Distribution,
+    noise_variance,
+)
+from beam_dp.mechanisms.marginals.plan import check_noise
+from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss

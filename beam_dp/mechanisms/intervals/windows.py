@@ -13,8 +13,11 @@ import numpy as np
 from scipy.optimize import minimize
 
 from beam_dp.hypotheses.threads import on_one_thread
-from beam_dp.intervals.hierarchy import Hierarchy, tree
-from beam_dp.intervals.strategy import Values
+from beam_dp.interval_strategies.hierarchy import (
+    Hierarchy,
+    tree,
+)
+from beam_dp.interval_strategies.strategy import Values
 
 MAX_BLOCKS = 1024
 # Wider blocks are measured themselves, and not only their cells: it pays from 8 cells on.

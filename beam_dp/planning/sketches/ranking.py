@@ -77,7 +77,7 @@ def rank_sparse_mechanisms(job: SparsePlanningJob) -> SparseRanking:
     Cost: seconds.
 
     Example:
-        >>> from beam_dp.mechanisms.key_profile import KeyProfile
+        >>> from beam_dp.mechanisms.sketches.key_profile import KeyProfile
         >>> from beam_dp.privacy.guarantee import Guarantee
         >>> promise = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
         >>> job = SparsePlanningJob(promise, KeyProfile(10**6, 10**6, 1), 256, max_size=2**16)

@@ -23,24 +23,28 @@ from audit_cases import Audit, Mutant, Patch
 from audit_views import Finding, from_black_box
 from tiny import ADD, REPLACE, domain_of, promise, with_unit
 
-from beam_dp.exponentials import exp_above, exp_bounds
-from beam_dp.mechanisms import (
-    SmallDB,
-    choose,
-    multiset_choice,
-    multisets_enumerated,
-    multisets_nested,
-    multisets_searched,
+from beam_dp.mechanisms import SmallDB
+from beam_dp.mechanisms import choosing as choose
+from beam_dp.mechanisms.small_db import choice as multiset_choice
+from beam_dp.mechanisms.small_db import enumerated as multisets_enumerated
+from beam_dp.mechanisms.small_db import nested as multisets_nested
+from beam_dp.mechanisms.small_db import searched as multisets_searched
+from beam_dp.mechanisms.small_db.small_db import (
+    SmallDBPlan,
+    query_matrix,
 )
-from beam_dp.mechanisms.small_db import SmallDBPlan, query_matrix
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.exponentials import (
+    exp_above,
+    exp_bounds,
+)
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, release_from_bytes
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
-from beam_dp.transforms import release as release_module
+from beam_dp.transforms.drawing import release as release_module
 
 RUNS = 3000
 # Scores of three codes: one record moves them both ways. The zero row is a record that is absent.

@@ -43,18 +43,18 @@ from tiny import ADD, REPLACE, promise
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.encoding import bounding
 from beam_dp.mechanisms import Laplace
-from beam_dp.mechanisms import measure_all as measure_all_module
-from beam_dp.mechanisms.measurements import Measurement
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.marginals import measure_all as measure_all_module
+from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import IntervalRelease, release_from_bytes
 from beam_dp.summaries.shards import read_shards
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase
-from beam_dp.transforms import bound as bound_module
-from beam_dp.transforms import bounded_records as bounded_module
-from beam_dp.transforms import summarise as summarise_module
+from beam_dp.transforms.counting import bound as bound_module
+from beam_dp.transforms.counting import bounded_records as bounded_module
+from beam_dp.transforms.counting import summarise as summarise_module
 
 RUNS, PILOT = 8_000, 2_000  # on either side: 20,000 replicas in one pipeline
 REPLICAS = 2 * (RUNS + PILOT)

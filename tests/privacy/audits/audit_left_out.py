@@ -29,14 +29,14 @@ from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.mechanisms import Laplace
 from beam_dp.mechanisms import release_plan as plan_module
 from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, LeftOutPlan
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
-from beam_dp.transforms import bounded_records as bounded_module
-from beam_dp.transforms import encode as encode_module
-from beam_dp.transforms import release as release_module
+from beam_dp.transforms.counting import bounded_records as bounded_module
+from beam_dp.transforms.counting import encode as encode_module
+from beam_dp.transforms.drawing import release as release_module
 
 DOMAIN = domain_of(3, 3).with_impossible([{"a0": [0], "a1": [0]}])
 WORKLOAD = workload_of(DOMAIN, 1)

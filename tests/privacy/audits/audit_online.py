@@ -27,16 +27,23 @@ from sparse_vector_laws import transcript_law
 from tiny import ADD, PURE, REPLACE, domain_of, promise
 
 from beam_dp.mechanisms import PrivateMW, plan_private_mw
-from beam_dp.mechanisms import sparse_vector as module
-from beam_dp.mechanisms.online_plan import GRID
-from beam_dp.mechanisms.sparse_vector import AboveThreshold, NumericSparse, Sparse
-from beam_dp.mechanisms.sparse_vector_noise import SparseVectorNoise, noise_candidates
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.online.plan import GRID
+from beam_dp.mechanisms.sparse_vector import mechanisms as module
+from beam_dp.mechanisms.sparse_vector.mechanisms import (
+    AboveThreshold,
+    NumericSparse,
+    Sparse,
+)
+from beam_dp.mechanisms.sparse_vector.noise import (
+    SparseVectorNoise,
+    noise_candidates,
+)
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
-from beam_dp.transforms import answer_queries as answer_module
-from beam_dp.transforms.count import CountCells
+from beam_dp.transforms.counting.count import CountCells
+from beam_dp.transforms.drawing import answer_queries as answer_module
 
 DELTA = 1e-6
 RUNS = 6000

@@ -33,14 +33,17 @@ from tiny import ADD, REPLACE
 
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
-from beam_dp.mechanisms import sparse_release as release_module
-from beam_dp.mechanisms import stability_histogram as histogram_module
-from beam_dp.mechanisms.sparse_plan import SparseMechanism, SparsePlan
-from beam_dp.mechanisms.sparse_release import SparseSummary
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.sketches import release as release_module
+from beam_dp.mechanisms.sketches import stability_histogram as histogram_module
+from beam_dp.mechanisms.sketches.plan import (
+    SparseMechanism,
+    SparsePlan,
+)
+from beam_dp.mechanisms.sketches.release import SparseSummary
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import SparseRelease
-from beam_dp.releases.sparse_card import SparseCard
+from beam_dp.releases.files.sketches import SparseCard
 from beam_dp.summaries import ElementCounts, Projection
 from beam_dp.testing.audit import audit_black_box, discrete_gaussian, discrete_laplace
 

@@ -32,13 +32,16 @@ from tiny import workload_of as marginals_of
 
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms import Mechanism
-from beam_dp.mechanisms import measure_all as measure_all_module
-from beam_dp.mechanisms import measurements as measurements_module
-from beam_dp.mechanisms import rounds as rounds_module
-from beam_dp.mechanisms import selection as selection_module
-from beam_dp.mechanisms import textbook_mwem as textbook_module
-from beam_dp.mechanisms.plan import NumRecords, Plan
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.marginals import measure_all as measure_all_module
+from beam_dp.mechanisms.marginals import measurements as measurements_module
+from beam_dp.mechanisms.marginals import rounds as rounds_module
+from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals import textbook_mwem as textbook_module
+from beam_dp.mechanisms.marginals.plan import (
+    NumRecords,
+    Plan,
+)
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
 

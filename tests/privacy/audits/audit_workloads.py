@@ -12,16 +12,19 @@ from audit_views import Finding, clipped, convolved, from_black_box, log_ratio, 
 from noise_sources import Draw, NoNoise
 from tiny import ADD, REPLACE, domain_of, neighbours, promise, share_spent, units, with_unit
 
-from beam_dp.mechanisms import workload_answers as answers_module
-from beam_dp.mechanisms.workload_answers import (
+from beam_dp.mechanisms.linear_answers import answers as answers_module
+from beam_dp.mechanisms.linear_answers.answers import (
     WorkloadAnswersPlan,
     draw_workload_answers,
     plan_workload_answers,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.mechanisms.linear_answers.sensitivity import (
+    WorkloadSensitivity,
+    workload_sensitivity,
+)
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
-from beam_dp.queries.workload_sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.testing import audit
 
 RUNS = 4000

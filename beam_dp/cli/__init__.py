@@ -1,0 +1,1 @@
+"""The command `beam-dp`: what a person types, and what is shown to them."""

@@ -1,0 +1,134 @@
+"""The part of the `beam-dp` command that asks a synthetic database."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import pathlib
+from typing import Any
+
+from beam_dp.cli.tables import print_table
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError, shown
+from beam_dp.flags.parser import RefusedError
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases import MarginalAnswer, SyntheticDatabase
+
+
+def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) -> None:
+    """Prints what a command line asks of a release.
+
+    Args:
+        options: of `beam-dp answer`.
+        release: a synthetic database.
+
+    Raises:
+        RefusedError: if a flag is refused.
+    """
+    domain = release.domain
+    flag = "--queries" if options.queries is not None else "--marginal"
+    try:
+        if options.queries is not None:
+            if not pathlib.Path(options.queries).is_file():
+                raise InputError("workload", options.queries, "must be a file that can be read")
+            workload: Workload | LinearWorkload
+            if _holds_marginals(options.queries):
+                workload = parse_workload(options.queries, domain)
+            else:
+                workload = parse_linear_workload(options.queries, domain)
+        else:
+            # A name may hold a comma itself.
+            tables = [[text] if text in domain else text.split(",") for text in options.marginal]
+            workload = Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
+    except InputError as error:
+        raise RefusedError(f"{flag}: {shown(error.value)} is refused; {error.condition}") from None
+    if isinstance(workload, LinearWorkload):
+        _answer_queries(options, release, workload)
+        return
+    answers = release.answer(workload)
+    if options.json:
+        print(json.dumps([_answer_json(answer, domain) for answer in answers], ensure_ascii=False))
+        return
+    for answer in answers:
+        attributes = [domain[name] for name in answer.attributes]
+        cells = itertools.product(*(attribute.labels() for attribute in attributes))
+        rows = [
+            (*labels, f"{value:,.1f}")
+            for labels, value in itertools.islice(
+                zip(cells, answer.values.ravel().tolist(), strict=True),
+                min(options.limit, answer.values.size),
+            )
+        ]
+        notes = []
+        if answer.standard_error is not None:
+            notes.append(f"standard error of a cell {answer.standard_error:,.1f} records")
+        else:
+            notes.append("no error is stated: the release did not measure this marginal whole")
+        if answer.bound is not None:
+            notes.append(
+                f"every cell is within {answer.bound:,.1f} records"
+                f" but with probability {answer.failure_probability:g}"
+            )
+        if len(rows) < answer.values.size:
+            notes.append(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
+        print_table(
+            " x ".join(answer.attributes),
+            (*answer.attributes, "records"),
+            rows,
+        )
+        for note in notes:
+            print(note)
+
+
+def _holds_marginals(path: str) -> bool:
+    """Whether a file asks for tables: what is on its first line decides."""
+    with pathlib.Path(path).open("rb") as file:
+        first = next((line for line in file if line.strip()), b"")
+    return b'"marginal"' in first
+
+
+def _answer_queries(
+    options: argparse.Namespace, release: SyntheticDatabase, workload: LinearWorkload
+) -> None:
+    answers = release.answer_queries(workload.queries)
+    if options.json:
+        print(json.dumps([dataclasses.asdict(answer) for answer in answers]))
+        return
+    lines = pathlib.Path(options.queries).read_text("utf-8-sig").split("\n")
+    asked = [line for line in lines if line.strip()]
+    texts = asked if len(asked) == len(answers) else [json.dumps(q) for q in workload.to_json()]
+    shown_answers = list(zip(texts, answers, strict=True))[: options.limit]
+    print_table(
+        "linear queries",
+        ("query", "within (records)", "records"),
+        [
+            (
+                text,
+                "not stated" if each.bound is None else f"{each.bound:,.1f}",
+                f"{each.value:,.1f}",
+            )
+            for text, each in shown_answers
+        ],
+    )
+    if len(answers) > len(shown_answers):
+        print(f"{len(shown_answers)} of {len(answers):,} queries; --limit shows more")
+    stated = [each for each in answers if each.bound is not None]
+    if stated:
+        print(
+            "all errors that are stated hold together but with probability"
+            f" {stated[0].failure_probability:g}"
+        )
+
+
+def _answer_json(answer: MarginalAnswer, domain: Domain) -> dict[str, Any]:
+    return {
+        "marginal": list(answer.attributes),
+        "labels": {name: domain[name].labels() for name in answer.attributes},
+        "records": answer.values.tolist(),
+        "standard_error": answer.standard_error,
+        "bound": answer.bound,
+        "failure_probability": answer.failure_probability,
+    }

@@ -1,0 +1,243 @@
+"""A release for people: its card as plain tables."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from beam_dp.domain import Attribute
+from beam_dp.errors import magnitude
+from beam_dp.releases.files.answers_release import AnswersRelease
+from beam_dp.releases.left_out import LeftOut
+from beam_dp.releases.synthetic_database import SyntheticDatabase
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+_SHOWN_MARGINALS = 20
+_SHOWN_NOISE = 10
+_SHOWN_LABELS = 6
+
+
+def describe(release: SyntheticDatabase) -> RenderableType:
+    """Returns what a release promises and how wrong it can be, for ``rich`` to print.
+
+    Args:
+        release: the release.
+
+    Returns:
+        Tables of the guarantee, the attributes, the errors and the noise.
+
+    Example:
+        >>> rich.print(describe(read_release("out/visits")))  # doctest: +SKIP
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    guarantee = release.guarantee
+    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
+    relation = guarantee.neighboring.value.replace("_", " ")
+    origin = "public" if release.num_records_is_public else "a noisy count"
+    error = release.errors.get((), {}).get("standard_error")
+    if error is not None and not release.num_records_is_public:
+        origin += f", standard error {error:,.1f}"
+    cells = magnitude(release.domain.num_cells)
+    facts = {
+        "mechanism": release.mechanism,
+        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
+        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
+        "records": f"{release.num_records:,} ({origin})",
+        **_small_facts(release),
+        **left_out_facts(release.left_out),
+        "cells": f"{cells} in the domain, {len(release.counts):,} released",
+        "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
+        "draw": release.draw_id,
+    }
+    parts: list[RenderableType] = [plain_table(("release", ""), list(facts.items()))]
+    parts.append(
+        plain_table(("attribute", "type", "codes", "levels"), map(_attribute_row, release.domain))
+    )
+    if release.domain.impossible:
+        combinations = release.domain.to_json()["impossible"]
+        impossible = [(_line(each),) for each in combinations[:_SHOWN_NOISE]]
+        if len(combinations) > _SHOWN_NOISE:
+            impossible.append((f"and {len(combinations) - _SHOWN_NOISE:,} more: see card.json",))
+        parts.append(plain_table(("impossible",), impossible))
+    if release.left_out is not None:
+        parts.append(left_out_table(release.left_out))
+    parts.append(_errors(release))
+    if release.noise:
+        rows = [(_line(entry),) for entry in release.noise[:_SHOWN_NOISE]]
+        if len(release.noise) > _SHOWN_NOISE:
+            rows.append((f"and {len(release.noise) - _SHOWN_NOISE:,} more: see card.json",))
+        parts.append(plain_table(("noise",), rows))
+    for title, values in (
+        ("parameter", release.parameters),
+        ("fit", release.fit),
+        ("made with", release.versions),
+    ):
+        if values:
+            parts.append(plain_table((title, ""), [(k, short_value(v)) for k, v in values.items()]))
+    spaced: list[RenderableType] = []
+    for part in parts:
+        spaced += [part, Text()]
+    return Group(*spaced[:-1])
+
+
+def describe_answers(release: AnswersRelease) -> RenderableType:
+    """Returns what a release of answers promises, and how its queries were answered.
+
+    Args:
+        release: the answers.
+
+    Returns:
+        Tables of the card, and of the numbers of answers by route.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    routes = collections.Counter(
+        "refused" if row["error"] is not None else row["route"] for row in release.rows
+    )
+    rows = [(str(route), f"{number:,}") for route, number in routes.most_common()]
+    parts: list[RenderableType] = []
+    for title in ("mechanism", "guarantee", "num_records", "settings", "plan", "versions"):
+        held = release.card.get(title)
+        facts = held if isinstance(held, dict) else {title: held}
+        shown = [(str(key), short_value(value)) for key, value in facts.items()]
+        parts += [plain_table((title.replace("_", " "), ""), shown), Text()]
+    return Group(*parts, plain_table(("route", "answers"), rows))
+
+
+def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
+    """What is told only of records that stand for more of them."""
+    facts = {}
+    if release.represented != release.num_records:
+        facts["stand for"] = f"{release.represented:,} records: answers are scaled to them"
+    if release.queries:
+        told = f"{len(release.queries):,} linear queries"
+        bound = release.query_error.get("bound")
+        if bound is not None:
+            beta = release.query_error.get("failure_probability")
+            told += f", all within {bound:,.1f} records but with probability {short_value(beta)}"
+        facts["answers"] = told
+    return facts
+
+
+def left_out_facts(left_out: LeftOut | None) -> dict[str, str]:
+    """Returns how many records were left out, and from what budget that was paid."""
+    if left_out is None:
+        return {}
+    shares = [
+        f"epsilon {part['epsilon']:.4g}, delta {part['delta']:g} for {what}"
+        for what, part in (
+            ("the release", left_out.budget["release"]),
+            ("the count of what was left out", left_out.budget["left_out"]),
+        )
+    ]
+    beta = short_value(left_out.failure_probability)
+    return {
+        "budget": "; ".join(shares),
+        "left out": f"{left_out.total:,} records outside the domain (a noisy count, standard error"
+        f" {left_out.sum_standard_error:,.1f}; except with probability {beta} within"
+        f" {left_out.sum_bound:,.0f} of the truth)",
+    }
+
+
+def left_out_table(left_out: LeftOut) -> RenderableType:
+    """Returns the counts of records outside the domain, the largest first."""
+    counts = sorted(left_out.counts.items(), key=lambda each: -each[1])
+    rows = [(f"attribute {name}", value) for name, value in counts[:_SHOWN_NOISE]]
+    if left_out.impossible is not None:
+        rows.append(("an impossible combination", left_out.impossible))
+    errors = (left_out.standard_error, left_out.bound, left_out.failure_probability)
+    shown = [(place, f"{value:,}", *map(short_value, errors)) for place, value in rows]
+    if len(counts) > _SHOWN_NOISE:
+        shown.append((f"and {len(counts) - _SHOWN_NOISE:,} more: see card.json", "", "", "", ""))
+    header = ("left out at", "records", "standard error", "bound of all", "except with probability")
+    return plain_table(header, shown)
+
+
+def _errors(release: SyntheticDatabase) -> RenderableType:
+    """The marginals of the workload, those with the largest error first."""
+    from rich.console import Group
+    from rich.text import Text
+
+    def size(names: tuple[str, ...]) -> float:
+        error = release.errors.get(names, {}).get("standard_error")
+        return -1.0 if error is None else error
+
+    ordered = sorted(release.workload, key=size, reverse=True)
+    num_stated = sum(size(names) >= 0 for names in ordered)
+    rows = []
+    for names in ordered[:_SHOWN_MARGINALS]:
+        error = release.errors.get(names, {})
+        rows.append((", ".join(names), *(short_value(error.get(key)) for key in _ERROR_COLUMNS)))
+    parts: list[RenderableType] = [plain_table(("marginal", *_ERROR_COLUMNS.values()), rows)]
+    smaller = num_stated - _SHOWN_MARGINALS
+    if smaller > 0:
+        parts.append(Text(f"and {smaller:,} more, with smaller errors"))
+    not_shown = len(ordered) - max(num_stated, _SHOWN_MARGINALS)
+    if not_shown > 0:
+        parts.append(
+            Text(f"and {not_shown:,} more that were not measured whole: no error is stated")
+        )
+    return Group(*parts)
+
+
+_ERROR_COLUMNS = {
+    "standard_error": "standard error of a cell (records)",
+    "bound": "bound (records)",
+    "failure_probability": "except with probability",
+}
+
+
+def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
+    shown = [attribute.label(code) for code in range(min(attribute.size, _SHOWN_LABELS))]
+    if attribute.size > _SHOWN_LABELS:
+        shown[-1:] = ["...", attribute.label(attribute.size - 1)]
+    return attribute.name, attribute.kind, f"{attribute.size:,}", "  ".join(shown)
+
+
+def plain_table(header: tuple[str, ...], rows: Any) -> RenderableType:
+    """Returns a table without lines, of texts that a release may have chosen."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for column in header:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain_text, row))
+    return table
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {short_value(value)}" for key, value in entry.items())
+
+
+def short_value(value: Any) -> str:
+    """Returns a value of a card, short enough for a table."""
+    if value is None:
+        return "not stated"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        shown = " ".join(short_value(each) for each in value[:_SHOWN_LABELS])
+        return shown + (f" ... ({len(value):,})" if len(value) > _SHOWN_LABELS else "")
+    if isinstance(value, dict):
+        return "; ".join(f"{key} {short_value(each)}" for key, each in value.items())
+    return str(value)
+
+
+def plain_text(text: str) -> Text:
+    """Returns the text without markup, and without control characters, which a terminal would obey.
+
+    Args:
+        text: anything, such as a name that a release holds.
+    """
+    from rich.text import Text
+
+    shown = (letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return Text("".join(shown))

@@ -1,0 +1,59 @@
+"""Interval counts for people: their card as plain tables."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from beam_dp.cli.describe import (
+    left_out_facts,
+    plain_table,
+)
+from beam_dp.releases.intervals import IntervalRelease
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def describe_intervals(release: IntervalRelease) -> RenderableType:
+    """Returns what a release of interval counts promises and how wrong it can be.
+
+    Args:
+        release: the release.
+
+    Returns:
+        Tables for ``rich`` to print: the guarantee, the attribute, errors, noise.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    guarantee, attribute = release.guarantee, release.attribute
+    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
+    relation = guarantee.neighboring.value.replace("_", " ")
+    num_leaves = release.num_leaves
+    facts = {
+        "counts": f"all {num_leaves * (num_leaves + 1) // 2:,} intervals of {attribute.name}",
+        "strategy": release.choice[0],
+        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
+        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
+        "levels": f"{num_leaves:,}, from {attribute.label(0)} to {attribute.label(num_leaves - 1)}",
+        "error": f"{math.sqrt(release.mean_squared_error):,.1f} records,"
+        " the root of the mean squared error over all intervals",
+        "noise": f"{release.choice[1]}, scale {release.scale:.6g}, grid {release.grid}",
+        **left_out_facts(release.left_out),
+        "draw": release.draw_id,
+    }
+    left_out = [name for name in ("other", "nullable") if getattr(attribute, name)]
+    if left_out:
+        names = " and ".join({"other": "other", "nullable": "null"}[name] for name in left_out)
+        facts["not counted"] = f"records whose {attribute.name} is {names}"
+    parts = [plain_table(("release", ""), list(facts.items()))]
+    if release.parameters:
+        parts.append(
+            plain_table(("parameter", ""), [(k, str(v)) for k, v in release.parameters.items()])
+        )
+    parts.append(plain_table(("made with", ""), list(release.versions.items())))
+    spaced: list[RenderableType] = []
+    for part in parts:
+        spaced += [part, Text()]
+    return Group(*spaced[:-1])

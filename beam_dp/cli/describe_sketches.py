@@ -1,0 +1,73 @@
+"""A release for sparse queries, for people: its card as plain tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from beam_dp.cli.describe import (
+    plain_table,
+    short_value,
+)
+from beam_dp.releases.sketches import SparseRelease
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def describe_sparse(release: SparseRelease) -> RenderableType:
+    """Returns what a release for sparse queries promises, for ``rich`` to print.
+
+    Args:
+        release: the release.
+
+    Returns:
+        Tables of the guarantee, the sketch, the histogram and the parameters.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    guarantee = release.guarantee
+    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
+    relation = guarantee.neighboring.value.replace("_", " ")
+    columns = release.public.get("key") or {}
+    weight = columns.get("weight")
+    facts = {
+        "mechanism": release.mechanism,
+        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
+        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
+        "keys": f"{columns.get('key', 'not stated')}, {columns.get('key_type', 'of any type')}",
+        "weight": "1 a record" if weight is None else f"{weight}, from 0 to {release.max_weight:,}",
+        "queries": f"at most {release.max_sparsity:,} keys, values from 0 to 1",
+        "hash": f"{release.hash_key.independence}-wise independent, its key is public",
+        "draw": release.draw_id,
+    }
+    parts: list[RenderableType] = [plain_table(("release", ""), list(facts.items()))]
+    if release.sketch is not None:
+        sketch = release.sketch
+        rows = {
+            "family": sketch.family,
+            "cells": f"{len(sketch.cells):,} in {sketch.num_blocks:,} rows",
+            "noise of a cell": f"{sketch.distribution.replace('_', ' ')}, scale {sketch.scale:.4g}",
+            "estimator": sketch.estimator.replace("_", " "),
+        }
+        parts.append(plain_table(("sketch", ""), list(rows.items())))
+    if release.histogram is not None:
+        histogram = release.histogram
+        rows = {
+            "keys that are held": f"{len(histogram.elements):,}",
+            "least count": f"{histogram.threshold:,}",
+            "noise of a count": f"discrete laplace, scale {histogram.scale:.4g}",
+        }
+        parts.append(plain_table(("histogram", ""), list(rows.items())))
+    shown = {
+        name: value
+        for name, value in release.public.items()
+        if name not in ("sketch", "histogram", "key")
+    }
+    if shown:
+        rows = {name: short_value(value) for name, value in shown.items()}
+        parts.append(plain_table(("parameter", ""), list(rows.items())))
+    spaced: list[RenderableType] = []
+    for part in parts:
+        spaced += [part, Text()]
+    return Group(*spaced[:-1])

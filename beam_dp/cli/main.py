@@ -1,0 +1,212 @@
+"""The `beam-dp` command: plans and reads releases and cleans up, with no Beam and no budget."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from beam_dp.cli.finish import (
+    add_finish,
+    run_finish,
+)
+from beam_dp.cli.ledger import (
+    add_ledger,
+    run_ledger,
+)
+from beam_dp.cli.plan import (
+    add_plan,
+    run_plan,
+)
+from beam_dp.cli.programs import (
+    PROGRAMS,
+    import_program,
+)
+from beam_dp.errors import InputError, shown
+from beam_dp.flags.parser import (
+    Parser,
+    RefusedError,
+    nearest,
+)
+
+EXIT_BAD_INPUT = 2
+PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code: 0, or 2 for input that was refused.
+
+    Args:
+        argv: the arguments without the program's name; those of the process by default.
+
+    Returns:
+        The exit code.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments and arguments[0] in PIPELINES:
+            return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
+        options = _parse(arguments)
+        run = {
+            "plan": run_plan,
+            "describe": _describe,
+            "answer": _answer,
+            "finish": run_finish,
+            "ledger": run_ledger,
+        }
+        run[options.command](options)
+    except (RefusedError, InputError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough; Python must not complain while it closes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = Parser(
+        prog="beam-dp",
+        description="Plan, make and read private releases.",
+        epilog="`beam-dp COMMAND --help` lists the flags of a command.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=Parser
+    )
+    add_plan(commands)
+    describe = commands.add_parser(
+        "describe", help="what was promised, and how wrong the answers can be", allow_abbrev=False
+    )
+    answer = commands.add_parser("answer", help="answer queries", allow_abbrev=False)
+    for command in (describe, answer):
+        command.add_argument("directory", metavar="DIR", help="directory that holds a release")
+        command.add_argument("--json", action="store_true", help="JSON for machines")
+    what = answer.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--marginal", action="append", metavar="a,b", help="one marginal; may be repeated"
+    )
+    what.add_argument(
+        "--queries",
+        metavar="FILE",
+        help='JSON lines: all of them {"marginal": ["a", "b"]}, or any linear queries, such as'
+        ' {"interval": {"attribute": "a", "low": 1, "high": 3}}',
+    )
+    what.add_argument(
+        "--sparse", metavar="FILE", help="one key a line, after a tab its value from 0 to 1, or 1"
+    )
+    what.add_argument(
+        "--interval",
+        action="append",
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="of interval counts: integers, both included, or edges of bins; may be repeated",
+    )
+    what.add_argument(
+        "--quantile",
+        action="append",
+        metavar="SHARE",
+        help="of interval counts: where this share of the records is reached; may be repeated",
+    )
+    answer.add_argument(
+        "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
+    )
+    add_finish(commands)
+    add_ledger(commands)
+    for name, program in PIPELINES.items():
+        commands.add_parser(name, help=PROGRAMS[program])
+
+    known_commands = [*commands.choices]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in known_commands:
+        raise RefusedError(
+            f"{arguments[0]!r} is refused; must be one of {', '.join(known_commands)};"
+            f" the nearest is {nearest(arguments[0], known_commands)}"
+        )
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        command = commands.choices[options.command]
+        flags = [option for action in command._actions for option in action.option_strings]
+        raise RefusedError(
+            f"{unknown[0]}: unknown; the nearest flag is {nearest(unknown[0], flags)}"
+        )
+    return options
+
+
+def _run_pipeline(module: str, arguments: list[str]) -> int:
+    try:
+        program = import_program(module)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("beam_dp.pipelines"):
+            raise
+        print(f"error: {module}: not installed; must be run in a checkout", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    code: int = program.main(arguments)
+    return code
+
+
+def _describe(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from beam_dp.cli.describe import (
+        describe,
+        describe_answers,
+    )
+    from beam_dp.cli.describe_intervals import describe_intervals
+    from beam_dp.cli.describe_sketches import describe_sparse
+    from beam_dp.releases import IntervalRelease, SparseRelease, read_release
+    from beam_dp.releases.files.answers_release import read_answers_release
+    from beam_dp.releases.files.kinds import CARD
+    from beam_dp.storage.of_url import store_for
+
+    answers = read_answers_release(options.directory)
+    if answers is not None:
+        described = describe_answers(answers)
+    else:
+        release = read_release(options.directory)
+        if isinstance(release, IntervalRelease):
+            described = describe_intervals(release)
+        elif isinstance(release, SparseRelease):
+            described = describe_sparse(release)
+        else:
+            described = describe(release)
+    if options.json:
+        # All of the release was verified when it was read, so this is its card.
+        print(store_for(options.directory, "release").read(CARD).decode(), end="")
+    else:
+        Console().print(described)
+
+
+def _answer(options: argparse.Namespace) -> None:
+    from beam_dp.cli.answer_intervals import answer_intervals
+    from beam_dp.cli.answer_records import answer_synthetic
+    from beam_dp.cli.answer_sketches import answer_sparse
+    from beam_dp.releases import IntervalRelease, SparseRelease, read_release
+    from beam_dp.releases.files.answers_release import read_answers_release
+
+    if options.limit < 1:
+        raise RefusedError(f"--limit: {options.limit} is refused; must be >= 1")
+    if read_answers_release(options.directory) is not None:
+        condition = "holds answers, and answers nothing more: see beam-dp describe"
+        raise InputError("release", options.directory, condition)
+    release = read_release(options.directory)
+    if isinstance(release, SparseRelease):
+        if options.sparse is None:
+            raise RefusedError("--sparse: missing; must be given: this release answers no other")
+        print(answer_sparse(release, options.sparse, as_json=options.json))
+        return
+    if options.sparse is not None:
+        condition = "must be asked of a release for sparse queries"
+        raise RefusedError(f"--sparse: {shown(options.sparse)} is refused; {condition}")
+    if isinstance(release, IntervalRelease):
+        answer_intervals(options, release)
+        return
+    for name in ("interval", "quantile"):
+        if getattr(options, name) is not None:
+            condition = "must be asked of interval counts; of synthetic records use --queries"
+            raise RefusedError(f"--{name}: {condition}")
+    answer_synthetic(options, release)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

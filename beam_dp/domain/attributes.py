@@ -1,0 +1,254 @@
+"""Declared columns: what all kinds of attributes share, and how their levels are numbered."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from beam_dp.domain.texts import normal_form
+from beam_dp.errors import InputError, shown
+
+Value = str | int | float | bool | datetime.date | None
+CASES = ("exact", "ignore")
+
+OTHER_LABEL = "other"
+NULL_LABEL = "null"
+_COMPARED_NAMES, _COMPARED_LETTERS = 1000, 200
+MAX_INDEXED_CELLS = 2**62  # indices and every intermediate product stay inside int64
+
+
+def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> str:
+    """Returns a clause that names what the caller may have meant, for the end of a refusal.
+
+    Args:
+        name: what the caller wrote.
+        known: what would have been accepted.
+        list_all: whether to list known names when none is near.
+
+    Returns:
+        The nearest known name; when none is near, the first few known names, or nothing.
+
+    Example:
+        >>> nearest_known("agee", ["sex", "age"])
+        "the nearest known is 'age'"
+        >>> nearest_known("zzz", ["sex", "age"])
+        "known are 'sex', 'age'"
+    """
+    names = list(known)
+    # Comparing takes the product of the lengths, and a file may hold names of any length.
+    comparable = [each for each in names[:_COMPARED_NAMES] if len(each) <= _COMPARED_LETTERS]
+    is_comparable = len(name) <= _COMPARED_LETTERS
+    near = difflib.get_close_matches(name, comparable, n=1) if is_comparable else []
+    if near:
+        return f"the nearest known is {shown(near[0])}"
+    if not list_all:
+        return ""
+    listed = ", ".join(shown(each) for each in names[:8])
+    return f"known are {listed}" + (", ..." if len(names) > 8 else "")
+
+
+@dataclass(frozen=True)
+class Attribute(ABC):
+    """One declared column: a public list of levels, numbered from 0.
+
+    Codes are, in this order, the regular levels, then ``other`` where declared (every value
+    outside the regular levels), then null where ``nullable`` (null is a level of its own).
+
+    Args:
+        name: the column's name, not empty.
+        other: whether values outside the declared ones have a level.
+        nullable: whether null has a level.
+        null_values: values that stand for null, compared before any others; none of them a
+            level. What reads as a value of the attribute's own kind, such as ``"-9"`` of an
+            integer attribute, is that value, however it is written; any other is a text.
+        case: ``"exact"``, or ``"ignore"`` to compare declared texts without regard to case.
+        trim: whether to compare declared texts without the blanks around them.
+    """
+
+    name: str
+    other: bool = field(default=False, kw_only=True)
+    nullable: bool = field(default=False, kw_only=True)
+    null_values: tuple[str | int | float, ...] = field(default=(), kw_only=True)
+    case: str = field(default="exact", kw_only=True)
+    trim: bool = field(default=False, kw_only=True)
+
+    kind: ClassVar[str]
+    null_types: ClassVar[dict[type, str]] = {str: "a string", int: "an integer"}
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name or not is_unicode(self.name):
+            raise InputError("attribute name", self.name, "must be a non-empty Unicode string")
+        for flag in ("other", "nullable", "trim"):
+            if not isinstance(getattr(self, flag), bool):
+                raise self._refusal(flag, getattr(self, flag), "must be true or false")
+        if self.case not in CASES:
+            raise self._refusal("case", self.case, f"must be one of {', '.join(CASES)}")
+        given = self.null_values
+        object.__setattr__(
+            self, "null_values", self._declared("null_values", given, self.null_types)
+        )
+        if self.null_values and not self.nullable:
+            raise self._refusal("null_values", given, "must come with nullable: true")
+        self._check()
+        for value in self.null_values:
+            if self._is_level(value):
+                raise self._refusal("null_values", value, "must not be one of the levels")
+        if self.size > MAX_INDEXED_CELLS:
+            raise self._refusal("size", self.size, "must be at most 2^62 codes")
+
+    @property
+    @abstractmethod
+    def num_levels(self) -> int:
+        """Number of regular levels, without ``other`` and null."""
+
+    @property
+    def size(self) -> int:
+        """Number of codes."""
+        return self.num_levels + self.other + self.nullable
+
+    @property
+    def other_code(self) -> int | None:
+        """The code of values outside the declared ones, or None where they have no level."""
+        return self.num_levels if self.other else None
+
+    @property
+    def null_code(self) -> int | None:
+        """The code of null, or None where null has no level."""
+        return self.num_levels + self.other if self.nullable else None
+
+    def normal(self, text: str) -> str:
+        """Returns what the declared texts and those of records are compared by."""
+        return normal_form(text, ignore_case=self.case == "ignore", trim=self.trim)
+
+    @cached_property
+    def null_natives(self) -> tuple[Any, ...]:
+        """The null values that are of the attribute's own kind: integers, numbers, days, times."""
+        natives = map(self._native, self.null_values)
+        return tuple(dict.fromkeys(native for native in natives if native is not None))
+
+    @cached_property
+    def null_texts(self) -> tuple[str, ...]:
+        """The other null values, as texts."""
+        return tuple(str(value) for value in self.null_values if self._native(value) is None)
+
+    def label(self, code: int) -> str:
+        """Returns what people read for one code."""
+        if not 0 <= code < self.size:
+            raise IndexError(f"code {code} of attribute {self.name!r} is not in 0..{self.size - 1}")
+        if code == self.other_code:
+            return OTHER_LABEL
+        if code == self.null_code:
+            return NULL_LABEL
+        return self._level_label(code)
+
+    def labels(self) -> tuple[str, ...]:
+        """Returns what people read, one label a code. Cost: O(size)."""
+        return tuple(self.label(code) for code in range(self.size))
+
+    def decode(self, codes: ArrayLike) -> list[Value]:
+        """Returns the released values: level, integer, bin midpoint, ``"other"`` or None.
+
+        Args:
+            codes: shape (n,), integers in ``0..size-1``.
+
+        Returns:
+            n Python values.
+        """
+        array = np.asarray(codes, dtype=np.int64)
+        if array.size and (int(array.min()) < 0 or int(array.max()) >= self.size):
+            raise IndexError(f"codes of attribute {self.name!r} must be in 0..{self.size - 1}")
+        special = array >= self.num_levels
+        values = self._decode_levels(np.where(special, 0, array))
+        for position in np.flatnonzero(special).tolist():
+            values[position] = OTHER_LABEL if array[position] == self.other_code else None
+        return values
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the attribute as one entry of a domain file."""
+        entry: dict[str, Any] = {"name": self.name, "type": self.kind, **self._json_fields()}
+        for flag in ("other", "nullable"):
+            if getattr(self, flag):
+                entry[flag] = True
+        if self.null_values:
+            entry["null_values"] = list(self.null_values)
+        if self.case != "exact":
+            entry["case"] = self.case
+        if self.trim:
+            entry["trim"] = True
+        return entry
+
+    def avro_type(self) -> Any:
+        """Returns the Avro type of a released value: a union where null or ``other`` need one."""
+        members = self._avro_members()
+        if self.other and "string" not in members:
+            members.append("string")
+        if self.nullable:
+            members.insert(0, "null")
+        return members[0] if len(members) == 1 else members
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Refuses fields that make no attribute."""
+
+    @abstractmethod
+    def _level_label(self, code: int) -> str:
+        """The label of one regular level."""
+
+    @abstractmethod
+    def _decode_levels(self, codes: NDArray[np.int64]) -> list[Value]:
+        """The values of regular levels."""
+
+    @abstractmethod
+    def _json_fields(self) -> dict[str, Any]:
+        """What a domain file says of this kind alone."""
+
+    @abstractmethod
+    def _avro_members(self) -> list[Any]:
+        """The Avro types of regular levels."""
+
+    @abstractmethod
+    def _native(self, value: str | int | float) -> Any:
+        """The value of the attribute's own kind that a declared one is; None if it is a text."""
+
+    @abstractmethod
+    def _is_level(self, value: str | int | float) -> bool:
+        """Whether a declared value would be read as a regular level, unless it were clipped."""
+
+    def _declared(self, argument: str, given: object, types: dict[type, str]) -> tuple[Any, ...]:
+        """The values of a declared list, each of one of these types."""
+        kinds = " or ".join(types.values())
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            plural = kinds.replace("a string", "strings").replace("an integer", "integers")
+            plural = plural.replace("a number", "numbers")
+            raise self._refusal(argument, given, f"must be a list of {plural}")
+        for value in given:
+            if isinstance(value, bool) or not isinstance(value, tuple(types)):
+                raise self._refusal(argument, value, f"must be {kinds}")
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise self._refusal(argument, value, "must fit in 64 bits")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise self._refusal(argument, value, "must be finite")
+            if isinstance(value, str) and not is_unicode(value):
+                raise self._refusal(argument, value, "must be Unicode text")
+        return tuple(given)
+
+    def _refusal(self, argument: str, value: object, condition: str) -> InputError:
+        return InputError(f"attribute {shown(self.name)}, {argument}", value, condition)
+
+
+def is_unicode(text: str) -> bool:
+    """Returns whether a text can be written as UTF-8 (a JSON escape may hold half a character)."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

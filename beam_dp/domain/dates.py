@@ -1,0 +1,189 @@
+"""Attributes of dates and of moments, in bins between declared ones.
+
+There are two kinds of time that nothing here converts into each other: what a clock on the wall
+shows (dates, and times without a zone), and moments (times with a zone, which are compared in
+UTC). What is compared is integers: days, or nanoseconds, since 1970.
+"""
+
+from __future__ import annotations
+
+import datetime
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.texts import (
+    DAY,
+    time_of,
+)
+
+_EPOCH = datetime.date(1970, 1, 1)
+_EPOCH_TIME = datetime.datetime(1970, 1, 1)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class TimeAttribute(BinnedAttribute):
+    """An attribute of dates or times: what its encoder needs to know."""
+
+    null_types: ClassVar[dict[type, str]] = {str: "a string"}
+    released_units: ClassVar[int] = 1  # how many units a released value is counted in
+
+    @property
+    @abstractmethod
+    def resolution(self) -> int:
+        """Nanoseconds of the units in which its edges and null values are counted."""
+
+    @property
+    @abstractmethod
+    def has_zone(self) -> bool:
+        """Whether it reads moments; else it reads what a clock on the wall shows."""
+
+    @abstractmethod
+    def units(self, value: Any) -> int:
+        """Returns how many units after 1970 an edge or a midpoint is."""
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The first edge and the last, in units."""
+        return self.units(self.edges[0]), self.units(self.edges[-1])
+
+    def _native(self, value: str | int | float) -> int | None:
+        read = _time_of(value) if isinstance(value, str) else None
+        return read[0] // self.resolution if read is not None and read[1] == self.has_zone else None
+
+    def _edge_to_json(self, edge: datetime.date) -> str:
+        return edge.isoformat()
+
+    def _middle(self, low: Any, high: Any) -> Any:
+        return low + (high - low) // 2
+
+
+@dataclass(frozen=True)
+class DateAttribute(TimeAttribute):
+    """A column of dates in declared bins, closed on the left, the last one on both sides.
+
+    A time without a zone is read as its day.
+
+    Args:
+        name: the column's name.
+        edges: at least two dates, or texts ``YYYY-MM-DD``, strictly increasing.
+        other: whether dates outside the bins have a level, labelled ``"other"``.
+        nullable: whether null has a level.
+        clip, null_values, case, trim: see ``OrderedAttribute``.
+
+    Example:
+        >>> visit = DateAttribute("visit", ("2020-01-01", "2020-04-01", "2020-07-01"))
+        >>> visit.labels()[0], visit.decode([0])
+        ('[2020-01-01, 2020-04-01)', [datetime.date(2020, 2, 15)])
+    """
+
+    edges: tuple[datetime.date, ...]
+
+    kind: ClassVar[str] = "date"
+    edge_noun: ClassVar[str] = "date"
+    edge_form: ClassVar[str] = ", such as 2020-01-31"
+
+    @property
+    def resolution(self) -> int:
+        """A day."""
+        return DAY
+
+    @property
+    def has_zone(self) -> bool:
+        """No."""
+        return False
+
+    def units(self, value: datetime.date) -> int:
+        """Returns how many days after 1970 a date is."""
+        return (value - _EPOCH).days
+
+    def _read_edge(self, written: object) -> datetime.date | None:
+        if isinstance(written, datetime.datetime):
+            return None
+        if isinstance(written, datetime.date):
+            return written
+        read = _time_of(written) if isinstance(written, str) and len(written) == 10 else None
+        return None if read is None else _EPOCH + datetime.timedelta(days=read[0] // DAY)
+
+    def _avro_members(self) -> list[Any]:
+        return [{"type": "int", "logicalType": "date", "edges": self.edges_to_json()}]
+
+
+@dataclass(frozen=True)
+class DatetimeAttribute(TimeAttribute):
+    """A column of times in declared bins, closed on the left, the last one on both sides.
+
+    Where the edges have a zone it reads times with a zone, compared in UTC, and no others; where
+    they have none it reads times without one, and dates as their midnight.
+
+    Args:
+        name: the column's name.
+        edges: at least two datetimes, or ISO 8601 texts such as ``2020-01-01T08:00`` and
+            ``2020-01-01T08:00Z``, strictly increasing, all with a zone or all without; at most
+            microseconds.
+        other: whether times outside the bins have a level, labelled ``"other"``.
+        nullable: whether null has a level.
+        clip, null_values, case, trim: see ``OrderedAttribute``.
+
+    Example:
+        >>> DatetimeAttribute("at", ("2020-01-01T00:00Z", "2020-01-01T03:00+01:00")).labels()
+        ('[2020-01-01T00:00:00+00:00, 2020-01-01T02:00:00+00:00]',)
+    """
+
+    edges: tuple[datetime.datetime, ...]
+
+    kind: ClassVar[str] = "datetime"
+    released_units: ClassVar[int] = 1000
+    edge_noun: ClassVar[str] = "datetime"
+    edge_form: ClassVar[str] = ", such as 2020-01-31T08:00 or 2020-01-31T08:00Z, to the microsecond"
+
+    @property
+    def resolution(self) -> int:
+        """A nanosecond."""
+        return 1
+
+    @property
+    def has_zone(self) -> bool:
+        """Whether its edges have one."""
+        return self.edges[0].tzinfo is not None
+
+    def units(self, value: datetime.datetime) -> int:
+        """Returns how many nanoseconds after 1970 a time is."""
+        return (value.replace(tzinfo=None) - _EPOCH_TIME) // _MICROSECOND * 1000
+
+    def _read_edge(self, written: object) -> datetime.datetime | None:
+        try:
+            if isinstance(written, datetime.datetime):
+                zone = written.utcoffset()
+                edge = written.replace(tzinfo=None, fold=0)
+                return edge if zone is None else (edge - zone).replace(tzinfo=datetime.UTC)
+            read = _time_of(written) if isinstance(written, str) else None
+            if read is None or read[0] % 1000:
+                return None
+            edge = _EPOCH_TIME + datetime.timedelta(microseconds=read[0] // 1000)
+        except OverflowError:  # its zone moves it out of the calendar
+            return None
+        return edge.replace(tzinfo=datetime.UTC) if read[1] else edge
+
+    def edge_place(self, written: object) -> int | None:
+        """Returns which of the edges a user wrote, or None."""
+        edge = self._read_edge(written)
+        is_alike = edge is not None and (edge.tzinfo is not None) == self.has_zone
+        return super().edge_place(edge) if is_alike else None
+
+    def _checked_edge(self, edge: Any, before: Sequence[Any]) -> Any:
+        if before and (edge.tzinfo is None) != (before[0].tzinfo is None):
+            raise self._refusal("edges", edge.isoformat(), "must have a zone like the other edges")
+        return edge
+
+    def _avro_members(self) -> list[Any]:
+        logical = "timestamp-micros" if self.has_zone else "local-timestamp-micros"
+        return [{"type": "long", "logicalType": logical, "edges": self.edges_to_json()}]
+
+
+def _time_of(text: str) -> tuple[int, bool] | None:
+    # A JSON escape may hold half a character.
+    return time_of(text.encode("utf-8", "surrogatepass"))

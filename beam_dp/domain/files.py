@@ -1,0 +1,220 @@
+"""Domain files: the long form with attributes, and the short form of sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from beam_dp.domain.attributes import Attribute, nearest_known
+from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
+from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.strict_json import (
+    RepeatedKeyError,
+    parse_json,
+)
+from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError, shown
+
+# By type: what makes the attribute, and the keys that an entry must and may have for it.
+_Kind = tuple[Callable[..., Attribute], tuple[str, ...], tuple[str, ...]]
+_KINDS: dict[str, _Kind] = {
+    "boolean": (BooleanAttribute, (), ("true_values", "false_values")),
+    "categorical": (CategoricalAttribute, ("values",), ()),
+    "date": (DateAttribute, ("edges",), ("clip",)),
+    "datetime": (DatetimeAttribute, ("edges",), ("clip",)),
+    "integer": (IntegerAttribute, ("min", "max"), ("clip",)),
+    "numeric": (NumericAttribute, ("edges",), ("clip",)),
+}
+_SHARED = ("other", "nullable", "null_values", "case", "trim")
+_ARGUMENTS = {"min": "minimum", "max": "maximum"}
+
+
+def read_domain(text_or_path: str | os.PathLike[str]) -> Domain:
+    """Reads a domain from a local file, or from JSON text.
+
+    Args:
+        text_or_path: a path, or a string that starts with ``{``.
+
+    Returns:
+        The domain.
+
+    Raises:
+        InputError: if the file can't be read, or is not a domain (see ``parse_domain``).
+
+    Example:
+        >>> read_domain('{"age": 85, "sex": 2}').shape
+        (85, 2)
+    """
+    if isinstance(text_or_path, str) and text_or_path.lstrip().startswith("{"):
+        return parse_domain(text_or_path)
+    source = os.fspath(text_or_path)
+    try:
+        text = Path(source).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError("domain", source, f"is not UTF-8 at byte {error.start}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise InputError("domain", source, f"cannot be read: {reason}") from None
+    return parse_domain(text, source)
+
+
+def parse_domain(text: str, source: str = "<text>") -> Domain:
+    """Reads a domain from JSON text.
+
+    Two forms are known. The long form lists attributes::
+
+        {"attributes": [
+          {"name": "age",   "type": "numeric",     "edges": [17, 25, 91]},
+          {"name": "hours", "type": "integer",     "min": 0, "max": 99},
+          {"name": "sex",   "type": "categorical", "values": ["Female", "Male"], "other": true},
+          {"name": "alive", "type": "boolean",     "nullable": true},
+          {"name": "born",  "type": "date",        "edges": ["1900-01-01", "1950-01-01"]}]}
+
+    Which texts mean what may be declared too (see ``Attribute``): ``"null_values"``, ``"case":
+    "ignore"``, ``"trim": true``; of a boolean ``"true_values"`` and ``"false_values"``; of ordered
+    types ``"clip": true``.
+
+    The short form gives sizes, for columns that already hold codes: ``{"age": 85, "sex": 2}``.
+
+    Beside ``attributes`` the long form may declare combinations that no record has, each of two
+    attributes or more (``Domain.with_impossible`` says how levels are written)::
+
+        "impossible": [{"sex": ["Male"], "alive": [false, null]},
+                       {"age": [[17, 25]], "hours": [[60, 99]]}]
+
+    Args:
+        text: the JSON text.
+        source: where it came from, for messages.
+
+    Returns:
+        The domain.
+
+    Raises:
+        InputError: if the text is not JSON (with line and column), repeats a key or a name, or
+            describes no domain.
+
+    Example:
+        >>> parse_domain('{"attributes": [{"name": "alive", "type": "boolean"}]}').names
+        ('alive',)
+    """
+
+    def refuse_constant(constant: str) -> NoReturn:
+        raise InputError("domain", source, f"{constant} is not a JSON number")
+
+    try:
+        parsed = parse_json(text, refuse_constant)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InputError("domain", source, f"is not JSON at {place}: {error.msg}") from None
+    except RecursionError:
+        raise InputError("domain", source, "is nested too deeply") from None
+    except RepeatedKeyError as error:
+        condition = f"the key {shown(error.key)} must stand once in an object"
+        raise InputError("domain", source, condition) from None
+    except InputError:
+        raise
+    except ValueError:  # an integer of thousands of digits
+        raise InputError("domain", source, "holds a number that is too long") from None
+    try:
+        return domain_from_json(parsed, source)
+    except RecursionError:
+        raise InputError("domain", source, "is nested too deeply") from None
+
+
+def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
+    """Builds a domain from parsed JSON, either form: the inverse of ``Domain.to_json``.
+
+    Args:
+        parsed: what ``json.loads`` returned.
+        source: where it came from, for messages.
+
+    Returns:
+        The domain.
+
+    Raises:
+        InputError: if it describes no domain.
+
+    Example:
+        >>> domain = domain_from_json({"age": 85})
+        >>> domain_from_json(domain.to_json()) == domain
+        True
+    """
+    if not isinstance(parsed, dict):
+        raise InputError("domain", source, "must be a JSON object")
+    impossible: Any = []
+    if not isinstance(parsed.get("attributes"), list):
+        entries = [_from_size(name, size, source) for name, size in parsed.items()]
+    else:
+        for key in parsed:
+            if key not in ("attributes", "impossible"):
+                raise InputError(
+                    "domain", source, f"the key {shown(key)} is unknown beside attributes"
+                )
+        impossible = parsed.get("impossible", [])
+        entries = [
+            _from_entry(entry, position, source)
+            for position, entry in enumerate(parsed["attributes"], start=1)
+        ]
+    if not entries:
+        raise InputError("domain", source, "must declare at least one attribute")
+    try:
+        return Domain(tuple(entries)).with_impossible(impossible)
+    except InputError as error:
+        raise _at(source, error) from None
+
+
+def _from_size(name: str, size: object, source: str) -> Attribute:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InputError(
+            "domain", source, f"the size {shown(size)} of {shown(name)} must be an integer >= 1"
+        )
+    try:
+        return IntegerAttribute(name, 0, size - 1)
+    except InputError as error:
+        raise _at(source, error) from None
+
+
+def _from_entry(entry: object, position: int, source: str) -> Attribute:
+    """Builds one attribute of the long form; position counts from 1."""
+    if not isinstance(entry, dict):
+        raise InputError("domain", source, f"attribute {position} must be a JSON object")
+    place = f"attribute {shown(entry.get('name', position))}"
+    for key in ("name", "type"):
+        if not isinstance(entry.get(key), str):
+            raise InputError("domain", source, f"{place} must have a {key}, a string")
+    kind = entry["type"]
+    if kind not in _KINDS:
+        hint = nearest_known(kind, _KINDS)
+        raise InputError("domain", source, f"{place} has the unknown type {shown(kind)}; {hint}")
+    build, required, optional = _KINDS[kind]
+    known = ("name", "type", *required, *optional, *_SHARED)
+    for key in entry:
+        if key not in known:
+            raise InputError("domain", source, f"{place} {_unknown_key(key, kind, known)}")
+    for key in required:
+        if key not in entry:
+            raise InputError("domain", source, f"{place} must have {shown(key)}")
+    arguments = {_ARGUMENTS.get(key, key): entry[key] for key in known if key in entry}
+    del arguments["type"]
+    try:
+        return build(**arguments)
+    except InputError as error:
+        raise _at(source, error) from None
+
+
+def _unknown_key(key: str, kind: str, known: Sequence[str]) -> str:
+    owners = [
+        name for name, (_, required, optional) in _KINDS.items() if key in (*required, *optional)
+    ]
+    if owners:
+        return f"is {kind}; {key} applies only to {', '.join(owners)}"
+    return f"has the unknown key {shown(key)}; {nearest_known(key, known)}"
+
+
+def _at(source: str, error: InputError) -> InputError:
+    """The same refusal, as one of the whole file."""
+    return InputError("domain", source, f"{error.name} = {shown(error.value)}: {error.condition}")

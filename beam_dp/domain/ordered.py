@@ -1,0 +1,266 @@
+"""Attributes whose levels have an order: integers, and bins of numbers."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.attributes import (
+    Attribute,
+    Value,
+)
+from beam_dp.domain.texts import (
+    int64_of,
+    number_of,
+)
+
+
+@dataclass(frozen=True)
+class OrderedAttribute(Attribute):
+    """An attribute whose levels follow each other: intervals of them can be counted.
+
+    Args:
+        clip: whether what is below the first level counts in that, and what is above the last
+            in the last. Neither NaN nor an infinity does.
+        name, other, nullable, null_values, case, trim: see ``Attribute``.
+    """
+
+    clip: bool = field(default=False, kw_only=True)
+
+    def regular(self) -> OrderedAttribute:
+        """Returns the attribute without the levels that have no place in the order."""
+        return replace(self, other=False, nullable=False, null_values=())
+
+    @property
+    @abstractmethod
+    def ends(self) -> tuple[Any, Any]:
+        """The smallest and the largest value that lies in a level, as they are compared."""
+
+    def _check(self) -> None:
+        if not isinstance(self.clip, bool):
+            raise self._refusal("clip", self.clip, "must be true or false")
+        self._check_levels()
+
+    @abstractmethod
+    def _check_levels(self) -> None:
+        """Refuses fields that make no levels."""
+
+    def _is_level(self, value: str | int | float) -> bool:
+        native = self._native(value)
+        return native is not None and bool(self.ends[0] <= native <= self.ends[1])
+
+    def _json_fields(self) -> dict[str, Any]:
+        return self._level_fields() | ({"clip": True} if self.clip else {})
+
+    @abstractmethod
+    def _level_fields(self) -> dict[str, Any]:
+        """What a domain file says of the levels."""
+
+
+@dataclass(frozen=True)
+class IntegerAttribute(OrderedAttribute):
+    """A column of integers from ``minimum`` to ``maximum``, both included.
+
+    Args:
+        name: the column's name.
+        minimum: lowest value.
+        maximum: highest value, >= minimum.
+        other: whether other values have a level, labelled ``"other"``.
+        nullable: whether null has a level.
+        clip, null_values, case, trim: see ``OrderedAttribute``.
+
+    Example:
+        >>> IntegerAttribute("hours", 0, 99).size
+        100
+    """
+
+    minimum: int
+    maximum: int
+
+    kind: ClassVar[str] = "integer"
+
+    @property
+    def num_levels(self) -> int:
+        """Number of integers in the declared range."""
+        return self.maximum - self.minimum + 1
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The smallest and the largest integer."""
+        return self.minimum, self.maximum
+
+    def _check_levels(self) -> None:
+        for argument in ("minimum", "maximum"):
+            value = getattr(self, argument)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise self._refusal(argument, value, "must be an integer")
+            object.__setattr__(self, argument, int(value))
+            if not -(2**63) <= value < 2**63:
+                raise self._refusal(argument, value, "must fit in 64 bits")
+        if self.maximum < self.minimum:
+            raise self._refusal("maximum", self.maximum, f"must be >= the minimum {self.minimum}")
+
+    def _level_label(self, code: int) -> str:
+        return str(self.minimum + code)
+
+    def _decode_levels(self, codes: NDArray[np.int64]) -> list[Value]:
+        levels: list[Value] = (codes + self.minimum).tolist()
+        return levels
+
+    def _native(self, value: str | int | float) -> int | None:
+        if isinstance(value, str):
+            return int64_of(value.encode())
+        return value if isinstance(value, int) else None
+
+    def _level_fields(self) -> dict[str, Any]:
+        return {"min": self.minimum, "max": self.maximum}
+
+    def _avro_members(self) -> list[Any]:
+        return ["long"]
+
+
+@dataclass(frozen=True)
+class BinnedAttribute(OrderedAttribute):
+    """An attribute whose levels are bins, closed on the left, the last one on both sides."""
+
+    edges: tuple[Any, ...]
+
+    edge_noun: ClassVar[str]
+    edge_form: ClassVar[str] = ""
+
+    @property
+    def num_levels(self) -> int:
+        """Number of bins."""
+        return len(self.edges) - 1
+
+    @cached_property
+    def midpoints(self) -> tuple[Any, ...]:
+        """The value that stands for each bin; it lies in the bin."""
+        return tuple(map(self._middle, self.edges, self.edges[1:]))
+
+    def edge_place(self, written: object) -> int | None:
+        """Returns which of the edges a user wrote, or None."""
+        edge = self._read_edge(written)
+        if edge is None:
+            return None
+        place = bisect_left(self.edges, edge)
+        return place if place < len(self.edges) and self.edges[place] == edge else None
+
+    def edges_to_json(self) -> list[Any]:
+        """Returns the edges as a domain file holds them."""
+        return list(map(self._edge_to_json, self.edges))
+
+    def _check_levels(self) -> None:
+        given: object = self.edges  # whatever a caller or a file passed
+        if isinstance(given, str) or not isinstance(given, (Sequence, np.ndarray)):
+            raise self._refusal("edges", given, f"must be a list of {self.edge_noun}s")
+        edges: list[Any] = []
+        for written in given:
+            edge = self._read_edge(written)
+            if edge is None:
+                raise self._refusal("edges", written, f"must be a {self.edge_noun}{self.edge_form}")
+            edge = self._checked_edge(edge, edges)
+            if edges and not edges[-1] < edge:
+                before = self._edge_to_json(edges[-1])
+                raise self._refusal("edges", written, f"must be > the edge before it, {before!r}")
+            edges.append(edge)
+        if len(edges) < 2:
+            raise self._refusal("edges", given, "must list at least two edges")
+        object.__setattr__(self, "edges", tuple(edges))
+
+    def _level_label(self, code: int) -> str:
+        low, high = map(self._edge_label, self.edges[code : code + 2])
+        return f"[{low}, {high}{']' if code == self.num_levels - 1 else ')'}"
+
+    def _decode_levels(self, codes: NDArray[Any]) -> list[Value]:
+        return [self.midpoints[code] for code in codes.tolist()]
+
+    def _level_fields(self) -> dict[str, Any]:
+        return {"edges": self.edges_to_json()}
+
+    @abstractmethod
+    def _read_edge(self, written: object) -> Any:
+        """The edge that a user wrote, comparable with others; None for none."""
+
+    def _checked_edge(self, edge: Any, before: Sequence[Any]) -> Any:
+        """An edge as it is kept; refuses one that does not go with those before."""
+        return edge
+
+    @abstractmethod
+    def _edge_to_json(self, edge: Any) -> Any:
+        """An edge as a domain file holds it."""
+
+    def _edge_label(self, edge: Any) -> str:
+        return str(self._edge_to_json(edge))
+
+    @abstractmethod
+    def _middle(self, low: Any, high: Any) -> Any:
+        """A member of [low, high), about in the middle."""
+
+
+@dataclass(frozen=True)
+class NumericAttribute(BinnedAttribute):
+    """A column of numbers in declared bins, closed on the left, the last one on both sides.
+
+    Args:
+        name: the column's name.
+        edges: at least two finite numbers, strictly increasing.
+        other: whether numbers outside the bins have a level, labelled ``"other"``.
+        nullable: whether null has a level.
+        clip, null_values, case, trim: see ``OrderedAttribute``.
+
+    Example:
+        >>> age = NumericAttribute("age", (17, 25, 35))
+        >>> age.labels(), age.decode([0, 1])
+        (('[17, 25)', '[25, 35]'), [21.0, 30.0])
+    """
+
+    edges: tuple[float, ...]
+
+    kind: ClassVar[str] = "numeric"
+    edge_noun: ClassVar[str] = "number"
+    null_types: ClassVar[dict[type, str]] = {str: "a string", int: "an integer", float: "a number"}
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The first edge and the last."""
+        return self.edges[0], self.edges[-1]
+
+    def _read_edge(self, written: object) -> Any:
+        is_number = isinstance(written, (int, float, np.number)) and not isinstance(written, bool)
+        return written if is_number else None
+
+    def _checked_edge(self, edge: Any, before: Sequence[Any]) -> float:
+        try:
+            number = float(edge)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise self._refusal("edges", edge, "must be finite")
+        return number
+
+    def _native(self, value: str | int | float) -> float | None:
+        number = number_of(value.encode()) if isinstance(value, str) else float(value)
+        return number if number is not None and math.isfinite(number) else None
+
+    def _edge_to_json(self, edge: float) -> float:
+        return edge
+
+    def _edge_label(self, edge: float) -> str:
+        return str(int(edge)) if edge.is_integer() and abs(edge) < 1e15 else repr(edge)
+
+    def _middle(self, low: float, high: float) -> float:
+        width = high - low
+        middle = low + width / 2 if math.isfinite(width) else low / 2 + high / 2
+        return middle if middle < high else low
+
+    def _avro_members(self) -> list[Any]:
+        return [{"type": "double", "edges": self.edges_to_json()}]

@@ -1,0 +1,250 @@
+"""The universe of records: declared attributes, and how its cells are numbered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from beam_dp.domain.attributes import (
+    MAX_INDEXED_CELLS,
+    Attribute,
+    nearest_known,
+)
+from beam_dp.domain.impossible import (
+    Impossible,
+    check_combinations,
+    combination_to_json,
+    read_combinations,
+    restrict_combinations,
+)
+from beam_dp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The universe of records: the product of its attributes.
+
+    Cells are numbered in C order (the last attribute runs fastest), as by
+    ``numpy.ravel_multi_index``. Domains above 2^62 cells have no index; they work through
+    their columns.
+
+    Args:
+        attributes: the columns, in cell order, with distinct names. None at all is the domain
+            of the empty marginal: one cell.
+        impossible: combinations of levels that no record has (see ``with_impossible``). Their
+            cells are numbered like any others.
+
+    Example:
+        >>> domain = Domain((IntegerAttribute("age", 0, 84), BooleanAttribute("member")))
+        >>> domain.names, domain.shape, domain.num_cells
+        (('age', 'member'), (85, 2), 170)
+        >>> domain.cell_index([[3, 84], [1, 0]])
+        array([  7, 168])
+    """
+
+    attributes: tuple[Attribute, ...]
+    impossible: tuple[Impossible, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attributes", tuple(self.attributes))
+        seen = set()
+        for attribute in self.attributes:
+            if not isinstance(attribute, Attribute):
+                raise InputError("domain", attribute, "must hold attributes")
+            if attribute.name in seen:
+                raise InputError("domain", attribute.name, "attribute names must be distinct")
+            seen.add(attribute.name)
+        object.__setattr__(self, "impossible", tuple(self.impossible))
+        check_combinations(self.attributes, self.impossible)
+
+    def with_impossible(self, combinations: Sequence[Mapping[str, Sequence[Any]]]) -> Domain:
+        """Returns the domain with these combinations declared impossible, and no others.
+
+        Records that match one are outside the domain, and a release puts no weight there.
+
+        Args:
+            combinations: each names two attributes or more, with a list of levels: declared
+                values; ``"other"`` or None where these have levels; of an integer attribute also
+                pairs ``[low, high]``, both included; of a numeric one pairs of edges.
+
+        Raises:
+            InputError: if one names an unknown attribute or level, all levels of an attribute,
+                or repeats another; or together they leave nothing of a level.
+
+        Example:
+            >>> domain = Domain((IntegerAttribute("age", 0, 84), BooleanAttribute("married")))
+            >>> domain = domain.with_impossible([{"age": [[0, 15]], "married": [True]}])
+            >>> domain.impossible
+            (Impossible(axes=(0, 1), ranges=(((0, 16),), ((1, 2),))),)
+        """
+        return Domain(self.attributes, read_combinations(self.attributes, combinations))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The attributes' names, in cell order."""
+        return tuple(attribute.name for attribute in self.attributes)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The attributes' sizes, in cell order."""
+        return tuple(attribute.size for attribute in self.attributes)
+
+    @cached_property
+    def num_cells(self) -> int:
+        """Number of cells; a Python integer of any length."""
+        return math.prod(self.shape)
+
+    @property
+    def num_attributes(self) -> int:
+        """Number of attributes."""
+        return len(self.attributes)
+
+    @property
+    def has_index(self) -> bool:
+        """Whether cells are numbered: at most 2^62 of them."""
+        return self.num_cells <= MAX_INDEXED_CELLS
+
+    @cached_property
+    def groups(self) -> tuple[Domain, ...]:
+        """Runs of attributes, in order, each a domain of at most 2^62 cells."""
+        runs: list[list[Attribute]] = []
+        num_cells = MAX_INDEXED_CELLS + 1
+        for attribute in self.attributes:
+            num_cells *= attribute.size
+            if num_cells > MAX_INDEXED_CELLS:
+                runs.append([])
+                num_cells = attribute.size
+            runs[-1].append(attribute)
+        return tuple(Domain(tuple(run)) for run in runs)
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """How far one step of each attribute's code moves the cell index."""
+        return tuple(math.prod(self.shape[axis + 1 :]) for axis in range(self.num_attributes))
+
+    @cached_property
+    def _axis(self) -> dict[str, int]:
+        return {name: axis for axis, name in enumerate(self.names)}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._axis
+
+    def __iter__(self) -> Iterator[Attribute]:
+        return iter(self.attributes)
+
+    def __getitem__(self, name: str) -> Attribute:
+        return self.attributes[self.axes((name,))[0]]
+
+    def axes(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Returns the position of each name, in the order given.
+
+        Raises:
+            InputError: if a name is not in the domain.
+        """
+        positions = []
+        for name in names:
+            if name not in self._axis:
+                raise InputError("attribute", name, nearest_known(str(name), self.names))
+            positions.append(self._axis[name])
+        return tuple(positions)
+
+    def restrict(self, names: Iterable[str]) -> Domain:
+        """Returns the domain of a marginal: these attributes, in the order given.
+
+        It keeps the impossible combinations whose attributes it has all.
+
+        Raises:
+            InputError: if a name is not in the domain, or is given twice.
+        """
+        axes = self.axes(names)
+        attributes = tuple(self.attributes[axis] for axis in axes)
+        return Domain(attributes, restrict_combinations(self.impossible, axes))
+
+    def cell_index(self, codes: Sequence[ArrayLike]) -> NDArray[np.int64]:
+        """Returns the cell of each record.
+
+        Args:
+            codes: one array of shape (n,) an attribute, integers in ``0..size-1``.
+
+        Returns:
+            Shape (n,), int64.
+
+        Raises:
+            InputError: if the domain has no index.
+            ValueError: if the columns are not as many as the attributes.
+            IndexError: if a code is not one of its attribute's.
+        """
+        self._require_index()
+        if len(codes) != self.num_attributes:
+            raise ValueError(f"{len(codes)} columns for {self.num_attributes} attributes")
+        if not codes:
+            return np.zeros(1, np.int64)
+        index = np.zeros(np.shape(codes[0]), np.int64)
+        for attribute, column in zip(self.attributes, codes, strict=True):
+            array = np.asarray(column)
+            if array.size and (int(array.min()) < 0 or int(array.max()) >= attribute.size):
+                raise IndexError(f"a code of {attribute.name!r} is not in 0..{attribute.size - 1}")
+            index *= attribute.size
+            index += array.astype(np.int64, copy=False)
+        return index
+
+    def words(self, codes: Sequence[ArrayLike]) -> Iterator[NDArray[np.int64]]:
+        """Yields records of a domain of any size as few integers, in lexicographic order.
+
+        Args:
+            codes: as for ``cell_index``.
+
+        Yields:
+            The cell in each of ``groups``, shape (n,), int64.
+
+        Raises:
+            ValueError, IndexError: as ``cell_index``.
+        """
+        if len(codes) != self.num_attributes:
+            raise ValueError(f"{len(codes)} columns for {self.num_attributes} attributes")
+        start = 0
+        for group in self.groups:
+            yield group.cell_index(codes[start : start + group.num_attributes])
+            start += group.num_attributes
+
+    def codes(self, cell_index: ArrayLike) -> tuple[NDArray[np.int64], ...]:
+        """Returns the code of each attribute in each cell: the inverse of ``cell_index``.
+
+        Args:
+            cell_index: shape (n,), integers in ``0..num_cells-1``.
+
+        Returns:
+            One int64 array of shape (n,) an attribute.
+
+        Raises:
+            InputError: if the domain has no index.
+            IndexError: if a cell is not in the domain.
+        """
+        self._require_index()
+        rest = np.asarray(cell_index, dtype=np.int64)
+        if rest.size and (int(rest.min()) < 0 or int(rest.max()) >= self.num_cells):
+            raise IndexError(f"a cell is not in 0..{self.num_cells - 1}")
+        codes: list[NDArray[np.int64]] = []
+        for size in reversed(self.shape):
+            rest, code = np.divmod(rest, size)
+            codes.append(code)
+        return tuple(reversed(codes))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the domain as a domain file holds it."""
+        parsed: dict[str, Any] = {"attributes": [each.to_json() for each in self.attributes]}
+        if self.impossible:
+            parsed["impossible"] = [
+                combination_to_json(self.attributes, each) for each in self.impossible
+            ]
+        return parsed
+
+    def _require_index(self) -> None:
+        if not self.has_index:
+            raise InputError("domain", self.num_cells, "must have at most 2^62 cells to be indexed")

@@ -1,0 +1,250 @@
+"""The Gaussian strategy for intervals that is optimal but for a ten-thousandth.
+
+Where M is the sum of w w' over all intervals w, the error of a Gaussian strategy A is trace(M
+(A'A)^-1) times the largest diagonal entry of A'A. Were it times the mean of these entries, the best
+would be A'A ~ M^(1/2), whose diagonal is smaller near the ends.
+M is (d + 1) times the inverse of the tridiagonal matrix T with 2 on its diagonal and -1 beside it,
+whose eigenvectors are sines. So A = T^(-1/4) E, with a diagonal E that gives all columns the same
+norm, needs no optimisation; its error is within 0.02 % of the optimum found numerically (254.24
+against 254.22 at d = 256 and (1, 1e-9)).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Self
+
+import numpy as np
+import scipy.fft
+
+from beam_dp.interval_strategies.convolution import (
+    Integers,
+    convolve_integers,
+    ordered_convolution,
+)
+from beam_dp.interval_strategies.strategy import (
+    Indices,
+    Prefixes,
+    Values,
+    prefixes_of,
+)
+
+# Counts of up to 2^63 / 2^27 records are measured without overflow. Rounding to these grids costs
+# about 0.1 % of the error.
+_KERNEL_BITS, _SCALE_BITS = 16, 11
+_MAX_DENSE = 1024
+_NUM_NODES = 64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SineStrategy:
+    """A = C E with C[i, j] = kernel[i - j] - kernel[i + j] for i, j = 1..d, all of it integers.
+
+    The kernel has period 2 (d + 1) and does not increase up to half of it: then no entry of C is
+    negative, and sines diagonalise C exactly, with the eigenvalues of the rounded kernel. So
+    answers are unbiased for the strategy as it is rounded.
+
+    Args:
+        kernel: shape (2 d + 2,), int64.
+        scales: the diagonal of E, shape (d,), int64, >= 1.
+
+    Cost: O(d log d) to measure and to answer.
+    Reference: Li, Miklau, Hay, McGregor and Rastogi (2015) for the matrix mechanism; the form
+    T^(-1/4) E is derived above.
+    """
+
+    kernel: Integers
+    scales: Integers
+
+    @classmethod
+    def build(cls, num_leaves: int) -> Self:
+        """Returns the strategy for so many cells."""
+        period = 2 * (num_leaves + 1)
+        angles = np.pi * np.arange(1, num_leaves + 2) / period
+        spectrum = np.append(0.0, (2 * np.sin(angles)) ** -0.5)
+        kernel = scipy.fft.irfft(spectrum, period)
+        # What is added to all of the kernel cancels in C.
+        kernel = np.maximum(kernel - kernel.min(), 0.0)
+        rounded = np.rint(kernel * (2.0**_KERNEL_BITS / kernel[0])).astype(np.int64)
+        rounded[: num_leaves + 2] = np.minimum.accumulate(rounded[: num_leaves + 2])
+        rounded[num_leaves + 2 :] = rounded[num_leaves:0:-1]
+        norms = _column_norms(rounded)
+        scales = np.floor(2**_SCALE_BITS * np.sqrt(norms.min() / norms)).astype(np.int64)
+        built = cls(rounded, scales)
+        if not built.has_inverse:
+            raise AssertionError("the rounded strategy must have an inverse")
+        return built
+
+    @property
+    def num_leaves(self) -> int:
+        """The number of cells."""
+        return len(self.scales)
+
+    @property
+    def l1_sensitivity(self) -> int:
+        """The largest L1 norm of a column: no entry is negative, so their sum."""
+        sums = self._apply(np.ones(self.num_leaves, np.int64))  # C is symmetric
+        return int((sums * self.scales).max())
+
+    @functools.cached_property
+    def l2_sensitivity_squared(self) -> int:
+        """The largest squared L2 norm of a column."""
+        norms = _column_norms(self.kernel)
+        # Below 2^63: a norm is at most (the kernel's largest) x (its sum).
+        return int((norms * self.scales**2).max())
+
+    def measure(self, counts: Integers) -> Integers:
+        """Returns A x exactly."""
+        return self._apply(self.scales * counts)
+
+    def estimate(self, noisy: Values) -> Prefixes:
+        """Returns the answers by A's inverse."""
+        waves = scipy.fft.dst(noisy, type=1, norm="ortho") / self._eigenvalues
+        return prefixes_of(scipy.fft.dst(waves, type=1, norm="ortho") / self.scales)
+
+    @functools.cached_property
+    def errors(self) -> SineErrors:
+        """The variances of all answers, for noise of variance 1: computed once."""
+        return SineErrors(self._eigenvalues, self.scales)
+
+    @property
+    def has_inverse(self) -> bool:
+        """Whether all counts can be answered from what is measured."""
+        return bool(self._eigenvalues.min() > 0)
+
+    @functools.cached_property
+    def _eigenvalues(self) -> Values:
+        values: Values = scipy.fft.rfft(self.kernel.astype(np.float64)).real[1:-1]
+        return values
+
+    def _apply(self, values: Integers) -> Integers:
+        """Returns C times a vector: a convolution of its odd periodic extension."""
+        num_leaves, period = len(values), len(self.kernel)
+        zero = np.zeros(1, np.int64)
+        odd = np.concatenate([zero, values, zero, -values[::-1]])
+        whole = convolve_integers(self.kernel, odd)
+        whole[: period - 1] += whole[period:]
+        return whole[1 : num_leaves + 1]
+
+
+class SineErrors:
+    """The variances of all answers of a ``SineStrategy``, for noise of variance 1.
+
+    The mean is exact. The variance of an interval is exact up to 1,024 cells. Above, it is that
+    of a strategy whose scales were constant, which is a closed form, times a smooth ratio that is
+    exact at some 64 prefixes and their differences and linear between.
+
+    Args:
+        eigenvalues: of C.
+        scales: the diagonal of E.
+    """
+
+    def __init__(self, eigenvalues: Values, scales: Integers) -> None:
+        self._num_leaves = len(scales)
+        self._inverses = 1 / scales.astype(np.float64)
+        self._precisions = eigenvalues**-2.0
+        spectrum = np.concatenate([[0.0], self._precisions, [0.0]])
+        # (C'C)^-1 [i, j] = kernel[i - j] - kernel[i + j]
+        self._kernel: Values = scipy.fft.irfft(spectrum, 2 * (self._num_leaves + 1))
+
+    def mean(self) -> float:
+        """Returns the mean of the variances of all intervals."""
+        num_leaves, kernel = self._num_leaves, self._kernel
+        places = np.arange(1, num_leaves + 1)
+        first = places * self._inverses
+        second = (num_leaves + 1 - places) * self._inverses
+        own = float((first * second * (kernel[0] - kernel[2 * places])).sum())
+        padded = scipy.fft.next_fast_len(2 * num_leaves, real=True)
+        lags = scipy.fft.irfft(
+            scipy.fft.rfft(second, padded) * scipy.fft.rfft(first, padded).conj(), padded
+        )
+        apart = float(lags[1:num_leaves] @ kernel[1:num_leaves])
+        sums = ordered_convolution(first, second)
+        apart -= float(sums @ kernel[2 : 2 * num_leaves + 1])
+        return (own + 2 * apart) / (num_leaves * (num_leaves + 1) / 2)
+
+    def variances(self, low: Indices, high: Indices) -> Values:
+        """Returns the variance of each interval low..high, both included."""
+        stop = high + 1
+        if self._num_leaves <= _MAX_DENSE:
+            return self._exact[low, stop]
+        nodes, ratios = self._ratios
+        (rows, across), (columns, along) = (_between(nodes, place) for place in (low, stop))
+        ratio = (1 - across) * (
+            (1 - along) * ratios[rows, columns] + along * ratios[rows, columns + 1]
+        ) + across * (
+            (1 - along) * ratios[rows + 1, columns] + along * ratios[rows + 1, columns + 1]
+        )
+        return ratio * self._constant(low, stop)
+
+    def prefix_covariances(self, place: int) -> Values:
+        """Returns the covariances of one prefix with all, shape (d + 1,)."""
+        waves = scipy.fft.dst(self._cells_before(place), type=1, norm="ortho") * self._precisions
+        cells = scipy.fft.dst(waves, type=1, norm="ortho") * self._inverses
+        return np.concatenate([[0.0], np.cumsum(cells)])
+
+    def _cells_before(self, place: int) -> Values:
+        """Returns the cells of a prefix, each over its scale."""
+        return np.where(np.arange(self._num_leaves) < place, self._inverses, 0.0)
+
+    @functools.cached_property
+    def _exact(self) -> Values:
+        """The variances of all intervals, by their first cell and the one after the last."""
+        covariances = np.array([self.prefix_covariances(i) for i in range(self._num_leaves + 1)])
+        own = np.diagonal(covariances)
+        result: Values = own[:, None] + own - covariances - covariances.T
+        return result
+
+    @functools.cached_property
+    def _ratios(self) -> tuple[Indices, Values]:
+        """Exact variances over those of constant scales, between a few prefixes."""
+        steps = np.geomspace(1, self._num_leaves / 2, _NUM_NODES // 2)
+        near = np.unique(np.append(0, np.rint(steps).astype(np.int64)))
+        nodes = np.unique(np.append(near, self._num_leaves - near))
+        # The waves of every prefix, once: their products are the covariances of all pairs.
+        waves = [
+            scipy.fft.dst(self._cells_before(int(node)), type=1, norm="ortho") for node in nodes
+        ]
+        weighted = np.array(waves) * np.sqrt(self._precisions)
+        covariances = weighted @ weighted.T
+        own = np.diagonal(covariances)
+        exact = own[:, None] + own - covariances - covariances.T
+        rows, columns = np.triu_indices(len(nodes), 1)
+        ratios = np.ones((len(nodes), len(nodes)))
+        ratios[rows, columns] = exact[rows, columns] / self._constant(nodes[rows], nodes[columns])
+        ratios[columns, rows] = ratios[rows, columns]
+        return nodes, ratios
+
+    @functools.cached_property
+    def _sums(self) -> tuple[Values, Values]:
+        """The kernel summed over squares of cells: by their side, and twice cumulated."""
+        twice = np.cumsum(np.cumsum(self._kernel))
+        sides = np.arange(self._num_leaves + 1)
+        by_side = -sides * self._kernel[0]
+        by_side[1:] += 2 * twice[: self._num_leaves]
+        return by_side, twice
+
+    def _constant(self, start: Indices, stop: Indices) -> Values:
+        """Variances where the scales were constant, of the mean square of those at the ends."""
+        by_side, twice = self._sums
+        whole = by_side[stop - start] - twice[2 * stop]
+        whole += 2 * twice[start + stop] - twice[2 * start]
+        squares = (self._inverses[start] ** 2 + self._inverses[stop - 1] ** 2) / 2
+        result: Values = squares * whole
+        return result
+
+
+def _between(nodes: Indices, places: Indices) -> tuple[Indices, Values]:
+    """Returns the node at or before each place, and how far it is to the next, from 0 to 1."""
+    found = np.clip(np.searchsorted(nodes, places, side="right") - 1, 0, len(nodes) - 2)
+    return found, (places - nodes[found]) / (nodes[found + 1] - nodes[found])
+
+
+def _column_norms(kernel: Integers) -> Integers:
+    """Returns the squared norms of C's columns: of the same form as C, with kernel * kernel."""
+    period = len(kernel)
+    whole = convolve_integers(kernel, kernel)
+    whole[: period - 1] += whole[period:]
+    norms: Integers = whole[0] - whole[2 : period - 1 : 2]
+    return norms

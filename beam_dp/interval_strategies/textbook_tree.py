@@ -1,0 +1,156 @@
+"""The binary tree as it is published: every node noised, no least squares."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.interval_strategies.strategy import (
+    Indices,
+    Values,
+)
+from beam_dp.privacy.guarantee import Neighboring
+
+Integers = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class TextbookTree:
+    """Sums over the dyadic intervals of a domain padded to a power of two.
+
+    An interval is answered by the fewest nodes that make it up. Every node of the padded tree is
+    noised, empty ones too. Under add-or-remove-one the root is a node like others: a record
+    changes h + 1 of them, h = log2 of the padded size. Under replace-one the root is left out,
+    because the number of records is public: the whole domain is the sum of its two halves, so
+    that nothing is assumed of records outside the domain. A replacement changes 2 h nodes.
+
+    Args:
+        num_leaves: cells before padding.
+        has_root: whether the root is measured.
+
+    Cost: O(d).
+    Reference: Dwork, Naor, Pitassi and Rothblum (2010); Chan, Shi and Song (2011).
+    """
+
+    num_leaves: int
+    has_root: bool
+
+    @classmethod
+    def build(cls, num_leaves: int, neighboring: Neighboring) -> Self:
+        """Returns the strategy for so many cells under a relation."""
+        return cls(num_leaves, neighboring is Neighboring.ADD_OR_REMOVE_ONE or num_leaves == 1)
+
+    @property
+    def num_levels(self) -> int:
+        """The number of levels that are measured."""
+        return (self.num_leaves - 1).bit_length() + self.has_root
+
+    @property
+    def l1_sensitivity(self) -> int:
+        """The number of nodes above a cell, which is the L1 norm of every column."""
+        return self.num_levels
+
+    @property
+    def l2_sensitivity_squared(self) -> int:
+        """The same number."""
+        return self.num_levels
+
+    def measure(self, counts: Integers) -> Integers:
+        """Returns the sums of the nodes, from the cells up."""
+        padded = 1 << (self.num_leaves - 1).bit_length()
+        sums = np.pad(counts, (0, padded - self.num_leaves))
+        parts = [sums]
+        for _ in range(self.num_levels - 1):
+            sums = sums.reshape(-1, 2).sum(axis=1)
+            parts.append(sums)
+        return np.concatenate(parts)
+
+    def estimate(self, noisy: Values) -> Nodes:
+        """Returns the answers: sums of nodes, as they are."""
+        return Nodes(np.split(noisy, np.cumsum(self.node_sizes())[:-1]))
+
+    def node_sizes(self) -> list[int]:
+        """Returns the numbers of nodes of the levels, from the cells up."""
+        padded = 1 << (self.num_leaves - 1).bit_length()
+        return [padded >> level for level in range(self.num_levels)]
+
+    @functools.cached_property
+    def errors(self) -> TextbookErrors:
+        """The variances of all answers, for noise of variance 1: computed once."""
+        return TextbookErrors(self.num_leaves, self.num_levels)
+
+
+class Nodes:
+    """Answers that add up the fewest nodes.
+
+    Args:
+        levels: node sums, from the cells up.
+    """
+
+    def __init__(self, levels: list[Values]) -> None:
+        self.levels = levels
+
+    def answer(self, low: Indices, high: Indices) -> Values:
+        """Returns the sums of the nodes that make up the cells low..high, both included."""
+        result = np.zeros(low.shape)
+        start, stop = low.copy(), high + 1
+        for number, nodes in enumerate(self.levels):
+            last = number == len(self.levels) - 1
+            for place, taken in _taken(start, stop, last):
+                result += np.where(taken, nodes[np.where(taken, place, 0)], 0.0)
+            start, stop = (start + 1) // 2, stop // 2
+        return result
+
+
+class TextbookErrors:
+    """The numbers of nodes of all answers: their variances, for noise of variance 1.
+
+    Args:
+        num_leaves: cells before padding.
+        num_levels: that are measured.
+    """
+
+    def __init__(self, num_leaves: int, num_levels: int) -> None:
+        self._num_leaves = num_leaves
+        self._num_levels = num_levels
+
+    def mean(self) -> float:
+        """Returns the mean number of nodes: one is used where its parent is not inside."""
+        num_leaves = self._num_leaves
+        total = 0
+        for level in range(self._num_levels):
+            is_top = level == self._num_levels - 1
+            total += self._contained(level) - (0 if is_top else 2 * self._contained(level + 1))
+        return total / (num_leaves * (num_leaves + 1) // 2)
+
+    def _contained(self, level: int) -> int:
+        """Returns how many times a node of a level lies inside an interval, over all of them."""
+        starts = np.arange(0, self._num_leaves, 1 << level)
+        ends = starts + (1 << level)
+        counted = (starts + 1) * np.maximum(self._num_leaves + 1 - ends, 0)
+        return int(counted.sum())
+
+    def variances(self, low: Indices, high: Indices) -> Values:
+        """Returns the number of nodes of each interval low..high, both included."""
+        result = np.zeros(low.shape)
+        start, stop = low.copy(), high + 1
+        for level in range(self._num_levels):
+            for _, taken in _taken(start, stop, level == self._num_levels - 1):
+                result += taken
+            start, stop = (start + 1) // 2, stop // 2
+        return result
+
+
+def _taken(start: Indices, stop: Indices, is_top: bool) -> list[tuple[Indices, NDArray[np.bool_]]]:
+    """Returns the nodes start..stop-1 that have no parent inside, as places and whether taken.
+
+    On the highest level, of one or two nodes, all of them are.
+    """
+    if is_top:
+        return [(np.full_like(start, place), (start <= place) & (place < stop)) for place in (0, 1)]
+    some = start < stop
+    return [(start, some & (start % 2 == 1)), (stop - 1, some & (stop % 2 == 1))]

@@ -1,0 +1,1 @@
+"""Laplace and Gaussian answers to any linear queries, each with its own noise."""

@@ -1,0 +1,263 @@
+"""Answers to a declared workload of linear queries, each with independent noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.linear_answers.sensitivity import (
+    WorkloadSensitivity,
+    workload_sensitivity,
+)
+from beam_dp.mechanisms.marginals.measurements import (
+    Distribution,
+    noise_variance,
+)
+from beam_dp.mechanisms.marginals.plan import (
+    NumRecords,
+    check_failure_probability,
+    check_noise,
+    check_num_records,
+)
+from beam_dp.noise.source import MAX_SCALE, NoiseSource
+from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import up
+from beam_dp.queries.linear import VALUE_BITS
+from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.summaries.clipped_counts import clipped_counts
+
+Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
+
+FAILURE_PROBABILITY = 0.05
+# Of the floating-point operations from a sensitivity to a standard deviation.
+_ROUNDING = 1e-12
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkloadAnswersPlan:
+    """What ``draw_workload_answers`` will do, from public numbers alone.
+
+    Args:
+        workload: the queries.
+        guarantee: what is promised.
+        num_records: the public number of records, or ``"noisy"``; stated, and not used.
+        sensitivity: of all answers together, under the relation and for the unit of the guarantee.
+        distribution: of the noise.
+        grid: steps of one record: 1 where the noise is on whole records, else 2^16.
+        scale: of the noise, in grid steps.
+        loss: what the answers may reveal, for a ledger.
+        failure_probability: of the bound that is stated, in (0, 1).
+    """
+
+    workload: LinearWorkload
+    guarantee: Guarantee
+    num_records: NumRecords
+    sensitivity: WorkloadSensitivity
+    distribution: Distribution
+    grid: int
+    scale: float
+    loss: Loss
+    failure_probability: float = FAILURE_PROBABILITY
+
+    @property
+    def mechanism(self) -> str:
+        """What cards and ledgers call it: ``laplace`` or ``gaussian``."""
+        return self.distribution.removeprefix("discrete_")
+
+    @property
+    def standard_error(self) -> float:
+        """Standard deviation of every answer, in records."""
+        return math.sqrt(noise_variance(self.distribution, self.scale)) / self.grid
+
+    def bound(self, failure_probability: float | None = None) -> float:
+        """Returns what no answer's error exceeds, all together, but with this probability.
+
+        Accuracy: by a union bound over all n answers, in grid steps. Discrete Laplace noise Z of
+        scale s has P(|Z| >= m) = 2 a^m / (1 + a) for a = exp(-1 / s) and integers m >= 1.
+        Discrete Gaussian noise has P(Z >= m) <= P(N(0, sigma^2) >= m - 1) (Canonne, Kamath and
+        Steinke, 2020, Proposition 25).
+
+        Args:
+            failure_probability: in (0, 1); by default that of the plan.
+
+        Returns:
+            a distance in records.
+
+        Raises:
+            InputError: if the probability is out of range.
+        """
+        if failure_probability is None:
+            failure_probability = self.failure_probability
+        check_failure_probability(failure_probability)
+        share = failure_probability / len(self.workload)
+        if self.distribution == "discrete_laplace":
+            log_term = math.log(2 / share) - math.log1p(math.exp(-1 / self.scale))
+            return (math.ceil(self.scale * log_term * (1 + _ROUNDING)) - 1) / self.grid
+        return math.ceil(-float(ndtri(share / 2)) * self.scale * (1 + _ROUNDING)) / self.grid
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """What a card states, as JSON values."""
+        return {
+            "mechanism": self.mechanism,
+            "distribution": self.distribution,
+            "scale": self.scale,
+            "grid": self.grid,
+            "num_queries": len(self.workload),
+            "num_records": self.num_records,
+            "l1_sensitivity": self.sensitivity.l1 / 2**VALUE_BITS,
+            "l2_sensitivity": self.sensitivity.l2 / 2**VALUE_BITS,
+            "sensitivity_is_exact": self.sensitivity.is_exact,
+            "standard_error": self.standard_error,
+            "bound": self.bound(),
+            "failure_probability": self.failure_probability,
+            "guarantee": self.guarantee.to_json(),
+            "loss": self.loss.to_json(),
+        }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WorkloadAnswers:
+    """A release: noisy answers, and what may be said about them. All of it is public.
+
+    Args:
+        values: shape (num_queries,), float64, records: unbiased, and neither clipped nor made
+            consistent.
+        standard_error: of every answer, in records.
+        bound: what no answer's error exceeds, but with ``failure_probability`` for all together.
+        failure_probability: of the bound.
+        public: what a card states.
+    """
+
+    values: NDArray[np.float64]
+    standard_error: float
+    bound: float
+    failure_probability: float
+    public: dict[str, Any]
+
+
+def plan_workload_answers(
+    workload: LinearWorkload,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    distribution: Choice = "auto",
+    failure_probability: float = FAILURE_PROBABILITY,
+) -> WorkloadAnswersPlan:
+    """Returns how a workload would be answered, before any record is read.
+
+    ``auto`` takes discrete Laplace noise where delta is 0, and else the noise whose standard
+    error is less.
+
+    Privacy of discrete Laplace noise of scale s in grid steps: epsilon, pure, as s is at least the
+    L1 sensitivity over epsilon. Of discrete Gaussian noise sigma: (epsilon, delta) by
+    ``discrete_gaussian_mu``, as D^2 / (sigma^2 - 4) is at most the square of its mu for the L2
+    sensitivity D. Both for the relation and the unit of the guarantee. Exact answers are integers
+    on the grid: whole records for Laplace noise where all queries are 0 or 1; steps of 2^-16 else,
+    which keeps Gaussian noise as private as continuous noise.
+
+    Args:
+        workload: the queries; repetitions cost as much as other queries.
+        guarantee: what is promised.
+        num_records: the public number of records, or ``"noisy"``; a number under ``replace_one``.
+        distribution: of the noise.
+        failure_probability: of the bound that is stated, in (0, 1).
+
+    Raises:
+        InputError: if a parameter is refused, delta is 0 for Gaussian noise, or the noise would
+            not fit 64-bit integers.
+
+    Cost: that of ``workload_sensitivity``.
+    Reference: Dwork and Roth (2014), Theorem 3.6; Canonne, Kamath and Steinke (2020).
+
+    Example:
+        >>> from beam_dp.domain.files import read_domain
+        >>> from beam_dp.queries.linear_workload import parse_linear_workload
+        >>> workload = parse_linear_workload("prefixes:age", read_domain('{"age": 100}'))
+        >>> promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+        >>> plan = plan_workload_answers(workload, promise, "noisy")
+        >>> plan.distribution, round(plan.standard_error, 2)
+        ('discrete_gaussian', 54.95)
+    """
+    if distribution not in ("auto", "discrete_laplace", "discrete_gaussian"):
+        condition = "must be 'auto', 'discrete_laplace' or 'discrete_gaussian'"
+        raise InputError("distribution", distribution, condition)
+    check_num_records(num_records, guarantee)
+    check_failure_probability(failure_probability)
+    if distribution == "discrete_gaussian" and guarantee.delta == 0:
+        raise InputError("delta", 0.0, "must be > 0 for Gaussian noise")
+    sensitivity = workload_sensitivity(
+        workload, guarantee.neighboring, guarantee.max_records_per_unit
+    )
+    plans: list[tuple[Distribution, int, float, Loss]] = []
+    if distribution != "discrete_gaussian":
+        grid = 1 << VALUE_BITS if workload.explicit else 1
+        scale, loss = _laplace_scale(sensitivity, grid, guarantee), Loss.pure(guarantee.epsilon)
+        plans.append(("discrete_laplace", grid, scale, loss))
+    if distribution != "discrete_laplace" and guarantee.delta > 0:
+        mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+        scale, loss = _gaussian_scale(sensitivity, mu), Loss.gaussian(mu)
+        plans.append(("discrete_gaussian", 1 << VALUE_BITS, scale, loss))
+    check_noise(guarantee, [min(scale for _, _, scale, _ in plans)])
+    return min(
+        (
+            WorkloadAnswersPlan(
+                workload, guarantee, num_records, sensitivity, *each, failure_probability
+            )
+            for each in plans
+            if each[2] <= MAX_SCALE
+        ),
+        key=lambda plan: plan.standard_error,
+    )
+
+
+def draw_workload_answers(
+    plan: WorkloadAnswersPlan, counts: NDArray[np.int64], noise: NoiseSource
+) -> WorkloadAnswers:
+    """Returns noisy answers: the only step that sees exact counts. Draw once for a plan.
+
+    Privacy: ``plan.guarantee``, where the counts are of records bounded as it says. Counts and
+    answers that are too large for 64 bits are clipped, which raises no sensitivity.
+
+    Args:
+        plan: of the release.
+        counts: shape (num_cells,), int64, records; secret. Answers are right while no cell holds
+            more than 2^61 over the number of cells, and no query more than 2^46.
+        noise: of this draw.
+
+    Raises:
+        InputError: if the counts have another shape or type.
+    """
+    expected = (plan.workload.domain.num_cells,)
+    if counts.shape != expected or counts.dtype != np.int64:
+        condition = f"must be int64 of shape {expected}"
+        raise InputError("counts", f"{counts.dtype} {counts.shape}", condition)
+    # Numerators over 2^16, which are whole records where the grid is.
+    exact = plan.workload.counts(clipped_counts(counts)) // ((1 << VALUE_BITS) // plan.grid)
+    draw = noise.laplace if plan.distribution == "discrete_laplace" else noise.gaussian
+    return WorkloadAnswers(
+        values=draw(exact, plan.scale) / plan.grid,
+        standard_error=plan.standard_error,
+        bound=plan.bound(),
+        failure_probability=plan.failure_probability,
+        public=plan.public,
+    )
+
+
+def _laplace_scale(sensitivity: WorkloadSensitivity, grid: int, guarantee: Guarantee) -> float:
+    """L1 sensitivity in grid steps over epsilon, rounded up; noise also where nothing can move."""
+    steps = max(1, -(-sensitivity.l1 * grid >> VALUE_BITS))
+    return up(Fraction(steps) / Fraction(guarantee.epsilon))  # what is too large is refused
+
+
+def _gaussian_scale(sensitivity: WorkloadSensitivity, mu: float) -> float:
+    """The sigma with D^2 / (sigma^2 - 4) = mu^2, rounded up, for the L2 sensitivity D in steps."""
+    return discrete_parameter(Fraction(max(1, sensitivity.l2_squared)) / Fraction(mu) ** 2)

@@ -1,0 +1,298 @@
+"""How much the answers of a workload move when one privacy unit changes: exact integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.queries.linear import VALUE_BITS, Explicit, LinearQuery, Parity, Product
+from beam_dp.queries.linear_workload import LinearWorkload
+
+# Public limits of a comparison of all pairs of columns, a few seconds each: columns; values of all
+# queries at them, where these are held in memory; and values that are compared, which a matrix
+# product does faster.
+_MAX_COLUMNS = 2**11
+_MAX_VALUES = 2**24
+_MAX_COMPARED = 2**30
+_MAX_MULTIPLIED = 2**35
+_CHUNK = 2**12
+# Columns whose distances to all others are taken, in the search for two that lie far apart.
+_MAX_STEPS = 6
+
+Pair = tuple[int, int]  # 2^16 times an L1 norm, and 2^32 times a squared L2 norm
+
+
+@dataclass(frozen=True)
+class WorkloadSensitivity:
+    """The largest change of the vector of all answers, in numerators over 2^16.
+
+    Args:
+        l1: 2^16 times the L1 sensitivity.
+        l2_squared: 2^32 times the square of the L2 sensitivity.
+        is_exact: False where both are upper bounds that may not be attained.
+    """
+
+    l1: int
+    l2_squared: int
+    is_exact: bool
+
+    @property
+    def l2(self) -> int:
+        """2^16 times the L2 sensitivity, rounded up to an integer."""
+        return _root_up(self.l2_squared)
+
+
+def workload_sensitivity(
+    workload: LinearWorkload, neighboring: Neighboring | str, max_records_per_unit: int = 1
+) -> WorkloadSensitivity:
+    """Returns the L1 and L2 sensitivity of all answers of a workload together.
+
+    The answers are the sums of the queries over the records: a record in cell x adds column x of
+    the matrix of queries by cells. Repeated queries count as often as they stand there.
+
+    * ``add_or_remove_one``: the largest norm of a column, times k = ``max_records_per_unit``:
+      exact, for k records in the worst cell attain it.
+    * ``replace_one``: k times the largest norm of a difference of two columns, where one may be
+      zero, because a replaced record may have been outside the domain or may go there. Exact
+      where a search of far columns meets an upper bound, or all pairs are compared, as
+      ``is_exact`` says; else it is that upper bound, by three facts. Queries are nowhere
+      negative, so that the L1 norm of a difference is at most the sum of both norms, and the
+      squared L2 norm at most the sum of both squares: sqrt(2), not 2, times the larger norm. A
+      query moves by its range at most. Queries that are 1 everywhere do not move between cells.
+
+    Combinations that a domain declares impossible are not left out.
+
+    Args:
+        workload: the queries.
+        neighboring: the relation.
+        max_records_per_unit: k >= 1.
+
+    Cost: a few passes over the cells; where all pairs are compared, a few seconds.
+
+    Example:
+        >>> from beam_dp.domain.files import read_domain
+        >>> from beam_dp.queries.linear_workload import parse_linear_workload
+        >>> workload = parse_linear_workload("intervals:age", read_domain('{"age": 3}'))
+        >>> workload_sensitivity(workload, "add_or_remove_one").l1 / 2**16
+        4.0
+    """
+    exact = True
+    norms = _distances(workload, np.zeros(len(workload), np.int64))
+    found = _largest(norms)
+    if Neighboring(neighboring) is Neighboring.REPLACE_ONE:
+        found, exact = _replacement(workload, norms)
+    k = max_records_per_unit
+    return WorkloadSensitivity(k * found[0], k * k * found[1], exact)
+
+
+def _replacement(
+    workload: LinearWorkload, norms: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> tuple[Pair, bool]:
+    upper = _upper_bound(workload, norms)
+    lower = _far_columns(workload, norms)
+    if lower == upper or _is_translation_invariant(workload):
+        # In the second case all distances are distances from any one column.
+        return lower, True
+    compared = _all_pairs(workload)
+    if compared is None:
+        return upper, False
+    return _worse(compared, _largest(norms)), True
+
+
+def _upper_bound(
+    workload: LinearWorkload, norms: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> Pair:
+    unit = 1 << VALUE_BITS
+    is_constant = [isinstance(each, Product) and not each.axes for each in workload]
+    ranges = [
+        int(each.table.max()) - int(each.table.min()) if isinstance(each, Explicit) else unit
+        for each, constant in zip(workload, is_constant, strict=True)
+        if not constant
+    ]
+    constant = sum(is_constant)
+    sums = _largest(norms)
+    between_cells = (
+        min(2 * (sums[0] - constant * unit), sum(ranges)),
+        min(2 * (sums[1] - constant * unit**2), sum(each**2 for each in ranges)),
+    )
+    return _worse(between_cells, sums)
+
+
+def _far_columns(
+    workload: LinearWorkload, norms: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> Pair:
+    """The largest distances that a walk finds: from each column to the one farthest from it."""
+    found = _largest(norms)
+    for norm in range(2):
+        cell, seen = int(np.argmax(norms[norm])), set[int]()
+        while cell not in seen and len(seen) < _MAX_STEPS:
+            seen.add(cell)
+            distances = _distances(workload, _column(workload, cell))
+            found = _worse(found, _largest(distances))
+            cell = int(np.argmax(distances[norm]))
+        if not workload.explicit:
+            break  # both norms count the queries that differ
+    return found
+
+
+def _is_translation_invariant(workload: LinearWorkload) -> bool:
+    """Whether all queries are parities over attributes of two levels, or literals of them.
+
+    Whether such a query tells two cells apart depends only on the attributes where they differ.
+    """
+    return all(
+        isinstance(query, Parity | Product)
+        and (isinstance(query, Parity) or len(query.axes) <= 1)
+        and all(query.shape[axis] == 2 for axis in query.axes)
+        for query in workload
+    )
+
+
+def _all_pairs(workload: LinearWorkload) -> Pair | None:
+    """The largest distances of two columns, by comparing all; None where there are too many."""
+    axes = _named_axes(workload)
+    num_cells = math.prod(workload.domain.shape[axis] for axis in axes)
+    if num_cells > max(_MAX_COLUMNS, _MAX_VALUES // len(workload)):
+        return None
+    if not workload.explicit and num_cells <= _MAX_COLUMNS:
+        if _are_intervals(workload) and len(axes) == 1:
+            return _differing(_common_of_intervals(workload, num_cells))
+        if len(workload) * num_cells**2 <= _MAX_MULTIPLIED:
+            return _differing(_common(workload, _representatives(workload, axes)))
+    if num_cells * len(workload) <= _MAX_VALUES:
+        values = np.concatenate(list(_values(workload, _representatives(workload, axes))))
+        columns = np.unique(values, axis=1)
+        if len(workload) * columns.shape[1] ** 2 <= _MAX_COMPARED:
+            return _compared(columns)
+    return None
+
+
+def _differing(common: NDArray[np.float32]) -> Pair:
+    """The most queries that differ at two cells, from how many are 1 at both."""
+    alone = np.diag(common)
+    differing = int((alone[:, None] + alone[None, :] - 2 * common).max())
+    return differing << VALUE_BITS, differing << 2 * VALUE_BITS
+
+
+def _common(workload: LinearWorkload, cells: NDArray[np.int64]) -> NDArray[np.float32]:
+    """How many queries are 1 at both of two cells; single precision holds 2^18 exactly."""
+    common = np.zeros((len(cells), len(cells)), np.float32)
+    for rows in _values(workload, cells):
+        held = (rows > 0).astype(np.float32)
+        common += held.T @ held
+    return common
+
+
+def _are_intervals(workload: LinearWorkload) -> bool:
+    return all(
+        isinstance(each, Product) and all(len(ranges) == 1 for ranges in each.ranges)
+        for each in workload
+    )
+
+
+def _common_of_intervals(workload: LinearWorkload, size: int) -> NDArray[np.float32]:
+    """The same for intervals of one attribute, in one pass over them.
+
+    Those that cover two codes begin at the lower one or before, and end at the higher or after.
+    """
+    ends = np.zeros((size, size), np.float32)  # by first and last code
+    for query in workload:
+        assert isinstance(query, Product)
+        ((start, stop),) = query.ranges[0] if query.axes else ((0, size),)
+        ends[start, stop - 1] += 1
+    covering: NDArray[np.float32] = ends.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1]
+    above: NDArray[np.float32] = np.triu(covering, 1)
+    return np.triu(covering) + above.T
+
+
+def _compared(columns: NDArray[np.int64]) -> Pair:
+    found = (0, 0)
+    for number in range(1, columns.shape[1]):
+        change = np.abs(columns[:, :number] - columns[:, number : number + 1])
+        found = _worse(found, (int(change.sum(axis=0).max()), int((change**2).sum(axis=0).max())))
+    return found
+
+
+def _named_axes(workload: LinearWorkload) -> set[int]:
+    """The attributes that some query depends on."""
+    if workload.explicit:
+        return set(range(workload.domain.num_attributes))
+    return {axis for each in workload if isinstance(each, Product | Parity) for axis in each.axes}
+
+
+def _representatives(workload: LinearWorkload, axes: set[int]) -> NDArray[np.int64]:
+    """Cells that have all columns among them: other attributes than these stay at code 0."""
+    cells = np.zeros(1, np.int64)
+    for axis, size in enumerate(workload.domain.shape):
+        codes = np.arange(size if axis in axes else 1)
+        cells = (cells[:, None] * size + codes).ravel()
+    return cells
+
+
+def _values(workload: LinearWorkload, cells: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Yields 2^16 times the values at some cells, of so many queries at a time."""
+    codes = np.unravel_index(cells, workload.domain.shape)
+    for start in range(0, len(workload), _CHUNK):
+        rows = workload.queries[start : start + _CHUNK]
+        yield np.array([_values_of(query, cells, codes) for query in rows])
+
+
+def _values_of(
+    query: LinearQuery, cells: NDArray[np.int64], codes: Sequence[NDArray[np.intp]]
+) -> NDArray[np.int64]:
+    if isinstance(query, Explicit):
+        return query.table[cells].astype(np.int64)
+    assert isinstance(query, Product | Parity)
+    num_held = np.zeros(len(cells), np.int64)
+    for axis, ranges in zip(query.axes, query.ranges, strict=True):
+        holds = np.zeros(query.shape[axis], np.bool_)
+        for start, stop in ranges:
+            holds[start:stop] = True
+        num_held += holds[codes[axis]]
+    is_one = num_held % 2 if isinstance(query, Parity) else num_held == len(query.axes)
+    return is_one.astype(np.int64) << VALUE_BITS
+
+
+def _column(workload: LinearWorkload, cell: int) -> NDArray[np.int64]:
+    one = np.zeros(workload.domain.num_cells, np.int64)
+    one[cell] = 1
+    return workload.counts(one)
+
+
+def _distances(
+    workload: LinearWorkload, column: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns distances of a vector of answers to all columns: L1 and squared L2.
+
+    Where a query is 0 or 1 and the column c is so, |q - c| = c + (1 - 2c) q.
+    """
+    ones = column >> VALUE_BITS
+    weights = 1 - 2 * ones
+    start = ones.copy()
+    for position, _ in workload.explicit:
+        weights[position] = start[position] = 0
+    l1 = workload.weighted_sum(weights) + (int(start.sum()) << VALUE_BITS)
+    l2_squared = l1 << VALUE_BITS
+    for position, query in workload.explicit:
+        change = np.abs(query.table - column[position])
+        l1 += change
+        l2_squared += change**2
+    return l1, l2_squared
+
+
+def _largest(distances: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Pair:
+    return int(distances[0].max()), int(distances[1].max())
+
+
+def _worse(one: Pair, other: Pair) -> Pair:
+    return max(one[0], other[0]), max(one[1], other[1])
+
+
+def _root_up(square: int) -> int:
+    """The least integer whose square is at least this one."""
+    return math.isqrt(square - 1) + 1 if square else 0

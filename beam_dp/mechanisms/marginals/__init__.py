@@ -1,0 +1,1 @@
+"""Mechanisms that measure marginals: Laplace, Gaussian and multiplicative weights."""

@@ -1,0 +1,85 @@
+"""The Gaussian baseline: measure everything the workload needs, then fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.marginals.measure_all import (
+    measure_all,
+    measure_all_plan,
+)
+from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.mechanisms.marginals.plan import (
+    NumRecords,
+    Plan,
+    Progress,
+    check_calibration,
+    check_request,
+)
+from beam_dp.mechanisms.marginals.strategies import residual_strategy
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.rounding import root_up
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Marginals
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian:
+    """Adds discrete Gaussian noise to the workload, then fits.
+
+    Privacy: (epsilon, delta) with delta > 0, for the relation and unit of the guarantee.
+    ``tight`` measures residuals with the best variances for the workload, calibrated exactly (see
+    ``strategies.residual_strategy``). ``textbook`` measures every marginal with the same noise:
+    L2 sensitivity sqrt(m) for m marginals (sqrt(2m) under replace-one), times the records of a
+    unit, on the integers, calibrated through zero-concentrated privacy.
+
+    Args:
+        calibration: ``tight`` or ``textbook``.
+
+    Reference: Canonne, Kamath and Steinke (2020) for the noise.
+    """
+
+    calibration: Literal["tight", "textbook"] = "tight"
+    name: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        check_calibration(self.calibration)
+
+    def plan(
+        self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
+    ) -> Plan:
+        """Returns the measurements; raises InputError where delta is 0 or the request too large."""
+        check_request(domain, workload, guarantee, num_records)
+        if guarantee.delta == 0:
+            raise InputError("delta", 0.0, "must be > 0 for the Gaussian mechanism")
+        total_is_public = num_records != "noisy"
+        if self.calibration == "tight":
+            measurements = residual_strategy(workload, guarantee, total_is_public)
+        else:
+            measurements = _textbook(workload, guarantee)
+        return measure_all_plan(workload, guarantee, num_records, measurements, self.calibration)
+
+    def release(
+        self,
+        plan: Plan,
+        marginals: Marginals,
+        noise: NoiseSource,
+        progress: Progress | None = None,
+    ) -> SyntheticDatabase:
+        """Returns a release that keeps ``plan.guarantee``."""
+        return measure_all(self.name, plan, marginals, noise, progress)
+
+
+def _textbook(workload: Workload, guarantee: Guarantee) -> tuple[Measurement, ...]:
+    moved = guarantee.neighboring.num_moved
+    squared_sensitivity = guarantee.max_records_per_unit**2 * moved * len(workload)
+    rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
+    scale = root_up(Fraction(squared_sensitivity) / (2 * Fraction(rho)))
+    return tuple(Measurement(names, "table", "discrete_gaussian", scale) for names in workload)

@@ -1,0 +1,74 @@
+"""The Laplace baseline: pure differential privacy from whole tables, then fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from beam_dp.domain import Domain
+from beam_dp.mechanisms.marginals.measure_all import (
+    measure_all,
+    measure_all_plan,
+)
+from beam_dp.mechanisms.marginals.plan import (
+    MAX_CELLS,
+    NumRecords,
+    Plan,
+    Progress,
+    check_calibration,
+    check_request,
+)
+from beam_dp.mechanisms.marginals.strategies import (
+    best_table_strategy,
+    table_strategy,
+)
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Marginals
+
+
+@dataclasses.dataclass(frozen=True)
+class Laplace:
+    """Adds discrete Laplace noise to tables, then fits.
+
+    Privacy: epsilon, pure, for the relation and unit of the guarantee; a delta is left unspent.
+    A record changes one cell of each of m tables by one: the scale is m / epsilon (2m under
+    replace-one), times the records of a unit. ``textbook`` measures the workload's marginals;
+    ``tight`` the unions of them that are predicted to be best, up to the joint table.
+
+    Args:
+        calibration: ``tight`` or ``textbook``.
+
+    Reference: Dwork and Roth (2014), Theorem 3.6; Ghosh, Roughgarden and Sundararajan (2009).
+    """
+
+    calibration: Literal["tight", "textbook"] = "tight"
+    name: ClassVar[str] = "laplace"
+
+    def __post_init__(self) -> None:
+        check_calibration(self.calibration)
+
+    def plan(
+        self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
+    ) -> Plan:
+        """Returns the measurements; raises InputError where the request is too large."""
+        check_request(domain, workload, guarantee, num_records)
+        if self.calibration == "tight":
+            measurements = best_table_strategy(
+                workload, guarantee, num_records != "noisy", MAX_CELLS
+            )
+        else:
+            measurements = table_strategy(workload.marginals, guarantee)
+        return measure_all_plan(workload, guarantee, num_records, measurements, self.calibration)
+
+    def release(
+        self,
+        plan: Plan,
+        marginals: Marginals,
+        noise: NoiseSource,
+        progress: Progress | None = None,
+    ) -> SyntheticDatabase:
+        """Returns a release that keeps ``plan.guarantee``."""
+        return measure_all(self.name, plan, marginals, noise, progress)

@@ -1,0 +1,116 @@
+"""Measure a fixed set of tables once, then fit: what the baselines share."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.mechanisms.marginals.plan import (
+    NumRecords,
+    Plan,
+    Progress,
+    check_joins,
+    check_noise,
+    check_sums,
+)
+from beam_dp.mechanisms.marginals.strategies import predicted_variance
+from beam_dp.mechanisms.marginals.synthesis import synthesise
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Marginals
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasureAllPlan(Plan):
+    """The plan of a mechanism that measures a fixed set of tables once.
+
+    Args: as of ``Plan``, and
+        calibration: ``tight`` or ``textbook``.
+        predicted_cell_error: root mean squared error of a cell before the fit, in records.
+    """
+
+    strategy: ClassVar[str] = "measure_all"
+
+    calibration: str
+    predicted_cell_error: float
+
+    def _stated(self) -> dict[str, Any]:
+        return {
+            "calibration": self.calibration,
+            "strategy": self.strategy,
+            "num_measurements": len(self.measurements),
+            "predicted_cell_error": self.predicted_cell_error,
+        }
+
+
+def measure_all_plan(
+    workload: Workload,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    measurements: tuple[Measurement, ...],
+    calibration: str,
+) -> MeasureAllPlan:
+    """Returns the plan of a mechanism that measures a fixed set of tables once.
+
+    Raises:
+        InputError: if no hypothesis can join the marginals of the workload, or the noise or sums
+            would not fit 64-bit integers.
+    """
+    check_joins(workload, "use fewer or smaller marginals, or mwem, which selects some of them")
+    check_noise(guarantee, [each.scale for each in measurements])
+    check_sums(num_records, measurements)
+    variance = predicted_variance(workload, measurements, num_records != "noisy")
+    names = {each.names for each in measurements}
+    # With nothing to measure the release is a public constant; it has the same shape all the same.
+    maximal = tuple(
+        each for each in sorted(names) if not any(set(each) < set(other) for other in names)
+    )
+    return MeasureAllPlan(
+        workload=workload,
+        guarantee=guarantee,
+        num_records=num_records,
+        summary_tables=maximal or workload.maximal(),
+        measurements=measurements,
+        loss=_loss(guarantee, measurements),
+        calibration=calibration,
+        predicted_cell_error=math.sqrt(variance),
+    )
+
+
+def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
+    """Returns what the measurements may reveal, as they are calibrated for the guarantee.
+
+    Privacy: Laplace tables have epsilon, Gaussian residuals the mu of their calibration on a fine
+    grid, Gaussian tables on the integers the rho of theirs.
+    """
+    epsilon, delta = guarantee.epsilon, guarantee.delta
+    kinds = {(each.kind, each.distribution) for each in measurements}
+    if kinds <= {("table", "discrete_laplace")} and (kinds or delta == 0):
+        return Loss.pure(epsilon)
+    if kinds <= {("residual", "discrete_gaussian")}:
+        return Loss.gaussian(discrete_gaussian_mu(epsilon, delta))
+    if kinds == {("table", "discrete_gaussian")}:
+        return Loss.zcdp(zcdp_rho(epsilon, delta))
+    raise AssertionError("a strategy must be of one kind, whose loss is known")
+
+
+def measure_all(
+    name: str,
+    plan: Plan,
+    marginals: Marginals,
+    noise: NoiseSource,
+    progress: Progress | None,
+) -> SyntheticDatabase:
+    """Draws all measurements of a plan once, and returns the release that fits them."""
+    tables = []
+    for position, measurement in enumerate(plan.measurements):
+        if progress is not None:
+            progress("measure", position + 1, len(plan.measurements))
+        tables.append(measurement.draw(marginals, noise))
+    return synthesise(name, plan, plan.measurements, tables, noise, progress)

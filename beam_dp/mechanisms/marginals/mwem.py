@@ -1,0 +1,127 @@
+"""Multiplicative weights and the exponential mechanism, over whole marginals (MWEM)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.marginals.measure_all import (
+    measure_all,
+    measure_all_plan,
+)
+from beam_dp.mechanisms.marginals.plan import (
+    MAX_CELLS,
+    NumRecords,
+    Plan,
+    Progress,
+    check_calibration,
+    check_request,
+    joins_fit,
+)
+from beam_dp.mechanisms.marginals.rounds import (
+    RoundsPlan,
+    plan_rounds,
+    release_rounds,
+)
+from beam_dp.mechanisms.marginals.selection import (
+    SelectionPlan,
+    plan_selection,
+    release_selection,
+)
+from beam_dp.mechanisms.marginals.strategies import (
+    best_table_strategy,
+    predicted_variance,
+    residual_strategy,
+)
+from beam_dp.mechanisms.marginals.textbook_mwem import (
+    TextbookPlan,
+    plan_textbook,
+    release_textbook,
+)
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Marginals
+
+
+@dataclasses.dataclass(frozen=True)
+class MWEM:
+    """Selects what the hypothesis answers badly, measures it, and fits all measurements at once.
+
+    Privacy: (epsilon, delta), for the relation and unit of the guarantee. Rounds compose by
+    zero-concentrated privacy where delta > 0, else by sums of epsilon; both hold for adaptively
+    chosen rounds. A release that measures everything at once is calibrated exactly instead.
+
+    ``tight``: by default what is measured is decided before any record is read, by the predicted
+    error of the candidates: all residuals with Gaussian noise, or tables with Laplace noise (see
+    ``strategies``). With ``num_rounds`` the exponential mechanism selects one marginal a round,
+    which is measured whole. Either way a maximum-entropy fit of all measurements follows.
+
+    ``textbook``: Hardt, Ligett and McSherry's algorithm as published: one cell of a marginal is
+    selected and measured a round, and one multiplicative update follows. The last hypothesis is
+    released.
+
+    Args:
+        num_rounds: of selection, >= 1; ``"annealed"`` lets their number follow from what they
+            find; None measures everything at once, as is predicted to be best.
+        calibration: ``tight`` or ``textbook``.
+
+    Reference: Hardt, Ligett and McSherry (2012).
+    """
+
+    num_rounds: int | Literal["annealed"] | None = None
+    calibration: Literal["tight", "textbook"] = "tight"
+    name: ClassVar[str] = "mwem"
+
+    def __post_init__(self) -> None:
+        check_calibration(self.calibration)
+        rounds = self.num_rounds
+        if rounds == "annealed":
+            if self.calibration == "textbook":
+                raise InputError("num_rounds", rounds, "must be a number in the textbook algorithm")
+        elif rounds is not None and (
+            isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= 100_000
+        ):
+            raise InputError(
+                "num_rounds", rounds, "must be an integer from 1 to 100000 or 'annealed'"
+            )
+
+    def plan(
+        self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
+    ) -> Plan:
+        """Returns what will be measured, or how rounds will share the budget."""
+        check_request(domain, workload, guarantee, num_records)
+        if self.calibration == "textbook":
+            rounds = None if self.num_rounds == "annealed" else self.num_rounds
+            return plan_textbook(workload, guarantee, num_records, rounds)
+        if self.num_rounds is not None:
+            return plan_rounds(workload, guarantee, num_records, self.num_rounds)
+        if not joins_fit(workload):
+            if guarantee.delta > 0:
+                return plan_selection(workload, guarantee, num_records)
+            return plan_rounds(workload, guarantee, num_records, "annealed")
+        total_is_public = num_records != "noisy"
+        candidates = [best_table_strategy(workload, guarantee, total_is_public, MAX_CELLS)]
+        if guarantee.delta > 0:
+            candidates.append(residual_strategy(workload, guarantee, total_is_public))
+        best = min(candidates, key=lambda each: predicted_variance(workload, each, total_is_public))
+        return measure_all_plan(workload, guarantee, num_records, best, self.calibration)
+
+    def release(
+        self,
+        plan: Plan,
+        marginals: Marginals,
+        noise: NoiseSource,
+        progress: Progress | None = None,
+    ) -> SyntheticDatabase:
+        """Returns a release that keeps ``plan.guarantee``."""
+        if isinstance(plan, RoundsPlan):
+            return release_rounds(self.name, plan, marginals, noise, progress)
+        if isinstance(plan, SelectionPlan):
+            return release_selection(self.name, plan, marginals, noise, progress)
+        if isinstance(plan, TextbookPlan):
+            return release_textbook(self.name, plan, marginals, noise, progress)
+        return measure_all(self.name, plan, marginals, noise, progress)

@@ -1,0 +1,245 @@
+"""From noisy measurements to a release. Nothing here touches exact data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.hypotheses.basis import (
+    Basis,
+    MarginalCoefficients,
+    carry_over,
+    log_potentials,
+    marginal_of,
+    squared_scale,
+)
+from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients, fit_maximum_entropy
+from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
+from beam_dp.hypotheses.tree_basis import TreeBasis
+from beam_dp.mechanisms.marginals.bounds import marginal_errors
+from beam_dp.mechanisms.marginals.measurements import (
+    Measurement,
+    Names,
+    closure_of,
+    combine,
+    importance_of,
+)
+from beam_dp.mechanisms.marginals.plan import (
+    MAX_RECORDS,
+    Plan,
+    Progress,
+    fits_an_array,
+)
+from beam_dp.mechanisms.marginals.released_records import (
+    array_release,
+    loose_targets,
+    record_coefficients,
+    tree_release,
+)
+from beam_dp.noise.source import NoiseSource
+from beam_dp.releases import SyntheticDatabase
+
+# Rounding to records may add this share of the fit's own error.
+_ROUNDING_SHARE = 0.1
+# Over a tree there are many coefficients: a third of the passes costs about 1 % of accuracy.
+_ARRAY_TOLERANCE = 1e-6
+_TREE_TOLERANCE = 1e-5
+
+
+def plan_basis(plan: Plan, sets: Iterable[Support] | None = None) -> ResidualBasis | TreeBasis:
+    """Returns the coefficients of a hypothesis, for a domain of any size.
+
+    Small domains are one array. Above 2^26 cells, or where the domain declares impossible
+    combinations, they are a junction tree.
+
+    Args:
+        plan: of the release.
+        sets: attribute sets, as ascending axes, with whatever lies inside them; by default all
+            of the workload's.
+    """
+    domain = plan.domain
+    if sets is None:
+        sets = [domain.axes(names) for names in plan.workload.maximal()]
+    supports = closure_of(sets)
+    if fits_an_array(domain):
+        return ResidualBasis(domain.shape, supports)
+    impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
+    return TreeBasis(domain.shape, supports, impossible)
+
+
+def synthesise(
+    name: str,
+    plan: Plan,
+    measurements: Sequence[Measurement],
+    tables: Sequence[NDArray[np.float64]],
+    noise: NoiseSource,
+    progress: Progress | None,
+    *,
+    joined: Sequence[Support] | None = None,
+    num_bounded_cells: int | None = None,
+    fit: Mapping[str, Any] | None = None,
+) -> SyntheticDatabase:
+    """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
+
+    Args:
+        name: of the mechanism.
+        plan: its plan.
+        measurements: what was measured.
+        tables: the noisy tables, in records.
+        noise: for the draw's name and the signs that probe the fit.
+        progress: called with public quantities.
+        joined: the attribute sets that the hypothesis joins; by default those of the workload.
+            What was measured of others is left to the records, which answer for it.
+        num_bounded_cells: cells whose bounds must hold together, where noise decided which of
+            them were measured; by default those of each marginal alone.
+        fit: what the mechanism has to say about how it went, for the card.
+    """
+    domain, workload = plan.domain, plan.workload
+    loose: list[Support] = []
+    if joined is None:
+        joined = [domain.axes(names) for names in workload.maximal()]
+        basis = plan_basis(plan, joined)
+    else:
+        basis = plan_basis(plan, joined)
+        measured = [domain.axes(measurement.names) for measurement in measurements]
+        loose = [axes for axes in dict.fromkeys(measured) if axes not in basis.slices]
+    layout = MarginalCoefficients(domain.shape, closure_of([*joined, *loose])) if loose else basis
+    everything = combine(domain, layout, measurements, tables)
+    observed = everything if layout is basis else everything.restricted(layout, basis)
+    total = plan.num_records
+    if total == "noisy":
+        total = noisy_total(basis, observed)
+    importance = importance_of(domain, basis, workload.marginals, workload.weights)
+    signs = noise.signs(basis.num_coefficients)
+    found = fit_maximum_entropy(
+        basis, observed, total, importance, signs, progress, tolerance(basis)
+    )
+    if progress is not None:
+        progress("records", 1, 1)
+    if isinstance(basis, ResidualBasis):
+        max_error = _ROUNDING_SHARE * found.estimated_error
+        codes, counts = array_release(
+            basis, domain, found.log_weights, total, importance, max_error
+        )
+    else:
+        targets = loose_targets(basis, found.log_weights, total, layout, everything, loose)
+        codes, counts = tree_release(domain, basis, found.log_weights, total, targets)
+    moments = total * basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
+    by_hypothesis = carry_over(basis.slices, moments, layout) - everything.values
+    by_records = by_hypothesis
+    if loose:
+        by_records = record_coefficients(layout, codes, counts) - everything.values
+    if plan.total_is_public:
+        by_hypothesis[layout.slices[()]] = by_records[layout.slices[()]] = 0.0
+    record_tables = [names_of(domain, axes) for axes in loose]
+
+    def misfit(names: Names) -> NDArray[np.float64]:
+        is_loose = any(set(held) <= set(names) for held in record_tables)
+        return by_records if is_loose else by_hypothesis
+
+    log_tables = log_potentials(basis, found.log_weights, joined)
+    return build_release(
+        name,
+        plan,
+        total,
+        codes,
+        counts,
+        potentials=[
+            (names_of(domain, axes), table) for axes, table in zip(joined, log_tables, strict=True)
+        ],
+        record_tables=record_tables,
+        measurements=measurements,
+        errors=marginal_errors(plan, layout, measurements, misfit, num_bounded_cells),
+        noise=noise,
+        fit={
+            **describe_basis(basis),
+            "steps": found.steps,
+            "estimated_cell_error": found.estimated_error,
+            "mismatch": found.mismatch,
+            **(fit or {}),
+        },
+    )
+
+
+def tolerance(basis: Basis) -> float:
+    """Returns the nats a coefficient within which a fit is solved."""
+    return _TREE_TOLERANCE if isinstance(basis, TreeBasis) else _ARRAY_TOLERANCE
+
+
+def describe_basis(basis: Basis) -> dict[str, Any]:
+    """Returns how the hypothesis is represented, for the card."""
+    if isinstance(basis, TreeBasis):
+        return {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells}
+    return {"hypothesis": "dense_array"}
+
+
+def build_release(
+    name: str,
+    plan: Plan,
+    total: int,
+    codes: Sequence[NDArray[Any]],
+    counts: NDArray[np.int64],
+    *,
+    potentials: Sequence[tuple[Names, NDArray[np.float64]]],
+    measurements: Sequence[Measurement],
+    errors: Mapping[Names, Mapping[str, float | None]],
+    noise: NoiseSource,
+    fit: Mapping[str, Any],
+    record_tables: Sequence[Names] = (),
+) -> SyntheticDatabase:
+    """Returns a release.
+
+    Args:
+        name: of the mechanism.
+        plan: its plan.
+        total: number of records.
+        codes: distinct records, one array an attribute.
+        counts: how many of each; they sum to the total.
+        potentials: the hypothesis, as log-potentials.
+        measurements: what was measured.
+        errors: of the marginals.
+        noise: names the draw.
+        fit: how the hypothesis was found.
+        record_tables: attribute sets that only the records were fitted to.
+    """
+    return SyntheticDatabase(
+        domain=plan.domain,
+        workload=plan.workload,
+        guarantee=plan.guarantee,
+        mechanism=name,
+        num_records=total,
+        num_records_is_public=plan.total_is_public,
+        codes=codes,
+        counts=counts,
+        potentials=potentials,
+        record_tables=record_tables,
+        draw_id=noise.draw_id(),
+        noise=[measurement.to_json() for measurement in measurements],
+        errors=errors,
+        parameters=plan.public,
+        fit=fit,
+    )
+
+
+def names_of(domain: Domain, axes: Support) -> Names:
+    """Returns the names of some axes."""
+    return tuple(domain.names[axis] for axis in axes)
+
+
+def noisy_total(basis: Basis, observed: NoisyCoefficients) -> int:
+    """Returns the estimated number of records, from 1 to what a public number may be."""
+    constant = float(observed.values[basis.slices[()]][0])
+    scale = math.sqrt(squared_scale(basis, (), ()))
+    return min(max(1, round(constant * scale)), MAX_RECORDS)
+
+
+def marginal_table(
+    domain: Domain, basis: Basis, coefficients: NDArray[np.float64], names: Names
+) -> NDArray[np.float64]:
+    """Returns the marginal of the table that coefficients of the whole domain describe."""
+    return marginal_of(basis, coefficients, domain.axes(names))

@@ -1,0 +1,389 @@
+"""What a run that answers queries from a hypothesis will do, decided from public numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.marginals.plan import (
+    MAX_RECORDS,
+    NumRecords,
+    check_calibration,
+    check_noise,
+)
+from beam_dp.mechanisms.sparse_vector.noise import (
+    MAX_ABOVE,
+    SparseVectorNoise,
+    check_accuracy,
+    noise_candidates,
+    published_accuracy,
+)
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import lowered, root_down, up
+from beam_dp.queries.linear import VALUE_BITS
+
+GRID = 1 << VALUE_BITS
+
+Calibration = Literal["tight", "textbook"]
+PlanT = TypeVar("PlanT", bound="OnlinePlan")
+
+_COUNT_SHARE = 0.05  # of epsilon, for a noisy number of records
+_COUNT_FAILURE = 0.25  # of the failure probability
+_MAX_UPDATES = 2**20
+_MAX_COUNT = 2**62  # whatever the data, noise is added to 64-bit integers
+_GROWTH = 1.2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnlinePlan(ABC):
+    """The public parameters of a run that answers queries from a hypothesis that learns.
+
+    ``settle`` adds what depends on the number of records.
+
+    Args:
+        guarantee: what is promised, of all answers together.
+        num_records: the public number of records, or ``"noisy"``.
+        num_questions: K, different queries that the accuracy is stated for.
+        failure_probability: beta, of any stated bound being wrong.
+        calibration: ``tight`` or ``textbook``.
+        max_error: alpha, as a share of the records; None for the one with the least bound.
+        max_updates: the updates that noise is made for; None for as many as alpha needs.
+        loss: what all answers together may reveal, for a ledger.
+    """
+
+    guarantee: Guarantee
+    num_records: NumRecords
+    num_questions: int
+    failure_probability: float
+    calibration: Calibration
+    max_error: float | None
+    max_updates: int | None
+    loss: Loss
+
+    @property
+    def count_scale(self) -> float | None:
+        """The scale of the noise of the number of records; None where that is public."""
+        if self.num_records != "noisy":
+            return None
+        epsilon = _count_epsilon(self.guarantee)
+        # What underflows to 0 is refused where the noise is checked.
+        if not epsilon > 0:
+            return math.inf
+        return up(self.guarantee.max_records_per_unit / Fraction(epsilon))
+
+    @abstractmethod
+    def divergence_at(self, max_error: float) -> float:
+        """Returns the largest relative entropy from any data to the first hypothesis."""
+
+    @abstractmethod
+    def published_divergence(self, max_error: float) -> float:
+        """Returns what the published number of updates is 4 / alpha^2 times of."""
+
+    @abstractmethod
+    def updates_at(self, max_error: float) -> int:
+        """Returns how many updates are enough for an error, at least 1.
+
+        Raises:
+            InputError: if they are too many.
+        """
+
+    @abstractmethod
+    def least_error(self, updates: int) -> float:
+        """Returns the least alpha for which so many updates are enough; 0 if any is."""
+
+    def settle(self, num_records: int) -> Settings:
+        """Returns the noise and the thresholds for a number of records, public or noisy."""
+        return _settle(self, num_records)
+
+    def draw_total(self, exact: int, noise: NoiseSource) -> int:
+        """Returns N, to be settled for: the public number of records, or the exact one with noise.
+
+        Args:
+            exact: the number of records; secret. Beyond 2^62 it is clipped, which moves no two
+                numbers further apart.
+            noise: source of the noise.
+        """
+        if self.count_scale is None:
+            assert isinstance(self.num_records, int)
+            return self.num_records
+        return int(noise.laplace(np.array([min(exact, _MAX_COUNT)], np.int64), self.count_scale)[0])
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the plan as JSON values, without its domain."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields.pop("domain", None)
+        return {**fields, "guarantee": self.guarantee.to_json(), "loss": self.loss.to_json()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a run does, given the number of records. All public.
+
+    Args:
+        total: N, what means are multiplied by, in records.
+        total_bound: of the distance of N from the number of records.
+        max_error: alpha, as a share of N.
+        learning_rate: the least step of an update.
+        noise: of the sparse vector.
+        threshold: of the noisy comparison, in units of 2^-16 records.
+        gap: what a query answered by an update was wrong by at least, in records.
+        hypothesis_bound: of the error of an answer from the hypothesis, in records.
+        update_bound: of the error of an answer after an update, in records.
+        exhausted_bound: of the error of an answer when no updates are left; None where the
+            updates may be too few.
+    """
+
+    total: int
+    total_bound: float
+    max_error: float
+    learning_rate: float
+    noise: SparseVectorNoise
+    threshold: int
+    gap: float
+    hypothesis_bound: float
+    update_bound: float
+    exhausted_bound: float | None
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether the bound says no more than that an answer is from 0 to N."""
+        return self.hypothesis_bound >= self.total
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the settings as JSON values."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**fields, "noise": self.noise.to_json(), "is_vacuous": self.is_vacuous}
+
+
+def ready(plan: PlanT) -> PlanT:
+    """Returns the plan with its loss, if it can be carried out.
+
+    Raises:
+        InputError: naming the argument that is refused.
+    """
+    check_calibration(plan.calibration)
+    check_accuracy(1, plan.num_questions, plan.failure_probability)
+    if plan.max_updates is not None and (
+        isinstance(plan.max_updates, bool)
+        or not isinstance(plan.max_updates, int)
+        or not 1 <= plan.max_updates <= MAX_ABOVE
+    ):
+        raise InputError("max_updates", plan.max_updates, "must be an integer from 1 to 2^31")
+    if plan.max_error is not None and not 1e-9 <= plan.max_error < 1:
+        condition = "must be from 1e-9 to below 1, a share of the records"
+        raise InputError("max_error", plan.max_error, condition)
+    if plan.calibration == "textbook" and plan.max_updates is not None:
+        condition = "must be 'tight' with max_updates"
+        raise InputError("calibration", plan.calibration, condition)
+    if plan.num_records == "noisy":
+        if plan.guarantee.neighboring is Neighboring.REPLACE_ONE:
+            condition = "must be a number: it is public under replace_one"
+            raise InputError("num_records", plan.num_records, condition)
+    elif isinstance(plan.num_records, bool) or not isinstance(plan.num_records, int):
+        raise InputError("num_records", plan.num_records, "must be an integer >= 1 or 'noisy'")
+    elif not 1 <= plan.num_records <= MAX_RECORDS:
+        condition = f"must be 'noisy' or from 1 to {MAX_RECORDS:,}"
+        raise InputError("num_records", plan.num_records, condition)
+    # What depends on the number of records is settled once here, so that it is refused now.
+    settings = plan.settle(MAX_RECORDS if plan.num_records == "noisy" else plan.num_records)
+    if plan.num_records != "noisy":
+        return dataclasses.replace(plan, loss=settings.noise.loss)
+    plan.settle(1)
+    if plan.guarantee.delta > 0:
+        of_count = Fraction(_count_epsilon(plan.guarantee)) ** 2 / 2
+        rho = up(Fraction(zcdp_rho(*_rest(plan))) + of_count)
+        return dataclasses.replace(plan, loss=Loss.zcdp(rho))
+    return plan
+
+
+def published_error(
+    guarantee: Guarantee,
+    divergence: Callable[[float], float],
+    num_records: int,
+    num_questions: int,
+    failure_probability: float,
+) -> float:
+    """Returns the least alpha for which the published theorem holds: see ``textbook_error``.
+
+    Args:
+        guarantee: of the answers.
+        divergence: by alpha, what the number of updates is 4 / alpha^2 times of: ln|X|.
+        num_records: N.
+        num_questions: |Q|.
+        failure_probability: beta.
+    """
+    low, high = 1e-9, 1e9
+    for _ in range(200):
+        alpha = math.sqrt(low * high)
+        log_cells = divergence(alpha)
+        log_term = math.log(num_questions) + math.log(
+            32 * log_cells / (alpha**2 * failure_probability)
+        )
+        if guarantee.delta == 0:
+            error = 36 * log_cells * log_term / (guarantee.epsilon * alpha**2 * num_records)
+        else:
+            factor = (2 + 32 * math.sqrt(2)) * math.sqrt(log_cells * math.log(2 / guarantee.delta))
+            error = factor * log_term / (alpha * guarantee.epsilon * num_records)
+        low, high = (
+            (alpha, high) if error * guarantee.max_records_per_unit > alpha else (low, alpha)
+        )
+    return high
+
+
+def whole_updates(numerator: float, alpha: float, whole: Callable[[float], int]) -> int:
+    """Returns numerator / alpha^2 as a whole number, at least 1.
+
+    Raises:
+        InputError: if it is more than 2^31.
+    """
+    needed = numerator / alpha**2
+    if not needed <= MAX_ABOVE:
+        raise InputError("max_error", alpha, "is so small that it needs more than 2^31 updates")
+    return max(1, whole(needed))
+
+
+@functools.lru_cache(maxsize=64)
+def _count_epsilon(guarantee: Guarantee) -> float:
+    """What a noisy number of records costs: at most its share, and at most what the rest leaves.
+
+    A pure loss of a large epsilon is a larger rho than as much of epsilon is with a delta.
+    """
+    epsilon, delta = guarantee.epsilon, guarantee.delta
+    share = lowered(epsilon * _COUNT_SHARE, 64)  # the rest is rounded, too
+    if delta > 0:
+        whole, rest = (
+            Fraction(zcdp_rho(part, delta)) for part in (epsilon, epsilon * (1 - _COUNT_SHARE))
+        )
+        share = min(share, root_down(2 * max(whole - rest, Fraction(0))))
+    return share
+
+
+def _rest(plan: OnlinePlan) -> tuple[float, float]:
+    """The epsilon and delta that are left for the sparse vector."""
+    share = _COUNT_SHARE if plan.num_records == "noisy" else 0.0
+    return plan.guarantee.epsilon * (1 - share), plan.guarantee.delta
+
+
+@functools.lru_cache(maxsize=64)
+def _settle(plan: OnlinePlan, num_records: int) -> Settings:
+    total = min(max(1, num_records), MAX_RECORDS)
+    guarantee = dataclasses.replace(plan.guarantee, epsilon=_rest(plan)[0], allow_large_delta=True)
+    beta, total_bound = plan.failure_probability, 0.0
+    if plan.count_scale is not None:
+        check_noise(guarantee, [plan.count_scale * GRID])
+        total_bound = float(math.ceil(plan.count_scale * math.log(1 / (beta * _COUNT_FAILURE))))
+        beta *= 1 - _COUNT_FAILURE
+    if plan.calibration == "textbook":
+        settings = _textbook(plan, guarantee, total, total_bound, beta)
+    else:
+        settings = min(
+            _tight(plan, guarantee, total, total_bound, beta),
+            key=lambda each: (each.hypothesis_bound, each.noise.max_above),
+        )
+    noise = settings.noise
+    scales = (noise.threshold_scale, noise.question_scale, noise.answer_scale or 0.0)
+    check_noise(guarantee, [scale * GRID for scale in scales])
+    return settings
+
+
+def _textbook(
+    plan: OnlinePlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
+) -> Settings:
+    """Two questions a round, learning rate alpha / 2, threshold max(formula, 2 alpha)."""
+    alpha = plan.max_error or 0.0
+    if plan.max_error is None:
+        least = published_error(
+            guarantee, plan.published_divergence, total, plan.num_questions, beta
+        )
+        # A larger one only keeps the updates few; beyond 1 nothing is said.
+        alpha = min(1.0, max(least, plan.least_error(_MAX_UPDATES), 1e-9))
+    updates = plan.updates_at(alpha)
+    (noise,) = noise_candidates(guarantee, updates, answers=True, calibration="textbook")
+    asked = 2 * plan.num_questions
+    published = published_accuracy(guarantee, updates, asked, beta, answers=True)
+    gap = alpha * (total + total_bound)
+    threshold = max(2 * published, 2 * gap) + total_bound
+    return _settings(plan, total, total_bound, alpha, alpha / 2, noise, threshold, gap, beta, asked)
+
+
+def _tight(
+    plan: OnlinePlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
+) -> Iterator[Settings]:
+    """One question a round; every choice of alpha, updates and noise that is tried."""
+    asked = plan.num_questions
+    for least, updates in _choices(plan):
+        for noise in noise_candidates(guarantee, updates, answers=True):
+            if plan.num_records == "noisy" and guarantee.delta > 0 and noise.method != "zcdp":
+                continue  # the loss is stated before the number of records is known
+            # An update must know in which direction to go.
+            gap = max(least * (total + total_bound), noise.answer_bound(beta, GRID) + 1 / GRID)
+            alpha = least or gap / (total + total_bound)
+            threshold = gap + total_bound + noise.margin(asked, beta, GRID)
+            rate = 4 * min(1.0, gap / (total + total_bound))
+            yield _settings(
+                plan, total, total_bound, alpha, rate, noise, threshold, gap, beta, asked
+            )
+
+
+def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:
+    """Pairs of alpha and updates: an update lowers the relative entropy by 2 alpha^2.
+
+    An alpha of 0 is the one that the noise of answers implies.
+    """
+    if plan.max_error is None and plan.max_updates is not None:
+        # A larger alpha would need fewer updates, but their number is decided.
+        yield 0.0, plan.max_updates
+        return
+    if plan.max_error is not None:
+        yield plan.max_error, plan.max_updates or plan.updates_at(plan.max_error)
+        return
+    updates = 1
+    while updates <= _MAX_UPDATES:
+        alpha = plan.least_error(updates)
+        if 0 < alpha < 1:
+            yield alpha, updates
+        elif alpha == 0:  # a single cell: there is nothing to learn
+            yield 1e-9, 1
+            return
+        updates = max(updates + 1, round(updates * _GROWTH))
+
+
+def _settings(
+    plan: OnlinePlan,
+    total: int,
+    total_bound: float,
+    alpha: float,
+    rate: float,
+    noise: SparseVectorNoise,
+    threshold: float,
+    gap: float,
+    beta: float,
+    asked: int,
+) -> Settings:
+    is_tight = plan.calibration == "tight"
+    drop = 2 * (gap / (total + total_bound)) ** 2 if is_tight else alpha**2 / 4
+    is_enough = noise.max_above >= math.floor(plan.divergence_at(alpha) / drop)
+    return Settings(
+        total=total,
+        total_bound=total_bound,
+        max_error=alpha,
+        learning_rate=rate,
+        noise=noise,
+        threshold=math.ceil(threshold * GRID),
+        gap=gap,
+        # What was asked is rounded to the grid, and so is the threshold.
+        hypothesis_bound=threshold + noise.margin(asked, beta, GRID) + 2 / GRID,
+        update_bound=noise.answer_bound(beta, GRID),
+        exhausted_bound=gap + total_bound + 2 / GRID if is_enough else None,
+    )

@@ -1,0 +1,435 @@
+"""Online private multiplicative weights: any linear query, answered when it is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.errors import InputError
+from beam_dp.hypotheses.dense_weights import DenseWeights
+from beam_dp.mechanisms.live import Live
+from beam_dp.mechanisms.online.plan import (
+    GRID,
+    OnlinePlan,
+    Settings,
+)
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.saved_runs import (
+    Payment,
+    check_settings,
+    pay,
+)
+from beam_dp.mechanisms.online.start_weights import (
+    Start,
+    start_weights,
+)
+from beam_dp.mechanisms.sparse_vector.mechanisms import (
+    NumericSparse,
+    SparseState,
+)
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.queries.linear import LinearQuery
+from beam_dp.summaries import Histogram
+
+Route = Literal["hypothesis", "update", "exhausted"]
+QueryT = TypeVar("QueryT")
+LearnedT = TypeVar("LearnedT", contravariant=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivateAnswer:
+    """An answer to one linear query; public.
+
+    Args:
+        value: the sum of the query over the records, estimated, in records.
+        standard_error: of the noise; None for an answer from the hypothesis, which has none.
+        bound: of the error of all answers at once, but for the failure probability of the plan;
+            None where nothing is proved.
+        route: ``hypothesis``: the noisy comparison found it good enough. ``update``: measured,
+            and learned from. ``exhausted``: from the hypothesis, as no updates are left.
+        updates_left: after it.
+        questions_left: different queries that bounds are still stated for.
+    """
+
+    value: float
+    standard_error: float | None
+    bound: float | None
+    route: Route
+    updates_left: int
+    questions_left: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedRun:
+    """A run between two objects, see ``private_mw_state``: one other goes on from it.
+
+    Args:
+        settings: of the run, as JSON values; public.
+        total: N, public.
+        log_weights: of the hypothesis, public.
+        answers: the transcript, public.
+        sparse: the state of the sparse vector, whose noisy threshold is secret; of one use.
+        payment: who paid; None if no ledger did; public.
+        num_earlier: how many of the first answers are of an earlier run; public.
+    """
+
+    settings: Mapping[str, Any]
+    total: int
+    log_weights: NDArray[np.float64]
+    answers: tuple[tuple[LinearQuery, PrivateAnswer], ...]
+    sparse: SparseState = dataclasses.field(repr=False)
+    payment: Payment | None = None
+    num_earlier: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """What asking a query could do and cost; from released values only.
+
+    Args:
+        routes: that its answer may take; of a repeated query, the one it took.
+        is_repeat: whether it was asked before: its answer is then given again, for nothing.
+        hypothesis_value: the answer of the hypothesis, in records.
+        bounds: of the error, by route.
+        max_updates_spent: at most; epsilon is paid when the run starts and not by query.
+        max_questions_spent: at most.
+        updates_left: now.
+        questions_left: now.
+    """
+
+    routes: tuple[Route, ...]
+    is_repeat: bool
+    hypothesis_value: float
+    bounds: dict[str, float | None]
+    max_updates_spent: int
+    max_questions_spent: int
+    updates_left: int
+    questions_left: int
+
+
+class Hypothesis(Protocol[LearnedT]):
+    """A public distribution that multiplicative weights move."""
+
+    def mean(self, query: LearnedT) -> float:
+        """Returns the mean of a query, in [0, 1]."""
+        ...
+
+    def update(self, query: LearnedT, step: float) -> None:
+        """Multiplies each weight by exp(step q) and normalises."""
+        ...
+
+
+class OnlineMW(Live, ABC, Generic[QueryT]):
+    """Answers queries from a hypothesis that learns from its errors: any queries, any hypothesis.
+
+    Privacy: ``plan.guarantee``, if one record changes ``_exact`` by at most one record. What the
+    plan costs is spent here, at once. There is one of each run: it is handed over once, is not
+    copied or pickled, and answers nothing in a forked child. Queries of several threads are
+    answered one after another.
+
+    Args:
+        plan: what is done.
+        total: N, as ``plan.draw_total`` drew it; public.
+        hypothesis: public.
+        noise: source of all noise.
+        payment: who paid; None if no ledger did.
+    """
+
+    def __init__(
+        self,
+        plan: OnlinePlan,
+        total: int,
+        hypothesis: Hypothesis[QueryT],
+        noise: NoiseSource,
+        payment: Payment | None = None,
+    ) -> None:
+        super().__init__()
+        self.payment = payment
+        self.settings: Settings = plan.settle(total)
+        self._plan = plan
+        self._hypothesis = hypothesis
+        self._sparse = NumericSparse(self.settings.threshold, self.settings.noise, noise, grid=GRID)
+        self._answers: dict[QueryT, PrivateAnswer] = {}
+        self._num_earlier = 0
+        self._steps: dict[QueryT, float] = {}
+
+    @abstractmethod
+    def _exact(self, query: QueryT) -> int:
+        """Returns 2^16 times the sum of a query over the records; secret."""
+
+    @abstractmethod
+    def _check(self, query: Any) -> None:
+        """Raises InputError unless the query is one that can be answered."""
+
+    @property
+    def updates_left(self) -> int:
+        """How many updates are left; public."""
+        return self._sparse.num_left
+
+    @property
+    def questions_left(self) -> int:
+        """How many more different queries bounds are stated for; public."""
+        return max(0, self._plan.num_questions + self._num_earlier - len(self._answers))
+
+    @property
+    def num_answered(self) -> int:
+        """How many different queries were answered; public."""
+        return len(self._answers)
+
+    @property
+    def transcript(self) -> tuple[tuple[QueryT, PrivateAnswer], ...]:
+        """Every different query and its answer, in the order asked; public."""
+        return tuple(self._answers.items())
+
+    def explain(self, query: QueryT) -> Explanation:
+        """Returns what asking could do and cost, without asking: costs nothing.
+
+        Raises:
+            InputError: if the query is none that can be answered.
+        """
+        self._check(query)
+        with self._turn(also_ended=True):
+            return self._explain(query)
+
+    def _explain(self, query: QueryT) -> Explanation:
+        settings = self.settings
+        bounds: dict[str, float | None] = {
+            "hypothesis": settings.hypothesis_bound if self.questions_left else None,
+            "update": settings.update_bound if self.questions_left else None,
+            "exhausted": settings.exhausted_bound if self.questions_left else None,
+        }
+        known = self._answers.get(query)
+        routes: tuple[Route, ...]
+        if known is not None:
+            routes, bounds = (known.route,), {known.route: known.bound}
+        else:
+            routes = ("exhausted",) if self.updates_left <= 0 else ("hypothesis", "update")
+        return Explanation(
+            routes=routes,
+            is_repeat=known is not None,
+            hypothesis_value=settings.total * self._hypothesis.mean(query),
+            bounds={route: bounds[route] for route in routes},
+            max_updates_spent=int("update" in routes and known is None),
+            max_questions_spent=int(known is None and self.questions_left > 0),
+            updates_left=self.updates_left,
+            questions_left=self.questions_left,
+        )
+
+    def answer(self, query: QueryT) -> PrivateAnswer:
+        """Returns an answer; a repeated query gets the one that it got, for nothing.
+
+        Raises:
+            InputError: if the query is none that can be answered.
+            HaltedError: if the run was saved, or this is a forked process.
+        """
+        self._check(query)
+        with self._turn():
+            return self._answer(query)
+
+    def _answer(self, query: QueryT) -> PrivateAnswer:
+        known = self._answers.get(query)
+        if known is not None:
+            return dataclasses.replace(
+                known, updates_left=self.updates_left, questions_left=self.questions_left
+            )
+        has_bound = self.questions_left > 0
+        settings = self.settings
+        mean = self._hypothesis.mean(query)
+        value, error, bound, route = settings.total * mean, None, None, "hypothesis"
+        if self.updates_left <= 0:
+            route, bound = "exhausted", settings.exhausted_bound
+        else:
+            released = self._ask(query, round(value * GRID))
+            bound = settings.hypothesis_bound
+            if released is not None:
+                route, bound = "update", settings.update_bound
+                value, error = self._learn(query, mean, *released)
+        answer = PrivateAnswer(
+            value,
+            error,
+            bound if has_bound else None,
+            route,  # type: ignore[arg-type]  # one of the three
+            self.updates_left,
+            max(0, self.questions_left - 1),
+        )
+        self._answers[query] = answer
+        return answer
+
+    def step(self, query: QueryT) -> float:
+        """Returns by how much this object moved the hypothesis along a query; 0 if not; public."""
+        return self._steps.get(query, 0.0)
+
+    def _end_sparse(self) -> SparseState:
+        """Ends this object, which has its turn, and returns what another one needs; secret.
+
+        Raises:
+            HaltedError: if it was ended before.
+        """
+        state = self._sparse._hand_over()
+        self._end("the run was saved: go on from what was saved")
+        return state
+
+    def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:
+        """Returns None if the guess is good enough, else a noisy sum and the way to go.
+
+        Args:
+            query: the query.
+            guess: the sum by the hypothesis, on the grid.
+        """
+        exact = self._exact(query)
+        if self._plan.calibration == "tight":
+            noisy = self._sparse.ask(abs(exact - guess), exact)
+            return None if noisy is None else (noisy, 1 if noisy >= guess else -1)
+        for sign in (1, -1):
+            # Which question was above the threshold says the direction, not the noisy answer.
+            noisy = self._sparse.ask(sign * (exact - guess))
+            if noisy is not None:
+                return guess + sign * noisy, sign
+        return None
+
+    def _learn(self, query: QueryT, mean: float, noisy: int, sign: int) -> tuple[float, float]:
+        """Updates the hypothesis; returns the answer and its standard error."""
+        settings = self.settings
+        step = settings.learning_rate
+        measured = noisy / GRID
+        if self._plan.calibration == "tight":
+            # The difference is at least this, if no noise exceeds its bound: go as far.
+            surely = abs(measured - settings.total * mean) - settings.update_bound
+            most = settings.total + settings.total_bound
+            step = max(step, 4 * min(1.0, (surely - settings.total_bound) / most))
+        self._hypothesis.update(query, sign * step)
+        self._steps[query] = sign * step
+        value = min(max(measured, 0.0), settings.total + settings.total_bound)
+        return value, settings.noise.answer_deviation
+
+
+class PrivateMW(OnlineMW[LinearQuery]):
+    """Answers linear queries, chosen adaptively, from a hypothesis that learns from its errors.
+
+    Privacy: ``plan.guarantee``, for all answers together, any number of them, whatever alpha,
+    the thresholds, the learning rate and the number of records that is given. It is that of
+    ``NumericSparse``: a query's sum changes by at most one with a record, and so does its
+    difference to the public sum of the hypothesis, and the absolute value of that. A noisy number
+    of records costs a twentieth of epsilon. Everything else is computed from released values.
+
+    Accuracy: with probability at least 1 - beta, every answer to the first K different queries is
+    within its ``bound``, given at construction: ``settings.hypothesis_bound`` and
+    ``update_bound``. ``tight``: one question |S - N w(q)| a round. An update happens only where
+    |S/n - w(q)| is at least the gap g (>= alpha), and its step 4g' lowers the relative entropy of
+    the data to the hypothesis by 2g^2 at least (Hoeffding's lemma), for any g' from g to the true
+    difference, a noise bound below the measured one; so ln|X| / (2 alpha^2) updates are enough.
+    ``textbook``: Dwork and Roth's Algorithm 6 with the threshold max(T, 2 alpha): two questions a
+    round, steps of alpha / 2, 4 ln|X| / alpha^2 updates, errors within 3 alpha N.
+
+    Edge cases: one cell: never learns. Empty data: same path. Too many questions: as private, no
+    bound. No updates left: answers come from the hypothesis and the data are not read again.
+
+    Args:
+        plan: see ``plan_private_mw``. What it costs, ``plan.loss``, is spent here, at once.
+        histogram: the exact counts; secret.
+        noise: source of all noise.
+        start: a release to start from, or public weights, one a cell, not all 0; a
+            thousandth of the first hypothesis is uniform, so that nothing is impossible to learn.
+        ledger_token: of the ledger that paid for the run, if one did. It pays for one run: a second
+            one that is made with it, in the same program or another, is not refused here.
+        earlier: answers of an earlier run that are given again for nothing; public. They keep
+            the bounds that they had, with the failure probability of that run.
+        saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent. One
+            object goes on from it.
+
+    Raises:
+        InputError: if the histogram or the start is of another domain, the token paid for
+            something else, or what was saved is of other settings.
+        HaltedError: if another object went on from what was saved.
+
+    Cost: O(num_cells) memory; a query as ``LinearQuery`` says, twice; an update O(num_cells).
+    Reference: Hardt and Rothblum (2010); Dwork and Roth (2014), Algorithm 6; Lyu, Su and Li
+    (2017) for the noise.
+
+    Example:
+        >>> from beam_dp.domain.files import read_domain
+        >>> from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+        >>> from beam_dp.privacy.guarantee import Guarantee
+        >>> from beam_dp.queries.reader import LinearQueries
+        >>> domain = read_domain('{"a": 4, "b": 2}')
+        >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
+        >>> plan = plan_private_mw(domain, promise, 80_000, num_questions=10)
+        >>> counts = np.array([80_000, 0, 0, 0, 0, 0, 0, 0])
+        >>> run = PrivateMW(plan, Histogram(domain, counts), NoiseSource())
+        >>> query = LinearQueries(domain).conjunction({"a": 0})
+        >>> answer = run.answer(query)
+        >>> answer.route, abs(answer.value - 80_000) < answer.bound, run.answer(query) == answer
+        ('update', True, True)
+    """
+
+    _hypothesis: DenseWeights
+
+    def __init__(
+        self,
+        plan: PrivateMWPlan,
+        histogram: Histogram,
+        noise: NoiseSource,
+        start: Start | None = None,
+        *,
+        ledger_token: Token | None = None,
+        earlier: Sequence[tuple[LinearQuery, PrivateAnswer]] = (),
+        saved: SavedRun | None = None,
+    ) -> None:
+        if histogram.domain != plan.domain:
+            raise InputError("histogram", histogram, "must be of the plan's domain")
+        if saved is None and (start is not None) != plan.starts_from_release:
+            condition = "must be given if the plan starts from a release, and only then"
+            raise InputError("start", type(start).__name__, condition)
+        if saved is not None:
+            check_settings("saved", "a run", saved.settings, plan.settle(saved.total))
+        payment = pay("private_mw", plan, ledger_token) if saved is None else saved.payment
+        first = start_weights(plan, start) if saved is None else saved.log_weights
+        if saved is None:
+            total = plan.draw_total(int(histogram.counts.sum()), noise)
+        else:
+            total = saved.total
+        super().__init__(plan, total, DenseWeights(first), noise, payment)
+        self.plan = plan
+        self._shape = plan.domain.shape
+        self._counts = histogram.counts
+        if saved is not None:
+            self._sparse._resume(saved.sparse)
+        self._answers = dict(earlier if saved is None else saved.answers)
+        self._num_earlier = len(self._answers) if saved is None else saved.num_earlier
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """A copy of the hypothesis, shape (num_cells,), sums to 1; public."""
+        return self._hypothesis.weights.copy()
+
+    def hand_over(self) -> SavedRun:
+        """Ends this object and returns what another one goes on from; in part secret.
+
+        Raises:
+            HaltedError: if it was handed over before, or this is a forked process.
+        """
+        with self._turn():
+            return SavedRun(
+                sparse=self._end_sparse(),
+                settings=self.settings.to_json(),
+                total=self.settings.total,
+                log_weights=self._hypothesis.log_weights.copy(),
+                answers=self.transcript,
+                payment=self.payment,
+                num_earlier=self._num_earlier,
+            )
+
+    def _exact(self, query: LinearQuery) -> int:
+        return query.count(self._counts)
+
+    def _check(self, query: Any) -> None:
+        if not isinstance(query, LinearQuery):
+            raise InputError("query", query, "must be a LinearQuery: see LinearQueries")
+        if query.shape != self._shape:
+            raise InputError("query", query.shape, f"must be of a domain of shape {self._shape}")

@@ -1,0 +1,148 @@
+"""What online private multiplicative weights over a domain will do, decided from public numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.marginals.plan import (
+    NumRecords,
+    check_array,
+)
+from beam_dp.mechanisms.online.plan import (
+    Calibration,
+    OnlinePlan,
+    published_error,
+    ready,
+    whole_updates,
+)
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+
+# Of the uniform distribution, in a hypothesis that starts from a release. It worsens the release's
+# answers by as much, while a smaller one adds to the relative entropy only as its logarithm.
+START_SHARE = 0.001
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivateMWPlan(OnlinePlan):
+    """The public parameters of online private multiplicative weights.
+
+    Made by ``plan_private_mw``. Arguments beside these: as of ``OnlinePlan``.
+
+    Args:
+        domain: the universe.
+        starts_from_release: whether the first hypothesis is not the uniform one.
+    """
+
+    domain: Domain
+    starts_from_release: bool
+
+    @property
+    def divergence(self) -> float:
+        """The largest relative entropy from any data to the first hypothesis."""
+        start = -math.log(START_SHARE) if self.starts_from_release else 0.0
+        return math.log(self.domain.num_cells) + start
+
+    def divergence_at(self, max_error: float) -> float:
+        """Returns the divergence, which is the same for every error."""
+        return self.divergence
+
+    def published_divergence(self, max_error: float) -> float:
+        """Returns the logarithm of the number of cells."""
+        return self.divergence
+
+    def updates_at(self, max_error: float) -> int:
+        """Returns how many updates are enough for an error, at least 1."""
+        if self.calibration == "tight":
+            return whole_updates(self.divergence / 2, max_error, math.floor)
+        return whole_updates(4 * self.divergence, max_error, math.ceil)
+
+    def least_error(self, updates: int) -> float:
+        """Returns the least alpha for which so many updates are enough; 0 if any is."""
+        if self.calibration == "tight":
+            return math.sqrt(self.divergence / (2 * (updates + 1))) * (1 + 1e-9)
+        return math.sqrt(4 * self.divergence / updates)
+
+
+def plan_private_mw(
+    domain: Domain,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    *,
+    num_questions: int,
+    failure_probability: float = 0.05,
+    calibration: Calibration = "tight",
+    max_error: float | None = None,
+    max_updates: int | None = None,
+    starts_from_release: bool = False,
+) -> PrivateMWPlan:
+    """Returns the plan of a run of ``PrivateMW``.
+
+    Args:
+        domain: the universe, of at most 2^26 cells, without impossible combinations.
+        guarantee: what is promised of all answers together.
+        num_records: the number of records, or ``"noisy"``, for which a twentieth of epsilon is
+            spent at most. Accuracy, not privacy, assumes that a given number is right.
+        num_questions: K; beyond, answers go on and are as private, but no bound is stated.
+        failure_probability: of any stated bound being wrong, in (0, 1).
+        calibration: ``tight`` or ``textbook``.
+        max_error: alpha in (0, 1); by default the best one.
+        max_updates: fewer updates, and less noise, than alpha needs; no bound is then stated for
+            what is answered when they are used up. With the tight calibration only.
+        starts_from_release: whether the run will start from a release.
+
+    Raises:
+        InputError: naming the argument that is refused.
+
+    Example:
+        >>> from beam_dp.domain.files import read_domain
+        >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
+        >>> domain = read_domain('{"a": 32, "b": 32}')
+        >>> plan = plan_private_mw(domain, promise, 10**6, num_questions=1000, max_error=0.1)
+        >>> settings = plan.settle(10**6)
+        >>> settings.noise.max_above, settings.noise.method, settings.is_vacuous
+        (346, 'pure', False)
+    """
+    check_array(domain)
+    if calibration == "textbook" and starts_from_release:
+        condition = "must be 'tight' with a start from a release"
+        raise InputError("calibration", calibration, condition)
+    plan = PrivateMWPlan(
+        domain=domain,
+        guarantee=guarantee,
+        num_records=num_records,
+        num_questions=num_questions,
+        failure_probability=failure_probability,
+        calibration=calibration,
+        max_error=max_error,
+        max_updates=max_updates,
+        starts_from_release=starts_from_release,
+        loss=Loss.pure(guarantee.epsilon),
+    )
+    return ready(plan)
+
+
+def textbook_error(
+    guarantee: Guarantee,
+    num_cells: int,
+    num_records: int,
+    num_questions: int,
+    failure_probability: float,
+) -> float:
+    """Returns the least alpha for which the published algorithm's theorem holds.
+
+    Accuracy: answers are within 3 alpha, as a share of the records. alpha is the solution of
+    alpha = 36 ln|X| (ln|Q| + ln(32 ln|X|/(alpha^2 beta)))/(eps alpha^2 n), or with delta of
+    (2 + 32 sqrt 2) sqrt(ln|X| ln(2/delta)) (...)/(alpha eps n). It may be 1 or more: vacuous.
+
+    Reference: Dwork and Roth (2014), Theorems 4.14 and 4.15, with 36 for the printed 32.
+    """
+    log_cells = math.log(num_cells)
+    if log_cells == 0:
+        return 0.0
+    return published_error(
+        guarantee, lambda _: log_cells, num_records, num_questions, failure_probability
+    )

@@ -1,0 +1,161 @@
+"""Sparse online multiplicative weights: sparse queries over any universe, as they are asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from beam_dp.errors import InputError
+from beam_dp.hypotheses.sparse_weights import SparseWeights
+from beam_dp.mechanisms.online.private_mw import (
+    OnlineMW,
+    PrivateAnswer,
+)
+from beam_dp.mechanisms.online.saved_runs import (
+    Payment,
+    check_settings,
+    pay,
+)
+from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.queries.sparse import Element, SparseQuery
+from beam_dp.summaries import KeyCounts
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedSparseRun:
+    """A run between two objects, see ``sparse_mw_state``: one other goes on from it.
+
+    Args:
+        settings: of the run, as JSON values; public.
+        total: N, public.
+        answers: the transcript, and by how much each query moved the hypothesis; public.
+        sparse: the state of the sparse vector, whose noisy threshold is secret; of one use.
+        payment: who paid; None if no ledger did; public.
+    """
+
+    settings: Mapping[str, Any]
+    total: int
+    answers: tuple[tuple[SparseQuery, PrivateAnswer, float], ...]
+    sparse: SparseState = dataclasses.field(repr=False)
+    payment: Payment | None = None
+
+
+class SparseMW(OnlineMW[SparseQuery]):
+    """Answers sparse queries, chosen adaptively, over a universe of any size, infinite ones too.
+
+    Privacy: ``plan.guarantee``, for all answers together, any number of them, whatever alpha, m,
+    the number of slots and the number of records that is given. It is that of ``NumericSparse``,
+    as for ``PrivateMW``: one record has one key, so that it changes a query's sum by at most one,
+    under either relation. A noisy number of records costs a twentieth of epsilon. Slots are
+    given to elements of queries that were updated, never to keys of the data; everything else is
+    computed from queries and released values.
+
+    Accuracy: with probability at least 1 - beta, every answer to the first K different queries is
+    within its ``bound``, as of ``PrivateMW`` with ln s in place of ln|X|. s depends on m and alpha
+    alone, see ``num_slots``: the data whose keys no query has asked about are taken together.
+
+    Edge cases: no element: the answer is 0 or so. No data: same path. Too many questions: as
+    private, no bound. No updates left: answers come from the hypothesis and the data are not
+    read again. Slots never run out.
+
+    Args:
+        plan: see ``plan_sparse_mw``. What it costs, ``plan.loss``, is spent here, at once.
+        records: the exact counts by key; secret.
+        noise: source of all noise.
+        ledger_token: of the ledger that paid for the run, if one did. It pays for one run: a second
+            one that is made with it, in the same program or another, is not refused here.
+        saved: what ``hand_over`` of an earlier run of the same plan returned: nothing is spent. One
+            object goes on from it.
+
+    Raises:
+        InputError: if the token paid for something else, or what was saved is of other settings.
+        HaltedError: if another object went on from what was saved.
+
+    Cost: O(m) a query and an update, whatever the universe and the data; memory O(m) for each
+    update and each query asked.
+    Reference: Blum and Roth (2011), Algorithm 1, corrected; Dwork and Roth (2014), Algorithm 6;
+    Lyu, Su and Li (2017) for the noise.
+
+    Example:
+        >>> from beam_dp.mechanisms.online.sparse_mw_plan import plan_sparse_mw
+        >>> from beam_dp.privacy.guarantee import Guarantee
+        >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
+        >>> plan = plan_sparse_mw(promise, 80_000, max_sparsity=2, num_questions=10)
+        >>> records = KeyCounts({"alice@example.org": 80_000})
+        >>> run = SparseMW(plan, records, NoiseSource())
+        >>> query = SparseQuery({"alice@example.org": 1, "bob@example.org": 1})
+        >>> answer = run.answer(query)
+        >>> answer.route, abs(answer.value - 80_000) < answer.bound, run.answer(query) == answer
+        ('update', True, True)
+    """
+
+    _hypothesis: SparseWeights
+
+    def __init__(
+        self,
+        plan: SparseMWPlan,
+        records: KeyCounts,
+        noise: NoiseSource,
+        *,
+        ledger_token: Token | None = None,
+        saved: SavedSparseRun | None = None,
+    ) -> None:
+        if saved is not None:
+            check_settings("saved", "a run", saved.settings, plan.settle(saved.total))
+        payment = pay("sparse_mw", plan, ledger_token) if saved is None else saved.payment
+        total = plan.draw_total(records.num_records, noise) if saved is None else saved.total
+        slots = plan.num_slots(plan.settle(total).max_error)
+        super().__init__(plan, total, SparseWeights(slots), noise, payment)
+        self.plan = plan
+        self._counts = records.counts
+        if saved is not None:
+            self._sparse._resume(saved.sparse)
+            for query, answer, step in saved.answers:
+                self._answers[query] = answer
+                if step:
+                    self._steps[query] = step
+                    self._hypothesis.update(query, step)
+
+    @property
+    def weights(self) -> dict[Element, float]:
+        """The hypothesis: weights of all elements of updates; a copy; public."""
+        return self._hypothesis.weights
+
+    @property
+    def common_weight(self) -> float:
+        """The hypothesis: the weight of every other element; public."""
+        return self._hypothesis.common_weight
+
+    @property
+    def num_slots(self) -> int:
+        """How many weights the hypothesis has, free ones included; public."""
+        return self._hypothesis.num_slots
+
+    def hand_over(self) -> SavedSparseRun:
+        """Ends this object and returns what another one goes on from; in part secret.
+
+        Raises:
+            HaltedError: if it was handed over before, or this is a forked process.
+        """
+        with self._turn():
+            return SavedSparseRun(
+                sparse=self._end_sparse(),
+                settings=self.settings.to_json(),
+                total=self.settings.total,
+                answers=tuple((query, said, self.step(query)) for query, said in self.transcript),
+                payment=self.payment,
+            )
+
+    def _exact(self, query: SparseQuery) -> int:
+        return query.count(self._counts)
+
+    def _check(self, query: Any) -> None:
+        if not isinstance(query, SparseQuery):
+            raise InputError("query", query, "must be a SparseQuery")
+        if query.sparsity > self.plan.max_sparsity:
+            condition = f"must have at most max_sparsity = {self.plan.max_sparsity:,}"
+            raise InputError("query", f"{query.sparsity:,} elements", condition)

@@ -1,0 +1,1 @@
+"""Counts of a huge universe: hashed projections, sketches and stability histograms."""

@@ -1,0 +1,140 @@
+"""CountSketch: a few hashed rows of signed counts, with Laplace or Gaussian noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+from beam_dp.errors import InputError
+from beam_dp.hashing import HashKey
+from beam_dp.mechanisms.sketches.plan import (
+    SketchNoise,
+    SparsePlan,
+    check_sparse_request,
+    check_width,
+    checked_scale,
+    gaussian_noise,
+    sketch_plan,
+    unit_weight,
+)
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.releases.sketches import (
+    Distribution,
+    Estimator,
+)
+
+# The variance needs pairwise independent buckets and four-wise independent signs.
+INDEPENDENCE = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class CountSketch:
+    """Counts records in ``num_rows`` hashed rows with random signs, and adds noise to each cell.
+
+    Let a unit move all counts together by at most w (``unit_weight``; twice as much under
+    replace-one). Each record is in one cell of each row, so a unit moves the s rows by at most
+    s w in L1 norm and, as the L2 norm of a row is at most its L1 norm, by w sqrt(s) in L2 norm.
+    k different elements of a unit would move them by sqrt(k s) in L2 norm if they never shared a
+    cell; but they may, with equal signs, and the key is public: the bound for all data is w
+    sqrt(s), and it is reached.
+
+    Privacy, for the relation and unit of the guarantee:
+
+    * ``laplace``: epsilon, pure, at scale s w / epsilon; a delta is left unspent.
+    * ``gaussian``: (epsilon, delta) with delta > 0, at the L2 sensitivity w sqrt(s); or, with
+      ``unit_norm`` c, at c sqrt(s): a unit's records are then kept in a fixed order while its own
+      sketch has an L2 norm of at most c sqrt(s), in exact integers, and the rest is left out
+      (``summaries.unit_sketches``). Adding a unit then moves the cells by at most c sqrt(s),
+      replacing it, by the triangle inequality, by at most 2 c sqrt(s).
+
+    Accuracy: see ``sparse_error.sparse_error``.
+
+    Args:
+        projection_width: of all rows together; a multiple of ``num_rows``.
+        num_rows: s, odd.
+        noise: ``laplace`` or ``gaussian``.
+        estimator: of an element from its rows: ``clipped_mean`` around their median, ``median`` or
+            ``mean``. Of one row they are the same.
+        unit_norm: c, in weight, with Gaussian noise; best about max_weight sqrt(k) for k records
+            of a unit; None keeps all records.
+
+    Reference: Charikar, Chen and Farach-Colton (2002); Pagh and Thorup (2022) for its noise.
+    """
+
+    projection_width: int = 2**20 // 3 * 3
+    num_rows: int = 3
+    noise: Literal["laplace", "gaussian"] = "laplace"
+    estimator: Estimator = "clipped_mean"
+    unit_norm: float | None = None
+    name: ClassVar[str] = "count_sketch"
+
+    def __post_init__(self) -> None:
+        check_width(self.projection_width)
+        check_rows(self.num_rows)
+        if self.noise not in ("laplace", "gaussian"):
+            raise InputError("noise", self.noise, "must be 'laplace' or 'gaussian'")
+        if self.estimator not in ("mean", "median", "clipped_mean"):
+            condition = "must be 'clipped_mean', 'median' or 'mean'"
+            raise InputError("estimator", self.estimator, condition)
+        if self.unit_norm is not None:
+            if self.noise != "gaussian":
+                raise InputError("unit_norm", self.unit_norm, "is for noise 'gaussian' only")
+            norm = self.unit_norm
+            is_number = isinstance(norm, int | float) and not isinstance(norm, bool)
+            if not (is_number and 1 <= norm <= 2**30):
+                raise InputError("unit_norm", self.unit_norm, "must be from 1 to 2^30")
+
+    def plan(
+        self,
+        guarantee: Guarantee,
+        *,
+        max_sparsity: int,
+        max_weight: int = 1,
+        hash_key: HashKey | None = None,
+    ) -> SparsePlan:
+        """Returns the noise; raises InputError where a number is out of range."""
+        check_sparse_request(guarantee, max_sparsity, max_weight)
+        distribution: Distribution
+        limit, grid = None, 1
+        if self.noise == "laplace":
+            distribution = "discrete_laplace"
+            sensitivity = self.num_rows * unit_weight(guarantee, max_weight)
+            scale = checked_scale(guarantee, sensitivity / Fraction(guarantee.epsilon))
+            loss = Loss.pure(guarantee.epsilon)
+        else:
+            distribution = "discrete_gaussian"
+            squared_norm = unit_weight(guarantee, max_weight) ** 2 * self.num_rows
+            if self.unit_norm is not None:
+                limit = math.floor(self.unit_norm**2 * self.num_rows)
+                moved = guarantee.neighboring.num_moved
+                squared_norm = min(squared_norm, moved**2 * limit)
+            scale, grid, loss = gaussian_noise(guarantee, squared_norm)
+        sketch = SketchNoise(
+            family="blocks",
+            projection_width=self.projection_width,
+            num_blocks=self.num_rows,
+            distribution=distribution,
+            scale=scale,
+            estimator="mean" if self.num_rows == 1 else self.estimator,
+            max_squared_norm=limit,
+            grid=grid,
+        )
+        key = hash_key or HashKey.draw(INDEPENDENCE)
+        return sketch_plan(
+            self.name, guarantee, max_sparsity, max_weight, key, sketch, loss, {"noise": self.noise}
+        )
+
+
+def check_rows(num_rows: int) -> None:
+    """Refuses an even number of rows, whose median would be the mean of two.
+
+    Raises:
+        InputError: naming the number.
+    """
+    if isinstance(num_rows, bool) or not isinstance(num_rows, int) or not 1 <= num_rows <= 63:
+        raise InputError("num_rows", num_rows, "must be an odd integer from 1 to 63")
+    if num_rows % 2 == 0:
+        raise InputError("num_rows", num_rows, "must be odd: estimates are medians of rows")

@@ -1,0 +1,294 @@
+"""How wrong answers of sparse mechanisms will be, in closed form, from public numbers alone.
+
+All errors are root mean squares over noise, hash and random queries of value 1 on m keys that are
+chosen uniformly among those of the profile.
+
+The cell of a row of w cells that an absent key looks at holds the noise and, with random signs, a
+Poisson number of keys of each count c, keys(c) / w in the mean. Its characteristic function is that
+of the noise times exp(sum of keys(c) / w (cos(c t) - 1)); Fourier's transform gives its law on the
+integers, from which the variances of medians and clipped means follow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from beam_dp.hashing.folding import collisions
+from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.mechanisms.sketches.plan import (
+    HistogramNoise,
+    SketchNoise,
+    SparsePlan,
+)
+from beam_dp.releases.sketch_estimates import clipped_mean, noise_variance
+
+Groups = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+_LEAST_GRID, _MOST_GRID = 2**12, 2**17
+_GRID_SCALES = 64
+_SAMPLES, _FEW_SAMPLES = 2**15, 2**11
+_SHIFTS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorLaw:
+    """The errors of a plan's answers, to queries of all sparsities.
+
+    Args:
+        variance: the mean of e^2, for the error e of the estimate of one key.
+        covariance: the mean of e f, for the errors of two different keys.
+        num_keys: no query asks for more.
+    """
+
+    variance: float
+    covariance: float
+    num_keys: int
+
+    def error(self, sparsity: int) -> float:
+        """Returns the root mean squared error, in weight: sqrt(m variance + m (m - 1) covariance).
+
+        Args:
+            sparsity: m, >= 1; taken as the number of keys where that is less.
+        """
+        m = min(sparsity, self.num_keys)
+        return math.sqrt(max(0.0, m * self.variance + m * (m - 1) * self.covariance))
+
+
+def sparse_error(plan: SparsePlan, profile: KeyProfile) -> ErrorLaw:
+    """Returns how wrong a plan's answers will be.
+
+    Estimates of a sketch are unbiased over its signs: two keys err alike only where they share a
+    cell. That matters to queries of a good part of all keys.
+
+    * One mean over rows: noise of variance v, R rows and T cells give v / R + |x|^2 / T.
+    * Medians and clipped means of rows: from the law of a cell.
+    * A histogram: v for the share of keys that reach the threshold, and the counts that do not.
+    * A hybrid: a sketch of the residual; a key that is held has both its count and the residual.
+
+    Args:
+        plan: of any sparse mechanism.
+        profile: the keys; every record weighs one.
+
+    Cost: a few Fourier transforms of up to 2^17 numbers.
+    """
+    groups = profile.groups
+    counts, keys = groups
+    if plan.histogram is None:
+        assert plan.sketch is not None
+        variance, moved = element_law(plan.sketch, groups)
+        return ErrorLaw(variance, _pairs(plan.sketch, groups, moved), profile.num_keys)
+    held = held_keys(plan.histogram, counts)
+    if plan.sketch is None:
+        squared = float(keys @ (held.squares + counts**2 * (1 - held.share)))
+        bias = held.noise - counts * (1 - held.share)
+        return ErrorLaw(squared / profile.num_keys, _mean_product(keys, bias), profile.num_keys)
+    residual = (counts, keys * (1 - held.share))
+    num_held = float(keys @ held.share)
+    variance, moved = element_law(plan.sketch, residual, (num_held, plan.histogram.scale))
+    noise = noise_variance("discrete_laplace", plan.histogram.scale)
+    # How the release weighs the count of a key that is held, and the count plus the residual.
+    counted, sketched = variance / (noise + variance), noise / (noise + variance)
+    squared = float(
+        keys @ (counted**2 * held.squares + (sketched**2 * held.share + 1 - held.share) * variance)
+    )
+    covariance = _pairs(plan.sketch, groups, moved * (1 - held.share))
+    covariance += _mean_product(keys, counted * held.noise)
+    return ErrorLaw(squared / profile.num_keys, covariance, profile.num_keys)
+
+
+def _mean_product(keys: NDArray[np.float64], values: NDArray[np.float64]) -> float:
+    """Returns the mean of a product of the values of two different keys."""
+    number = float(keys.sum())
+    if number < 2:
+        return 0.0
+    squares = float(keys @ values**2)
+    return max(0.0, float(keys @ values) ** 2 - squares) / (number * (number - 1))
+
+
+def _pairs(sketch: SketchNoise, groups: Groups, moved: NDArray[np.float64]) -> float:
+    """Returns the mean product of the errors of two keys.
+
+    They share a cell of some row with the probability R / w for R rows of w cells. Then each moves
+    the other's estimate, with the same sign: a mean by a part 1 / R of its count, so that the mean
+    product is that of the counts over T = R w.
+
+    Args:
+        sketch: the projection.
+        groups: counts, and how many keys have each.
+        moved: by how much a key of each count moves the estimate of another one, times R.
+    """
+    return _mean_product(groups[1], moved) / _effective_width(sketch)
+
+
+def _effective_width(sketch: SketchNoise) -> float:
+    width = float(sketch.projection_width)
+    if sketch.family == "blocks":
+        width /= collisions(sketch.projection_width // sketch.num_blocks)
+    return width
+
+
+def element_law(
+    sketch: SketchNoise, groups: Groups, residual_noise: tuple[float, float] = (0.0, 1.0)
+) -> tuple[float, NDArray[np.float64]]:
+    """Returns the variance of the estimate of one element, and how others move it.
+
+    Args:
+        sketch: the projection and its noise.
+        groups: counts, and how many keys have each.
+        residual_noise: how many keys have left Laplace noise in the sketch, and its scale.
+
+    Returns:
+        The variance; and for each count by how much a key that has it moves the estimate of one
+        that shares one of its rows, times the rows.
+    """
+    counts, keys = groups
+    if sketch.estimator == "mean":
+        noise = noise_variance(sketch.distribution, sketch.scale)
+        held, scale = residual_noise
+        squared = float(keys @ counts**2) + held * noise_variance("discrete_laplace", scale)
+        # No key disturbs itself.
+        squared *= 1 - 1 / max(1.0, float(keys.sum()) + held)
+        return noise / sketch.num_blocks + squared / _effective_width(sketch), counts
+    law = cell_law(sketch, groups, residual_noise)
+    variance = _median_variance(law, sketch, groups)
+    clip = sketch.scale if sketch.estimator == "clipped_mean" else 0.0
+    if clip:
+        # It differs from the median by 1.5 scales at most, so that few samples tell by how much.
+        rows = _rows(law, sketch.num_blocks, _SAMPLES)
+        clipped, medians = clipped_mean(rows, clip), clipped_mean(rows, 0.0)
+        variance += float((clipped**2 - medians**2).mean())
+    moved = _moved_estimate(lambda rows: clipped_mean(rows, clip), law, sketch, counts)
+    return variance, moved
+
+
+def cell_law(
+    sketch: SketchNoise, groups: Groups, residual_noise: tuple[float, float] = (0.0, 1.0)
+) -> NDArray[np.float64]:
+    """Returns the law of a cell of a row: P(cell = z) for z from 0 up; it is symmetric.
+
+    Counts of more than half of what is returned are taken as half of it; ``_median_variance``
+    knows how large they are.
+    """
+    counts, keys = groups
+    width = _effective_width(sketch) / sketch.num_blocks
+    typical = math.sqrt(float(keys @ np.minimum(counts, 1024.0) ** 2) / width)
+    wanted = _GRID_SCALES * (sketch.scale + typical)
+    size = int(min(max(2.0 ** math.ceil(math.log2(wanted)), _LEAST_GRID), _MOST_GRID))
+    angles = np.linspace(0, np.pi, size // 2 + 1)
+    whole = np.minimum(counts, size // 4)
+    # Neighbouring whole counts share what lies between them.
+    below = np.floor(whole)
+    expected = np.bincount(below.astype(int), keys * (1 - (whole - below)), size // 4 + 2)
+    expected += np.bincount(below.astype(int) + 1, keys * (whole - below), size // 4 + 2)
+    # The sum of expected(c) cos(c t) over all angles is one transform.
+    spread = np.zeros(size)
+    spread[: len(expected)] = expected
+    log_value: NDArray[np.float64] = (np.fft.rfft(spread).real - expected.sum()) / width
+    held, scale = residual_noise
+    log_value = log_value + held / width * (_laplace_transform(angles, scale) - 1)
+    if sketch.distribution == "discrete_laplace":
+        transform = _laplace_transform(angles, sketch.scale)
+    else:
+        transform = np.exp(-0.5 * (sketch.scale * angles) ** 2)
+    law = np.fft.irfft(transform * np.exp(log_value), size)[: size // 2]
+    law = np.maximum(law, 0.0)
+    return np.asarray(law / (2 * law.sum() - law[0]))
+
+
+def _laplace_transform(angles: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    ratio = math.exp(-1 / scale)
+    return (1 - ratio) ** 2 / (1 - 2 * ratio * np.cos(angles) + ratio**2)
+
+
+def _median_variance(law: NDArray[np.float64], sketch: SketchNoise, groups: Groups) -> float:
+    """E median^2 = the sum of (2 t + 1) P(|median| > t), and P(median > t) is a binomial tail.
+
+    Beyond half of the law a cell is as large as the one heavy key that it holds. Two rows of few
+    keys hold heavy ones, but those keys err so much that they may make up a good part of the mean.
+    """
+    num_rows = sketch.num_blocks
+    half = len(law) // 2
+    above = np.append(np.cumsum(law[::-1])[::-1], 0.0)[1:]  # P(cell > t)
+    passing = 2 * binom.sf(num_rows // 2, num_rows, above[:half])
+    variance = float((2 * np.arange(half) + 1) @ passing)
+    counts, keys = groups
+    order = np.argsort(-counts)
+    falling = np.maximum(counts[order], half)
+    rates = np.cumsum(keys[order]) * num_rows / _effective_width(sketch)
+    beyond = 2 * binom.sf(num_rows // 2, num_rows, -0.5 * np.expm1(-rates))
+    return variance - float(np.diff(falling**2, append=half**2) @ beyond)
+
+
+def _moved_estimate(
+    estimate: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    law: NDArray[np.float64],
+    sketch: SketchNoise,
+    counts: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Returns by how much the mean of an estimate grows with one of its rows, times the rows."""
+    rows = _rows(law, sketch.num_blocks, _FEW_SAMPLES)
+    still = estimate(rows)
+    shifts = np.concatenate([[0.0], np.geomspace(sketch.scale / 4, len(law), _SHIFTS)])
+    grown = []
+    for shift in shifts:
+        shifted = rows.copy()
+        shifted[:, 0] += shift
+        grown.append(float((estimate(shifted) - still).mean()))
+    return np.asarray(sketch.num_blocks * np.interp(counts, shifts, grown))
+
+
+def _rows(law: NDArray[np.float64], num_rows: int, number: int) -> NDArray[np.float64]:
+    """Returns cells of so many elements, shape (number, num_rows), by the quantiles of their law.
+
+    Points that fill the cube evenly (Roberts, 2018): no randomness, and the same each time.
+    """
+    below = np.cumsum(np.concatenate([law[:0:-1], law]))
+    golden = 2.0
+    for _ in range(60):
+        golden = (1 + golden) ** (1 / (num_rows + 1))
+    steps = golden ** -np.arange(1, num_rows + 1)
+    points = (0.5 + np.arange(1, number + 1)[:, None] * steps) % 1.0
+    return np.asarray(np.searchsorted(below, points * below[-1]) - (len(law) - 1.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """What the threshold of a histogram does to keys of each count.
+
+    Args:
+        share: the probability that a key is held.
+        noise: the mean of its noise, where it is held, and 0 elsewhere; not 0, as keys are held
+            because their noise is large.
+        squares: the same of the squared noise.
+    """
+
+    share: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+
+def held_keys(histogram: HistogramNoise, counts: NDArray[np.float64]) -> _Held:
+    """Returns what the threshold does to keys of each count.
+
+    Noise of at least s > 0 has the probability a^s / (1 + a) for a = exp(-1 / scale), and is then s
+    plus a geometric number of mean a / (1 - a) and variance a / (1 - a)^2. Noise is symmetric.
+    """
+    ratio = math.exp(-1 / histogram.scale)
+    excess = ratio / -math.expm1(-1 / histogram.scale)
+    spread = excess / -math.expm1(-1 / histogram.scale)
+    short = histogram.threshold - counts
+    is_short = short > 0
+    least = np.where(is_short, short, 1 - short)
+    tail = np.exp(-least / histogram.scale) / (1 + ratio)
+    mean = tail * (least + excess)
+    squares = tail * ((least + excess) ** 2 + spread)
+    every = noise_variance("discrete_laplace", histogram.scale)
+    return _Held(
+        np.where(is_short, tail, 1 - tail), mean, np.where(is_short, squares, every - squares)
+    )

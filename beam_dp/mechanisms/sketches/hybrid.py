@@ -1,0 +1,79 @@
+"""A histogram of the heavy elements and a sketch of the rest, from one budget."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import ClassVar
+
+from beam_dp.errors import InputError
+from beam_dp.hashing import HashKey
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.plan import SparsePlan
+from beam_dp.mechanisms.sketches.stability_histogram import histogram_noise
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import down
+
+
+@dataclasses.dataclass(frozen=True)
+class HybridSketch:
+    """A stability histogram with a share of epsilon, and a Laplace CountSketch with the rest.
+
+    Whoever reads the release subtracts the projection of the noisy histogram from the sketch: what
+    is left is a sketch of the residual, without heavy elements. That is post-processing.
+
+    Privacy: (epsilon, delta) with delta > 0: a histogram with (share epsilon, delta) and a sketch
+    with ((1 - share) epsilon, 0) add up.
+
+    Accuracy: see ``sparse_error.sparse_error``.
+
+    Args:
+        projection_width: of the sketch, a multiple of ``num_rows``.
+        num_rows: of the sketch, odd.
+        histogram_share: of epsilon, in (0, 1).
+
+    Reference: the residual sketch is post-processing of two mechanisms: see ``StabilityHistogram``
+    and ``CountSketch``.
+    """
+
+    projection_width: int = 2**16
+    num_rows: int = 1
+    histogram_share: float = 0.3
+    name: ClassVar[str] = "hybrid_sketch"
+
+    def __post_init__(self) -> None:
+        CountSketch(self.projection_width, self.num_rows)
+        if not 0 < self.histogram_share < 1:
+            raise InputError("histogram_share", self.histogram_share, "must be > 0 and < 1")
+
+    def plan(
+        self,
+        guarantee: Guarantee,
+        *,
+        max_sparsity: int,
+        max_weight: int = 1,
+        hash_key: HashKey | None = None,
+    ) -> SparsePlan:
+        """Returns both parts; raises InputError where delta is 0 or a number is out of range."""
+        counted = guarantee.epsilon * self.histogram_share
+        left = down(Fraction(guarantee.epsilon) - Fraction(counted))
+        try:
+            rest = dataclasses.replace(guarantee, epsilon=left, allow_large_delta=True)
+            plan = CountSketch(self.projection_width, self.num_rows).plan(
+                rest, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=hash_key
+            )
+        except InputError as error:
+            if error.name != "epsilon":
+                raise
+            condition = f"leaves an epsilon of {left:g} for the sketch, which is too little"
+            raise InputError("histogram_share", self.histogram_share, condition) from None
+        histogram = histogram_noise(guarantee, max_weight, counted)
+        return dataclasses.replace(
+            plan,
+            mechanism=self.name,
+            guarantee=guarantee,
+            loss=Loss.approximate(guarantee.epsilon, guarantee.delta),
+            histogram=histogram,
+            stated={"histogram_share": self.histogram_share},
+        )

@@ -1,0 +1,256 @@
+"""What a release for sparse queries will do, decided from public numbers before any record is read.
+
+All four mechanisms, ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` and
+``HybridSketch``, make one kind of plan, which ``sparse_release.release_sparse`` carries out.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.errors import InputError
+from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
+from beam_dp.noise.source import MAX_SCALE
+from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import Real, root_up, up
+from beam_dp.releases.sketches import (
+    Distribution,
+    Estimator,
+    Family,
+    folded,
+    signs_of,
+)
+from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
+
+MAX_WEIGHT = 2**32
+MAX_SPARSITY = 2**24
+_MAX_RECORDS_PER_UNIT = 2**20
+_LEAST_GRID_SCALE = 64.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SketchNoise:
+    """A projection and the noise of its cells.
+
+    Args:
+        family: ``dense`` or ``blocks``.
+        projection_width: T, all cells together.
+        num_blocks: of blocks; T where the family is dense.
+        distribution: of the noise of each cell.
+        scale: of that noise, in weight.
+        estimator: of the release.
+        max_squared_norm: each unit's records were kept only while the sum of squares of its own
+            sketch is at most this (``summaries.unit_sketches``); None where they need not be.
+        grid: units of a cell that make a weight of one, an integer >= 1. Finer than one where
+            Gaussian noise would otherwise pay for whole numbers.
+    """
+
+    family: Family
+    projection_width: int
+    num_blocks: int
+    distribution: Distribution
+    scale: float
+    estimator: Estimator = "mean"
+    max_squared_norm: int | None = None
+    grid: int = 1
+
+    def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
+        """Returns the projection that is summed up; ``fold`` makes the cells of its sums."""
+        return signs_of(self.family, key, self.projection_width, self.num_blocks)
+
+    def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the cells, in units of the grid, exactly, modulo 2^64."""
+        cells = folded(self.family, sums, self.projection_width, self.num_blocks)
+        return cells if self.grid == 1 else cells * np.int64(self.grid)
+
+
+@dataclasses.dataclass(frozen=True)
+class HistogramNoise:
+    """A stability histogram.
+
+    Args:
+        scale: of the discrete Laplace noise of each count, in weight.
+        threshold: the least noisy count that is released.
+    """
+
+    scale: float
+    threshold: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SparsePlan:
+    """A sparse mechanism's public parameters for one release.
+
+    Args:
+        mechanism: its name.
+        guarantee: what is promised.
+        max_sparsity: the most elements that a query may have.
+        max_weight: the most that one record weighs; weights are integers from 0 to it.
+        hash_key: of the projection, and of the fingerprints of text; drawn with the plan.
+        loss: what the release may reveal, for a ledger.
+        sketch: what is projected; None for a histogram alone.
+        histogram: what is counted by element; None for a sketch alone.
+        stated: what the card states besides, as JSON values; written and never read back.
+    """
+
+    mechanism: str
+    guarantee: Guarantee
+    max_sparsity: int
+    max_weight: int
+    hash_key: HashKey
+    loss: Loss
+    sketch: SketchNoise | None = None
+    histogram: HistogramNoise | None = None
+    stated: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """The parameters that the card states, as JSON values; a copy."""
+        public = copy.deepcopy(dict(self.stated))
+        for name, noise in (("sketch", self.sketch), ("histogram", self.histogram)):
+            if noise is not None:
+                public[name] = dataclasses.asdict(noise)
+        return public
+
+
+class SparseMechanism(Protocol):
+    """A mechanism for sparse queries, as its public parameters."""
+
+    @property
+    def name(self) -> str:
+        """The name on the card."""
+        ...
+
+    def plan(
+        self,
+        guarantee: Guarantee,
+        *,
+        max_sparsity: int,
+        max_weight: int = 1,
+        hash_key: HashKey | None = None,
+    ) -> SparsePlan:
+        """Returns what would be done, or raises InputError: from public numbers alone.
+
+        Args:
+            guarantee: what is promised.
+            max_sparsity: the most elements that a query may have.
+            max_weight: the most that one record weighs.
+            hash_key: drawn before any record was read; drawn here if not given.
+        """
+        ...
+
+
+def unit_weight(guarantee: Guarantee, max_weight: int) -> int:
+    """Returns how far one unit moves all counts together, at most: the L1 sensitivity.
+
+    A unit holds at most k records of weight at most w, so it adds a vector of L1 norm k w or less;
+    replacing it takes one such vector away and adds another one.
+
+    Raises:
+        InputError: if it is too large for exact sums.
+    """
+    return guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
+
+
+def check_sparse_request(guarantee: Guarantee, max_sparsity: int, max_weight: int) -> None:
+    """Refuses what no sparse mechanism can do.
+
+    Raises:
+        InputError: naming the parameter.
+    """
+    for name, value, most in (
+        ("max_sparsity", max_sparsity, MAX_SPARSITY),
+        ("max_weight", max_weight, MAX_WEIGHT),
+        ("max_records_per_unit", guarantee.max_records_per_unit, _MAX_RECORDS_PER_UNIT),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise InputError(name, value, f"must be an integer from 1 to {most:,}")
+
+
+def check_width(projection_width: int) -> None:
+    """Refuses a projection that no worker could sum up.
+
+    Raises:
+        InputError: naming the width.
+    """
+    if (
+        isinstance(projection_width, bool)
+        or not isinstance(projection_width, int)
+        or not 1 <= projection_width <= MAX_PROJECTION_WIDTH
+    ):
+        raise InputError("projection_width", projection_width, "must be from 1 to 2^26")
+
+
+def checked_scale(guarantee: Guarantee, exact: Real) -> float:
+    """Returns a scale of noise, rounded up.
+
+    Args:
+        guarantee: what the noise is for.
+        exact: the scale; a rational number, or a double that is rounded up already.
+
+    Raises:
+        InputError: if such noise would not fit 64-bit integers, naming epsilon.
+    """
+    scale = up(exact)
+    if not 0 < scale <= MAX_SCALE:
+        condition = "is out of range for these weights: noise must have a scale of at most 2^50"
+        raise InputError("epsilon", guarantee.epsilon, condition)
+    return scale
+
+
+def gaussian_noise(guarantee: Guarantee, squared_sensitivity: int) -> tuple[float, int, Loss]:
+    """Returns the discrete Gaussian scale for an integer vector, its grid, and what it reveals.
+
+    The sensitivity is that of the L2 norm.
+
+    Privacy: (epsilon, delta), exactly calibrated: see ``accounting.discrete_gaussian_mu``. On the
+    grid chosen here the noise is that of a continuous Gaussian to within 0.05 %.
+
+    Raises:
+        InputError: if delta is 0, or the noise would not fit 64-bit integers.
+    """
+    if guarantee.delta == 0:
+        raise InputError("delta", 0.0, "must be > 0 for Gaussian noise")
+    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+    variance = Fraction(squared_sensitivity) / Fraction(mu) ** 2
+    grid = 2 ** max(0, math.ceil(math.log2(_LEAST_GRID_SCALE) - math.log2(root_up(variance))))
+    on_grid = checked_scale(guarantee, discrete_parameter(variance * grid**2))
+    return on_grid / grid, grid, Loss.gaussian(mu)
+
+
+def sketch_plan(
+    mechanism: str,
+    guarantee: Guarantee,
+    max_sparsity: int,
+    max_weight: int,
+    hash_key: HashKey,
+    sketch: SketchNoise,
+    loss: Loss,
+    stated: Mapping[str, Any],
+) -> SparsePlan:
+    """Returns the plan of a sketch alone.
+
+    Raises:
+        InputError: if no projection has this width and these blocks.
+    """
+    check_width(sketch.signs(hash_key).projection_width)
+    return SparsePlan(
+        mechanism=mechanism,
+        guarantee=guarantee,
+        max_sparsity=max_sparsity,
+        max_weight=max_weight,
+        hash_key=hash_key,
+        loss=loss,
+        sketch=sketch,
+        stated=stated,
+    )

@@ -1,0 +1,402 @@
+"""SmallDB for pipelines: from a workload and public sizes to a release of a few records."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError, magnitude
+from beam_dp.mechanisms.marginals.measurements import Names
+from beam_dp.mechanisms.marginals.plan import (
+    MAX_RECORDS,
+    NumRecords,
+    Plan,
+    Progress,
+    check_calibration,
+    check_noise,
+    check_request,
+)
+from beam_dp.mechanisms.small_db.choice import (
+    MAX_SIZE,
+    ChoiceFacts,
+    MultisetChoice,
+    SamplerName,
+)
+from beam_dp.mechanisms.small_db.law import MAX_ANSWER
+from beam_dp.mechanisms.small_db.size import (
+    num_multisets,
+    size_of_workload,
+    small_db_error,
+    small_db_error_fraction,
+)
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import lowered, up
+from beam_dp.queries.linear import VALUE_BITS, LinearQuery, Parity, Product
+from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Marginals
+from beam_dp.summaries.clipped_counts import clipped_counts
+
+MAX_MATRIX_VALUES = 2**24  # of all queries at all cells: 128 MiB
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SmallDBPlan(Plan):
+    """The plan of ``SmallDB``.
+
+    Args: as of ``Plan``, where ``workload`` holds the marginals from which all queries can be
+        read, and
+        queries: what the release must answer.
+        size: m, how many records are released.
+        error_fraction: some database of this size misses no query by more, a share of N.
+        selection_epsilon: for the choice of the database.
+        total_scale: of the noise of the number of records; None where that is public.
+        choice: how the database will be chosen.
+        calibration: of the size, ``tight`` or ``textbook``.
+        sized_by: the rule that gave the size, or ``explicit``.
+        failure_probability: of the stated error.
+        bound: of the error of all queries, in records; None where the number of them is not public.
+    """
+
+    strategy: ClassVar[str] = "small_db"
+
+    queries: LinearWorkload
+    size: int
+    error_fraction: float
+    selection_epsilon: float
+    total_scale: float | None
+    choice: ChoiceFacts
+    calibration: str
+    sized_by: str
+    failure_probability: float
+    bound: float | None = None
+
+    def _stated(self) -> dict[str, Any]:
+        choice = dataclasses.asdict(self.choice)
+        del choice["num_records"]
+        # An integer of any length is not for a card.
+        choice["num_multisets"] = magnitude(self.choice.num_multisets)
+        stated: dict[str, Any] = {
+            "calibration": self.calibration,
+            "strategy": self.strategy,
+            "sized_by": self.sized_by,
+            "max_error_fraction": self.error_fraction,
+            "num_queries": len(self.queries),
+            **choice,
+            "selection_epsilon": self.selection_epsilon,
+            "total_scale": self.total_scale,
+            "failure_probability": self.failure_probability,
+        }
+        if self.bound is not None:
+            stated["bound"] = self.bound
+            stated["bound_is_vacuous"] = self.bound >= int(self.num_records)
+        return stated
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallDB:
+    """Releases a few records, chosen by ``MultisetChoice``, which answer a whole workload.
+
+    Privacy: epsilon, pure, for both relations, k records a unit and any size, as ``MultisetChoice``
+    proves; a delta is left unspent. A noisy number of records is discrete Laplace noise of scale
+    k / epsilon_1 on the exact one, under add-or-remove-one; the records are chosen with the rest
+    of epsilon. The shares follow from public numbers.
+
+    Accuracy: with probability 1 - beta no answer is wrong by more than a N + (2 k / epsilon)
+    (ln C(U + m - 1, m) + ln(1 / beta)) records, where N is as many as there are: see
+    ``small_db_error``. a is what a database of this size can miss.
+
+    Args:
+        size: m, how many records are released.
+        max_error_fraction: a, from which the size follows; one of the two must be given.
+        vc_dimension: of the workload's 0/1 queries, if it is known; the size by it is taken where
+            it is the smaller one. A wrong one only makes the stated error wrong.
+        sampler: ``auto`` by public sizes; ``search`` only by this name.
+        calibration: ``tight``, or ``textbook`` for ceil(ln|Q| / a^2) records.
+        failure_probability: beta of the stated error.
+
+    Raises:
+        InputError: if a parameter is out of range.
+
+    Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), Algorithm 4, Proposition 4.4.
+
+    Example:
+        >>> SmallDB(size=16).name
+        'small_db'
+    """
+
+    size: int | None = None
+    max_error_fraction: float | None = None
+    vc_dimension: int | None = None
+    sampler: SamplerName = "auto"
+    calibration: Literal["tight", "textbook"] = "tight"
+    failure_probability: float = 0.05
+    name: ClassVar[str] = "small_db"
+
+    def __post_init__(self) -> None:
+        check_calibration(self.calibration)
+        if (self.size is None) == (self.max_error_fraction is None):
+            given = "nothing" if self.size is None else self.size
+            condition = "must be given, or else max_error_fraction, but not both"
+            raise InputError("size", given, condition)
+        if self.size is not None and not 1 <= self.size <= MAX_SIZE:
+            raise InputError("size", self.size, f"must be from 1 to {MAX_SIZE}")
+        if self.max_error_fraction is not None and not 0 < self.max_error_fraction <= 1:
+            condition = "must be > 0 and <= 1"
+            raise InputError("max_error_fraction", self.max_error_fraction, condition)
+        if self.vc_dimension is not None and self.vc_dimension < 0:
+            raise InputError("vc_dimension", self.vc_dimension, "must be an integer >= 0")
+        if not 0 < self.failure_probability < 1:
+            condition = "must be > 0 and < 1"
+            raise InputError("failure_probability", self.failure_probability, condition)
+
+    def plan(
+        self,
+        domain: Domain,
+        workload: Workload | LinearWorkload,
+        guarantee: Guarantee,
+        num_records: NumRecords,
+    ) -> SmallDBPlan:
+        """Returns what will be done, or raises InputError: from public numbers alone."""
+        queries = workload if isinstance(workload, LinearWorkload) else cells_of(workload)
+        if queries.domain != domain:
+            raise InputError("workload", len(queries), "must be of the release's domain")
+        if len(queries) * domain.num_cells > MAX_MATRIX_VALUES:
+            condition = (
+                f"must be at most {MAX_MATRIX_VALUES:,} for small_db: declare only the"
+                " attributes that the queries concern, in fewer and wider bins, or ask fewer"
+            )
+            given = f"{len(queries):,} queries times {magnitude(domain.num_cells)} cells"
+            raise InputError("workload", given, condition)
+        tables = Workload(domain, concerned_tables(domain, queries.queries))
+        check_request(domain, tables, guarantee, num_records)
+        if num_records == "noisy" and self.sampler == "search":
+            condition = "must be a number for the search, whose time grows with it"
+            raise InputError("num_records", num_records, condition)
+        cells, matrix, denominator = query_matrix(queries)
+        num_distinct = len(np.unique(matrix, axis=0))
+
+        def size_for(fraction: float) -> tuple[int, str]:
+            return size_of_workload(
+                num_distinct,
+                fraction,
+                self.calibration,
+                vc_dimension=self.vc_dimension if denominator == 1 else None,
+                num_cells=len(cells),
+                are_intervals=are_intervals(queries.queries),
+            )
+
+        if self.max_error_fraction is None:
+            assert self.size is not None
+            size, sized_by = self.size, "explicit"
+            fraction = small_db_error_fraction(size, lambda each: size_for(each)[0])
+        else:
+            fraction = self.max_error_fraction
+            size, sized_by = size_for(fraction)
+        epsilon, total_scale = guarantee.epsilon, None
+        if num_records == "noisy":
+            epsilon, total_scale = self._shares(guarantee, len(cells), size)
+            check_noise(guarantee, [total_scale])
+        mechanism = MultisetChoice(
+            matrix,
+            epsilon,
+            1 if num_records == "noisy" else num_records,
+            size,
+            denominator,
+            guarantee.max_records_per_unit,
+            self.sampler,
+        )
+        plan = SmallDBPlan(
+            workload=tables,
+            guarantee=guarantee,
+            num_records=num_records,
+            summary_tables=(domain.names,),
+            measurements=(),
+            loss=Loss.pure(guarantee.epsilon),
+            queries=queries,
+            size=size,
+            error_fraction=fraction,
+            selection_epsilon=epsilon,
+            total_scale=total_scale,
+            choice=mechanism.facts,
+            calibration=self.calibration,
+            sized_by=sized_by,
+            failure_probability=self.failure_probability,
+        )
+        if num_records != "noisy":
+            plan = dataclasses.replace(plan, bound=self._bound(plan, num_records, len(cells)))
+        return plan
+
+    def release(
+        self,
+        plan: Plan,
+        marginals: Marginals,
+        noise: NoiseSource,
+        progress: Progress | None = None,
+    ) -> SyntheticDatabase:
+        """Returns a release that keeps ``plan.guarantee``."""
+        assert isinstance(plan, SmallDBPlan)
+        domain = plan.domain
+        cells, matrix, denominator = query_matrix(plan.queries)
+        counts = clipped_counts(marginals.marginal(domain.names)).ravel()[cells]
+        if plan.total_scale is None:
+            total = int(plan.num_records)
+        else:
+            noisy = noise.laplace(counts.sum(keepdims=True), plan.total_scale)
+            most = min(MAX_RECORDS, MAX_ANSWER // (plan.size * denominator))
+            total = min(max(int(noisy[0]), 1), most)
+        if progress is not None:
+            progress("records", 1, 1)
+        mechanism = MultisetChoice(
+            matrix,
+            plan.selection_epsilon,
+            total,
+            plan.size,
+            denominator,
+            plan.guarantee.max_records_per_unit,
+            self.sampler,
+        )
+        drawn = cells[mechanism.draw(counts, noise)]
+        records, copies = np.unique(drawn, return_counts=True)
+        error = {
+            "bound": self._bound(plan, total, len(cells)),
+            "failure_probability": self.failure_probability,
+        }
+        return SyntheticDatabase(
+            domain=domain,
+            workload=plan.workload,
+            guarantee=plan.guarantee,
+            mechanism=self.name,
+            num_records=plan.size,
+            num_records_is_public=True,
+            num_represented=total,
+            codes=domain.codes(records),
+            counts=copies,
+            potentials=(),
+            record_tables=((),),
+            draw_id=noise.draw_id(),
+            noise=self._noise(plan),
+            errors=dict.fromkeys(answered_tables(domain, plan.queries.queries), error),
+            queries=plan.queries.queries,
+            query_error=error,
+            parameters=plan.public,
+        )
+
+    def _shares(self, guarantee: Guarantee, num_cells: int, size: int) -> tuple[float, float]:
+        """Returns the epsilon of the choice, and the scale of the number of records.
+
+        a / x + b / (1 - x) is least at the share x = sqrt a / (sqrt a + sqrt b).
+        """
+        count = math.log(2 / self.failure_probability)
+        choice = 2 * (math.log(num_multisets(num_cells, size)) + count)
+        share = math.sqrt(count) / (math.sqrt(count) + math.sqrt(choice))
+        epsilon = lowered(guarantee.epsilon)
+        scale = up(guarantee.max_records_per_unit / Fraction(share * epsilon))
+        return (1 - share) * epsilon, scale
+
+    def _bound(self, plan: SmallDBPlan, total: int, num_cells: int) -> float:
+        """Returns the error of all queries, in records."""
+        beta, epsilon = self.failure_probability, plan.selection_epsilon
+        if plan.total_scale is not None:
+            beta /= 2
+        each = epsilon / plan.guarantee.max_records_per_unit
+        bound = small_db_error(num_cells, plan.size, each, total, plan.error_fraction, beta)
+        if plan.total_scale is not None:
+            # As far as the noisy number may be off; the share a is of the true one.
+            away = math.ceil(plan.total_scale * math.log(1 / beta))
+            bound += (1 + plan.error_fraction) * away
+        return bound
+
+    def _noise(self, plan: SmallDBPlan) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [
+            {
+                "what": "choice of the records",
+                "distribution": "exponential",
+                "scale": plan.choice.selection_scale,
+            }
+        ]
+        if plan.total_scale is not None:
+            found.append(
+                {
+                    "what": "number of records",
+                    "distribution": "discrete_laplace",
+                    "scale": plan.total_scale,
+                }
+            )
+        return found
+
+
+def query_matrix(
+    workload: LinearWorkload,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Returns the possible cells, the queries at each in integers, and what stands for 1.
+
+    Returns:
+        shape (num_possible,), indices; shape (num_queries, num_possible), int64, from 0 to the
+        denominator; and that.
+    """
+    domain = workload.domain
+    possible = np.ones(domain.shape, bool)
+    for each in domain.impossible:
+        where = [size if axis in each.axes else 1 for axis, size in enumerate(domain.shape)]
+        possible &= ~each.mask(domain.shape).reshape(where)
+    cells = np.flatnonzero(possible.ravel())
+    # Multiples of 2^-16, so that this rounds nothing.
+    rows = [np.rint(query.values()[cells] * 2.0**VALUE_BITS) for query in workload.queries]
+    matrix = np.array(rows).astype(np.int64)
+    common = math.gcd(int(np.gcd.reduce(matrix, axis=None)), 1 << VALUE_BITS)
+    return cells, matrix // common, (1 << VALUE_BITS) // common
+
+
+def cells_of(workload: Workload) -> LinearWorkload:
+    """Returns every cell of some marginals as a query."""
+    make = LinearQueries(workload.domain)
+    queries = [query for names in workload for query in make.marginal_cells(names)]
+    return LinearWorkload(workload.domain, tuple(dict.fromkeys(queries)))
+
+
+def concerned_tables(domain: Domain, queries: Sequence[LinearQuery]) -> tuple[Names, ...]:
+    """Returns the largest sets of attributes that queries are about."""
+    sets = {query.axes if isinstance(query, Product | Parity) else None for query in queries}
+    axes = {tuple(range(domain.num_attributes)) if each is None else each for each in sets}
+    largest = [each for each in axes if each and not any(set(each) < set(o) for o in axes)]
+    # A query of nothing asks for the number of records, which any table tells.
+    return tuple(tuple(domain.names[axis] for axis in each) for each in sorted(largest) or [(0,)])
+
+
+def answered_tables(domain: Domain, queries: Sequence[LinearQuery]) -> list[Names]:
+    """Returns the marginals whose every cell is a query."""
+    cells: dict[tuple[int, ...], set[LinearQuery]] = {}
+    for query in queries:
+        if isinstance(query, Product) and all(
+            len(ranges) == 1 and ranges[0][1] - ranges[0][0] == 1 for ranges in query.ranges
+        ):
+            cells.setdefault(query.axes, set()).add(query)
+    return [
+        tuple(domain.names[axis] for axis in axes)
+        for axes, found in sorted(cells.items())
+        if axes and len(found) == math.prod(domain.shape[axis] for axis in axes)
+    ]
+
+
+def are_intervals(queries: Sequence[LinearQuery]) -> bool:
+    """Returns whether all queries are intervals of one attribute, or everything."""
+    axes: set[int] = set()
+    for query in queries:
+        if not isinstance(query, Product):
+            return False
+        if len(query.axes) > 1 or any(len(ranges) > 1 for ranges in query.ranges):
+            return False
+        axes.update(query.axes)
+    return len(axes) <= 1

@@ -1,0 +1,288 @@
+"""AboveThreshold, Sparse and NumericSparse: which of many questions are above a threshold.
+
+Questions are integers, in units of which ``grid`` make one record, that one record changes by at
+most ``grid``. Whoever asks computes them from the exact data; only what ``ask`` returns may be
+told to anybody, and the next question may depend on it and on nothing else that is secret.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.live import HaltedError, Live
+from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.rounding import up
+
+MAX_GRID = 2**20
+_MAX_VALUE = 2**62
+_MAX_DRAWN = 4096
+
+Draw = Callable[[NDArray[np.int64], float], NDArray[np.int64]]
+
+
+class SparseState(Live):
+    """What a sparse vector handed over: one other object goes on from it, or one file gets it.
+
+    Args:
+        values: ``num_above``, how many questions were above the threshold, which is public, and
+            ``noisy_threshold``, which is secret.
+    """
+
+    def __init__(self, values: Mapping[str, int]) -> None:
+        super().__init__()
+        self._values = dict(values)
+
+    def take(self) -> dict[str, int]:
+        """Returns the values and ends the object.
+
+        Raises:
+            HaltedError: if they were taken before.
+        """
+        with self._turn():
+            self._end("the state was used: a run goes on from it once")
+            return self._values
+
+
+class NumericSparse(Live):
+    """Says which questions are above a threshold and gives those a fresh noisy answer; halts.
+
+    Privacy: ``calibration.guarantee``, for any number of questions below the threshold, asked
+    adaptively. What must hold: one record changes each question by at most ``grid``, and each
+    value to answer too. Every question gets fresh noise, an answer noise of its own; the
+    threshold gets fresh noise after each answer where the calibration counts on that. Questions of
+    several threads are answered one after another. The object is not copied or pickled, and
+    answers nothing in a forked child. One that fails within a question answers no more.
+
+    Accuracy: ``calibration.margin`` and ``calibration.answer_bound``.
+
+    Args:
+        threshold: in units of the grid; public.
+        calibration: the noise, with answers; see ``sparse_vector_noise``.
+        noise: source of all noise.
+        grid: units that make one record, 1 to 2^20.
+
+    Raises:
+        InputError: if an argument is refused.
+
+    Cost: about 1e-5 s a question.
+    Reference: Dwork and Roth (2014), Algorithm 3; Lyu, Su and Li (2017), Algorithm 7.
+    """
+
+    _gives_answers = True
+
+    def __init__(
+        self, threshold: int, calibration: SparseVectorNoise, noise: NoiseSource, grid: int = 1
+    ) -> None:
+        super().__init__()
+        _check(threshold, calibration, grid, self._gives_answers)
+        self._calibration = calibration
+        self._threshold = threshold
+        self._noise = noise
+        self._grid = grid
+        self._num_above = 0
+        self._of_questions = _Supply(noise.laplace, _on_grid(calibration.question_scale, grid))
+        self._noisy_threshold = self._draw_threshold()
+
+    @property
+    def num_left(self) -> int:
+        """How many more questions may be above the threshold; public."""
+        return self._calibration.max_above - self._num_above
+
+    @property
+    def has_halted(self) -> bool:
+        """Whether no more questions can be asked; public."""
+        return self.num_left <= 0
+
+    def ask(self, question: int, value: int | None = None) -> int | None:
+        """Returns None if the question is below the threshold, else a noisy value.
+
+        Args:
+            question: compared with the threshold.
+            value: what is answered; by default the question.
+
+        Raises:
+            HaltedError: if it has halted.
+            InputError: if one of them is of a type other than an integer's.
+        """
+        asked = _clipped(question)
+        answered = asked if value is None else _clipped(value, "value")
+        with self._question():
+            return self._answer(answered) if self._is_above(asked) else None
+
+    def _answer(self, value: int) -> int:
+        calibration = self._calibration
+        assert calibration.answer_scale is not None
+        scale = _on_grid(calibration.answer_scale, self._grid)
+        is_laplace = calibration.answer_noise == "discrete_laplace"
+        draw: Draw = self._noise.laplace if is_laplace else self._noise.gaussian
+        return int(draw(np.array([value], np.int64), scale)[0])
+
+    @contextmanager
+    def _question(self) -> Iterator[None]:
+        with self._turn():
+            if self.has_halted:
+                condition = "above the threshold were all that was paid for"
+                raise HaltedError(f"{self._calibration.max_above} answers {condition}")
+            try:
+                yield
+            except BaseException:
+                # Where it was cut short may tell on which side of the threshold the question is.
+                self._end("a question failed: nothing more is answered")
+                raise
+
+    def _is_above(self, question: int) -> bool:
+        is_above = question + self._of_questions.next() >= self._noisy_threshold
+        if is_above:
+            self._num_above += 1
+            if self._calibration.redraws_threshold and not self.has_halted:
+                self._noisy_threshold = self._draw_threshold()
+        return is_above
+
+    def _draw_threshold(self) -> int:
+        scale = _on_grid(self._calibration.threshold_scale, self._grid)
+        return self._threshold + int(self._noise.laplace(np.zeros(1, np.int64), scale)[0])
+
+    def _hand_over(self) -> SparseState:
+        """Ends this object; one other goes on from what is returned.
+
+        Raises:
+            HaltedError: if it was ended before.
+        """
+        with self._turn():
+            self._end("the sparse vector was handed over: go on from what was")
+            return SparseState(self._values())
+
+    def _checkpoint(self) -> dict[str, int]:
+        """Returns what ``SparseState`` is made from, and goes on.
+
+        Two objects that go on from it spend twice: only for a transaction, which keeps it together
+        with the answers that led to it or neither.
+        """
+        with self._turn():
+            return self._values()
+
+    def _values(self) -> dict[str, int]:
+        return {"num_above": self._num_above, "noisy_threshold": self._noisy_threshold}
+
+    def _resume(self, state: SparseState) -> None:
+        """Goes on where another object was.
+
+        Raises:
+            HaltedError: if another one did before.
+            InputError: if it is no state of this mechanism.
+        """
+        taken = state.take()
+        values = [taken.get(name) for name in ("num_above", "noisy_threshold")]
+        integers = [each for each in values if type(each) is int]
+        if len(integers) < 2 or not 0 <= integers[0] <= self._calibration.max_above:
+            raise InputError("state", "of a sparse vector", "must be of this mechanism")
+        self._num_above, self._noisy_threshold = integers
+
+
+class Sparse(NumericSparse):
+    """Says which questions are above a threshold, and halts after c of them.
+
+    Privacy, accuracy and arguments: as of ``NumericSparse``, with a calibration without answers.
+
+    Reference: Dwork and Roth (2014), Algorithm 2.
+    """
+
+    _gives_answers = False
+
+    def ask(self, question: int, value: int | None = None) -> bool:
+        """Returns whether the question is above the threshold, but for the noise.
+
+        Raises:
+            HaltedError: if it has halted.
+        """
+        if value is not None:
+            raise InputError("value", "given", "must not be given: nothing is answered")
+        asked = _clipped(question)
+        with self._question():
+            return self._is_above(asked)
+
+
+class AboveThreshold(Sparse):
+    """Finds the first question that is above a threshold.
+
+    Privacy, accuracy and arguments: as of ``Sparse``, with a calibration for one answer.
+    Textbook: threshold 2/eps, questions 4/eps; with k questions and probability 1 - beta none is
+    misjudged by more than 8(ln k + ln(2/beta))/eps.
+
+    Reference: Dwork and Roth (2014), Algorithm 1 and Theorem 3.24.
+
+    Example:
+        >>> from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
+        >>> from beam_dp.privacy.guarantee import Guarantee
+        >>> promise = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
+        >>> noise = sparse_vector_noise(promise, 1, answers=False)
+        >>> mechanism = AboveThreshold(1000, noise, NoiseSource())
+        >>> [mechanism.ask(count) for count in (10, 20, 5000)], mechanism.has_halted
+        ([False, False, True], True)
+    """
+
+    def __init__(
+        self, threshold: int, calibration: SparseVectorNoise, noise: NoiseSource, grid: int = 1
+    ) -> None:
+        if calibration.max_above != 1:
+            raise InputError("max_above", calibration.max_above, "must be 1 for AboveThreshold")
+        super().__init__(threshold, calibration, noise, grid)
+
+
+class _Supply:
+    """Noise drawn ahead, each used once: vectors are drawn faster than single values.
+
+    How much is drawn depends on the number of questions, which is public.
+    """
+
+    def __init__(self, draw: Draw, scale: float) -> None:
+        self._draw = draw
+        self._scale = scale
+        self._size = 1
+        self._drawn: deque[int] = deque()
+
+    def next(self) -> int:
+        if not self._drawn:
+            zeros = np.zeros(self._size, np.int64)
+            self._drawn.extend(self._draw(zeros, self._scale).tolist())
+            self._size = min(2 * self._size, _MAX_DRAWN)
+        return self._drawn.popleft()
+
+
+def _check(threshold: int, calibration: SparseVectorNoise, grid: int, answers: bool) -> None:
+    for name, value in (("threshold", threshold), ("grid", grid)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InputError(name, value, "must be an integer")
+    if not abs(threshold) <= _MAX_VALUE:
+        raise InputError("threshold", threshold, "must be from -2^62 to 2^62")
+    if not 1 <= grid <= MAX_GRID:
+        raise InputError("grid", grid, "must be from 1 to 2^20")
+    if (calibration.answer_noise is not None) != answers:
+        condition = "must be with answers" if answers else "must be without answers"
+        raise InputError("calibration", calibration.answer_noise, condition)
+
+
+def _on_grid(scale: float, grid: int) -> float:
+    return up(Fraction(scale) * grid)
+
+
+def _clipped(value: int, name: str = "question") -> int:
+    """Clipping moves no two questions apart, so that it costs no privacy; rounding might.
+
+    Raises:
+        InputError: if it is not of an integer's type, which says nothing of its value.
+    """
+    try:
+        integer = operator.index(value)
+    except TypeError:
+        raise InputError(name, f"of type {type(value).__name__}", "must be an integer") from None
+    return max(-_MAX_VALUE, min(_MAX_VALUE, integer))

@@ -1,0 +1,364 @@
+"""How much noise the sparse vector mechanisms need, chosen from public numbers alone.
+
+A run compares questions with a threshold and halts after c of them are above it. Three
+calibrations keep a guarantee; which one needs least noise depends on c, epsilon and delta.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.marginals.plan import (
+    check_calibration,
+    check_failure_probability,
+    check_noise,
+)
+from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import lowered, raised
+
+Method = Literal["textbook", "pure", "zcdp"]
+AnswerNoise = Literal["discrete_laplace", "discrete_gaussian"]
+
+MAX_ABOVE = 2**31
+_OPERATIONS = 64  # more than a budget goes through
+_SHARES = tuple(number / 32 for number in range(1, 25))
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseVectorNoise:
+    """The noise of one run, in records: threshold, questions and answers.
+
+    Args:
+        method: ``textbook``, ``pure`` or ``zcdp``; see ``sparse_vector_noise``.
+        guarantee: that a run keeps.
+        max_above: c, the answers above the threshold after which a run halts.
+        threshold_scale: of the discrete Laplace noise of the threshold.
+        question_scale: of the discrete Laplace noise of every question.
+        redraws_threshold: whether the threshold gets fresh noise after each answer above it.
+        answer_noise: the noise of a numeric answer; None where there is none.
+        answer_scale: its scale, or sigma.
+        loss: what a run may reveal, for a ledger.
+    """
+
+    method: Method
+    guarantee: Guarantee
+    max_above: int
+    threshold_scale: float
+    question_scale: float
+    redraws_threshold: bool
+    answer_noise: AnswerNoise | None
+    answer_scale: float | None
+    loss: Loss
+
+    @property
+    def answer_deviation(self) -> float:
+        """The standard deviation of a numeric answer, in records, up to the width of the grid."""
+        assert self.answer_scale is not None
+        laplace = self.answer_noise == "discrete_laplace"
+        return self.answer_scale * (math.sqrt(2) if laplace else 1.0)
+
+    def margin(self, num_questions: int, failure_probability: float, grid: int = 1) -> float:
+        """Returns alpha: how far from the threshold a question may be misjudged, in records.
+
+        Accuracy: with probability at least 1 - beta / 3 for the thresholds, and as much for the
+        questions, every question above the threshold is truly above it less alpha, and every
+        other one below it plus alpha. P(|DLap(s)| > ceil(t)) <= exp(-t / s), and a union bound
+        over the thresholds drawn and over the questions.
+
+        Args:
+            num_questions: asked in the run, at most; privacy does not depend on it.
+            failure_probability: beta, in (0, 1), which ``answer_bound`` shares.
+            grid: units of a question that make one record.
+        """
+        thresholds = self.max_above if self.redraws_threshold else 1
+        share = failure_probability / 3
+        return (
+            math.ceil(self.threshold_scale * grid * math.log(thresholds / share))
+            + math.ceil(self.question_scale * grid * math.log(num_questions / share))
+        ) / grid
+
+    def answer_bound(self, failure_probability: float, grid: int = 1) -> float:
+        """Returns what no numeric answer is wrong by, with probability 1 - beta / 3, in records.
+
+        Args:
+            failure_probability: beta, in (0, 1).
+            grid: units of an answer that make one record.
+        """
+        assert self.answer_scale is not None
+        log_term = math.log(3 * self.max_above / failure_probability)
+        scale = self.answer_scale * grid
+        if self.answer_noise == "discrete_laplace":
+            return math.ceil(scale * log_term) / grid
+        return scale * math.sqrt(2 * (log_term + math.log(2))) / grid
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the calibration as JSON values, without the guarantee."""
+        fields = dataclasses.asdict(self)
+        del fields["guarantee"]
+        return {**fields, "loss": self.loss.to_json()}
+
+
+def sparse_vector_noise(
+    guarantee: Guarantee,
+    max_above: int,
+    *,
+    answers: bool,
+    num_questions: int = 1000,
+    failure_probability: float = 0.05,
+    is_monotone: bool = False,
+    calibration: Literal["tight", "textbook"] = "tight",
+    answer_share: float | None = None,
+) -> SparseVectorNoise:
+    """Returns the noise of AboveThreshold, Sparse or NumericSparse.
+
+    Privacy: the guarantee, for questions chosen adaptively, as many as one likes, each of which a
+    record changes by at most one (times the records of a unit, under either relation).
+
+    * ``textbook``: Dwork and Roth's Algorithms 1 to 3. Without delta the threshold gets scale
+      2c/eps; with delta sqrt(32 c ln(1/delta))/eps; questions twice that, and answers share as
+      published: 8/9 and 2/9 of epsilon, or sqrt(512) and 2 of sqrt(512) + 1.
+    * ``pure``: Lyu, Su and Li (2017), Algorithm 7. One threshold 1/e1 for the run, questions
+      2c/e2, answers c/e3, e1 + e2 + e3 = eps, e1 : e2 = 1 : (2c)^(2/3).
+    * ``zcdp``: c runs of eps0 with one answer above the threshold, split as ``pure`` with c = 1,
+      each followed by a discrete Gaussian answer: rho = c eps0^2/2 + c/(2 sigma^2).
+
+    ``tight`` takes that of these with the smallest margin, or with answers the smallest of the
+    larger of margin and bound of an answer: a choice from public numbers.
+
+    Args:
+        guarantee: what is promised.
+        max_above: c, >= 1.
+        answers: whether what is above the threshold also gets a numeric answer.
+        num_questions: that the accuracy is stated for; privacy does not depend on it.
+        failure_probability: that the accuracy is stated for, in (0, 1).
+        is_monotone: whether one record moves all questions the same way, as counts less public
+            constants do under add_or_remove_one: questions then need half the noise.
+        calibration: ``tight`` or ``textbook``.
+        answer_share: of the budget that answers get, in (0, 1); by default the best one.
+
+    Raises:
+        InputError: if an argument is out of range, or noise would not fit.
+
+    Example:
+        >>> promise = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
+        >>> noise = sparse_vector_noise(promise, 10, answers=False)
+        >>> noise.method, round(noise.threshold_scale, 5), round(noise.question_scale, 4)
+        ('pure', 8.36806, 22.7144)
+    """
+    check_accuracy(max_above, num_questions, failure_probability)
+    candidates = list(
+        noise_candidates(
+            guarantee,
+            max_above,
+            answers=answers,
+            is_monotone=is_monotone,
+            calibration=calibration,
+            answer_share=answer_share,
+        )
+    )
+
+    def error(noise: SparseVectorNoise) -> float:
+        margin = noise.margin(num_questions, failure_probability)
+        return max(margin, noise.answer_bound(failure_probability)) if answers else margin
+
+    return min(candidates, key=error)
+
+
+def noise_candidates(
+    guarantee: Guarantee,
+    max_above: int,
+    *,
+    answers: bool,
+    is_monotone: bool = False,
+    calibration: Literal["tight", "textbook"] = "tight",
+    answer_share: float | None = None,
+) -> Iterator[SparseVectorNoise]:
+    """Yields the calibrations that keep a guarantee; see ``sparse_vector_noise``."""
+    check_calibration(calibration)
+    if is_monotone and guarantee.neighboring is Neighboring.REPLACE_ONE:
+        raise InputError("is_monotone", is_monotone, "must be False under replace_one")
+    if answer_share is not None and not 0 < answer_share < 1:
+        raise InputError("answer_share", answer_share, "must be > 0 and < 1")
+    shares = (0.0,) if not answers else _SHARES if answer_share is None else (answer_share,)
+    textbook = _textbook(guarantee, max_above, answers, is_monotone)
+    found = [] if textbook is None else [textbook]
+    if calibration == "tight":
+        found += [_pure(guarantee, max_above, share, is_monotone) for share in shares]
+        if guarantee.delta > 0:
+            rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
+            found += [_zcdp(guarantee, max_above, rho, share, is_monotone) for share in shares]
+    elif textbook is None:
+        condition = "is too large for the textbook's composition: use the tight calibration"
+        raise InputError("epsilon", guarantee.epsilon, condition)
+    for noise in found:
+        scales = (noise.threshold_scale, noise.question_scale, noise.answer_scale or 0.0)
+        check_noise(guarantee, scales)
+    yield from found
+
+
+def check_accuracy(max_above: int, num_questions: int, failure_probability: float) -> None:
+    """Refuses what no accuracy can be stated for.
+
+    Raises:
+        InputError: naming the argument.
+    """
+    for name, value in (("max_above", max_above), ("num_questions", num_questions)):
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if not (is_integer and 1 <= value <= MAX_ABOVE):
+            raise InputError(name, value, "must be an integer from 1 to 2^31")
+    check_failure_probability(failure_probability)
+
+
+def published_accuracy(
+    guarantee: Guarantee,
+    max_above: int,
+    num_questions: int,
+    failure_probability: float,
+    *,
+    answers: bool,
+) -> float:
+    """Returns alpha of Sparse or NumericSparse as published, in records, for real-valued noise.
+
+    Accuracy: with at most c questions within alpha of the threshold or above it, and probability
+    1 - beta, all are judged right but for alpha, and answers are within alpha: these, with delta,
+    only where ln k + ln(4c/beta) is at least sqrt(8) ln(2c/beta), which is not published. 8c(ln k +
+    ln(2c/beta))/eps, or sqrt(512 c ln(1/delta)) for 8c; with answers 9c(ln k + ln(4c/beta))/eps,
+    or (sqrt(512) + 1) sqrt(c ln(2/delta)) for 9c.
+
+    Reference: Dwork and Roth (2014), Theorems 3.26 and 3.28.
+    """
+    log_term = math.log(num_questions) + math.log(
+        (4 if answers else 2) * max_above / failure_probability
+    )
+    delta = guarantee.delta
+    if delta == 0:
+        factor = (9.0 if answers else 8.0) * max_above
+    elif answers:
+        factor = (math.sqrt(512) + 1) * math.sqrt(max_above * math.log(2 / delta))
+    else:
+        factor = math.sqrt(512 * max_above * math.log(1 / delta))
+    return guarantee.max_records_per_unit * factor * log_term / guarantee.epsilon
+
+
+def _textbook(
+    guarantee: Guarantee, max_above: int, answers: bool, is_monotone: bool
+) -> SparseVectorNoise | None:
+    """The published noise; None where the theorem that it rests on does not hold."""
+    epsilon, delta = lowered(guarantee.epsilon, _OPERATIONS), guarantee.delta
+    if delta == 0:
+        comparing, answering = (8 * epsilon / 9, epsilon / 9) if answers else (epsilon, 0.0)
+        step, answer_step = comparing / max_above, answering / max_above
+    else:
+        share = delta / 2 if answers else delta
+        parts = math.sqrt(512) + 1
+        comparing = epsilon * math.sqrt(512) / parts if answers else epsilon
+        answering = epsilon / parts if answers else 0.0
+        shrink = math.sqrt(8 * max_above * math.log(1 / share))
+        step, answer_step = comparing / shrink, answering / shrink
+        if not (
+            _composed(step, max_above, share) <= comparing
+            and (not answers or _composed(answer_step, max_above, share) <= answering)
+        ):
+            return None
+    if delta == 0:
+        loss = Loss.pure(guarantee.epsilon)
+    else:
+        loss = Loss.zcdp(raised(max_above * (step**2 + answer_step**2) / 2, _OPERATIONS))
+    return _noise(
+        "textbook",
+        guarantee,
+        max_above,
+        threshold_scale=2 / step,
+        question_scale=(2 if is_monotone else 4) / step,
+        redraws_threshold=True,
+        answer_noise="discrete_laplace" if answers else None,
+        answer_scale=1 / answer_step if answers else None,
+        loss=loss,
+    )
+
+
+def _composed(step: float, times: int, delta: float) -> float:
+    """The epsilon, at delta, of mechanisms of a pure epsilon: advanced composition, exact form.
+
+    Reference: Dwork and Roth (2014), Theorem 3.20.
+    """
+    if step > 700:  # its exponential is beyond all floating-point numbers
+        return math.inf
+    return math.sqrt(2 * times * math.log(1 / delta)) * step + times * step * math.expm1(step)
+
+
+def _pure(
+    guarantee: Guarantee, max_above: int, share: float, is_monotone: bool
+) -> SparseVectorNoise:
+    epsilon = lowered(guarantee.epsilon, _OPERATIONS)
+    threshold, question = _split(epsilon * (1 - share), max_above, is_monotone)
+    return _noise(
+        "pure",
+        guarantee,
+        max_above,
+        threshold_scale=threshold,
+        question_scale=question,
+        redraws_threshold=False,
+        answer_noise="discrete_laplace" if share else None,
+        answer_scale=max_above / (epsilon * share) if share else None,
+        loss=Loss.pure(guarantee.epsilon),
+    )
+
+
+def _zcdp(
+    guarantee: Guarantee, max_above: int, rho: float, share: float, is_monotone: bool
+) -> SparseVectorNoise:
+    rho_used = lowered(rho, _OPERATIONS)
+    step = math.sqrt(2 * rho_used * (1 - share) / max_above)
+    threshold, question = _split(step, 1, is_monotone)
+    return _noise(
+        "zcdp",
+        guarantee,
+        max_above,
+        threshold_scale=threshold,
+        question_scale=question,
+        redraws_threshold=True,
+        answer_noise="discrete_gaussian" if share else None,
+        answer_scale=math.sqrt(max_above / (2 * rho_used * share)) if share else None,
+        loss=Loss.zcdp(rho),
+    )
+
+
+def _split(epsilon: float, max_above: int, is_monotone: bool) -> tuple[float, float]:
+    """The scales of threshold and questions with the least variance of their difference."""
+    moves = max_above if is_monotone else 2 * max_above
+    part = epsilon / (1 + moves ** (2 / 3))
+    return 1 / part, moves / (epsilon - part)
+
+
+def _noise(
+    method: Method,
+    guarantee: Guarantee,
+    max_above: int,
+    *,
+    threshold_scale: float,
+    question_scale: float,
+    redraws_threshold: bool,
+    answer_noise: AnswerNoise | None,
+    answer_scale: float | None,
+    loss: Loss,
+) -> SparseVectorNoise:
+    """Scales for one record, made those of a unit."""
+    records = guarantee.max_records_per_unit
+    return SparseVectorNoise(
+        method=method,
+        guarantee=guarantee,
+        max_above=max_above,
+        threshold_scale=threshold_scale * records,
+        question_scale=question_scale * records,
+        redraws_threshold=redraws_threshold,
+        answer_noise=answer_noise,
+        answer_scale=None if answer_scale is None else answer_scale * records,
+        loss=loss,
+    )

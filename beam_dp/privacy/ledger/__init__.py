@@ -1,0 +1,7 @@
+"""The ledger: what was spent on which data, recorded before any noise can be drawn."""
+
+from beam_dp.privacy.ledger.entries import Dataset, Entry, OverBudgetError, Token
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.url import LedgerError
+
+__all__ = ["Dataset", "Entry", "Ledger", "LedgerError", "OverBudgetError", "Token"]

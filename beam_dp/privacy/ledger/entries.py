@@ -1,0 +1,192 @@
+"""What a ledger holds: declared budgets and recorded releases; and how it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import MAX_EPSILON, Guarantee, Neighboring
+from beam_dp.privacy.ledger.filters import (
+    COMPOSITIONS,
+    MIN_EPSILON,
+    UNITS,
+    Account,
+    Composition,
+    cost,
+)
+from beam_dp.privacy.ledger.url import LedgerError
+from beam_dp.privacy.loss import Loss
+
+
+class OverBudgetError(LedgerError):
+    """A release does not fit what is left; nothing was spent."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """A declared budget.
+
+    Args:
+        dataset_id: any name of 1 to 200 printable characters.
+        epsilon: total, from 1e-6 to 1e6.
+        delta: total; 0 admits purely private releases only.
+        privacy_unit: the column or ``record`` of every release.
+        neighboring: the relation of every release.
+        composition: how releases add up, see ``ledger_filters``.
+
+    Raises:
+        InputError: if a value is out of range.
+    """
+
+    dataset_id: str
+    epsilon: float
+    delta: float
+    privacy_unit: str
+    neighboring: Neighboring
+    composition: Composition = "auto"
+
+    def __post_init__(self) -> None:
+        check_dataset_id(self.dataset_id)
+        # The same rules as for a release, but for delta's size, which ``declare`` judges.
+        checked = Guarantee(
+            self.epsilon, self.delta, self.neighboring, self.privacy_unit, 1, allow_large_delta=True
+        )
+        object.__setattr__(self, "epsilon", checked.epsilon)
+        object.__setattr__(self, "delta", checked.delta)
+        object.__setattr__(self, "neighboring", checked.neighboring)
+        if not self.privacy_unit.isprintable():
+            condition = "must be printable characters in a ledger"
+            raise InputError("privacy_unit", self.privacy_unit, condition)
+        if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
+            condition = f"must be from {MIN_EPSILON:g} to {MAX_EPSILON:g} in a ledger"
+            raise InputError("epsilon", self.epsilon, condition)
+        if self.composition not in COMPOSITIONS:
+            known = " or ".join(map(repr, COMPOSITIONS))
+            raise InputError("composition", self.composition, f"must be {known}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """Says that one release was paid for.
+
+    Args:
+        dataset_id: from whose budget.
+        number: of the release, from 1.
+        mechanism: its name.
+        guarantee: what was paid for.
+        loss: what it may reveal.
+    """
+
+    dataset_id: str
+    number: int
+    mechanism: str
+    guarantee: Guarantee
+    loss: Loss
+
+    @property
+    def release_id(self) -> str:
+        """The name of the release in the ledger."""
+        return f"{self.dataset_id}/{self.number}"
+
+    def check(self, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
+        """Refuses to stand for what it did not pay for.
+
+        Args:
+            mechanism: what is to be done.
+            guarantee: what that promises.
+            loss: what that may reveal.
+
+        Raises:
+            InputError: if it paid for another mechanism, guarantee or loss.
+        """
+        if (self.mechanism, self.guarantee, self.loss) != (mechanism, guarantee, loss):
+            condition = f"must have paid for {mechanism!r} with the same guarantee and loss"
+            raise InputError("ledger_token", self.release_id, condition)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry(Token):
+    """One recorded release.
+
+    Args: as of ``Token``, and
+        parameters: the public parameters.
+        spent_at: when it was paid for, ISO 8601, UTC.
+        released_at: when it was complete; None if it never was, or is not yet.
+        draw_id: of the release on disk, where that is known.
+    """
+
+    parameters: Mapping[str, Any]
+    spent_at: str
+    released_at: str | None
+    draw_id: str | None
+
+    @property
+    def state(self) -> Literal["spent", "released"]:
+        """``spent``, and ``released`` once complete."""
+        return "spent" if self.released_at is None else "released"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the entry as JSON values."""
+        return {
+            "release_id": self.release_id,
+            "state": self.state,
+            **dataclasses.asdict(self),
+            "guarantee": self.guarantee.to_json(),
+            "loss": self.loss.to_json(),
+        }
+
+
+def check_dataset_id(name: str) -> None:
+    """Refuses what can be no dataset id, declared or not.
+
+    Raises:
+        InputError: naming it.
+    """
+    if not (isinstance(name, str) and 1 <= len(name) <= 200 and name.isprintable()):
+        raise InputError("dataset_id", name, "must be 1 to 200 printable characters")
+
+
+def account_of(dataset: Dataset, paid: Sequence[Token]) -> Account:
+    """Returns the account of a declared budget and what was paid from it, in order."""
+    losses = tuple(token.loss for token in paid)
+    return Account(dataset.epsilon, dataset.delta, dataset.composition, losses)
+
+
+def over_budget(
+    account: Account,
+    paid: Sequence[Token],
+    dataset_id: str,
+    guarantee: Guarantee,
+    loss: Loss,
+) -> OverBudgetError:
+    """Returns the refusal: what was requested, what is left, what would fit, who spent it."""
+    if not account.admits_slack(loss):
+        return OverBudgetError(
+            "delta",
+            guarantee.delta,
+            f"must be at most {account.largest_slack(loss):g}: that much of delta is left of"
+            f" {dataset_id!r} for releases that are private but with some probability"
+            + (f", of {account.slack_limit(loss):g} kept for them" if account.delta else ""),
+        )
+    which = account.best(loss)
+    if which is None:
+        admitted = "purely private releases" if account.delta == 0 else "releases with a mu or pure"
+        condition = f"must fit {dataset_id!r}, whose budget admits {admitted} only"
+        return OverBudgetError("epsilon", guarantee.epsilon, condition)
+    requested, left = float(cost(which, loss) or 0), float(account.left(which, loss))
+    largest = account.largest_epsilon(loss.kind, guarantee.delta)
+    fits = f"at most {largest:g}" if largest > 0 else "of another dataset id, for nothing is left"
+    spenders = sorted(paid, key=lambda token: cost(which, token.loss) or 0, reverse=True)[:3]
+    by = ", ".join(
+        f"{token.release_id} ({token.mechanism}, epsilon {token.guarantee.epsilon:g})"
+        for token in spenders
+    )
+    unit = UNITS[which]
+    return OverBudgetError(
+        "epsilon",
+        guarantee.epsilon,
+        f"must be {fits}: requested {unit} {requested:.6g}, remaining {left:.6g} of {dataset_id!r},"
+        f" {requested - left:.6g} too much" + (f"; spent most by {by}" if by else ""),
+    )

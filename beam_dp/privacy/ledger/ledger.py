@@ -1,0 +1,476 @@
+"""The ledger: what was spent on which data, recorded before any noise can be drawn.
+
+Somebody declares a total budget for a dataset id. Every release is then recorded before it is made
+(``spend``) and marked when it is complete (``mark_released``). Nothing is ever changed or removed:
+a release that fails has spent its budget, because its noise may have been seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import math
+import shlex
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import sqlalchemy as sa
+
+from beam_dp.errors import InputError, shown
+from beam_dp.privacy.guarantee import MAX_DELTA, Guarantee, Neighboring
+from beam_dp.privacy.ledger.entries import (
+    Dataset,
+    Entry,
+    Token,
+    account_of,
+    check_dataset_id,
+    over_budget,
+)
+from beam_dp.privacy.ledger.filters import (
+    MAX_RELEASES,
+    Account,
+    Composition,
+)
+from beam_dp.privacy.ledger.storage import (
+    COMPLETIONS,
+    DATASETS,
+    FROM_BACKUP,
+    RELEASES,
+    USED_STATES,
+    Storage,
+)
+from beam_dp.privacy.ledger.url import LedgerError
+from beam_dp.privacy.loss import Kind, Loss
+
+WAIT_SECONDS = 30.0
+MAX_PARAMETERS = 2**24  # characters of JSON
+MAX_DRAW_ID = 40
+
+
+class Ledger:
+    """An append-only record of releases, in a sqlite file or a PostgreSQL database.
+
+    Privacy: all releases of one dataset id together are (epsilon, delta)-differentially private
+    for the declared budget, relation and unit, even where each was asked for after the earlier ones
+    had been seen, as long as every release is paid for here and has the loss that it states. See
+    ``ledger_filters`` for the proof, and for the one part in 2^50 by which epsilons that people
+    typed may exceed the budget. Killed at any point, the ledger never shows less than what was
+    drawn: an entry is durable before ``spend`` returns.
+
+    A token pays for one draw of noise, or for one online run. A token that is handed to two
+    transforms or runs, or a pipeline that is run twice, is not refused: only ``mark_released`` sees
+    that two draws were completed, where both are named, and ``use_state`` that one run was saved as
+    two.
+
+    Args:
+        url: a path of a sqlite file, ``sqlite:///PATH`` or ``postgresql://USER@HOST/DATABASE``. A
+            sqlite file must be on a local disk: not every network filesystem keeps its locks.
+        wait_seconds: how long a call waits for others that hold the ledger, > 0. A PostgreSQL
+            server has a minute more to answer, and one that went away is noticed after about half
+            a minute; but one whose process is frozen while its machine runs on holds the call.
+
+    Raises:
+        LedgerError: if the URL is none of these; by every method, if the ledger can't be reached,
+            is locked, damaged, read-only where it must be written, or of a newer schema.
+
+    Example:
+        >>> ledger = Ledger("budgets.sqlite")  # doctest: +SKIP
+        >>> ledger.declare("visits", 1.0, 1e-9, "person_id", "add_or_remove_one")  # doctest: +SKIP
+        >>> token = ledger.spend("visits", guarantee, plan.loss, "mwem")  # doctest: +SKIP
+    """
+
+    def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
+        if not 0 < wait_seconds < math.inf:
+            raise InputError("wait_seconds", wait_seconds, "must be finite and > 0")
+        self._storage = Storage(url, wait_seconds)
+
+    @property
+    def name(self) -> str:
+        """The URL without its password."""
+        return self._storage.name
+
+    def declare(
+        self,
+        dataset_id: str,
+        epsilon: float,
+        delta: float,
+        privacy_unit: str,
+        neighboring: Neighboring | str,
+        *,
+        composition: Composition = "auto",
+        allow_large_delta: bool = False,
+    ) -> Dataset:
+        """Declares the total budget of a dataset id, once; makes the ledger if there is none.
+
+        Args: as of ``Dataset``, and
+            allow_large_delta: admits a delta above 1e-5.
+
+        Raises:
+            InputError: if a value is out of range.
+            LedgerError: if the dataset id has another budget already.
+        """
+        relation = neighboring if isinstance(neighboring, Neighboring) else _relation(neighboring)
+        dataset = Dataset(dataset_id, epsilon, delta, privacy_unit, relation, composition)
+        if dataset.delta > MAX_DELTA and not allow_large_delta:
+            condition = f"must be at most {MAX_DELTA:g}, unless allow_large_delta is given"
+            raise InputError("delta", delta, condition)
+        with self._storage.writing(create=True) as connection:
+            row = self._storage.lock(connection, dataset_id)
+            if row is None:
+                values = {**dataclasses.asdict(dataset), "neighboring": relation.value}
+                connection.execute(DATASETS.insert().values(**values, declared_at=_now()))
+            elif (existing := self._dataset(row)) != dataset:
+                condition = (
+                    "must be declared once, and has a budget already: epsilon"
+                    f" {existing.epsilon:g}, delta {existing.delta:g}, {existing.neighboring},"
+                    f" {shown(existing.privacy_unit)}, {existing.composition}"
+                )
+                raise LedgerError("dataset_id", dataset_id, condition)
+        return dataset
+
+    def spend(
+        self,
+        dataset_id: str,
+        guarantee: Guarantee,
+        loss: Loss,
+        mechanism: str,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Token:
+        """Pays for one release, before any of its noise is drawn.
+
+        Args:
+            dataset_id: declared before.
+            guarantee: of the release.
+            loss: what the release may reveal: ``Plan.loss``.
+            mechanism: its name.
+            parameters: public parameters, as JSON values.
+
+        Returns:
+            A token for the transform, and for ``mark_released``. The entry is durable.
+
+        Raises:
+            OverBudgetError: if the release does not fit what is left.
+            LedgerError: if the dataset id is unknown, or has another unit or relation.
+            InputError: if the parameters are no JSON, or too long.
+        """
+        check_dataset_id(dataset_id)
+        text = _to_json("parameters", {} if parameters is None else parameters)
+        with self._storage.writing() as connection:
+            row = self._storage.lock(connection, dataset_id)
+            paid = self._affordable(connection, row, dataset_id, guarantee, loss)
+            token = Token(dataset_id, len(paid) + 1, mechanism, guarantee, loss)
+            connection.execute(
+                RELEASES.insert().values(
+                    dataset_id=dataset_id,
+                    number=token.number,
+                    mechanism=mechanism,
+                    guarantee=_to_json("guarantee", guarantee.to_json()),
+                    loss=_to_json("loss", loss.to_json()),
+                    parameters=text,
+                    spent_at=_now(),
+                )
+            )
+        return token
+
+    def check(self, dataset_id: str, guarantee: Guarantee, loss: Loss) -> None:
+        """Raises what ``spend`` would raise; spends nothing."""
+        check_dataset_id(dataset_id)
+        with self._storage.reading() as connection:
+            query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
+            row = connection.execute(query).one_or_none()
+            self._affordable(connection, row, dataset_id, guarantee, loss)
+
+    def mark_released(self, token: Token, draw_id: str | None = None) -> None:
+        """Records that the release of an entry is complete: one release, that of the first call.
+
+        Of several calls, also at once, the first one decides. One that names the same draw, or
+        none, changes nothing.
+
+        Args:
+            token: from ``spend``.
+            draw_id: of the release on disk, at most 40 characters; without it no call can tell a
+                second release from the first.
+
+        Raises:
+            LedgerError: if the ledger has no such entry, or the first call named another draw or
+                none: then there may be two releases, of which one was not paid for.
+            InputError: if the draw_id is none.
+        """
+        is_id = isinstance(draw_id, str) and draw_id.isprintable()
+        if draw_id is not None and not (is_id and 1 <= len(draw_id) <= MAX_DRAW_ID):
+            raise InputError("draw_id", draw_id, f"must be 1 to {MAX_DRAW_ID} printable characters")
+        with self._storage.writing() as connection:
+            self._storage.lock(connection, token.dataset_id)
+            found = self._entry_of(connection, token)
+            if found.released_at is None:
+                connection.execute(
+                    COMPLETIONS.insert().values(
+                        dataset_id=token.dataset_id,
+                        number=token.number,
+                        draw_id=draw_id,
+                        released_at=_now(),
+                    )
+                )
+            elif draw_id is not None and draw_id != found.draw_id:
+                condition = f"must be {found.draw_id!r}: {token.release_id!r} paid for that draw"
+                if found.draw_id is None:
+                    paid = f"{token.release_id!r} paid for a draw that was marked before"
+                    condition = f"must not be given: {paid}, without its id"
+                raise LedgerError("draw_id", draw_id, condition)
+
+    def use_state(self, token: Token, state_number: int) -> None:
+        """Records that a saved state of a paid run is used, before anything is done with it.
+
+        A run that is saved has states 1, 2, ... Of all who would use one, whether they hold it or
+        a copy of it, one succeeds: the entry is durable before this returns.
+
+        Args:
+            token: of the entry that paid for the run.
+            state_number: of the state, >= 1.
+
+        Raises:
+            LedgerError: if the state was used, or one before it was not, or the ledger has no such
+                entry.
+            InputError: if the number is none.
+
+        Example:
+            >>> ledger.use_state(token, 1)  # doctest: +SKIP
+        """
+        _check_state_number(state_number)
+        with self._storage.writing() as connection:
+            self._storage.add_states(connection)
+            self._storage.lock(connection, token.dataset_id)
+            self._refuse_state(connection, token, state_number)
+            connection.execute(
+                USED_STATES.insert().values(
+                    dataset_id=token.dataset_id,
+                    number=token.number,
+                    state_number=state_number,
+                    used_at=_now(),
+                )
+            )
+
+    def check_state(self, token: Token, state_number: int) -> None:
+        """Raises what ``use_state`` would raise; uses nothing."""
+        _check_state_number(state_number)
+        with self._storage.reading() as connection:
+            self._refuse_state(connection, token, state_number)
+
+    def datasets(self) -> list[Dataset]:
+        """Returns all declared budgets, by name."""
+        with self._storage.reading() as connection:
+            rows = connection.execute(sa.select(DATASETS).order_by(DATASETS.c.dataset_id)).all()
+        return [self._dataset(row) for row in rows]
+
+    def entries(self, dataset_id: str) -> list[Entry]:
+        """Returns all releases of a dataset id, in order; none for an unknown one."""
+        check_dataset_id(dataset_id)
+        with self._storage.reading() as connection:
+            return self._entries(connection, dataset_id)
+
+    def account(self, dataset_id: str) -> Account:
+        """Returns the budget of a dataset id with all that was spent of it.
+
+        Raises:
+            LedgerError: if it is unknown.
+        """
+        check_dataset_id(dataset_id)
+        with self._storage.reading() as connection:
+            query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                self._refuse_unknown(dataset_id)
+            return account_of(self._dataset(row), self._tokens(connection, dataset_id))
+
+    def total(self, dataset_id: str) -> float:
+        """Returns the epsilon spent so far, at the budget's delta: ``Account.spent_epsilon``."""
+        return self.account(dataset_id).spent_epsilon()
+
+    def remaining(self, dataset_id: str, kind: Kind = "pure", delta: float | None = None) -> float:
+        """Returns the largest epsilon of one more release of a kind, at a delta.
+
+        Args:
+            dataset_id: declared before.
+            kind: of the release's loss.
+            delta: of the release; by default the budget's.
+
+        Raises:
+            LedgerError: if the dataset id is unknown.
+            InputError: if there is no such kind, or the delta is out of range.
+        """
+        account = self.account(dataset_id)
+        return account.largest_epsilon(kind, account.delta if delta is None else delta)
+
+    def _affordable(
+        self,
+        connection: sa.Connection,
+        row: sa.Row[Any] | None,
+        dataset_id: str,
+        guarantee: Guarantee,
+        loss: Loss,
+    ) -> list[Token]:
+        """Returns what was paid for so far, if one more release fits."""
+        if row is None:
+            self._refuse_unknown(dataset_id)
+        dataset = self._dataset(row)
+        for name in ("privacy_unit", "neighboring"):
+            asked, declared = str(getattr(guarantee, name)), str(getattr(dataset, name))
+            if asked != declared:
+                raise LedgerError(
+                    name, asked, f"must be {declared!r}, as declared for {dataset_id!r}"
+                )
+        paid = self._tokens(connection, dataset_id)
+        if len(paid) >= MAX_RELEASES:
+            raise LedgerError(
+                "dataset_id", dataset_id, f"must have fewer than {MAX_RELEASES} releases"
+            )
+        account = account_of(dataset, paid)
+        if not account.fits(loss):
+            raise over_budget(account, paid, dataset_id, guarantee, loss)
+        return paid
+
+    def _entry_of(self, connection: sa.Connection, token: Token) -> Entry:
+        mine = sa.and_(RELEASES.c.dataset_id == token.dataset_id, RELEASES.c.number == token.number)
+        found = self._select_entries(connection, mine)
+        if not found or found[0].loss != token.loss:
+            raise LedgerError("token", token.release_id, "must be of this ledger")
+        return found[0]
+
+    def _refuse_state(self, connection: sa.Connection, token: Token, state_number: int) -> None:
+        self._entry_of(connection, token)
+        used = 0
+        if self._storage.holds_states(connection):
+            columns = USED_STATES.c
+            mine = (columns.dataset_id == token.dataset_id, columns.number == token.number)
+            query = sa.select(columns.state_number).where(*mine).order_by(columns.state_number)
+            numbers = list(connection.execute(query).scalars())
+            used = len(numbers)
+            if numbers != list(range(1, used + 1)):
+                self._refuse_damage(f"a used state of {token.release_id} is missing")
+        if state_number <= used:
+            condition = (
+                f"must be a state of {token.release_id!r} that was not used: the next is"
+                f" {used + 1}, and a copy or a backup is no new state"
+            )
+            raise LedgerError("state_number", state_number, condition)
+        if state_number > used + 1:
+            condition = (
+                f"must be {used + 1}, the next of {token.release_id!r}: this ledger lacks what was"
+                " used since; is it a backup?"
+            )
+            raise LedgerError("state_number", state_number, condition)
+
+    def _refuse_unknown(self, dataset_id: str) -> NoReturn:
+        # The shell must take both for one word each, also a name that begins with a dash.
+        url, flag = shlex.quote(self.name), shlex.quote(f"--declare={dataset_id}")
+        condition = (
+            f"must be declared first: beam-dp ledger {url} {flag} --epsilon E --delta X"
+            " --privacy_unit U --neighboring R"
+        )
+        raise LedgerError("dataset_id", dataset_id, condition)
+
+    def _tokens(self, connection: sa.Connection, dataset_id: str) -> list[Token]:
+        """Returns what was paid for, in order: without parameters, which may be long."""
+        columns = (RELEASES.c.number, RELEASES.c.mechanism, RELEASES.c.guarantee, RELEASES.c.loss)
+        query = (
+            sa.select(*columns)
+            .where(RELEASES.c.dataset_id == dataset_id)
+            .order_by(RELEASES.c.number)
+        )
+        rows = connection.execute(query).all()
+        self._refuse_gaps(dataset_id, [row.number for row in rows])
+        # Most releases of a dataset ask for one of a few guarantees.
+        guarantees: dict[str, Guarantee] = {}
+        tokens = []
+        for row in rows:
+            try:
+                if row.guarantee not in guarantees:
+                    guarantees[row.guarantee] = Guarantee.from_json(json.loads(row.guarantee))
+                loss = Loss.from_json(json.loads(row.loss))
+                guarantee = guarantees[row.guarantee]
+                tokens.append(Token(dataset_id, row.number, row.mechanism, guarantee, loss))
+            except (TypeError, ValueError, RecursionError):
+                self._refuse_damage(f"release {dataset_id}/{row.number} is unreadable")
+        return tokens
+
+    def _entries(self, connection: sa.Connection, dataset_id: str) -> list[Entry]:
+        entries = self._select_entries(connection, RELEASES.c.dataset_id == dataset_id)
+        self._refuse_gaps(dataset_id, [entry.number for entry in entries])
+        return entries
+
+    def _select_entries(
+        self, connection: sa.Connection, condition: sa.ColumnElement[bool]
+    ) -> list[Entry]:
+        joined = RELEASES.outerjoin(
+            COMPLETIONS,
+            sa.and_(
+                RELEASES.c.dataset_id == COMPLETIONS.c.dataset_id,
+                RELEASES.c.number == COMPLETIONS.c.number,
+            ),
+        )
+        query = (
+            sa.select(RELEASES, COMPLETIONS.c.draw_id, COMPLETIONS.c.released_at)
+            .select_from(joined)
+            .where(condition)
+            .order_by(RELEASES.c.number)
+        )
+        return [self._entry(row) for row in connection.execute(query).all()]
+
+    def _refuse_gaps(self, dataset_id: str, numbers: list[int]) -> None:
+        if numbers != list(range(1, len(numbers) + 1)):
+            self._refuse_damage(f"a release of {dataset_id!r} is missing")
+
+    def _entry(self, row: sa.Row[Any]) -> Entry:
+        try:
+            return Entry(
+                dataset_id=row.dataset_id,
+                number=row.number,
+                mechanism=row.mechanism,
+                guarantee=Guarantee.from_json(json.loads(row.guarantee)),
+                loss=Loss.from_json(json.loads(row.loss)),
+                parameters=json.loads(row.parameters),
+                spent_at=row.spent_at,
+                released_at=row.released_at,
+                draw_id=row.draw_id,
+            )
+        except (TypeError, ValueError, RecursionError):
+            self._refuse_damage(f"release {row.dataset_id}/{row.number} is unreadable")
+
+    def _dataset(self, row: sa.Row[Any]) -> Dataset:
+        fields = [field.name for field in dataclasses.fields(Dataset)]
+        try:
+            return Dataset(**{name: getattr(row, name) for name in fields})
+        except (TypeError, ValueError):
+            self._refuse_damage("a declared budget is unreadable")
+
+    def _refuse_damage(self, what: str) -> NoReturn:
+        raise LedgerError("ledger", self.name, f"must be undamaged: {what}; {FROM_BACKUP}")
+
+
+def _relation(text: str) -> Neighboring:
+    try:
+        return Neighboring(text)
+    except ValueError:
+        known = " or ".join(repr(relation.value) for relation in Neighboring)
+        raise InputError("neighboring", text, f"must be {known}") from None
+
+
+def _check_state_number(number: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number < 2**31:
+        raise InputError("state_number", number, "must be an integer from 1 to below 2^31")
+
+
+def _to_json(name: str, value: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+        text.encode()  # a lone surrogate is no text
+    except (TypeError, ValueError, RecursionError):
+        raise InputError(name, type(value).__name__, "must be finite JSON values") from None
+    if len(text) > MAX_PARAMETERS:
+        raise InputError(name, len(text), f"must have at most {MAX_PARAMETERS} characters of JSON")
+    return text
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,289 @@
+"""Where the ledger's rows live: a sqlite file, or a PostgreSQL database for teams.
+
+Rows are only ever inserted, but for the schema's version. Each release of a dataset id has the next
+number, and the pair is the primary key: even if two writers slipped past the lock, they could not
+both insert the same number.
+
+A write transaction locks first: sqlite's whole file (``BEGIN IMMEDIATE``), or in PostgreSQL the row
+of the dataset id (``SELECT ... FOR UPDATE``). Commits are durable before they return.
+
+Schema 2 has one more table than schema 1, ``beam_dp_used_states``. A ledger of schema 1 is read and
+spent from as before, and becomes one of schema 2 when the first saved state is used.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+from sqlalchemy.pool import NullPool
+
+from beam_dp.privacy.ledger.url import (
+    LedgerError,
+    parse_url,
+    shown_url,
+    without_secrets,
+)
+
+SCHEMA_VERSION = 2
+_OLDER_VERSION = 1  # without the table of used states
+CONNECT_SECONDS = 10
+# How much longer than for a lock a PostgreSQL statement, or a pause between two, may take.
+STATEMENT_SECONDS = 60
+# Ends a connection to a server that has gone without a word; seconds, but for the milliseconds.
+_TCP = {"tcp_user_timeout": 30_000, "keepalives_idle": 10, "keepalives_interval": 5}
+# Rows that were paid for since the backup are in no backup.
+FROM_BACKUP = "a backup lacks what was paid after it was made: restore it, and pay for that again"
+
+_CONDITIONS = {
+    "BUSY": "must not be locked for more than {seconds:g} seconds: another program holds it",
+    "LOCKED": "must not be locked for more than {seconds:g} seconds: another program holds it",
+    "READONLY": "must be on a disk that can be written",
+    "PERM": "must be one that you may read and write",
+    "CANTOPEN": "must be a file that can be opened, in a directory that can be written",
+    "NOTADB": "must be a sqlite file: it is damaged, or is something else",
+    "CORRUPT": f"must be undamaged; {FROM_BACKUP}",
+    "FULL": "must be on a disk with room left",
+    "IOERR": "must be on a disk that works",
+    "SLOW": "must be a server that answers within {statement_seconds:g} seconds",
+}
+_POSTGRESQL_STATES = {
+    "55P03": "BUSY",
+    "25006": "READONLY",
+    "42501": "PERM",
+    "53100": "FULL",
+    "57014": "SLOW",
+    "25P03": "SLOW",
+}
+
+_metadata = sa.MetaData()
+VERSION = sa.Table("beam_dp_ledger", _metadata, sa.Column("version", sa.Integer, nullable=False))
+DATASETS = sa.Table(
+    "beam_dp_datasets",
+    _metadata,
+    sa.Column("dataset_id", sa.String(200), primary_key=True),
+    sa.Column("epsilon", sa.Double, nullable=False),
+    sa.Column("delta", sa.Double, nullable=False),
+    sa.Column("privacy_unit", sa.Text, nullable=False),
+    sa.Column("neighboring", sa.String(40), nullable=False),
+    sa.Column("composition", sa.String(40), nullable=False),
+    sa.Column("declared_at", sa.String(40), nullable=False),
+)
+RELEASES = sa.Table(
+    "beam_dp_releases",
+    _metadata,
+    sa.Column("dataset_id", sa.ForeignKey(DATASETS.c.dataset_id), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("mechanism", sa.Text, nullable=False),
+    sa.Column("guarantee", sa.Text, nullable=False),  # JSON, as are the next two
+    sa.Column("loss", sa.Text, nullable=False),
+    sa.Column("parameters", sa.Text, nullable=False),
+    sa.Column("spent_at", sa.String(40), nullable=False),
+)
+COMPLETIONS = sa.Table(
+    "beam_dp_completions",
+    _metadata,
+    sa.Column("dataset_id", sa.String(200), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("draw_id", sa.String(40), nullable=True),
+    sa.Column("released_at", sa.String(40), nullable=False),
+    sa.ForeignKeyConstraint(["dataset_id", "number"], [RELEASES.c.dataset_id, RELEASES.c.number]),
+)
+USED_STATES = sa.Table(
+    "beam_dp_used_states",
+    _metadata,
+    sa.Column("dataset_id", sa.String(200), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("state_number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("used_at", sa.String(40), nullable=False),
+    sa.ForeignKeyConstraint(["dataset_id", "number"], [RELEASES.c.dataset_id, RELEASES.c.number]),
+)
+# Any fixed number: whoever creates the tables in PostgreSQL holds this lock.
+_CREATION_LOCK = 0x6265616D6470
+
+
+class Storage:
+    """Transactions on one database.
+
+    Args:
+        url: a path of a sqlite file, or ``sqlite:///PATH`` or ``postgresql://...``.
+        wait_seconds: how long to wait for a lock, > 0.
+
+    Raises:
+        LedgerError: if the URL is none of these, or the driver is not installed.
+    """
+
+    def __init__(self, url: str, wait_seconds: float) -> None:
+        self.wait_seconds = wait_seconds
+        self._url = parse_url(url)
+        self.is_sqlite = self._url.get_backend_name() == "sqlite"
+        self.name = shown_url(self._url)
+        try:
+            self._engine = self._make_engine()
+        except ImportError:
+            condition = "must have its driver: pip install 'beam_dp[postgresql]'"
+            raise LedgerError("ledger", self.name, condition) from None
+
+    def _make_engine(self) -> sa.Engine:
+        if not self.is_sqlite:
+            return sa.create_engine(
+                self._url,
+                poolclass=NullPool,
+                isolation_level="READ COMMITTED",
+                connect_args={
+                    name: value
+                    for name, value in {"connect_timeout": CONNECT_SECONDS, **_TCP}.items()
+                    if name not in self._url.query
+                },
+            )
+        engine = sa.create_engine(
+            self._url, poolclass=NullPool, connect_args={"timeout": self.wait_seconds}
+        )
+
+        @event.listens_for(engine, "connect")
+        def _on_connect(connection: Any, _: Any) -> None:
+            connection.isolation_level = None  # transactions begin where we say so
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA synchronous = EXTRA")
+
+        @event.listens_for(engine, "begin")
+        def _on_begin(connection: sa.Connection) -> None:
+            writes = connection.get_execution_options().get("writes", False)
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+        return engine
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A transaction that changes nothing, on a ledger that exists."""
+        with self._transaction(writes=False) as connection:
+            self._check_schema(connection)
+            yield connection
+
+    @contextmanager
+    def writing(self, *, create: bool = False) -> Iterator[sa.Connection]:
+        """A transaction that holds the lock, or nearly: see ``lock``. It commits at its end."""
+        with self._transaction(writes=True, create=create) as connection:
+            if create:
+                self._lock_creation(connection)
+                if not sa.inspect(connection).has_table(VERSION.name):
+                    _metadata.create_all(connection)
+                    connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
+            self._check_schema(connection)
+            yield connection
+
+    def holds_states(self, connection: sa.Connection) -> bool:
+        """Whether the ledger is of a schema with used states."""
+        return self._versions(connection) == [SCHEMA_VERSION]
+
+    def add_states(self, connection: sa.Connection) -> None:
+        """Makes a ledger of schema 1 one of schema 2, in a transaction that holds no row yet."""
+        self._lock_creation(connection)
+        if not self.holds_states(connection):
+            USED_STATES.create(connection)
+            connection.execute(VERSION.update().values(version=SCHEMA_VERSION))
+
+    def _lock_creation(self, connection: sa.Connection) -> None:
+        if not self.is_sqlite:  # whose whole file is locked
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
+
+    def lock(self, connection: sa.Connection, dataset_id: str) -> sa.Row[Any] | None:
+        """Returns the row of a dataset id, locked until the transaction ends."""
+        query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
+        return connection.execute(query.with_for_update()).one_or_none()
+
+    @contextmanager
+    def _transaction(self, *, writes: bool, create: bool = False) -> Iterator[sa.Connection]:
+        if self.is_sqlite and not create:
+            self._check_file()
+        try:
+            with (
+                self._engine.connect().execution_options(writes=writes) as connection,
+                connection.begin(),
+            ):
+                for setting, value in self._settings():
+                    connection.execute(sa.select(sa.func.set_config(setting, value, True)))
+                yield connection
+        except UnicodeDecodeError:
+            raise LedgerError("ledger", self.name, _CONDITIONS["CORRUPT"]) from None
+        except UnicodeEncodeError:
+            condition = "must be given text that UTF-8 can hold: one has a lone surrogate"
+            raise LedgerError("ledger", self.name, condition) from None
+        except exc.SQLAlchemyError as error:
+            raise LedgerError("ledger", self.name, self._condition(error)) from None
+
+    @property
+    def _statement_seconds(self) -> float:
+        # More than for a lock, so that a lock that is held is told from a server that is slow.
+        return self.wait_seconds + STATEMENT_SECONDS
+
+    def _settings(self) -> list[tuple[str, str]]:
+        """What a transaction of PostgreSQL sets for itself; sqlite's connections are set up."""
+        if self.is_sqlite:
+            return []
+        wait, patience = (
+            f"{min(max(1, round(seconds * 1000)), 2**31 - 1)}ms"
+            for seconds in (self.wait_seconds, self._statement_seconds)
+        )
+        return [
+            ("lock_timeout", wait),
+            ("statement_timeout", patience),
+            # A program that is frozen while it holds the lock must not stop all others.
+            ("idle_in_transaction_session_timeout", patience),
+            ("synchronous_commit", "on"),
+        ]
+
+    def _check_file(self) -> None:
+        """Refuses a file that is not there, which sqlite would create; not one by a mode."""
+        if not self._url.query and not os.path.exists(self._url.database or ""):
+            raise LedgerError(
+                "ledger", self.name, "must exist; `beam-dp ledger URL --declare` makes one"
+            )
+
+    def _check_schema(self, connection: sa.Connection) -> None:
+        if not sa.inspect(connection).has_table(VERSION.name):
+            condition = "must hold a ledger; `beam-dp ledger URL --declare` makes one"
+            raise LedgerError("ledger", self.name, condition)
+        versions = self._versions(connection)
+        if versions not in ([_OLDER_VERSION], [SCHEMA_VERSION]):
+            if len(versions) == 1 and isinstance(versions[0], int) and versions[0] > SCHEMA_VERSION:
+                condition = (
+                    f"must be of schema {SCHEMA_VERSION}, and is of {versions[0]}:"
+                    " a newer beam_dp wrote it"
+                )
+            else:
+                condition = "must be undamaged: its schema version is unreadable"
+            raise LedgerError("ledger", self.name, condition)
+        if self.is_sqlite:
+            # Not quick_check, which compares no index with its table: reads go through indexes.
+            (verdict,) = connection.exec_driver_sql("PRAGMA integrity_check(1)").first() or ("",)
+            if verdict != "ok":
+                raise LedgerError("ledger", self.name, _CONDITIONS["CORRUPT"])
+
+    def _versions(self, connection: sa.Connection) -> list[Any]:
+        return list(connection.execute(sa.select(VERSION.c.version)).scalars().all())
+
+    def _condition(self, error: exc.SQLAlchemyError) -> str:
+        cause = getattr(error, "orig", None) or error
+        if isinstance(cause, sqlite3.Error):
+            full_name = str(getattr(cause, "sqlite_errorname", None) or "")
+            name = full_name.removeprefix("SQLITE_").partition("_")[0]
+            if name in _CONDITIONS:
+                return self._in_words(name)
+        state = str(getattr(cause, "sqlstate", None) or "")
+        if state in _POSTGRESQL_STATES:
+            return self._in_words(_POSTGRESQL_STATES[state])
+        text = " ".join(without_secrets(str(cause), self._url).split())[:200]
+        if isinstance(error, exc.OperationalError) and not self.is_sqlite:
+            return f"must be a server that can be reached: {text}"
+        return f"must be a ledger that can be used: {type(cause).__name__}: {text}"
+
+    def _in_words(self, name: str) -> str:
+        return _CONDITIONS[name].format(
+            seconds=self.wait_seconds, statement_seconds=self._statement_seconds
+        )

@@ -1,0 +1,1 @@
+"""Releases as files: one module for each kind, and what all kinds share."""

@@ -1,0 +1,429 @@
+"""The payload of a synthetic database in Avro: its records, and its hypothesis.
+
+Records stand in the users' own columns and values. Equal records stand together, in the order of
+their codes, so that the file depends on nothing but the release.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import math
+import re
+import struct
+from array import array
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Attribute, Domain, IntegerAttribute, Value
+from beam_dp.domain.dates import TimeAttribute
+from beam_dp.releases.files.container import (
+    DamagedFileError,
+    decode_bytes,
+    decode_long,
+    encode_bytes,
+    encode_long,
+    read_container,
+    write_container,
+)
+from beam_dp.releases.files.records_card import (
+    SCHEMA_VERSION,
+    Card,
+)
+from beam_dp.releases.records import Codes, code_type
+from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
+
+_BLOCK_BYTES = 2**20
+_CHUNK_RECORDS = 2**16
+_LISTED_CODES = 2**12
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TYPE_NAMES = {
+    type(None): "null",
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    str: "string",
+    datetime.date: "int",
+    datetime.datetime: "long",
+}
+
+HYPOTHESIS_SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "LogPotential",
+    "doc": "The weight of a cell is proportional to exp of the sum of these tables at its codes.",
+    "fields": [
+        {"name": "attributes", "type": {"type": "array", "items": "string"}},
+        {"name": "shape", "type": {"type": "array", "items": "long"}},
+        {"name": "values", "type": {"type": "array", "items": "double"}},
+    ],
+}
+
+
+def records_file(draw_id: str) -> str:
+    """Returns the name of the file of records."""
+    return f"records-{draw_id}-00000-of-00001.avro"
+
+
+def hypothesis_file(draw_id: str) -> str:
+    """Returns the name of the file of log-potentials."""
+    return f"hypothesis-{draw_id}.avro"
+
+
+def avro_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns a distinct name that Avro allows for each; allowed ones stay as they are.
+
+    Example:
+        >>> avro_names(("age", "in/out of bed", "in out of bed", "2nd"))
+        ('age', 'in_out_of_bed', 'in_out_of_bed_2', '_2nd')
+    """
+    taken = {name for name in names if _AVRO_NAME.fullmatch(name)}
+    numbers: dict[str, int] = {}  # so that many like names take no quadratic time
+    mapped = []
+    for name in names:
+        if not _AVRO_NAME.fullmatch(name):
+            base = re.sub(r"[^A-Za-z0-9_]", "_", name)
+            base = f"_{base}" if base[0].isdigit() else base
+            name, number = base, numbers.get(base, 2)
+            while name in taken:
+                name, number = f"{base}_{number}", number + 1
+            numbers[base] = number
+            taken.add(name)
+        mapped.append(name)
+    return tuple(mapped)
+
+
+def records_schema(domain: Domain) -> dict[str, Any]:
+    """Returns the Avro schema of released records.
+
+    A column whose name Avro does not allow keeps it as ``doc`` and as ``original_name``; a binned
+    one has its ``edges`` beside its type.
+    """
+    fields = []
+    for attribute, name in zip(domain, avro_names(domain.names), strict=True):
+        entry = {"name": name, "type": attribute.avro_type()}
+        if name != attribute.name:
+            entry |= {"doc": attribute.name, "original_name": attribute.name}
+        fields.append(entry)
+    return {"type": "record", "name": "SyntheticRecord", "fields": fields}
+
+
+def write_records(release: SyntheticDatabase, file: BinaryIO) -> None:
+    """Writes the released records.
+
+    Cost: about 1 microsecond a distinct record of 8 attributes; repetitions are copied.
+    """
+    metadata = {
+        "beam_dp.schema_version": str(SCHEMA_VERSION),
+        "beam_dp.draw_id": release.draw_id,
+        "beam_dp.mechanism": release.mechanism,
+        "beam_dp.guarantee": json.dumps(release.guarantee.to_json(), ensure_ascii=False),
+    }
+    write_container(
+        file,
+        records_schema(release.domain),
+        metadata,
+        _sync(release.draw_id, "records"),
+        _record_blocks(release),
+        deflate=True,
+    )
+
+
+def read_records(data: bytes, card: Card) -> tuple[Codes, NDArray[np.int64]]:
+    """Returns the distinct records in a file as columns of codes, and how many of each.
+
+    Raises:
+        DamagedFileError: if the file does not hold the card's number of records of its domain.
+
+    Cost: about 0.1 microseconds a record, attribute and byte of its value; repetitions are
+    compared, not read.
+    """
+    domain = card.domain
+    fields = [_Field(attribute) for attribute in domain]
+    readers = [
+        (field.code_of_byte, field.length_of_byte, field.code_of_form, field.decode)
+        for field in fields
+    ]
+    longest = sum(field.max_bytes for field in fields)
+    blocks = read_container(
+        data,
+        records_schema(domain),
+        _sync(card.draw_id, "records"),
+        max_block_bytes=_BLOCK_BYTES + longest,
+    )
+    types = [code_type(size) for size in domain.shape]
+    parts: list[list[NDArray[Any]]] = [[np.zeros(0, dtype)] for dtype in types]
+    counts = array("q")
+    total = 0
+    last, last_row = b"", [-1]
+    for num_records, block in blocks:
+        position, left, length = 0, num_records, len(block)
+        rows = array("q")
+        total += num_records
+        if total > card.num_records:
+            raise DamagedFileError("has more records than its card says")
+        while left:
+            if not last or block[position : position + len(last)] != last:
+                start, row = position, []
+                for code_of_byte, length_of_byte, code_of_form, decode in readers:
+                    byte = block[position] if position < length else 0
+                    code = code_of_byte[byte] if position < length else -1
+                    if code >= 0:
+                        position += 1
+                    else:
+                        # At the end of a block a shorter form may be all that is left.
+                        form = block[position : position + length_of_byte[byte]]
+                        code = code_of_form.get(form, -1)
+                        if code >= 0:
+                            position += len(form)
+                        else:
+                            code, position = decode(block, position)
+                    row.append(code)
+                last = block[start:position]
+                if row <= last_row:
+                    raise DamagedFileError("has records that are out of order")
+                last_row = row
+                rows.extend(row)
+                counts.append(0)
+                repeated = 1
+            else:
+                repeated = 0
+            # Equal records follow each other: they are counted without being read.
+            while repeated < left and block[position : position + len(last)] == last:
+                position += len(last)
+                repeated += 1
+            counts[-1] += repeated
+            left -= repeated
+        if position != length:
+            raise DamagedFileError("has bytes after the records of a block")
+        columns = np.array(rows, np.int64).reshape(-1, len(fields)).T
+        for part, column, dtype in zip(parts, columns, types, strict=True):
+            part.append(column.astype(dtype))
+    if total != card.num_records:
+        raise DamagedFileError("has fewer records than its card says")
+    return tuple(map(np.concatenate, parts)), np.array(counts, np.int64)
+
+
+def write_hypothesis(release: SyntheticDatabase, file: BinaryIO) -> None:
+    """Writes the log-potentials, one record a table."""
+    write_container(
+        file,
+        HYPOTHESIS_SCHEMA,
+        {"beam_dp.schema_version": str(SCHEMA_VERSION), "beam_dp.draw_id": release.draw_id},
+        _sync(release.draw_id, "hypothesis"),
+        ((1, _encode_potential(names, table)) for names, table in release.potentials),
+        deflate=False,
+    )
+
+
+def read_hypothesis(data: bytes, card: Card) -> list[tuple[Names, NDArray[np.float64]]]:
+    """Returns the log-potentials in a file.
+
+    Raises:
+        DamagedFileError: if the file does not hold tables over the card's domain.
+    """
+    potentials = []
+    sync = _sync(card.draw_id, "hypothesis")
+    for num_records, block in read_container(data, HYPOTHESIS_SCHEMA, sync, max_block_bytes=None):
+        position = 0
+        for _ in range(num_records):
+            potential, position = _decode_potential(block, position, card.domain)
+            potentials.append(potential)
+        if position != len(block):
+            raise DamagedFileError("has bytes after the tables of a block")
+    return potentials
+
+
+class _Field:
+    """The Avro form of one attribute's released values."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        self._attribute = attribute
+        members = attribute.avro_type()
+        self._is_union = isinstance(members, list)
+        members = members if self._is_union else [members]
+        self._members = [m["type"] if isinstance(m, dict) else m for m in members]
+        self._codes: dict[tuple[str, Value], int] = {}
+        codes = range(attribute.size)
+        if isinstance(attribute, IntegerAttribute):
+            # A range of integers may be too long to list; its ends are the longest.
+            codes = range(attribute.num_levels, attribute.size)
+            ends = [0, attribute.num_levels - 1, *codes]
+        else:
+            ends = list(codes)
+        for code, value in zip(codes, attribute.decode(codes), strict=True):
+            self._codes[_TYPE_NAMES[type(value)], self._plain(value)] = code
+        self.max_bytes = max(len(self.encode(code)) for code in ends)
+        # No form begins another one. So a byte that is a form by itself needs no second look, nor
+        # do bytes of the one length that forms with their first byte have.
+        self.code_of_byte = [-1] * 256
+        self.length_of_byte = [0] * 256
+        self.code_of_form: dict[bytes, int] = {}  # in the order of codes
+        listed = range(min(attribute.size, _LISTED_CODES))
+        for code, value in zip(listed, attribute.decode(listed), strict=True):
+            form = self._form(value)
+            self.length_of_byte[form[0]] = len(form)
+            self.code_of_form[form] = code
+            if len(form) == 1:
+                self.code_of_byte[form[0]] = code
+
+    def encode(self, code: int) -> bytes:
+        (value,) = self._attribute.decode([code])
+        return self._form(value)
+
+    def _form(self, value: Value) -> bytes:
+        kind = _TYPE_NAMES[type(value)]
+        prefix = encode_long(self._members.index(kind)) if self._is_union else b""
+        value = self._plain(value)
+        if isinstance(value, bool):
+            return prefix + bytes([value])
+        if isinstance(value, int):
+            return prefix + encode_long(value)
+        if isinstance(value, float):
+            return prefix + struct.pack("<d", value)
+        if isinstance(value, str):
+            return prefix + encode_bytes(value.encode())
+        return prefix
+
+    def _plain(self, value: Value) -> str | int | float | bool | None:
+        """A date as the days after 1970, a time as the microseconds."""
+        if isinstance(self._attribute, TimeAttribute) and isinstance(value, datetime.date):
+            return self._attribute.units(value) // self._attribute.released_units
+        assert not isinstance(value, datetime.date)
+        return value
+
+    def encode_all(self, codes: NDArray[Any]) -> list[bytes]:
+        """Returns the form of each of many codes."""
+        if self._attribute.size <= _LISTED_CODES:
+            forms = list(self.code_of_form)
+            return [forms[code] for code in codes.tolist()]
+        distinct, which = np.unique(codes, return_inverse=True)
+        forms = [self.encode(code) for code in distinct.tolist()]
+        return [forms[place] for place in which.tolist()]
+
+    def decode(self, data: bytes, position: int) -> tuple[int, int]:
+        """Returns the code at a position, and the position after it."""
+        member = 0
+        if self._is_union:
+            member, position = decode_long(data, position)
+            if not 0 <= member < len(self._members):
+                raise DamagedFileError("has a value of a type that its schema has not")
+        kind = self._members[member]
+        value: Value = None
+        if kind == "boolean":
+            value, position = data[position : position + 1] == b"\x01", position + 1
+        elif kind == "double":
+            if len(data) - position < 8:
+                raise DamagedFileError("has a number that is cut short")
+            (value,) = struct.unpack_from("<d", data, position)
+            position += 8
+        elif kind in ("int", "long"):
+            value, position = decode_long(data, position)
+            if isinstance(self._attribute, IntegerAttribute):
+                code = value - self._attribute.minimum
+                if not 0 <= code < self._attribute.num_levels:
+                    raise DamagedFileError("has a value outside its domain")
+                return code, position
+        elif kind == "string":
+            text, position = decode_bytes(data, position)
+            try:
+                value = text.decode()
+            except UnicodeDecodeError:
+                raise DamagedFileError("has a text that is not UTF-8") from None
+        if (kind, value) not in self._codes or position > len(data):
+            raise DamagedFileError("has a value outside its domain")
+        return self._codes[kind, value], position
+
+
+def _record_blocks(release: SyntheticDatabase) -> Iterator[tuple[int, bytes]]:
+    block = bytearray()
+    num_records = 0
+    for record, count in _distinct_records(release):
+        while count:
+            copies = min(count, max(1, (_BLOCK_BYTES - len(block)) // len(record)))
+            block += record * copies
+            num_records += copies
+            count -= copies
+            if len(block) + len(record) > _BLOCK_BYTES:
+                yield num_records, bytes(block)
+                block.clear()
+                num_records = 0
+    if num_records:
+        yield num_records, bytes(block)
+
+
+def _distinct_records(release: SyntheticDatabase) -> Iterator[tuple[bytes, int]]:
+    """Yields the bytes of each distinct record and how often it stands, in order."""
+    fields = [_Field(attribute) for attribute in release.domain]
+    for start in range(0, len(release.counts), _CHUNK_RECORDS):
+        chunk = slice(start, start + _CHUNK_RECORDS)
+        columns: list[list[bytes]] = []
+        for field, codes in zip(fields, release.codes, strict=True):
+            columns.append(field.encode_all(codes[chunk]))
+        counts = release.counts[chunk].tolist()
+        for parts, count in zip(zip(*columns, strict=True), counts, strict=True):
+            yield b"".join(parts), count
+
+
+def _encode_potential(names: Names, table: NDArray[np.float64]) -> bytes:
+    attributes = b"".join(encode_bytes(name.encode()) for name in names)
+    shape = b"".join(encode_long(size) for size in table.shape)
+    values = np.ascontiguousarray(table, "<f8").tobytes()
+    lengths = (len(names), table.ndim, table.size)
+    return b"".join(
+        (encode_long(length) + items if length else b"") + encode_long(0)
+        for length, items in zip(lengths, (attributes, shape, values), strict=True)
+    )
+
+
+def _decode_potential(
+    data: bytes, position: int, domain: Domain
+) -> tuple[tuple[Names, NDArray[np.float64]], int]:
+    num_names, position = _array_length(data, position, domain.num_attributes)
+    names = []
+    for _ in range(num_names):
+        name, position = decode_bytes(data, position)
+        names.append(name.decode(errors="replace"))
+    position = _array_end(data, position, num_names)
+    axes = domain.axes(names) if all(name in domain for name in names) else None
+    if axes is None or list(axes) != sorted(set(axes)):
+        raise DamagedFileError("has a table of attributes that are not in its domain")
+    shape = tuple(domain.shape[axis] for axis in axes)
+    num_axes, position = _array_length(data, position, len(shape))
+    written = []
+    for _ in range(num_axes):
+        size, position = decode_long(data, position)
+        written.append(size)
+    position = _array_end(data, position, num_axes)
+    num_values, position = _array_length(data, position, (len(data) - position) // 8)
+    if tuple(written) != shape or num_values != math.prod(shape):
+        raise DamagedFileError("has a table whose shape is not its domain's")
+    table = np.frombuffer(data, "<f8", num_values, position).astype(np.float64).reshape(shape)
+    if not np.isfinite(table).all():
+        raise DamagedFileError("has a table of numbers that are not finite")
+    return (tuple(names), table), _array_end(data, position + 8 * num_values, num_values)
+
+
+def _array_length(data: bytes, position: int, longest: int) -> tuple[int, int]:
+    """The length of an array, which is written in one piece."""
+    length, position = decode_long(data, position)
+    if not 0 <= length <= longest:
+        raise DamagedFileError("has an array that is longer than it can be")
+    return length, position
+
+
+def _array_end(data: bytes, position: int, length: int) -> int:
+    if not length:
+        return position
+    end, position = decode_long(data, position)
+    if end != 0:
+        raise DamagedFileError("has an array that does not end where it should")
+    return position
+
+
+def _sync(draw_id: str, purpose: str) -> bytes:
+    """Sixteen bytes that part the blocks: the draw's own, so that a retry writes the same file."""
+    return hashlib.sha256(f"{purpose} {draw_id}".encode()).digest()[:16]

@@ -1,0 +1,265 @@
+"""A bucket of Amazon S3, as releases are committed in it.
+
+A version is an ETag, which tells contents apart, not writes. That is enough for a file: whoever
+finds its own bytes again may publish them. It is not enough for what opens a draft, or a writer
+would publish from a draft that was withdrawn and opened again; so that has a content of its own.
+By the service's documentation, listings and reads see all that was written before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from beam_dp.storage.bucket import BucketSettingsError
+from beam_dp.storage.local import DRAFT_PREFIX
+
+_CHUNK_BYTES = 2**20
+_MAX_BYTES = 5 * 2**30
+_MAX_ATTEMPTS = 7
+_NO_VERSION = '"0"'
+_PUBLIC_ACCESS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy",
+                  "RestrictPublicBuckets")  # fmt: skip
+
+
+class AmazonBucket:
+    """A bucket, spoken to with the credentials that boto3 finds once it is needed.
+
+    ``AWS_ENDPOINT_URL_S3`` names another service, as for all programs of Amazon's library. One that
+    passes over conditions of writes or copies is refused.
+
+    Args:
+        name: of the bucket.
+        folder: where ``check`` tries rights, which are often given for one folder.
+    """
+
+    def __init__(self, name: str, folder: str = "") -> None:
+        self._name = name
+        self._folder = folder
+        self._opened: Any = None
+
+    def check(self) -> None:
+        """Raises BucketSettingsError if no draft should be written here.
+
+        Suspended versioning is fine, and all that is left of it once it was on: what is written
+        then has the version null, of which there is one, and goes when it is deleted.
+
+        Raises:
+            OSError: also where a right is missing, or the service does not know conditions.
+
+        Cost: seven requests.
+        """
+        if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", self._name):
+            raise BucketSettingsError("must be s3://BUCKET/FOLDER")
+        lock = self._setting("get_object_lock_configuration", "ObjectLockConfiguration")
+        access = self._setting("get_public_access_block", "PublicAccessBlockConfiguration")
+        if lock.get("ObjectLockEnabled") == "Enabled":
+            # Which stays, and so does the versioning of such a bucket.
+            raise _keeps_deleted_objects("has Object Lock", "create-bucket --bucket ANOTHER")
+        if self._request("get_bucket_versioning").get("Status") == "Enabled":
+            cure = f"put-bucket-versioning --bucket {self._name}"
+            cure += " --versioning-configuration Status=Suspended"
+            raise _keeps_deleted_objects("has versioning", cure)
+        if not all(access.get(block) for block in _PUBLIC_ACCESS):
+            raise BucketSettingsError(
+                "must be in a bucket that blocks all public access, because drafts are private:"
+                f" aws s3api put-public-access-block --bucket {self._name}"
+                " --public-access-block-configuration "
+                + ",".join(f"{block}=true" for block in _PUBLIC_ACCESS)
+            )
+        self._request("list_objects_v2", Prefix=f"{self._folder}/", MaxKeys=1)
+        # No draft has this name, so neither writing nor deleting it changes anything: not even a
+        # bucket with suspended versioning, which would note a deletion without a condition.
+        name = f"{self._folder}/{DRAFT_PREFIX}"
+        written = self.replace(name, _NO_VERSION, io.BytesIO())
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            self._request("delete_object", Key=name, IfMatch="*")
+        if written is not None:
+            raise OSError(errno.EOPNOTSUPP, "this service writes whether a condition holds or not")
+
+    def create(self, name: str) -> str | None:
+        """Creates an object that holds no file; returns its version, None where there is one."""
+        # Of two that a name ever has, the second is created after the first was deleted, which took
+        # a request: by another process, or later by its clock.
+        content = f"{platform.node()} {os.getpid()} {time.time_ns()}"
+        version = self._put(name, io.BytesIO(content.encode()), IfNoneMatch="*")
+        if version is not None:
+            self._check_copies(name)
+        return version
+
+    def write(self, name: str, file: BinaryIO) -> None:
+        """Writes an object from the start of a file, whether it exists or not.
+
+        Raises:
+            OSError: also if the file is larger than 5 GB. Such a one would have to be sent in
+                parts, and those of a writer that is killed stay where no listing shows them.
+        """
+        self._put(name, file)
+
+    def replace(self, name: str, version: str, file: BinaryIO) -> str | None:
+        """Writes an object if it has this version; returns the new one, None if it had another."""
+        return self._put(name, file, IfMatch=version)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies an object, whether the target exists or not."""
+        self._copy(source, target)
+
+    def copy_exclusively(self, source: str, version: str, target: str) -> bool:
+        """Copies an object of this version, unless the target exists: then returns False."""
+        try:
+            self._copy(source, target, CopySourceIfMatch=version, IfNoneMatch="*")
+        except FileExistsError:
+            return False
+        return True
+
+    def size(self, name: str) -> int:
+        """Returns the size of an object in bytes."""
+        return int(self._request("head_object", Key=name)["ContentLength"])
+
+    def read(self, name: str, file: BinaryIO) -> None:
+        """Writes the bytes of an object, verified, to a file."""
+        self._read(name, file)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Returns the names that start like this, in order."""
+        with _errors():
+            pages = self._client().get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._name, Prefix=prefix):
+                for entry in page.get("Contents", ()):
+                    yield entry["Key"]
+
+    def delete(self, name: str) -> None:
+        """Deletes an object in all versions; one that is missing is fine."""
+        self._request("delete_object", Key=name)
+
+    def _setting(self, operation: str, key: str) -> dict[str, Any]:
+        """Returns a setting of the bucket, empty where it was never made."""
+        try:
+            return dict(self._request(operation)[key])
+        except FileNotFoundError:
+            return {}
+
+    def _check_copies(self, name: str) -> None:
+        """Tries copies of an object to itself that must fail; on some services they succeed.
+
+        Raises:
+            OSError: if one did. Of two draws the second would replace the first.
+        """
+        for condition in ({"IfNoneMatch": "*"}, {"CopySourceIfMatch": _NO_VERSION}):
+            try:
+                self._copy(name, name, MetadataDirective="REPLACE", **condition)
+            except OSError:
+                continue
+            self.delete(name)
+            raise OSError(errno.EOPNOTSUPP, "this service copies whether a condition holds or not")
+
+    def _put(self, name: str, file: BinaryIO, **conditions: str) -> str | None:
+        """Writes an object; returns its version, or None where a condition does not hold."""
+        if file.seek(0, io.SEEK_END) > _MAX_BYTES:
+            raise OSError(errno.EFBIG, "Amazon S3 takes no file of more than 5 GB in one piece")
+        file.seek(0)
+        try:
+            return str(self._request("put_object", Key=name, Body=file, **conditions)["ETag"])
+        except (FileExistsError, FileNotFoundError):
+            return self._version_of_same(name, file)
+
+    def _version_of_same(self, name: str, file: BinaryIO) -> str | None:
+        """Returns the version of an object that holds the same; None if it holds anything else.
+
+        The library repeats requests: one that was refused may have succeeded before.
+        """
+        held = io.BytesIO()
+        try:
+            version = self._read(name, held)
+        except FileNotFoundError:
+            return None
+        file.seek(0)
+        return version if held.getvalue() == file.read() else None
+
+    def _read(self, name: str, file: BinaryIO) -> str:
+        """Writes the bytes of an object to a file, and returns its version."""
+        answer = self._request("get_object", Key=name, ChecksumMode="ENABLED")
+        with _errors():
+            for chunk in answer["Body"].iter_chunks(_CHUNK_BYTES):
+                file.write(chunk)
+        return str(answer["ETag"])
+
+    def _copy(self, source: str, target: str, **conditions: str) -> None:
+        held = {"Bucket": self._name, "Key": source}
+        self._request("copy_object", Key=target, CopySource=held, **conditions)
+
+    def _request(self, operation: str, **parameters: Any) -> Any:
+        with _errors():
+            return getattr(self._client(), operation)(Bucket=self._name, **parameters)
+
+    def _client(self) -> Any:
+        if self._opened is None:
+            import boto3
+
+            client = boto3.Session().client("s3")
+            copying = client.meta.service_model.operation_model("CopyObject").input_shape
+            if "IfNoneMatch" not in copying.members:
+                raise OSError(errno.ENOPKG, "boto3 is too old: pip install 'beam_dp[s3]'")
+            client.meta.events.register_first("needs-retry.s3", _pause_after_conflict)
+            self._opened = client
+        return self._opened
+
+
+def _keeps_deleted_objects(reason: str, cure: str) -> BucketSettingsError:
+    return BucketSettingsError(
+        "must be in a bucket that keeps no deleted objects, because drafts are private, and"
+        f" this one {reason}: aws s3api {cure}"
+    )
+
+
+def _pause_after_conflict(
+    response: tuple[Any, Any] | None, attempts: int, **_: object
+) -> float | None:
+    """Returns after how many seconds a request is repeated that another one got in the way of.
+
+    None leaves it to boto3, which repeats others, whether to repeat it.
+    """
+    if response is None or response[0].status_code != 409 or attempts >= _MAX_ATTEMPTS:
+        return None
+    return 0.05 * 2.0**attempts
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Raises errors of the service and of its library as OSError, in a line without secrets.
+
+    FileExistsError says that a condition of the request did not hold.
+    """
+    try:
+        from boto3.exceptions import Boto3Error
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+    except ImportError:
+        condition = "boto3 is not installed: pip install 'beam_dp[s3]'"
+        raise OSError(errno.ENOPKG, condition) from None
+    try:
+        yield
+    except ClientError as error:
+        code = error.response["Error"]["Code"]
+        status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+        if code == "NoSuchBucket":
+            raise OSError(errno.EIO, "no such bucket") from None
+        if status == 404:
+            raise FileNotFoundError(errno.ENOENT, "no such object or bucket") from None
+        if status == 412:
+            raise FileExistsError(errno.EEXIST, "an object has another version") from None
+        # Not its message, which names accounts.
+        reason = f"Amazon S3 says {status} {code} to {error.operation_name}"
+        raise OSError(errno.EIO, reason) from None
+    except NoCredentialsError:
+        condition = "Amazon Web Services have no credentials here: aws configure"
+        raise OSError(errno.EACCES, condition) from None
+    except (Boto3Error, BotoCoreError, ValueError) as error:
+        reason = f"Amazon S3 cannot be reached: {type(error).__name__}"
+        raise OSError(errno.EIO, reason) from None

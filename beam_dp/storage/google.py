@@ -1,0 +1,199 @@
+"""A bucket of Google Cloud Storage, as releases are committed in it.
+
+A version is a generation, of which no name ever has the same one twice. What must happen
+once states the generation that it expects, so that the library may repeat any request whose answer
+was lost. By the service's documentation, listings and reads see all that was written before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from beam_dp.storage.bucket import BucketSettingsError
+
+_NEW = 0  # the generation of what does not exist
+_RIGHTS = ("create", "delete", "get", "list")
+
+
+class GoogleBucket:
+    """A bucket, spoken to with the application's default credentials once it is needed.
+
+    ``STORAGE_EMULATOR_HOST`` names another service, as for all programs of Google's library.
+
+    Args:
+        name: of the bucket.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._opened: Any = None
+
+    def check(self) -> None:
+        """Raises BucketSettingsError if no draft should be written here.
+
+        Cost: two requests.
+        """
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", self._name):
+            raise BucketSettingsError("must be gs://BUCKET/FOLDER")
+        with _errors():
+            bucket = self._bucket()
+            bucket.reload()
+            wanted = [f"storage.objects.{right}" for right in _RIGHTS]
+            granted = bucket.test_iam_permissions(wanted)
+        update = f"gcloud storage buckets update gs://{self._name}"
+        if bucket.versioning_enabled:
+            reason, cure = "has object versioning", f"{update} --no-versioning"
+        elif (bucket.soft_delete_policy.retention_duration_seconds or 0) > 0:
+            reason, cure = "has soft delete", f"{update} --clear-soft-delete"
+        elif bucket.retention_period:
+            reason, cure = "has a retention policy", f"{update} --clear-retention-period"
+        elif bucket.default_event_based_hold:
+            reason, cure = "holds new objects", f"{update} --no-default-event-based-hold"
+        elif bucket.iam_configuration.public_access_prevention != "enforced":
+            raise BucketSettingsError(
+                "must be in a bucket that prevents public access, because drafts are private:"
+                f" {update} --public-access-prevention"
+            )
+        elif missing := sorted(set(wanted) - set(granted)):
+            raise BucketSettingsError(f"must be in a bucket where you have {missing[0]}")
+        else:
+            return
+        raise BucketSettingsError(
+            "must be in a bucket that keeps no deleted objects, because drafts are private, and"
+            f" this one {reason}: {cure}"
+        )
+
+    def create(self, name: str) -> str | None:
+        """Creates an empty object, unless there is one; returns its version, or else None."""
+        try:
+            with _errors():
+                blob = self._bucket().blob(name)
+                blob.upload_from_string(b"", if_generation_match=_NEW)
+                return str(blob.generation)
+        except FileExistsError:
+            return None
+
+    def write(self, name: str, file: BinaryIO) -> None:
+        """Writes an object from the start of a file, whether it exists or not."""
+        with _errors():
+            _upload(self._bucket().blob(name), file)
+
+    def replace(self, name: str, version: str, file: BinaryIO) -> str | None:
+        """Writes an object if it has this version; returns the new one, None if it had another."""
+        try:
+            with _errors():
+                blob = self._bucket().blob(name)
+                _upload(blob, file, if_generation_match=int(version))
+                return str(blob.generation)
+        except FileExistsError:
+            return self._version_of_same(name, file)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies an object, whether the target exists or not."""
+        with _errors():
+            self._copy(source, target)
+
+    def copy_exclusively(self, source: str, version: str, target: str) -> bool:
+        """Copies an object of this version, unless the target exists: then returns False."""
+        conditions = {"if_generation_match": _NEW, "if_source_generation_match": int(version)}
+        try:
+            with _errors():
+                self._copy(source, target, **conditions)
+        except FileExistsError:
+            return False
+        return True
+
+    def size(self, name: str) -> int:
+        """Returns the size of an object in bytes."""
+        with _errors():
+            blob = self._bucket().blob(name)
+            blob.reload()
+            return int(blob.size)
+
+    def read(self, name: str, file: BinaryIO) -> None:
+        """Writes the bytes of an object, verified, to a file."""
+        with _errors():
+            self._bucket().blob(name).download_to_file(file)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Returns the names that start like this, in order."""
+        with _errors():
+            for blob in self._bucket().client.list_blobs(self._bucket(), prefix=prefix):
+                yield blob.name
+
+    def delete(self, name: str) -> None:
+        """Deletes an object in all versions; one that is missing is fine."""
+        with contextlib.suppress(FileNotFoundError), _errors():
+            self._bucket().delete_blob(name)
+
+    def _version_of_same(self, name: str, file: BinaryIO) -> str | None:
+        """Returns the version of an object that holds the same; None if it holds anything else.
+
+        The library repeats requests: one that was refused may have succeeded before.
+        """
+        with _errors():
+            blob = self._bucket().get_blob(name)
+            file.seek(0)
+            is_same = blob is not None and blob.download_as_bytes() == file.read()
+            return str(blob.generation) if is_same else None
+
+    def _copy(self, source: str, target: str, **conditions: int) -> None:
+        from google.cloud.storage.retry import DEFAULT_RETRY
+
+        bucket = self._bucket()
+        blob, held, token = bucket.blob(target), bucket.blob(source), None
+        while True:
+            # Each of our copies may be repeated, also one without conditions.
+            token, _, _ = blob.rewrite(held, token=token, retry=DEFAULT_RETRY, **conditions)
+            if token is None:
+                return
+
+    def _bucket(self) -> Any:
+        if self._opened is None:
+            from google.cloud import storage
+
+            self._opened = storage.Client().bucket(self._name)
+        return self._opened
+
+
+def _upload(blob: Any, file: BinaryIO, **conditions: int) -> None:
+    # With its size known, a small file takes one request.
+    blob.upload_from_file(file, size=file.seek(0, io.SEEK_END), rewind=True, **conditions)
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Raises errors of the service and of its library as OSError, in a line without secrets.
+
+    FileExistsError says that a condition of the request did not hold.
+    """
+    try:
+        import requests
+        from google.api_core import exceptions
+        from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+        from google.cloud.storage.exceptions import DataCorruption
+    except ImportError:
+        condition = "google-cloud-storage is not installed: pip install 'beam_dp[gcs]'"
+        raise OSError(errno.ENOPKG, condition) from None
+    try:
+        yield
+    except exceptions.NotFound:
+        raise FileNotFoundError(errno.ENOENT, "no such object or bucket") from None
+    except exceptions.PreconditionFailed:
+        raise FileExistsError(errno.EEXIST, "an object has another version") from None
+    except exceptions.GoogleAPICallError as error:
+        reason = f"Google Cloud Storage says {error.code} {type(error).__name__}"
+        raise OSError(errno.EIO, reason) from None
+    except DataCorruption:
+        raise OSError(errno.EIO, "an object changed on its way") from None
+    except DefaultCredentialsError:
+        condition = "Google Cloud has no credentials here: gcloud auth application-default login"
+        raise OSError(errno.EACCES, condition) from None
+    except (GoogleAuthError, exceptions.RetryError, requests.RequestException) as error:
+        reason = f"Google Cloud Storage cannot be reached: {type(error).__name__}"
+        raise OSError(errno.EIO, reason) from None

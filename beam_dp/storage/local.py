@@ -1,0 +1,236 @@
+"""Where a release is written: what committing one needs of a filesystem, and the local one."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from beam_dp.errors import InputError
+from beam_dp.releases.files.container import DamagedFileError
+from beam_dp.releases.files.records_card import PayloadFile
+
+DRAFT_PREFIX = ".draft-"
+MAX_CARD_BYTES = 2**26
+FREE = "must be a directory that does not exist yet, or an empty one"
+_WITHDRAWN = "~"  # in no name that tempfile makes
+
+
+class Store(Protocol):
+    """A directory on one filesystem that holds a release, or will.
+
+    Drafts are private folders inside it, each of one attempt. ``publish`` is what Beam's own
+    filesystems lack: a file that appears complete, or not at all, and for one caller only.
+    Where nothing is said of errors, what fails raises OSError.
+    """
+
+    def check_free(self) -> None:
+        """Raises InputError if it holds more than drafts, or can't be written; writes nothing."""
+
+    def trial(self) -> AbstractContextManager[Store]:
+        """Returns a new draft as a store of its own, gone at the end; the directory is not made."""
+
+    def exists(self) -> bool:
+        """Returns whether there is such a directory."""
+
+    def read(self, name: str, num_bytes: int | None = None) -> bytes:
+        """Returns a published file: of this size, or else of at most ``MAX_CARD_BYTES``.
+
+        Raises:
+            DamagedFileError: if it is of another size, or no regular file.
+        """
+
+    def fingerprint(self, name: str, draft: str | None = None) -> PayloadFile | None:
+        """Returns what a file holds, or None where there is no such file."""
+
+    def open_draft(self, draw_id: str) -> str:
+        """Makes the directory and a new private folder in it, and returns the folder's name."""
+
+    def write_draft(
+        self, draft: str, name: str, write: Callable[[BinaryIO], object]
+    ) -> PayloadFile:
+        """Writes one file of a draft, durably, and returns what it holds."""
+
+    def publish(self, draft: str, name: str, write: Callable[[BinaryIO], object]) -> bool:
+        """Writes a file of a draft, and publishes it under its name unless that exists.
+
+        Fails, and publishes nothing, if the draft was withdrawn, at whatever time.
+
+        Returns:
+            Whether this call published it.
+        """
+
+    def place(self, draft: str, name: str) -> None:
+        """Moves a file of a draft to its name, if it is still in the draft."""
+
+    def drafts(self) -> list[str]:
+        """Returns the names of the drafts that are there."""
+
+    def withdraw(self, draft: str) -> str:
+        """Sees to it that nothing is published from a draft any more; returns its new name."""
+
+    def remove_draft(self, draft: str) -> None:
+        """Removes a draft, and the directory if this store made it and nothing else is in it."""
+
+
+def check_size(num_bytes: int, promised: int | None) -> None:
+    """Refuses a file that is not of the promised size; or, where none was, is no card.
+
+    Raises:
+        DamagedFileError: if it is refused.
+    """
+    if promised is not None and num_bytes != promised:
+        raise DamagedFileError("does not have the size of its card")
+    if promised is None and num_bytes > MAX_CARD_BYTES:
+        raise DamagedFileError("is too large for a card")
+
+
+class LocalStore:
+    """A directory of the local filesystem, which must know hard links.
+
+    Args:
+        path: of the directory.
+        name: the argument or flag that is refused with it.
+    """
+
+    def __init__(self, path: Path, name: str = "output") -> None:
+        self._path = path
+        self._name = name
+        self._is_new = False
+
+    def check_free(self) -> None:
+        """Raises InputError if it holds more than drafts, or can't be written; writes nothing."""
+        try:
+            if any(not name.startswith(DRAFT_PREFIX) for name in os.listdir(self._path)):
+                raise self._refused(FREE)
+        except FileNotFoundError:
+            pass
+        except NotADirectoryError:
+            raise self._refused(FREE) from None
+        except OSError as error:
+            condition = f"must be a directory that can be written: {error.strerror}"
+            raise self._refused(condition) from None
+        existing = self._existing()
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            condition = f"must be in a directory that can be written, and {str(existing)!r} is not"
+            raise self._refused(condition)
+
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[Store]:
+        """Returns a new folder as a store: in the directory, or in what it would be made in."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{DRAFT_PREFIX}trial-", dir=self._existing()))
+        try:
+            yield LocalStore(folder, self._name)
+        finally:
+            shutil.rmtree(folder)
+
+    def exists(self) -> bool:
+        """Returns whether there is such a directory."""
+        return self._path.is_dir()
+
+    def read(self, name: str, num_bytes: int | None = None) -> bytes:
+        """Returns a regular file that is no link."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(self._path / name, flags)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise DamagedFileError("is not a regular file")
+            check_size(status.st_size, num_bytes)
+            return file.read(status.st_size)
+
+    def fingerprint(self, name: str, draft: str | None = None) -> PayloadFile | None:
+        """Returns what a file holds, or None where there is no such file."""
+        try:
+            with open(self._path / (draft or ".") / name, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                return PayloadFile(digest, os.fstat(file.fileno()).st_size)
+        except FileNotFoundError:
+            return None
+
+    def open_draft(self, draw_id: str) -> str:
+        """Makes the directory and a new private folder in it, and returns the folder's name."""
+        self._is_new = self._is_new or not self._path.exists()
+        self._path.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f"{DRAFT_PREFIX}{draw_id}-", dir=self._path)).name
+
+    def write_draft(
+        self, draft: str, name: str, write: Callable[[BinaryIO], object]
+    ) -> PayloadFile:
+        """Writes one file of a draft, durably, and returns what it holds."""
+        with open(self._path / draft / name, "xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        written = self.fingerprint(name, draft)
+        if written is None:
+            raise FileNotFoundError(2, "the draft was removed", str(self._path / draft / name))
+        return written
+
+    def publish(self, draft: str, name: str, write: Callable[[BinaryIO], object]) -> bool:
+        """Writes a file of a draft, and publishes it under its name unless that exists."""
+        self.write_draft(draft, name, write)
+        return self.create_exclusively(draft, name)
+
+    def create_exclusively(self, draft: str, name: str) -> bool:
+        """Links a file of a draft to its name; returns False where that exists."""
+        try:
+            os.link(self._path / draft / name, self._path / name, follow_symlinks=False)
+        except FileExistsError:
+            return False
+        sync_directory(self._path)
+        return True
+
+    def place(self, draft: str, name: str) -> None:
+        """Moves a file of a draft to its name, if it is still in the draft."""
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self._path / draft / name, self._path / name)
+            sync_directory(self._path)
+
+    def drafts(self) -> list[str]:
+        """Returns the names of the drafts that are there."""
+        try:
+            return sorted(name for name in os.listdir(self._path) if name.startswith(DRAFT_PREFIX))
+        except FileNotFoundError:
+            return []
+
+    def withdraw(self, draft: str) -> str:
+        """Renames a draft, so that its writer does not find it again; returns its new name."""
+        if draft.endswith(_WITHDRAWN):
+            return draft
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self._path / draft, self._path / (draft + _WITHDRAWN))
+        return draft + _WITHDRAWN
+
+    def remove_draft(self, draft: str) -> None:
+        """Removes a draft, and the directory if this store made it and nothing else is in it."""
+        shutil.rmtree(self._path / draft, ignore_errors=True)
+        if self._is_new:
+            with contextlib.suppress(OSError):
+                self._path.rmdir()
+
+    def _existing(self) -> Path:
+        """Returns the directory, or the nearest above it that exists."""
+        existing = self._path.absolute()
+        while not os.path.lexists(existing):
+            existing = existing.parent
+        return existing
+
+    def _refused(self, condition: str) -> InputError:
+        return InputError(self._name, os.fspath(self._path), condition)
+
+
+def sync_directory(path: str | Path) -> None:
+    """Makes durable that a name in a directory is new, or is gone."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

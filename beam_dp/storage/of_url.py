@@ -1,0 +1,98 @@
+"""Which filesystem a directory is on, and what to do where a job has left drafts in it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from beam_dp.errors import InputError
+from beam_dp.releases.files.records_card import ReleaseError
+from beam_dp.storage.amazon import AmazonBucket
+from beam_dp.storage.bucket import BucketStore
+from beam_dp.storage.google import GoogleBucket
+from beam_dp.storage.local import (
+    LocalStore,
+    Store,
+)
+
+T = TypeVar("T")
+
+
+def store_for(directory: str | os.PathLike[str], name: str) -> Store:
+    """Returns the store of a directory, without looking at it.
+
+    Args:
+        directory: a local path, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
+        name: the argument or flag that is refused with it.
+
+    Raises:
+        InputError: if it is on a filesystem where no release can be committed, or names no folder.
+
+    Example:
+        >>> type(store_for("gs://releases/visits", "output")).__name__
+        'BucketStore'
+    """
+    text = os.fspath(directory)
+    if not is_url(text):
+        return LocalStore(local_path(text, name), name)
+    scheme, _, rest = text.partition("://")
+    bucket, _, folder = rest.partition("/")
+    if scheme == "gs":
+        return BucketStore(GoogleBucket(bucket), text, name)
+    if scheme == "s3":
+        return BucketStore(AmazonBucket(bucket, folder.rstrip("/")), text, name)
+    condition = "must be a local directory, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
+    raise InputError(name, text, condition)
+
+
+def local_path(directory: str | os.PathLike[str], name: str) -> Path:
+    """Returns the path of a local directory.
+
+    Raises:
+        InputError: if it is an URL, or no path at all.
+    """
+    text = os.fspath(directory)
+    if is_url(text):
+        raise InputError(name, text, "must be a local directory")
+    if not text or "\0" in text:
+        raise InputError(name, text, "must be the path of a directory")
+    return Path(text)
+
+
+def is_url(text: str) -> bool:
+    """Returns whether a text names a directory on another filesystem than the local one."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
+
+
+def names_finish(
+    read: Callable[[str | os.PathLike[str]], T],
+) -> Callable[[str | os.PathLike[str]], T]:
+    """Lets what reads a directory name ``beam-dp finish`` where it fails and drafts are left."""
+
+    @functools.wraps(read)
+    def reading(directory: str | os.PathLike[str]) -> T:
+        try:
+            return read(directory)
+        except ReleaseError as error:
+            advice = advice_on_drafts(store_for(directory, "release"), directory)
+            raise ReleaseError(os.fspath(directory), error.condition + advice) from None
+
+    return reading
+
+
+def advice_on_drafts(store: Store, directory: str | os.PathLike[str]) -> str:
+    """Returns the end of a refusal: what a stopped job has left, and what helps; else nothing."""
+    try:
+        if not store.drafts():
+            return ""
+    except Exception:  # of any storage's library: the refusal matters, not the advice
+        return ""
+    return (
+        "; drafts of a job are left there: once it has ended,"
+        f" `beam-dp finish {shlex.quote(os.fspath(directory))}` completes what it committed"
+    )

@@ -1,0 +1,1 @@
+"""From records to exact summaries: encode, limit contributions, count."""

@@ -1,0 +1,140 @@
+"""At most k records a privacy unit, in one shuffle of column batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_dp.domain import Domain
+from beam_dp.encoding.bounding import (
+    Columns,
+    RecordWords,
+    Words,
+    add_identical,
+    from_bytes,
+    record_bytes,
+    select_records,
+    split_by_unit,
+    to_bytes,
+)
+from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.reading.records import refuse_windows
+
+# Also of one unit alone, however many words a record has, no element is longer than this.
+_ELEMENT_BYTES = 2**23
+_BUFFERED_RECORDS = 2**18
+
+
+class BoundContributions(beam.PTransform):
+    """Keeps at most k records of each privacy unit.
+
+    Privacy: adding or removing one unit adds or removes at most k records of the output,
+    whatever the other units are, because the records that stay are a function of their own
+    unit's records (``select_records``). A bundle that is done again keeps the same ones.
+
+    Records travel once, as columns, keyed by a hash of their unit.
+
+    Args:
+        records: the universe of the encoded records, or how else they travel.
+        max_records_per_unit: k, >= 1.
+        num_partitions: keys of the shuffle, a power of two up to 2^16; a partition is held in
+            one worker's memory.
+
+    Raises:
+        InputError: when applied, if the records are windowed or unbounded.
+
+    Input and output: batches with units (``EncodedBatch``, ``KeyBatch``), and the same without.
+    """
+
+    def __init__(
+        self, records: Domain | Words, max_records_per_unit: int, num_partitions: int = 256
+    ) -> None:
+        super().__init__()
+        self.words = RecordWords(records) if isinstance(records, Domain) else records
+        self.max_records_per_unit = max_records_per_unit
+        self.num_partitions = num_partitions
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[Any]:
+        """Partitions by unit, groups, selects."""
+        refuse_windows(records)
+        partition = beam.ParDo(_Partition(self.words, self.num_partitions))
+        select = beam.ParDo(_Select(self.words, self.max_records_per_unit))
+        return (
+            records
+            | "Partition" >> partition.with_output_types(tuple[int, bytes])
+            | "Group units" >> beam.GroupByKey()
+            | "Select" >> select.with_output_types(records.element_type)
+        )
+
+
+class _Partition(beam.DoFn):
+    """Sends records with their units to the partition of the unit, in long columns.
+
+    Identical records of a unit are sent as one with their number, where a bundle has many.
+    """
+
+    def __init__(self, words: Words, num_partitions: int) -> None:
+        self.words = words
+        self.num_partitions = num_partitions
+
+    def start_bundle(self) -> None:
+        self._rows: list[tuple[np.ndarray, Columns]] = []  # units; words and, last, counts
+        self._num_buffered = 0
+
+    @withhold_messages
+    def process(self, batch: Any) -> Iterable[tuple[int, bytes]]:
+        assert batch.units is not None
+        num_records = batch.units.shape[1]
+        columns = [*self.words.from_batch(batch), np.ones(num_records, np.int64)]
+        self._rows.append((batch.units, columns))
+        self._num_buffered += num_records
+        if self._num_buffered < _BUFFERED_RECORDS:
+            return ()
+        self._add_up()
+        # Records that repeat themselves stay here; else there is nothing to be gained.
+        return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
+
+    @withhold_messages
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._rows:
+            self._add_up()
+        return iter([GlobalWindows.windowed_value(element) for element in self._flush()])
+
+    def _add_up(self) -> None:
+        all_units, all_columns = zip(*self._rows, strict=True)
+        *words, counts = map(np.concatenate, zip(*all_columns, strict=True))
+        units, words, counts = add_identical(np.concatenate(all_units, axis=1), words, counts)
+        self._rows = [(units, [*words, counts])]
+        self._num_buffered = counts.size
+
+    def _flush(self) -> list[tuple[int, bytes]]:
+        elements = []
+        num_records = min(_BUFFERED_RECORDS, _ELEMENT_BYTES // record_bytes(self.words))
+        for units, columns in self._rows:
+            for start in range(0, units.shape[1], num_records):
+                part = slice(start, start + num_records)
+                for number, units_here, (*words, counts) in split_by_unit(
+                    units[:, part], [column[part] for column in columns], self.num_partitions
+                ):
+                    elements.append((number, to_bytes(self.words, units_here, words, counts)))
+        self.start_bundle()
+        return elements
+
+
+class _Select(beam.DoFn):
+    """Keeps at most k records of each unit of a partition."""
+
+    def __init__(self, words: Words, max_records_per_unit: int) -> None:
+        self.words = words
+        self.max_records_per_unit = max_records_per_unit
+
+    @withhold_messages
+    def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
+        units, words, counts = from_bytes(self.words, partition[1])
+        kept = select_records(units, words, counts, self.max_records_per_unit)
+        return iter([self.words.to_batch([word[kept] for word in words], units[:, kept])])

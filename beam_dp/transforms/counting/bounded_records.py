@@ -1,0 +1,76 @@
+"""Records to what mechanisms count: encoded, and bounded by unit; and those that are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.mechanisms.left_out import LeftOutPlan
+from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.summaries import HistogramAccumulator
+from beam_dp.transforms.counting.bound import BoundContributions
+from beam_dp.transforms.counting.encode import (
+    INSIDE,
+    LEFT_OUT,
+    EncodeRecords,
+)
+from beam_dp.transforms.counting.summarise import Summarise
+from beam_dp.transforms.reading.records import refuse_windows
+
+
+def bounded_records(
+    records: beam.PCollection[Any],
+    domain: Domain,
+    guarantee: Guarantee,
+    *,
+    as_cells: bool,
+    left_out: LeftOutPlan | None = None,
+) -> tuple[beam.PCollection[EncodedBatch], beam.PCollection[tuple[int, bytes]] | None]:
+    """Returns the records inside a domain, at most k a unit, and how many others there are.
+
+    Records inside the domain and outside it are bounded apart, each kind as a function of the
+    unit's own records of that kind: those outside do not push out those inside.
+
+    Args:
+        records: of any kind that ``EncodeRecords`` reads.
+        domain: the universe.
+        guarantee: whose unit and bound are kept.
+        as_cells: how to encode.
+        left_out: how the others are counted; None to forget them.
+
+    Returns:
+        Encoded records; and shards of the exact counts of ``left_out.domain``, or None. Both are
+        as secret as the records.
+
+    Raises:
+        InputError: if the records are windowed or unbounded, or lack a column.
+    """
+    refuse_windows(records)
+    unit = guarantee.privacy_unit
+    encode = EncodeRecords(domain, unit, as_cells=as_cells, keep_left_out=left_out is not None)
+    encoded = records | "Encode" >> encode
+    if left_out is None:
+        return _bounded(encoded, domain, guarantee, "Bound"), None
+    inside = _bounded(encoded[INSIDE], domain, guarantee, "Bound")
+    outside = _bounded(encoded[LEFT_OUT], left_out.domain, guarantee, "Bound left out")
+    accumulator = HistogramAccumulator(left_out.domain)
+    return inside, outside | "Summarise left out" >> Summarise(accumulator)
+
+
+def left_out_counts(plan: LeftOutPlan, shards: Iterable[tuple[int, bytes]]) -> NDArray[np.int64]:
+    """Returns the exact counts that shards hold, shape (num_counts,). They are secret."""
+    return HistogramAccumulator(plan.domain).from_shards(shards).counts
+
+
+def _bounded(
+    encoded: beam.PCollection[EncodedBatch], domain: Domain, guarantee: Guarantee, label: str
+) -> beam.PCollection[EncodedBatch]:
+    if guarantee.privacy_unit == RECORD:
+        return encoded
+    return encoded | label >> BoundContributions(domain, guarantee.max_records_per_unit)

@@ -1,0 +1,1 @@
+"""The one step that draws noise: from a summary to a release or answers."""

@@ -1,0 +1,315 @@
+"""Queries to answers: online private multiplicative weights as one step of a pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders import FastPrimitivesCoder, StrUtf8Coder
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.online.log import (
+    answer_line,
+    checkpoint,
+    run_from_log,
+)
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.saved_private_mw import (
+    check_private_mw,
+    resume_private_mw,
+    save_private_mw,
+)
+from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.noise.source import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.summaries import Histogram, HistogramAccumulator
+from beam_dp.transforms.counting.count import CountCells
+from beam_dp.transforms.drawing.answer_batches import (
+    AnswerBatch,
+    answer_batches,
+    each_query,
+)
+from beam_dp.transforms.drawing.one_worker import run_once
+from beam_dp.transforms.errors import show_setup, withhold_messages
+
+MECHANISM = "private_mw"
+SPARSE_MW = "sparse_mw"
+# Whose steps all see the same folders.
+LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
+
+AnswerPlan = PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
+
+
+class AnswerQueries(beam.PTransform):
+    """Answers linear queries about records, one at a time: ``mechanisms.PrivateMW``.
+
+    Privacy: all answers of one job together satisfy ``plan.guarantee``, for records whose unit
+    is ``plan.guarantee.privacy_unit``, and queries that may depend on earlier answers. That is
+    paid when the job is submitted, however many queries come. The counts are computed as in
+    ``ReleaseSyntheticDatabase``, and are as secret as the records.
+
+    Bounded queries are answered by one step, like a release is drawn: everything it says has one
+    random ``run_id``, and ``WriteAnswers`` commits one run. Unbounded ones are answered under one
+    key, as they come. The state of the run commits together with the answers that follow from
+    it, or neither does, as Beam promises of a bundle; so a bundle that is done again starts from
+    the state before it, and what it said the first time is thrown away. A runner that shows
+    outputs of a bundle and then throws its state away breaks the guarantee.
+
+    The state of a stream holds the noisy threshold, which is secret: with it the answers tell
+    more than is promised. Checkpoints and snapshots need the access control of the records, and
+    a job that is started twice from one snapshot spends the budget twice.
+
+    Args:
+        plan: from ``plan_private_mw``.
+        records: Arrow batches (``ReadRecords``), frames of pandas, dicts, rows; bounded.
+        start: the release to start from; given if the plan starts from one, and only then.
+        ledger_token: from ``Ledger.spend``, for just this run.
+        save_in: an existing folder, private, to which each attempt at bounded queries saves its
+            run, as ``save_private_mw`` does, under its ``run_id``. Keep that of the answers that
+            were written, and remove the folder.
+        resume: a folder of a saved run, from which bounded queries go on; nothing is spent. The
+            state is used up before the first of them is answered: an attempt that is done again
+            fails, because a state is used once.
+        ledger: the URL of the ledger that paid for the run to resume, if one did.
+
+    Raises:
+        InputError: if the start is missing or of another domain, the token paid for something
+            else, or the saved run is refused; when applied, if the records are windowed or
+            unbounded, or lack a column; or if a run is saved or resumed in a stream, or on a runner
+            whose workers are other machines, which have other folders.
+
+    Input: queries, each a line of JSON or a dict as ``LinearQueries.from_json`` reads, with an
+    ``id`` if it likes; or a list of them, which are answered in this order, or pairs of a number
+    and a list, which are answered in the order of the numbers. Any windows: there is one run for
+    all of them.
+
+    Output: ``AnswerBatch`` elements of a few MB in the global window. A query that is refused gets
+    a row with an ``error``, spends nothing, and stops nothing.
+
+    Cost: ``PrivateMW``; in a stream also state for each new query, a few kB, but about 7 bytes a
+    cell for one with explicit values; and after a bundle that was done again the replay of all
+    updates.
+    """
+
+    def __init__(
+        self,
+        plan: PrivateMWPlan,
+        records: beam.PCollection[Any],
+        start: SyntheticDatabase | None = None,
+        ledger_token: Token | None = None,
+        *,
+        save_in: str | Path | None = None,
+        resume: str | Path | None = None,
+        ledger: str | None = None,
+    ) -> None:
+        super().__init__()
+        if (start is not None) != plan.starts_from_release:
+            condition = "must be given if the plan starts from a release, and only then"
+            raise InputError("start", type(start).__name__, condition)
+        if start is not None and start.domain != plan.domain:
+            raise InputError("start", start.domain.names, "must be a release of this domain")
+        check_paid(plan, ledger_token)
+        if resume is not None:
+            check_private_mw(resume, plan)
+        self.plan = plan
+        self.records = records
+        self.start = None if start is None else start.to_bytes()
+        self.token = ledger_token
+        self.save_in = None if save_in is None else os.fspath(save_in)
+        self.resume = None if resume is None else os.fspath(resume)
+        self.ledger = ledger
+
+    def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
+        """Counts the records, then answers."""
+        if self.save_in is not None or self.resume is not None:
+            _refuse_elsewhere(queries)
+        count = CountCells(self.plan.domain, self.plan.guarantee)
+        shards = beam.pvalue.AsIter(self.records | "Count" >> count)
+        # A URL can hold a password, and graphs are shown. Only a run that resumes needs the ledger,
+        # and that is refused where workers are other machines.
+        ledger = None if self.resume is None else self.ledger
+        starter = _Starter(self.plan, self.start, self.token, self.resume, ledger)
+        min_ram = worker_bytes(self.plan, self.plan.domain.num_cells)
+        if queries.is_bounded:
+            everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
+            answer = beam.ParDo(
+                _AnswerAll(starter, self.save_in), beam.pvalue.AsIter(everything), shards
+            )
+            step = "Answer" >> answer.with_output_types(AnswerBatch)
+            return run_once(queries.pipeline, step, "Keep the answers", min_ram)
+        stream = beam.ParDo(_AnswerStream(starter), shards).with_output_types(AnswerBatch)
+        return (
+            queries
+            | "To one window" >> beam.WindowInto(GlobalWindows())
+            | "Batch" >> beam.ParDo(_Batch()).with_output_types(tuple[str, list[Any]])
+            | "Answer" >> stream.with_resource_hints(min_ram=min_ram)
+            | "Keep the answers" >> beam.Reshuffle().with_resource_hints(min_ram=min_ram)
+        )
+
+
+def mechanism_name(plan: AnswerPlan) -> str:
+    """Returns what cards and ledgers call the mechanism of a plan."""
+    if isinstance(plan, PrivateMWPlan):
+        return MECHANISM
+    if isinstance(plan, SparseMWPlan):
+        return SPARSE_MW
+    return plan.mechanism
+
+
+def check_paid(plan: AnswerPlan, token: Token | None) -> None:
+    """Refuses a token that did not pay for this plan.
+
+    Raises:
+        InputError: if it paid for another guarantee, mechanism or loss.
+    """
+    if token is not None:
+        token.check(mechanism_name(plan), plan.guarantee, plan.loss)
+
+
+def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:
+    """Refuses to save or resume where a folder is not the same one for every step."""
+    if not queries.is_bounded:
+        condition = "must be bounded where a run is saved or resumed: a stream keeps its own state"
+        raise InputError("queries", "unbounded", condition)
+    name = type(queries.pipeline.runner).__name__
+    if name not in LOCAL_RUNNERS:
+        known = ", ".join(LOCAL_RUNNERS)
+        condition = f"must be on this machine where a run is saved or resumed: {known}"
+        raise InputError("runner", name, condition)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Starter:
+    """What runs are made from; part of the job graph: public, but for the ledger's password."""
+
+    plan: PrivateMWPlan
+    start: bytes | None
+    token: Token | None = None
+    resume: str | None = None
+    ledger: str | None = dataclasses.field(default=None, repr=False)
+
+    def release(self) -> SyntheticDatabase | None:
+        return None if self.start is None else SyntheticDatabase.from_bytes(self.start)
+
+    def histogram(self, shards: Iterable[tuple[int, bytes]]) -> Histogram:
+        return HistogramAccumulator(self.plan.domain).from_shards(shards)
+
+    def new_run(self, shards: Iterable[tuple[int, bytes]], noise: NoiseSource) -> PrivateMW:
+        histogram = self.histogram(shards)
+        if self.resume is None:
+            start, token = self.release(), self.token
+            return PrivateMW(self.plan, histogram, noise, start, ledger_token=token)
+        ledger = None if self.ledger is None else Ledger(self.ledger)
+        return resume_private_mw(self.resume, self.plan, histogram, noise, ledger)
+
+
+class _AnswerAll(beam.DoFn):
+    """Answers all queries of a bounded collection: the only step that draws noise."""
+
+    def __init__(self, starter: _Starter, save_in: str | None) -> None:
+        self.starter = starter
+        self.save_in = save_in
+
+    @show_setup
+    def setup(self) -> None:
+        # Never pickled: copies of a generator would draw the same noise.
+        self._noise = NoiseSource()
+        self._queries = LinearQueries(self.starter.plan.domain)
+
+    @withhold_messages
+    def process(
+        self, _: None, lines: Iterable[Any], shards: Iterable[tuple[int, bytes]]
+    ) -> Iterator[AnswerBatch]:
+        run = self.starter.new_run(shards, self._noise)
+        rows = [answer_line(run, self._queries, line)[0] for line in each_query(lines)]
+        run_id, total = self._noise.draw_id(), run.settings.total
+        if self.save_in is not None:
+            # The secret goes from this step to the disk, and into no collection.
+            save_private_mw(run, os.path.join(self.save_in, run_id))
+        return iter(answer_batches(run_id, total, rows))
+
+
+class _Batch(beam.DoFn):
+    """Collects the queries of a bundle under the one key: a state transaction for all of them."""
+
+    def start_bundle(self) -> None:
+        self._lines: list[Any] = []
+        self._timestamp: Any = None
+
+    def process(self, line: Any, timestamp: Any = beam.DoFn.TimestampParam) -> None:
+        self._lines += each_query([line])
+        self._timestamp = timestamp if self._timestamp is None else max(timestamp, self._timestamp)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._lines:
+            yield WindowedValue((MECHANISM, self._lines), self._timestamp, (GlobalWindow(),))
+
+
+# Version, run, number of the next batch, and the checkpoint of the run, which is secret.
+_HEAD = beam.DoFn.StateParam(ReadModifyWriteStateSpec("head", FastPrimitivesCoder()))
+_LOG = beam.DoFn.StateParam(BagStateSpec("log", StrUtf8Coder()))
+
+
+class _AnswerStream(beam.DoFn):
+    """Answers batches under one key; the state of the run commits with their answers.
+
+    The run itself, with its dense tables, is kept on this object and used again only while the
+    state holds the random version that this object wrote last: after a bundle that failed, or on
+    another worker, it is made anew from the state.
+    """
+
+    def __init__(self, starter: _Starter) -> None:
+        self.starter = starter
+
+    @show_setup
+    def setup(self) -> None:
+        # Never pickled: copies of a generator would draw the same noise.
+        self._noise = NoiseSource()
+        self._queries = LinearQueries(self.starter.plan.domain)
+        self._kept: tuple[str, PrivateMW] | None = None
+
+    @withhold_messages
+    def process(
+        self,
+        batch: tuple[str, list[Any]],
+        shards: Iterable[tuple[int, bytes]],
+        head: Any = _HEAD,
+        log: Any = _LOG,
+    ) -> Iterator[AnswerBatch]:
+        known = head.read()
+        # Not kept while it answers: a failure must not leave a run ahead of its state.
+        kept, self._kept = self._kept, None
+        if known is None:
+            run_id, number = self._noise.draw_id(), 0
+            run = self.starter.new_run(shards, self._noise)
+        else:
+            version, run_id, number, state = known
+            if kept is not None and kept[0] == version:
+                run = kept[1]
+            else:
+                plan, release = self.starter.plan, self.starter.release()
+                histogram = self.starter.histogram(shards)
+                run = run_from_log(plan, histogram, self._noise, release, state, log.read())
+        rows = []
+        for line in batch[1]:
+            row, entry = answer_line(run, self._queries, line)
+            rows.append(row)
+            if entry is not None:
+                log.add(entry)
+        version = self._noise.draw_id()
+        head.write((version, run_id, number + 1, checkpoint(run)))
+        self._kept = version, run
+        return iter([AnswerBatch(run_id, number, run.settings.total, rows)])

@@ -1,0 +1,108 @@
+"""Records to answers of a workload that is known before: each with noise of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.linear_answers.answers import (
+    WorkloadAnswersPlan,
+    draw_workload_answers,
+)
+from beam_dp.noise.source import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.queries.lines import QueryLine
+from beam_dp.summaries import HistogramAccumulator
+from beam_dp.transforms.counting.count import CountCells
+from beam_dp.transforms.drawing.answer_batches import (
+    AnswerBatch,
+    Row,
+    answer_batches,
+)
+from beam_dp.transforms.drawing.answer_queries import check_paid
+from beam_dp.transforms.drawing.one_worker import run_once
+from beam_dp.transforms.errors import show_setup, withhold_messages
+
+
+class AnswerWorkload(beam.PTransform):
+    """Answers a workload of linear queries, all at once, with Laplace or Gaussian noise.
+
+    Privacy: ``plan.guarantee``, as ``draw_workload_answers`` says. Noise is drawn once, by one
+    step behind which a ``Reshuffle`` stands; a draw that is done again has another ``run_id``, and
+    ``WriteAnswers`` commits one.
+
+    Args:
+        plan: from ``plan_workload_answers``.
+        lines: what was asked; every query is in the plan's workload, refused ones get an error.
+        ledger_token: from ``Ledger.spend``, for just this.
+
+    Raises:
+        InputError: if a query is not in the workload, or the token paid for something else; when
+            applied, if the records are windowed or unbounded, or lack a column.
+
+    Output: ``AnswerBatch`` elements of a few MB, by their numbers in the order of the lines.
+    """
+
+    def __init__(
+        self,
+        plan: WorkloadAnswersPlan,
+        lines: Sequence[QueryLine],
+        ledger_token: Token | None = None,
+    ) -> None:
+        super().__init__()
+        check_paid(plan, ledger_token)
+        self.plan = plan
+        nothing = dict.fromkeys(
+            ("value", "standard_error", "bound", "route", "updates_left", "questions_left")
+        )
+        stated = {
+            "standard_error": plan.standard_error,
+            "bound": plan.bound(),
+            "route": "measured",
+        }
+        places = {query: place for place, query in enumerate(plan.workload)}
+        self.rows: list[tuple[Row, int | None]] = []
+        for line in lines:
+            row = {"id": line.id, "query": line.text, **nothing, "error": line.error}
+            if line.query is None:
+                self.rows.append((row, None))
+            elif line.query not in places:
+                raise InputError("query", line.text, "must be in the workload of the plan")
+            else:
+                self.rows.append((row | stated, places[line.query]))
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
+        """Counts, draws."""
+        guarantee = self.plan.guarantee
+        shards = records | "Count" >> CountCells(self.plan.workload.domain, guarantee)
+        draw = beam.ParDo(_Draw(self.plan, self.rows), beam.pvalue.AsIter(shards))
+        min_ram = worker_bytes(self.plan, self.plan.workload.domain.num_cells)
+        step = "Draw" >> draw.with_output_types(AnswerBatch)
+        return run_once(records.pipeline, step, "Keep the draw", min_ram)
+
+
+class _Draw(beam.DoFn):
+    """The only step that draws noise."""
+
+    def __init__(self, plan: WorkloadAnswersPlan, rows: list[tuple[Row, int | None]]) -> None:
+        self.plan = plan
+        self.rows = rows
+
+    @show_setup
+    def setup(self) -> None:
+        # Never pickled: copies of a generator would draw the same noise.
+        self._noise = NoiseSource()
+
+    @withhold_messages
+    def process(self, _: None, shards: Iterable[tuple[int, bytes]]) -> Iterator[AnswerBatch]:
+        histogram = HistogramAccumulator(self.plan.workload.domain).from_shards(shards)
+        values = draw_workload_answers(self.plan, histogram.counts, self._noise).values.tolist()
+        rows = [
+            row if place is None else {**row, "value": values[place]} for row, place in self.rows
+        ]
+        public = None if self.plan.num_records == "noisy" else self.plan.num_records
+        return iter(answer_batches(self._noise.draw_id(), public, rows))

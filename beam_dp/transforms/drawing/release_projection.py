@@ -1,0 +1,124 @@
+"""From records to a release for sparse queries: the one place where its noise is drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+
+from beam_dp.mechanisms.sketches.plan import SparsePlan
+from beam_dp.mechanisms.sketches.release import (
+    SparseSummary,
+    release_sparse,
+)
+from beam_dp.noise.source import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.queries.sparse_reader import KEY_RULE
+from beam_dp.summaries import ProjectionAccumulator
+from beam_dp.transforms.counting.bound_keys import BoundKeys
+from beam_dp.transforms.counting.count_elements import (
+    CountElements,
+    counts_of_shards,
+)
+from beam_dp.transforms.counting.encode_keys import (
+    EncodeKeys,
+    KeyColumns,
+)
+from beam_dp.transforms.counting.summarise import Summarise
+from beam_dp.transforms.drawing.one_worker import run_once
+from beam_dp.transforms.drawing.release import (
+    ReleaseShard,
+    release_shards,
+)
+from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.reading.records import refuse_windows
+
+
+class ReleaseProjection(beam.PTransform):
+    """Releases one artifact that answers any sparse query over a huge universe.
+
+    Privacy: the output satisfies ``plan.guarantee`` for records whose unit is
+    ``plan.guarantee.privacy_unit``. The distributed part bounds what a unit contributes, and
+    computes exact sums: of the columns of a public projection, of the weights of each element, or
+    both. They are as secret as the records. Noise is drawn once, by one step after the last
+    combine, and a draw is committed, as in ``ReleaseSyntheticDatabase``.
+
+    No record makes it fail, and no log or metric tells of records.
+
+    Args:
+        plan: from the ``plan`` of ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` or
+            ``HybridSketch``; its hash key is drawn with it, before any record is read.
+        columns: which columns of the records to read.
+        ledger_token: from ``Ledger.spend``, for just this release; the card then names its entry.
+
+    Raises:
+        InputError: if the token paid for something else; when applied, if the records are windowed
+            or unbounded, or lack a column.
+
+    Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
+
+    Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release of
+    the same shape as any other.
+    """
+
+    def __init__(
+        self, plan: SparsePlan, columns: KeyColumns, ledger_token: Token | None = None
+    ) -> None:
+        super().__init__()
+        key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
+        stated = {**plan.stated, "key": key}
+        if ledger_token is not None:
+            ledger_token.check(plan.mechanism, plan.guarantee, plan.loss)
+            stated["ledger_release"] = ledger_token.release_id
+        self.plan = dataclasses.replace(plan, stated=stated)
+        self.columns = columns
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
+        """Encodes, bounds, projects and counts, draws."""
+        refuse_windows(records)
+        plan = self.plan
+        encode = EncodeKeys(
+            self.columns, plan.max_weight, plan.hash_key, plan.guarantee.privacy_unit
+        )
+        bounded = records | "Encode" >> encode | "Bound" >> BoundKeys(plan)
+        sums = counts = None
+        if plan.sketch is not None:
+            project = Summarise(ProjectionAccumulator(plan.sketch.signs(plan.hash_key)))
+            sums = beam.pvalue.AsIter(bounded | "Project" >> project)
+        if plan.histogram is not None:
+            counts = beam.pvalue.AsIter(bounded | "Count" >> CountElements())
+        draw = beam.ParDo(_Draw(plan), sums, counts).with_output_types(ReleaseShard)
+        width = 0 if plan.sketch is None else plan.sketch.projection_width
+        min_ram = worker_bytes(plan, width)
+        return run_once(records.pipeline, "Draw" >> draw, "Keep the draw", min_ram)
+
+
+class _Draw(beam.DoFn):
+    """Runs the mechanism on the sums: the only step that draws noise."""
+
+    def __init__(self, plan: SparsePlan) -> None:
+        self.plan = plan
+
+    @show_setup
+    def setup(self) -> None:
+        # Never pickled: copies of a generator would draw the same noise.
+        self._noise = NoiseSource()
+
+    @withhold_messages
+    def process(
+        self,
+        _: None,
+        sums: Iterable[tuple[int, bytes]] | None,
+        counts: Iterable[bytes] | None,
+    ) -> Iterator[ReleaseShard]:
+        projection = elements = None
+        if self.plan.sketch is not None and sums is not None:
+            signs = self.plan.sketch.signs(self.plan.hash_key)
+            projection = ProjectionAccumulator(signs).from_shards(sums)
+        if counts is not None:
+            elements = counts_of_shards(counts)
+        release = release_sparse(self.plan, SparseSummary(projection, elements), self._noise)
+        return iter(list(release_shards(release)))

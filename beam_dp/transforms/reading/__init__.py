@@ -1,0 +1,1 @@
+"""Files and elements in, batches of columns out."""

@@ -1,0 +1,237 @@
+"""Avro by byte ranges: blocks between sync markers, decoded by fastavro into columns."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+import fastavro
+import pyarrow as pa
+
+from beam_dp.encoding.units import arrow_column
+from beam_dp.releases.files.container import (
+    MAGIC,
+    DamagedFileError,
+    decode_bytes,
+    decode_long,
+)
+from beam_dp.transforms.reading.avro_schemas import (
+    column_types,
+    parse_schema,
+    time_types,
+)
+from beam_dp.transforms.reading.column_types import ColumnType
+
+_BATCH_RECORDS = 2**15
+_CHUNK_BYTES = 2**20
+_MARKER_BYTES = 16
+_MAX_HEADER_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class AvroHeader:
+    """What stands before the first block of an Avro file.
+
+    Args:
+        columns: names of the record's fields.
+        types: what their types mean, as declared.
+        times: the columns whose integers are dates or times, with Arrow's types for these.
+        header: the header's bytes, with dates and times declared as the integers they are
+            (a date that Python cannot hold must not stop the job).
+        length: bytes of the header in the file.
+        marker: the sync marker that ends the header and each block.
+        codec: how blocks are compressed.
+    """
+
+    columns: tuple[str, ...]
+    types: Mapping[str, ColumnType]
+    times: Mapping[str, pa.DataType]
+    header: bytes
+    length: int
+    marker: bytes
+    codec: str
+
+
+def read_header(file: IO[bytes]) -> AvroHeader:
+    """Returns the header of an Avro file, opened at its beginning.
+
+    Raises:
+        FileError: if its schema is one that is not read.
+        Exception: of many types, if the file is not an Avro file of records.
+    """
+    metadata, marker, length = _read_metadata(file)
+    schema = parse_schema(metadata[b"avro.schema"])
+    codec = metadata.get(b"avro.codec", b"null").decode()
+    columns = tuple(field["name"] for field in schema["fields"])
+    header = _write_header(codec, schema, marker)
+    types = column_types(schema)
+    return AvroHeader(columns, types, time_types(schema), header, length, marker, codec)
+
+
+def _read_metadata(file: IO[bytes]) -> tuple[dict[bytes, bytes], bytes, int]:
+    """Returns what stands in a header, its marker, and its length.
+
+    Not by fastavro, which would look at the schema before anything is known of it.
+    """
+    head = file.read(2**16)
+    if not head.startswith(MAGIC):
+        raise ValueError("is not an Avro container file")
+    while True:
+        try:
+            metadata, position = _decode_map(head, len(MAGIC))
+        except DamagedFileError:
+            position = len(head)
+        length = position + _MARKER_BYTES
+        if length <= len(head):
+            return metadata, head[position:length], length
+        more = file.read(len(head))
+        if not more or length > _MAX_HEADER_BYTES:
+            raise ValueError("its header is cut short or too long")
+        head += more
+
+
+def _decode_map(data: bytes, position: int) -> tuple[dict[bytes, bytes], int]:
+    """Returns Avro's map of bytes at a position, and the position after it."""
+    found: dict[bytes, bytes] = {}
+    while True:
+        count, position = decode_long(data, position)
+        if count == 0:
+            return found, position
+        if count < 0:  # the length of the block in bytes follows
+            _, position = decode_long(data, position)
+        for _ in range(abs(count)):
+            key, position = decode_bytes(data, position)
+            found[key], position = decode_bytes(data, position)
+
+
+def missing_package(header: AvroHeader) -> str | None:
+    """Returns a line about what must be installed to decompress the blocks, if anything."""
+    reader = fastavro.block_reader(io.BytesIO(header.header + b"\x02\x00" + header.marker))
+    try:
+        list(next(reader))
+    except ValueError as error:
+        # fastavro names the package in its message; that of an empty block holds no data.
+        return " ".join(str(error).split()) if "install" in str(error) else None
+    except Exception:
+        return None
+    return None
+
+
+def range_batches(
+    file: IO[bytes],
+    header: AvroHeader,
+    start: int,
+    stop: int,
+    columns: Sequence[str],
+    times: Collection[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Yields the records of the blocks whose preceding marker starts in ``[start, stop)``.
+
+    Ranges that cover a file yield each of its records once, wherever they are cut.
+
+    Raises:
+        Exception: of many types, if a block is damaged.
+    """
+    first = header.length - _MARKER_BYTES
+    if start <= first:
+        start = first
+    if start >= stop:
+        return
+    file.seek(start)
+    blocks = _blocks(file, header.marker, stop - start)
+    if not blocks:
+        return
+    kinds = [header.times.get(name) if name in times else None for name in columns]
+    values: list[list[Any]] = [[] for _ in columns]
+    reader = fastavro.block_reader(
+        io.BytesIO(header.header + blocks), handle_unicode_errors="surrogateescape"
+    )
+    for block in reader:
+        records = list(block)
+        for name, collected in zip(columns, values, strict=True):
+            collected.extend([record[name] for record in records])
+        if len(values[0]) >= _BATCH_RECORDS:
+            yield _batch(columns, values, kinds)
+            values = [[] for _ in columns]
+    if values[0]:
+        yield _batch(columns, values, kinds)
+
+
+def _batch(
+    columns: Sequence[str], values: list[list[Any]], times: Sequence[pa.DataType | None]
+) -> pa.RecordBatch:
+    arrays = [
+        arrow_column(each) if time is None else _times(each, time)
+        for each, time in zip(values, times, strict=True)
+    ]
+    return pa.record_batch(arrays, names=list(columns))
+
+
+def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Values whose integers are dates or times; the others stay what they are."""
+    is_time = [type(value) is int for value in values]
+    times = pa.array(
+        [value if is_one else None for value, is_one in zip(values, is_time, strict=True)], kind
+    )
+    if all(is_one or value is None for value, is_one in zip(values, is_time, strict=True)):
+        return times
+    types = pa.array([0 if is_one else 1 for is_one in is_time], pa.int8())
+    rest = arrow_column(
+        [None if is_one else value for value, is_one in zip(values, is_time, strict=True)]
+    )
+    return pa.UnionArray.from_sparse(types, [times, rest])
+
+
+def _blocks(file: IO[bytes], marker: bytes, length: int) -> bytes:
+    """Returns what lies between the first marker and the first one at ``length`` or after."""
+    data = bytearray()
+    while True:
+        chunk = file.read(_CHUNK_BYTES)
+        searched = max(length, len(data) - _MARKER_BYTES + 1)
+        data += chunk
+        last = data.find(marker, searched)
+        if last >= 0 or not chunk:
+            break
+    first = data.find(marker)
+    if first < 0 or first >= length:
+        return b""
+    stop = last + _MARKER_BYTES if last >= 0 else len(data)
+    return bytes(data[first + _MARKER_BYTES : stop])
+
+
+def _write_header(codec: str, schema: dict[str, Any], marker: bytes) -> bytes:
+    meta = {"avro.codec": codec, "avro.schema": json.dumps(_without_times(schema))}
+    target = io.BytesIO()
+    fastavro.schemaless_writer(
+        target,
+        {
+            "type": "record",
+            "name": "header",
+            "fields": [
+                {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+                {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+                {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": _MARKER_BYTES}},
+            ],
+        },
+        {
+            "magic": b"Obj\x01",
+            "meta": {key: value.encode() for key, value in meta.items()},
+            "sync": marker,
+        },
+    )
+    return target.getvalue()
+
+
+def _without_times(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_times(each) for each in schema]
+    if isinstance(schema, dict):
+        return {
+            key: _without_times(value) if key in ("type", "fields", "items", "values") else value
+            for key, value in schema.items()
+            if key != "logicalType" or value == "decimal"
+        }
+    return schema

@@ -1,0 +1,188 @@
+"""Schemas of Avro files: which are read at all, and what the types of their columns mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from beam_dp.transforms.errors import FileError
+from beam_dp.transforms.reading.column_types import (
+    ColumnType,
+    Kind,
+)
+
+# The decoder calls itself for each level of a record, in C: one too deep kills the worker.
+MAX_DEPTH = 64
+_MAX_JSON_DEPTH = 5 * MAX_DEPTH  # a record in a union in a record takes five
+_TOO_DEEP = f"must have a schema whose records are nested at most {MAX_DEPTH} deep"
+
+Schema = Any  # as JSON
+
+_PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
+_INTEGERS = ("int", "long")
+_UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
+_TIMES = {
+    "date": pa.date32(),
+    **{f"timestamp-{name}": pa.timestamp(unit, "UTC") for name, unit in _UNITS.items()},
+    **{f"local-timestamp-{name}": pa.timestamp(unit) for name, unit in _UNITS.items()},
+}
+_KINDS = {
+    "null": Kind.UNKNOWN,
+    **dict.fromkeys(("boolean", "int", "long", "float", "double"), Kind.NUMBER),
+    **dict.fromkeys(("bytes", "string", "fixed"), Kind.TEXT),
+    "enum": Kind.SYMBOL,
+}
+_LOGICAL_KINDS = {
+    "date": Kind.TIME,
+    **{f"timestamp-{unit}": Kind.MOMENT for unit in _UNITS},
+    **{f"local-timestamp-{unit}": Kind.TIME for unit in _UNITS},
+    **dict.fromkeys(("time-millis", "time-micros", "duration"), Kind.OTHER),
+}
+
+
+def parse_schema(text: bytes) -> dict[str, Any]:
+    """Returns the schema of a file of records.
+
+    Raises:
+        FileError: if a record may hold another without end, or too deep.
+        Exception: of many types, if it is no schema of records.
+    """
+    try:
+        # What fastavro writes into a schema that it has checked would make it check no more.
+        schema = json.loads(text, object_hook=_without_marks)
+    except RecursionError:
+        raise FileError(_TOO_DEEP) from None
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise ValueError("its schema is no record")
+    _check_json_depth(schema)
+    _check_depth(fastavro.parse_schema(schema), 0, {})
+    return schema
+
+
+def column_types(schema: Schema) -> dict[str, ColumnType]:
+    """Returns what the types of a record's fields mean, by their names."""
+    resolved = fastavro.parse_schema(schema)
+    named: dict[str, Schema] = resolved["__named_schemas"]
+    return {field["name"]: _column_type(field["type"], named) for field in resolved["fields"]}
+
+
+def time_types(schema: Schema) -> dict[str, pa.DataType]:
+    """Returns the columns whose integers are dates or times, with Arrow's types for these.
+
+    Where a union has two types that are stored as integers, which is meant is not known.
+    """
+    found = {}
+    for field in schema["fields"]:
+        members = [each if isinstance(each, dict) else {"type": each} for each in _union(field)]
+        integers = [each for each in members if each.get("type") in _INTEGERS]
+        kind = _TIMES.get(integers[0].get("logicalType", "")) if len(integers) == 1 else None
+        is_wide = kind is not None and kind.bit_width == 64
+        if kind is not None and integers[0]["type"] == _INTEGERS[is_wide]:
+            found[field["name"]] = kind
+    return found
+
+
+def _union(field: Schema) -> list[Schema]:
+    kind = field["type"]
+    return kind if isinstance(kind, list) else [kind]
+
+
+def _column_type(kind: Schema, named: Mapping[str, Schema]) -> ColumnType:
+    union = kind if isinstance(kind, list) else [kind]
+    members = [named.get(each, each) if isinstance(each, str) else each for each in union]
+    # A null alone is no reason to accept a union.
+    values = [each for each in members if _stored(each) is not Kind.UNKNOWN] or members
+    is_alone = [_base(each) in _INTEGERS for each in values].count(True) < 2
+    return ColumnType(
+        " or ".join(map(_name, members)),
+        frozenset(_meaning(each, is_alone) for each in values),
+        stored=frozenset(_stored(each) for each in values),
+    )
+
+
+def _name(kind: Schema) -> str:
+    if isinstance(kind, str):
+        return kind
+    return str(kind.get("logicalType", kind["type"]))
+
+
+def _stored(kind: Schema) -> Kind:
+    """What is read: dates and times as the integers that they are."""
+    return _KINDS.get(_base(kind), Kind.OTHER)
+
+
+def _base(kind: Schema) -> str:
+    return str(kind if isinstance(kind, str) else kind["type"])
+
+
+def _meaning(kind: Schema, is_alone: bool) -> Kind:
+    """What values mean; of two types in a union that are stored as integers, none is a time."""
+    stored = _stored(kind)
+    if isinstance(kind, str) or stored not in (Kind.TEXT, Kind.NUMBER):
+        return stored
+    logical: str = kind.get("logicalType", "")
+    if logical in _TIMES and kind["type"] in _INTEGERS:
+        is_time = is_alone and kind["type"] == _INTEGERS[_TIMES[logical].bit_width == 64]
+        return _LOGICAL_KINDS[logical] if is_time else Kind.OTHER
+    if logical == "uuid":
+        return Kind.UUID if kind["type"] == "string" else Kind.BYTES_OF_UUID
+    # On other types the rest says nothing.
+    is_taken = kind["type"] in ("int", "long", "fixed")
+    return _LOGICAL_KINDS.get(logical, stored) if is_taken else stored
+
+
+def _without_marks(parsed: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in parsed.items() if not key.startswith("__")}
+
+
+def _check_json_depth(schema: Schema) -> None:
+    """Without recursion, for what recurses afterwards."""
+    level = [schema]
+    for _ in range(_MAX_JSON_DEPTH):
+        level = [
+            below
+            for each in level
+            if isinstance(each, (dict, list))
+            for below in (each.values() if isinstance(each, dict) else each)
+        ]
+    if level:
+        raise FileError(_TOO_DEEP)
+
+
+def _check_depth(kind: Schema, level: int, depths: dict[str, int | None]) -> int:
+    """Returns how deep values of a type are nested: arrays, maps, records and unions in each other.
+
+    Args:
+        kind: with full names.
+        level: how deep it stands itself.
+        depths: of the types that have a name; None while theirs is not known.
+
+    Raises:
+        FileError: if a type holds itself, or is too deep.
+    """
+    if isinstance(kind, str):
+        known = 0 if kind in _PRIMITIVES else depths[kind]
+        if known is None:
+            raise FileError(f"must have a schema that is not recursive: {kind!r} may hold itself")
+        if level + known > MAX_DEPTH:
+            raise FileError(_TOO_DEEP)
+        return known
+    if level >= MAX_DEPTH:
+        raise FileError(_TOO_DEEP)
+    below: list[Schema] = kind
+    name = None
+    if isinstance(kind, dict):
+        below = [kind[key] for key in ("items", "values") if key in kind]
+        below += [field["type"] for field in kind.get("fields", ())]
+        name = kind.get("name")
+        depths |= {} if name is None else {name: None}
+    depth = 1
+    for each in below:
+        depth = max(depth, 1 + _check_depth(each, level + 1, depths))
+    if name is not None:
+        depths[name] = depth
+    return depth

@@ -1,0 +1,100 @@
+"""What the type of a column tells of its values, which are private: one rule for all sources.
+
+A column whose type has no levels would drop every record, and the release would be pure noise. Each
+source (Avro, Parquet, declared types of Python) says what its types mean in the words of ``Kind``;
+who may read what is said here alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+import pyarrow as pa
+
+from beam_dp.domain import Attribute, BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.dates import TimeAttribute
+
+# The arguments of columns that would drop every record, or count nothing, if no value matches.
+NEED_LEVELS = ("domain", "key", "weight")
+
+
+class Kind(enum.Enum):
+    """What values of a type are, as far as it matters who can read them."""
+
+    UNKNOWN = enum.auto()  # anything, or only null
+    TEXT = enum.auto()  # or bytes
+    NUMBER = enum.auto()  # or booleans
+    SYMBOL = enum.auto()  # text, but never that of a number
+    UUID = enum.auto()  # nor of a boolean
+    BYTES_OF_UUID = enum.auto()  # no text
+    TIME = enum.auto()  # without a zone, or a date
+    MOMENT = enum.auto()  # a time with a zone
+    OTHER = enum.auto()  # nested, a time of day, a duration, an object of a class
+
+
+_VALUES = frozenset((Kind.UNKNOWN, Kind.TEXT, Kind.NUMBER))
+_KEYS = _VALUES | {Kind.SYMBOL, Kind.UUID, Kind.BYTES_OF_UUID}
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnType:
+    """The type of a column.
+
+    Args:
+        name: as its source calls it.
+        kinds: what its values may mean; several for a union.
+        stored: what keys and weights are read from; None for the same.
+    """
+
+    name: str
+    kinds: frozenset[Kind]
+    stored: frozenset[Kind] | None = None
+
+    def is_readable(self, attribute: Attribute | None) -> bool:
+        """Returns whether any value of this type may have a level, or be a key.
+
+        Args:
+            attribute: whose levels; None for a key or a weight.
+        """
+        if attribute is None:
+            return not _KEYS.isdisjoint(self.kinds if self.stored is None else self.stored)
+        return any(has_levels(attribute, kind) for kind in self.kinds)
+
+
+def has_levels(attribute: Attribute, kind: Kind) -> bool:
+    """Returns whether values of a kind may have a level of an attribute."""
+    if isinstance(attribute, TimeAttribute):
+        return kind in (Kind.UNKNOWN, Kind.TEXT, Kind.MOMENT if attribute.has_zone else Kind.TIME)
+    if kind is Kind.UUID:
+        return isinstance(attribute, CategoricalAttribute)
+    if kind is Kind.SYMBOL:
+        return isinstance(attribute, (CategoricalAttribute, BooleanAttribute))
+    return kind in _VALUES
+
+
+def readable(attribute: Attribute | None) -> str:
+    """Returns what a column must hold to have levels, in words."""
+    if not isinstance(attribute, TimeAttribute):
+        return "numbers, text or booleans"
+    return "text or times with a zone" if attribute.has_zone else "text, dates or times, not in UTC"
+
+
+def arrow_kind(kind: pa.DataType) -> Kind:
+    """Returns what values of an Arrow type are."""
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        named = kind.extension_name == "arrow.uuid"
+        return Kind.BYTES_OF_UUID if named else arrow_kind(kind.storage_type)
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return arrow_kind(kind.value_type)
+    if types.is_null(kind):
+        return Kind.UNKNOWN
+    if types.is_timestamp(kind):
+        return Kind.TIME if kind.tz is None else Kind.MOMENT
+    if types.is_date(kind):
+        return Kind.TIME
+    if types.is_nested(kind) or types.is_temporal(kind):
+        return Kind.OTHER
+    is_number = types.is_decimal(kind) or types.is_integer(kind) or types.is_floating(kind)
+    return Kind.NUMBER if is_number or types.is_boolean(kind) else Kind.TEXT

@@ -1,0 +1,274 @@
+"""Avro, Parquet and CSV files as splittable sources of Arrow batches, on any Beam filesystem."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from beam_dp.transforms.errors import FileError, ReadError
+from beam_dp.transforms.reading import avro_blocks, csv_lines
+from beam_dp.transforms.reading.column_types import (
+    ColumnType,
+    arrow_kind,
+)
+from beam_dp.transforms.reading.compressed import (
+    compression_of,
+    open_file,
+)
+
+_SPLIT_BYTES = 2**26
+_MAX_THREADS = 4
+_BATCH_RECORDS = 2**16  # columns of a Parquet batch stay in the cache while they are encoded
+
+
+class FileFormat(Protocol):
+    """What ``ReadRecords`` needs of a format; a range is a part of a file that one worker reads."""
+
+    @property
+    def name(self) -> str:
+        """The extension."""
+
+    def columns(self, path: str) -> list[str] | None:
+        """Returns the columns' names; None for an empty file that declares none."""
+
+    def types(self, path: str) -> Mapping[str, ColumnType]:
+        """Returns the types of the columns, where the file declares any."""
+
+    def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
+        """Returns ranges that cover the file."""
+
+    def batches(
+        self,
+        path: str,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None,
+        integers: Collection[str] = (),
+        times: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the records of one range.
+
+        Args:
+            path: the file.
+            start: first position of the range.
+            stop: position behind it.
+            columns: the columns to read; None for all.
+            integers: columns in which a text means the same as the integer it looks like.
+            times: columns whose dates and times are wanted as such; else Avro's are integers.
+        """
+
+
+class Avro:
+    """Avro container files: ranges of bytes, cut at sync markers."""
+
+    name = "avro"
+
+    def columns(self, path: str) -> list[str]:
+        """Returns the record's fields.
+
+        Raises:
+            FileError: if the file is compressed in a way that needs a package that is missing.
+        """
+        with open_file(path, decompress=False) as file:
+            header = avro_blocks.read_header(file)
+        if (missing := avro_blocks.missing_package(header)) is not None:
+            raise FileError(f"must be readable here: {missing}")
+        return list(header.columns)
+
+    def types(self, path: str) -> Mapping[str, ColumnType]:
+        """Returns what the fields are declared to be."""
+        with open_file(path, decompress=False) as file:
+            return avro_blocks.read_header(file).types
+
+    def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
+        """Returns ranges of 16 MiB: a range is held in memory, and decoding it takes seconds."""
+        return _byte_ranges(num_bytes, _SPLIT_BYTES // 4)
+
+    def batches(
+        self,
+        path: str,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None,
+        integers: Collection[str] = (),
+        times: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the records of one range."""
+        with open_file(path, decompress=False) as file:
+            header = avro_blocks.read_header(file)
+            wanted = _wanted(path, header.columns, columns)
+            yield from avro_blocks.range_batches(file, header, start, stop, wanted, times)
+
+
+class Parquet:
+    """Parquet files: ranges of row groups."""
+
+    name = "parquet"
+
+    def columns(self, path: str) -> list[str]:
+        """Returns the top-level columns."""
+        with open_file(path, decompress=False) as file:
+            return list(pyarrow.parquet.ParquetFile(file).schema_arrow.names)
+
+    def types(self, path: str) -> Mapping[str, ColumnType]:
+        """Returns the types of the top-level columns."""
+        with open_file(path, decompress=False) as file:
+            schema = pyarrow.parquet.ParquetFile(file).schema_arrow
+        return {
+            field.name: ColumnType(str(field.type), frozenset((arrow_kind(field.type),)))
+            for field in schema
+        }
+
+    def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
+        """Returns ranges of row groups of together about 64 MiB."""
+        with open_file(path, decompress=False) as file:
+            num_groups = pyarrow.parquet.ParquetFile(file).num_row_groups
+        return _byte_ranges(num_groups, max(1, num_groups * _SPLIT_BYTES // max(num_bytes, 1)))
+
+    def batches(
+        self,
+        path: str,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None,
+        integers: Collection[str] = (),
+        times: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the records of one range."""
+        with open_file(path, decompress=False) as file:
+            metadata = pyarrow.parquet.read_metadata(file)
+            schema = metadata.schema.to_arrow_schema()
+            wanted = _wanted(path, schema.names, columns)
+            parquet = pyarrow.parquet.ParquetFile(
+                file,
+                metadata=metadata,
+                read_dictionary=_short_dictionaries(metadata, set(wanted) & _texts(schema)),
+                pre_buffer=True,
+            )
+            yield from _read_ahead(
+                parquet.iter_batches(
+                    _BATCH_RECORDS, row_groups=list(range(start, stop)), columns=wanted
+                )
+            )
+
+
+class Csv:
+    """CSV files with a header: ranges of bytes, cut at line ends; compressed ones in one range."""
+
+    name = "csv"
+
+    def columns(self, path: str) -> list[str] | None:
+        """Returns the names in the header."""
+        with open_file(path, decompress=True) as file:
+            return csv_lines.read_header(file)[0] or None
+
+    def types(self, path: str) -> Mapping[str, ColumnType]:
+        """Returns nothing: a CSV field is a text."""
+        return {}
+
+    def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
+        """Returns ranges of 64 MiB; one endless range for a compressed file."""
+        if compression_of(path) is not None:
+            return [(0, -1)]
+        return _byte_ranges(num_bytes, _SPLIT_BYTES)
+
+    def batches(
+        self,
+        path: str,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None,
+        integers: Collection[str] = (),
+        times: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the records of one range, as columns of text."""
+        with open_file(path, decompress=True) as file:
+            names, position = csv_lines.read_header(file)
+            if not names:
+                return
+            wanted = _wanted(path, names, columns)
+            if start > 0:
+                position = start - 1
+            file.seek(position)
+            blocks = csv_lines.line_blocks(file, position, start, stop if stop >= 0 else None)
+            yield from _in_threads(
+                lambda block: list(csv_lines.parse_lines(block, names, wanted, integers)),
+                blocks,
+            )
+
+
+FORMATS: dict[str, FileFormat] = {"avro": Avro(), "parquet": Parquet(), "csv": Csv()}
+
+
+def format_of(path: str) -> FileFormat | None:
+    """Returns the format that a file's extension tells, if it tells one."""
+    parts = path.rsplit("/", 1)[-1].lower().split(".")
+    if parts[-1] in FORMATS:
+        return FORMATS[parts[-1]]
+    if len(parts) > 1 and parts[-2] == "csv" and compression_of(path) is not None:
+        return FORMATS["csv"]
+    return None
+
+
+def _byte_ranges(length: int, step: int) -> list[tuple[int, int]]:
+    return [(start, min(start + step, length)) for start in range(0, length, step)]
+
+
+def _wanted(path: str, known: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+    if columns is None:
+        return list(known)
+    for column in columns:
+        if known.count(column) != 1:  # schemas are public
+            raise ReadError(f"{path}: has no column {column!r}, or more than one")
+    return list(columns)
+
+
+def _texts(schema: pa.Schema) -> set[str]:
+    tests = (pa.types.is_string, pa.types.is_large_string)
+    return {field.name for field in schema if any(is_text(field.type) for is_text in tests)}
+
+
+def _short_dictionaries(metadata: Any, texts: set[str]) -> list[str]:
+    """Those of the text columns that are stored with a short dictionary, to be read as such.
+
+    Where a dictionary is long, every batch would carry all of it.
+    """
+    if metadata.num_row_groups == 0:
+        return []
+    group = metadata.row_group(0)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    return [
+        chunk.path_in_schema
+        for chunk in chunks
+        if chunk.path_in_schema in texts and chunk.total_uncompressed_size < 2 * chunk.num_values
+    ]
+
+
+def _in_threads(
+    function: Callable[[bytes], list[pa.RecordBatch]], blocks: Iterator[bytes]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the batches of each block in turn, while threads parse the next ones."""
+    num_threads = min(_MAX_THREADS, pa.cpu_count())
+    with ThreadPoolExecutor(num_threads) as pool:
+        pending = collections.deque(
+            pool.submit(function, block) for block in itertools.islice(blocks, num_threads)
+        )
+        while pending:
+            batches = pending.popleft().result()
+            pending.extend(pool.submit(function, block) for block in itertools.islice(blocks, 1))
+            yield from batches
+
+
+def _read_ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yields the items while a thread makes the next one: decoding releases Python's lock."""
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, batches, None)
+        while (batch := pending.result()) is not None:
+            pending = pool.submit(next, batches, None)
+            yield batch

@@ -1,0 +1,280 @@
+"""Reads records from Avro, Parquet or CSV files as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
+
+from beam_dp.domain import Attribute, nearest_known
+from beam_dp.domain.dates import TimeAttribute
+from beam_dp.errors import InputError
+from beam_dp.transforms.errors import FileError, ReadError, name_file_only
+from beam_dp.transforms.reading.column_types import (
+    NEED_LEVELS,
+    ColumnType,
+    readable,
+)
+from beam_dp.transforms.reading.formats import (
+    FORMATS,
+    format_of,
+)
+from beam_dp.transforms.reading.records import RecordBatches
+
+_CHECKED_FILES = 64
+_NAMED_FILES = 1000  # up to here a pipeline holds the files' names; else it lists them itself
+
+
+class ReadRecords(beam.PTransform):
+    """Reads files of records, in parallel and only the columns that are needed.
+
+    Everything public is checked when this is constructed: that files match, that they can be
+    opened, and that they have the columns (of many files, 64 are looked into). Records are not
+    public: a malformed one affects only itself. In CSV a record is one physical line (ended by
+    LF, CRLF or CR), quotes never cross it, every file starts with a header, an empty field is
+    null, and a line with another number of fields than the header or with an open quote is
+    left out. Damage to a container (Avro block, Parquet page, compression) stops the job with
+    the file's name, and so do a column that a file lacks, or has in a type without levels, a
+    CSV file whose first line is blank, and a recursive Avro schema.
+
+    Args:
+        pattern: a path or glob on any filesystem that Beam knows.
+        columns: the columns to read; None for those that releases ask for, or for all where
+            anything but a release takes the records. CSV gives texts; where only releases take
+            them, also integers, if they ask for such.
+        file_format: ``"avro"``, ``"parquet"`` or ``"csv"``; None to go by the extension.
+
+    Raises:
+        InputError: if no file matches, one cannot be read, has not these columns, or its format
+            is not known.
+
+    Example:
+        >>> ReadRecords("missing/*.parquet")
+        Traceback (most recent call last):
+        beam_dp.errors.InputError: input: 'missing/*.parquet' is refused; must match a file
+    """
+
+    def __init__(
+        self, pattern: str, columns: Sequence[str] | None = None, file_format: str | None = None
+    ) -> None:
+        super().__init__()
+        self.pattern = pattern
+        self.columns = None if columns is None else list(dict.fromkeys(columns))
+        if file_format is not None and file_format not in FORMATS:
+            raise InputError("input_format", file_format, nearest_known(file_format, FORMATS))
+        self.files = _matching_files(pattern)
+        paths = sorted(path for path, _ in self.files)
+        self.file_format = file_format or _common_format(pattern, paths)
+        # What the files declare; an empty CSV file declares nothing.
+        self.schemas: dict[str, list[str]] = {}
+        self._types: dict[str, Mapping[str, ColumnType]] = {}
+        for path in paths[:: -(-len(paths) // _CHECKED_FILES)]:
+            self._look_into(path)
+        for column in self.columns or ():
+            self.check_column("column", column)
+        self._splitting = beam.ParDo(_SplitFile(self.file_format))
+        self._keys: set[str] = set()
+        self._reading = beam.ParDo(_ReadRange(self.file_format, self.columns))
+
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
+        """Lists files, splits them, reads the ranges."""
+        if len(self.files) <= _NAMED_FILES:
+            files = pipeline | "Files" >> beam.Create(self.files)
+        else:
+            files = (
+                pipeline
+                | "Pattern" >> beam.Create([self.pattern])
+                | "List files" >> beam.FlatMap(_list_files)
+                | "Spread files" >> beam.Reshuffle()
+            )
+        records = (
+            files
+            | "Split files" >> self._splitting
+            | "Spread ranges" >> beam.Reshuffle()
+            | "Read" >> self._reading
+        )
+        self._reading.fn.records = records
+        records.reader = self
+        return records
+
+    def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
+        """Refuses a column that is not read, that a file lacks or has twice, or of a wrong type.
+
+        Args:
+            argument: that asks for it.
+            column: its name.
+            attribute: whose levels it is to hold, if that is what it is for.
+
+        Raises:
+            InputError: naming the argument, and the nearest column or the type.
+        """
+        if self.columns is not None and column not in self.columns:
+            near = nearest_known(column, self.columns)
+            raise InputError(argument, column, f"must be one of the columns that are read; {near}")
+        for path, known in self.schemas.items():
+            if column not in known:
+                near = nearest_known(column, known, list_all=self.file_format != "csv")
+                # Where a CSV file lacks its header, what is known are the values of a record.
+                near = near or "its first line must name its columns"
+                raise InputError(argument, column, f"must be a column of {path}; {near}")
+            if known.count(column) > 1:
+                raise InputError(argument, column, f"must stand once in the header of {path}")
+            kind = self._types[path].get(column)
+            if argument in NEED_LEVELS and kind is not None and not kind.is_readable(attribute):
+                condition = (
+                    f"must be a column of {readable(attribute)}; in {path} it is {kind.name}"
+                )
+                raise InputError(argument, column, condition)
+
+    def need(
+        self,
+        columns: Mapping[str, str],
+        integers: Collection[str],
+        attributes: Mapping[str, Attribute],
+    ) -> None:
+        """Reads these columns, and those that others asked for.
+
+        Args:
+            columns: names, each with the argument that asks for it.
+            integers: those in which a text means the same as the integer it looks like.
+            attributes: whose levels columns are to hold, by the columns' names.
+        """
+        self._splitting.fn.levels += [
+            (name, attributes.get(name))
+            for name, argument in columns.items()
+            if argument in NEED_LEVELS
+        ]
+        times = {name for name, each in attributes.items() if isinstance(each, TimeAttribute)}
+        self._keys |= {name for name, argument in columns.items() if argument in ("key", "weight")}
+        reading = self._reading.fn
+        reading.times |= times
+        if clash := reading.times & self._keys:
+            # Avro's are integers to who reads keys, but dates to who reads levels of dates.
+            condition = "must not be both dates or times, and a key or weight; read the files twice"
+            raise InputError("input", min(clash), condition)
+        reading.needed = list(dict.fromkeys([*reading.needed, *columns]))
+        reading.texts = reading.texts | (set(columns) - set(integers))
+        reading.integers = (reading.integers | set(integers)) - reading.texts
+
+    def _look_into(self, path: str) -> None:
+        try:
+            known = FORMATS[self.file_format].columns(path)
+            self._types[path] = FORMATS[self.file_format].types(path)
+        except FileError as error:
+            raise InputError("input", path, str(error)) from None
+        except Exception:
+            # The parser's own words may quote a record.
+            condition = f"must be a readable {self.file_format} file"
+            raise InputError("input", path, condition) from None
+        if known is not None:
+            self.schemas[path] = known
+
+
+def _matching_files(pattern: str) -> list[tuple[str, int]]:
+    try:
+        files = list(_list_files(pattern))
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise InputError("input", pattern, f"must be listed by its filesystem: {reason}") from None
+    if not files:
+        raise InputError("input", pattern, "must match a file")
+    return files
+
+
+def _common_format(pattern: str, paths: Sequence[str]) -> str:
+    formats = {format_of(path) for path in paths}
+    found = formats.pop()
+    if found is None or formats:
+        known = ", ".join(f".{name}" for name in FORMATS)
+        raise InputError("input", pattern, f"must match files of one extension of {known}")
+    return found.name
+
+
+def _list_files(pattern: str) -> Iterator[tuple[str, int]]:
+    (match,) = FileSystems.match([pattern])
+    for each in match.metadata_list:
+        yield each.path, each.size_in_bytes
+
+
+class _SplitFile(beam.DoFn):
+    """Splits a file into ranges that workers read apart from each other.
+
+    Of many files not all are looked into before: what is refused then is an error now. What a
+    file declares is public.
+    """
+
+    def __init__(self, file_format: str) -> None:
+        self.file_format = file_format
+        self.levels: list[tuple[str, Attribute | None]] = []
+
+    def process(self, file: tuple[str, int]) -> Iterator[tuple[str, int, int]]:
+        path, num_bytes = file
+        file_format = FORMATS[self.file_format]
+        with name_file_only(path):
+            types = file_format.types(path)
+            for column, attribute in self.levels:
+                if column in types and not types[column].is_readable(attribute):
+                    condition = f"must be of {readable(attribute)}; it is {types[column].name}"
+                    raise ReadError(f"{path}: column {column!r} {condition}")
+            for start, stop in file_format.ranges(path, num_bytes):
+                yield path, start, stop
+
+
+class _ReadRange(beam.DoFn):
+    """Reads one range of a file.
+
+    Who takes the records is known when the graph is complete. So what is read of them is decided
+    when this is pickled for the workers.
+    """
+
+    def __init__(self, file_format: str, columns: list[str] | None) -> None:
+        self.file_format = file_format
+        self.columns = columns
+        self.needed: list[str] = []
+        self.texts: set[str] = set()
+        self.integers: set[str] = set()
+        self.times: set[str] = set()
+        self.records: beam.PCollection[pa.RecordBatch] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "records": None}
+        if self.records is None:
+            return state
+        if not _only_releases_take(self.records):
+            # Who else takes them may want any column, each text as it was written.
+            return {**state, "integers": set()}
+        return {**state, "columns": self.needed if self.columns is None else self.columns}
+
+    def process(self, file_range: tuple[str, int, int]) -> Iterator[pa.RecordBatch]:
+        path, start, stop = file_range
+        file_format = FORMATS[self.file_format]
+        with name_file_only(path):
+            yield from file_format.batches(
+                path, start, stop, self.columns, self.integers, self.times
+            )
+
+
+def _only_releases_take(records: beam.PCollection[Any]) -> bool:
+    """Whether each step that takes the records stands beside one that said what it needs."""
+    consumers = _Consumers(records)
+    records.pipeline.visit(consumers)
+    return bool(consumers.found) and all(
+        any(isinstance(part.transform, RecordBatches) for part in step.parent.parts)
+        for step in consumers.found
+    )
+
+
+class _Consumers(PipelineVisitor):
+    """Finds the steps that take a collection, as their main or as a side input."""
+
+    def __init__(self, collection: beam.PCollection[Any]) -> None:
+        self.collection = collection
+        self.found: list[AppliedPTransform] = []
+
+    def visit_transform(self, step: AppliedPTransform) -> None:
+        if self.collection in (*step.inputs, *(each.pvalue for each in step.side_inputs)):
+            self.found.append(step)

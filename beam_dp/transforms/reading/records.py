@@ -1,0 +1,183 @@
+"""What the transforms accept as records, and how it becomes Arrow batches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_dp.domain import Attribute
+from beam_dp.encoding.units import arrow_column
+from beam_dp.errors import InputError
+from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.reading.declared_types import (
+    check_field,
+    declared_fields,
+)
+from beam_dp.transforms.reading.frames import (
+    frame_batch,
+    is_frame_class,
+)
+
+_BATCH_RECORDS = 2**14
+
+
+def refuse_windows(records: beam.PCollection[Any]) -> None:
+    """Refuses collections that would be released more than once: a pane, a release.
+
+    Every transform of ``beam_dp.transforms`` starts with it. Steps that group would count a unit's
+    records pane by pane, and keep so many of each.
+
+    Raises:
+        InputError: if the collection is unbounded, or not in the global window with the default
+            trigger, accumulation mode, lateness and timestamps.
+    """
+    if not records.is_bounded:
+        raise InputError("records", "an unbounded collection", "must be bounded")
+    windowing = records.windowing
+    if not windowing.is_default():
+        found = f"{type(windowing.windowfn).__name__}, {windowing.triggerfn}"
+        condition = (
+            "must be in the global window with the default trigger and nothing else set, as after"
+            " beam.WindowInto(beam.window.GlobalWindows())"
+        )
+        raise InputError("records", found, condition)
+
+
+class RecordBatches(beam.PTransform):
+    """Turns records of any accepted kind into Arrow batches with the columns that are needed.
+
+    Accepted are Arrow batches and tables, pandas frames, mappings, and rows with a schema
+    (beam.Row, NamedTuple, dataclasses).
+    A record without a column has null there; an element that is no record is left out.
+
+    Args:
+        columns: for each column that is needed, the argument that asks for it.
+        integers: columns in which a text means the same as the integer it looks like.
+        ambiguous: names that no column may have, with the argument that means something else.
+        attributes: whose levels the columns of their names are to hold.
+
+    Raises:
+        InputError: when applied to a collection that is windowed, unbounded, of a type that is no
+            record, or whose schema lacks a column, or has one of a type without levels.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, str],
+        integers: Collection[str] = (),
+        ambiguous: Mapping[str, str] | None = None,
+        attributes: Iterable[Attribute] = (),
+    ) -> None:
+        super().__init__()
+        self.attributes = {attribute.name: attribute for attribute in attributes}
+        self.columns = dict(columns)
+        self.integers = frozenset(integers)
+        self.ambiguous = dict(ambiguous or {})
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[pa.RecordBatch]:
+        """Checks what is public, and buffers rows."""
+        refuse_windows(records)
+        reader = getattr(records, "reader", None)
+        if reader is not None:
+            for column, argument in self.columns.items():
+                reader.check_column(argument, column, self.attributes.get(column))
+            for known in reader.schemas.values():
+                self._refuse_ambiguous(known)
+            reader.need(self.columns, self.integers, self.attributes)
+            return records
+        known = declared_fields(records.element_type)
+        if known is not None:
+            self._refuse_ambiguous(known)
+            for column, argument in self.columns.items():
+                check_field(argument, column, known, self.attributes.get(column))
+        batching = beam.ParDo(_BatchRows(list(self.columns)))
+        return records | "Batch rows" >> batching.with_output_types(pa.RecordBatch)
+
+    def _refuse_ambiguous(self, known: Collection[str]) -> None:
+        for name, argument in self.ambiguous.items():
+            if name in known:
+                condition = (
+                    "is also a column of the records: rename that column to say which is meant"
+                )
+                raise InputError(argument, name, condition)
+
+
+class _BatchRows(beam.DoFn):
+    """Collects rows until they make a batch."""
+
+    def __init__(self, columns: list[str]) -> None:
+        self.columns = columns
+
+    def start_bundle(self) -> None:
+        self._rows: list[Any] = []
+
+    @withhold_messages
+    def process(self, record: Any) -> Sequence[pa.RecordBatch]:
+        if isinstance(record, pa.RecordBatch):
+            return [record]
+        if isinstance(record, pa.Table):
+            return list(record.to_batches())
+        if is_frame_class(type(record)):
+            batch = frame_batch(record, self.columns)
+            return () if batch is None else [batch]
+        self._rows.append(record)
+        if len(self._rows) >= _BATCH_RECORDS:
+            rows, self._rows = self._rows, []
+            return [_batch(rows, self.columns)]
+        return ()
+
+    @withhold_messages
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        rows, self._rows = self._rows, []
+        return iter([GlobalWindows.windowed_value(_batch(rows, self.columns))] if rows else [])
+
+
+def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
+    """The columns of some elements; what an element is read as does not depend on the others."""
+    values = _values_of_one_kind(rows, columns)
+    if values is None:
+        read = [found for row in rows if (found := _values(row, columns)) is not None]
+        values = [[found[place] for found in read] for place in range(len(columns))]
+    return pa.record_batch([arrow_column(each) for each in values], names=list(columns))
+
+
+def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequence[Any]] | None:
+    """The values of each column, quickly; None unless all rows are of one kind and have them."""
+    kind = type(rows[0])
+    # Other mappings may make up what they have not.
+    if any(type(row) is not kind for row in rows):
+        return None
+    try:
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            by_name = dict(zip(kind._fields, zip(*rows, strict=True), strict=True))
+            return [by_name[column] for column in columns]
+        if kind is beam.Row:
+            rows = [vars(row) for row in rows]
+        elif kind is not dict:
+            return None
+        return [[row[column] for row in rows] for column in columns]
+    except Exception:  # one of them lacks a column, or fails: only that one may suffer
+        return None
+
+
+def _values(row: Any, columns: Sequence[str]) -> list[Any] | None:
+    """One record's values, null for a column that it has not; None for what is no record."""
+    kind: Any = type(row)
+    try:
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            row = dict(zip(kind._fields, row, strict=True))
+        elif isinstance(row, beam.Row):
+            row = vars(row)  # its method ``as_dict`` gives way to a field of that name
+        elif dataclasses.is_dataclass(row) and not isinstance(row, type):
+            row = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+        if isinstance(row, Mapping):
+            return [row.get(column) for column in columns]
+    except Exception:  # a class of the user's own that fails on this record
+        pass
+    return None

@@ -1,0 +1,1 @@
+"""Releases and answers into files."""

@@ -1,0 +1,138 @@
+"""Writes answers: one run as a release, or a stream batch by batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.releases import check_output
+from beam_dp.releases.files.answers import (
+    OnlineAnswers,
+    write_batch,
+)
+from beam_dp.releases.files.kinds import commit_draw
+from beam_dp.storage.of_url import store_for
+from beam_dp.transforms.drawing.answer_batches import AnswerBatch
+from beam_dp.transforms.drawing.answer_queries import (
+    AnswerPlan,
+    check_paid,
+    mechanism_name,
+)
+from beam_dp.transforms.reading.records import refuse_windows
+from beam_dp.transforms.writing.write_outputs import take_output
+
+
+class WriteAnswers(beam.PTransform):
+    """Writes the answers of ``AnswerQueries`` or ``AnswerWorkload``.
+
+    Answers to bounded queries become one release, ``answers-*.avro`` and ``card.json``: the first
+    run that is complete wins, as in ``WriteRelease``. Answers to a stream become a file for each
+    batch, which appears complete and once: of two attempts at the same batch the first stays.
+    Files of a stream are numbered within their run, with no gap once it has ended.
+
+    Args:
+        directory: a local directory that every worker sees, ``gs://BUCKET/FOLDER``
+            or ``s3://BUCKET/FOLDER``. For bounded queries it does not exist yet or is empty; a
+            stream may find its own files.
+        plan: of the answers.
+        ledger_token: that paid for them; the card then names its entry.
+        state_number: of the saved state that the run went on from; the card then names it, for
+            one entry of a ledger has then several cards.
+
+    Raises:
+        InputError: if the directory can't be written, or the token paid for something else; when
+            applied, if the pipeline writes there already, or answers are bounded and it holds
+            something, or they are windowed.
+
+    Output: the directory, for each thing that was written in it.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        plan: AnswerPlan,
+        ledger_token: Token | None = None,
+        state_number: int | None = None,
+    ) -> None:
+        super().__init__()
+        store_for(directory, "output")
+        check_paid(plan, ledger_token)
+        self.directory = os.fspath(directory)
+        self.plan = plan
+        self.paid: dict[str, object] = {}
+        if ledger_token is not None:
+            self.paid["ledger_release"] = ledger_token.release_id
+        if state_number is not None:
+            self.paid["ledger_state"] = state_number
+
+    def expand(self, batches: beam.PCollection[AnswerBatch]) -> beam.PCollection[str]:
+        """Checks the directory of a release, then writes."""
+        if batches.is_bounded:
+            refuse_windows(batches)
+        take_output(batches.pipeline, self.directory)
+        if not batches.is_bounded:
+            write = beam.ParDo(_WriteBatch(self.directory))
+            return batches | "Write batches" >> write.with_output_types(str)
+        check_output(self.directory)
+        write = beam.ParDo(_WriteRun(self.directory, self.plan, self.paid))
+        return (
+            batches
+            | "By run" >> beam.Map(_by_run).with_output_types(tuple[str, AnswerBatch])
+            | "Group batches" >> beam.GroupByKey()
+            | "Write answers" >> write.with_output_types(str)
+        )
+
+
+def _by_run(batch: AnswerBatch) -> tuple[str, AnswerBatch]:
+    return batch.run_id, batch
+
+
+class _WriteRun(beam.DoFn):
+    def __init__(self, directory: str, plan: AnswerPlan, paid: dict[str, object]) -> None:
+        self.directory = directory
+        self.plan = plan
+        self.paid = paid
+
+    def process(self, run: tuple[str, Iterable[AnswerBatch]]) -> Iterator[str]:
+        run_id, batches = run
+        by_number = {batch.number: batch for batch in batches}
+        first = next(iter(by_number.values()))
+        # Anything less is no complete run.
+        if len(by_number) == first.num_batches:
+            card = {**answers_card(self.plan, first.num_records), **self.paid}
+            rows = [row for number in sorted(by_number) for row in by_number[number].answers]
+            commit_draw(OnlineAnswers(run_id, rows, card), self.directory)
+            yield self.directory
+
+
+class _WriteBatch(beam.DoFn):
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def process(self, batch: AnswerBatch) -> Iterator[str]:
+        write_batch(batch.answers, batch.run_id, batch.number, self.directory)
+        yield self.directory
+
+
+def answers_card(plan: AnswerPlan, num_records: int | None) -> dict[str, object]:
+    """Returns what a card says of a plan, and, given N, of what follows from it; public."""
+    card: dict[str, object] = {
+        "mechanism": mechanism_name(plan),
+        "guarantee": plan.guarantee.to_json(),
+    }
+    if isinstance(plan, WorkloadAnswersPlan):
+        public = None if num_records is None else {"public": num_records}
+        domain = plan.workload.domain.to_json()
+        return {**card, "num_records": public, "domain": domain, "plan": plan.public}
+    return {
+        **card,
+        "num_records": {"noisy" if plan.num_records == "noisy" else "public": num_records},
+        **({} if isinstance(plan, SparseMWPlan) else {"domain": plan.domain.to_json()}),
+        "plan": plan.to_json(),
+        "settings": None if num_records is None else plan.settle(num_records).to_json(),
+    }
