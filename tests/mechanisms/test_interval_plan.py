@@ -65,6 +65,15 @@ def test_known_errors_of_single_strategies():
     ]:
         error = planned(1024, APPROXIMATE, choice).mean_squared_error
         assert error == pytest.approx(known, rel=slack), choice
+    for num_leaves, choice, root in [
+        (128, ("histogram", "discrete_gaussian"), 36.1743),
+        (128, ("textbook_tree", "discrete_gaussian"), 35.0506),
+        (1024, ("histogram", "discrete_laplace"), 25.0946),
+        (8192, ("histogram", "discrete_laplace"), 70.9178),
+        (8192, ("textbook_tree", "discrete_laplace"), 65.6581),
+    ]:
+        error = planned(num_leaves, APPROXIMATE, choice).mean_squared_error
+        assert math.sqrt(error) == pytest.approx(root, rel=1e-5), choice
     assert planned(1024, APPROXIMATE, ("tree", "discrete_laplace")).mean_squared_error < 158
 
 
