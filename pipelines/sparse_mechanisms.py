@@ -16,7 +16,7 @@ from beam_dp.mechanisms import (
     StabilityHistogram,
 )
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.mechanisms.sparse_planner import SparseChoice, plan_sparse_release
+from beam_dp.planning.sketches.choices import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH

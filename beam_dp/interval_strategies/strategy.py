@@ -30,13 +30,22 @@ class ErrorLaw(Protocol):
         ...
 
 
-class Strategy(Protocol):
-    """An integer matrix A with one column a cell, and how to answer from noisy A x."""
+class Measured(Protocol):
+    """What a release keeps of the strategy that was measured for it."""
 
     @property
     def num_leaves(self) -> int:
-        """The number d of cells, the columns of A."""
+        """The number d of cells, the columns of the strategy's matrix."""
         ...
+
+    @property
+    def errors(self) -> ErrorLaw:
+        """The variances of all answers, for noise of variance 1: computed once."""
+        ...
+
+
+class Strategy(Measured, Protocol):
+    """An integer matrix A with one column a cell, and how to answer from noisy A x."""
 
     @property
     def l1_sensitivity(self) -> int:
@@ -58,11 +67,6 @@ class Strategy(Protocol):
 
     def estimate(self, noisy: Values) -> Prefixes | Nodes:
         """Returns the answers that noisy measurements give."""
-        ...
-
-    @property
-    def errors(self) -> ErrorLaw:
-        """The variances of all answers, for noise of variance 1: computed once."""
         ...
 
 

@@ -14,11 +14,11 @@ from beam_dp.mechanisms.marginals.plan import (
     NumRecords,
     check_failure_probability,
 )
-from beam_dp.planning.bound import Bound, Calibration, checked_fraction
 from beam_dp.planning.resources import Resources
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+from beam_dp.theorems.theorem import Bound, Calibration, checked_fraction
 
 
 @dataclasses.dataclass(frozen=True)

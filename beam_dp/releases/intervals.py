@@ -16,8 +16,8 @@ from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.strategy import (
     Indices,
+    Measured,
     Prefixes,
-    Strategy,
     Values,
 )
 from beam_dp.interval_strategies.textbook_tree import Nodes
@@ -76,7 +76,7 @@ class IntervalRelease:
     grid: int
     noise_variance: float
     mean_squared_error: float
-    strategy: Strategy
+    strategy: Measured
     estimate: Prefixes | Nodes
     draw_id: str
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -12,8 +12,8 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import SparseMWPlan
 from beam_dp.mechanisms.sketches.errors import sparse_error
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.planning.sparse_job import SparsePlanningJob
-from beam_dp.planning.sparse_ranking import rank_sparse_mechanisms
+from beam_dp.planning.sketches.job import SparsePlanningJob
+from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms
 from beam_dp.privacy.guarantee import Guarantee
 from pipelines import answer_queries, release_projection
 

@@ -30,7 +30,7 @@ from beam_dp.interval_strategies.strategy import (
     Prefixes,
 )
 from beam_dp.interval_strategies.tables import (
-    strategy_from_tables,
+    measured_from_tables,
     strategy_tables,
 )
 from beam_dp.interval_strategies.textbook_tree import (
@@ -261,7 +261,7 @@ class IntervalCard:
         num_leaves = self.attribute.num_levels
         values = tables.pop(_ESTIMATE, np.zeros(0))
         integers = {name: _as_integers(name, table) for name, table in tables.items()}
-        strategy = strategy_from_tables(
+        strategy = measured_from_tables(
             self.choice[0], num_leaves, self.guarantee.neighboring, integers
         )
         is_tree = isinstance(strategy, TextbookTree)

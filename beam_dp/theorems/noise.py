@@ -14,8 +14,8 @@ from beam_dp.mechanisms.sparse_vector.noise import (
     check_accuracy,
     published_accuracy,
 )
-from beam_dp.planning.bound import Calibration, Theorem, checked_parameters, constant
 from beam_dp.privacy.accounting import gaussian_mu, zcdp_rho
+from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant
 
 
 def laplace_error(
