@@ -78,4 +78,4 @@ def _rows(num_bits: int, literals: Mapping[int, int]) -> Iterator[str]:
 
 
 def _check_bit(name: str, bit: object, num_bits: int) -> None:
-    checked_integer(f"{name}, a bit", bit, 0, num_bits - 1)
+    checked_integer(name, bit, 0, num_bits - 1)
