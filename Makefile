@@ -48,7 +48,6 @@ lint: $(VENV)/.stamp-test
 
 generated: $(VENV)/.stamp-demo
 	$(BIN)/python docs/write_flags.py
-	$(BIN)/python -m pipelines.flex_templates dataflow
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS)

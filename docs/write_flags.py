@@ -1,6 +1,7 @@
-"""Tables of all flags, made from the flags themselves: `make generated` writes flags.md.
+"""What is made from the flags themselves: tables of them, and the templates for Dataflow.
 
-A test fails while the committed page is not what this makes.
+`make generated` writes docs/flags.md and dataflow/*.json. Tests fail while what is committed is not
+what this makes.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # for what is in this checkout
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # for what is in this checkout
 
 from beam_dp.cli.main import PIPELINES, command_parsers
 from beam_dp.cli.plan_flags import FLAGS as PLAN_FLAGS
 from beam_dp.cli.programs import PROGRAMS, import_program
 
-PAGE = pathlib.Path(__file__).with_name("flags.md")
+PAGE = ROOT / "docs" / "flags.md"
 HEAD = """# Flags
 
 Made by `make generated` from the programs themselves; `beam-dp NAME --help` shows the same.
@@ -82,3 +84,5 @@ def _sentence(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE.relative_to(ROOT))
+    sys.exit(import_program("flex_templates").main([str(ROOT / "dataflow")]))

@@ -1,4 +1,4 @@
-"""The part of the `beam-dp` command that declares budgets and prints what was spent."""
+"""The command `beam-dp ledger`, which declares budgets and prints what was spent."""
 
 from __future__ import annotations
 

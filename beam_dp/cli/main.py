@@ -1,4 +1,4 @@
-"""The `beam-dp` command: plans and reads releases and cleans up, with no Beam and no budget."""
+"""The command `beam-dp`: its parser, and which module runs which subcommand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published parameters of SparseProject, as calculators: no machine could use such widths."""
+"""The published parameters of SparseProject, as calculators."""
 
 from __future__ import annotations
 

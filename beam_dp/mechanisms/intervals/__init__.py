@@ -1,4 +1,4 @@
-"""Counts of every interval of one ordered attribute, from one noisy measurement of its cells.
+"""The mechanism for interval counts: one noisy measurement of an ordered attribute.
 
 Also of several attributes from one budget, and of every rectangle of two.
 """

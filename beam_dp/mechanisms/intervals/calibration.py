@@ -1,4 +1,4 @@
-"""How much noise a strategy needs, from its sensitivities alone."""
+"""Noise scales of interval strategies, from their sensitivities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies as dense integer matrices, for few enough cells: whole tables are measured at once."""
+"""Strategies as dense integer matrices, for domains of few cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noisy counts of every rectangle of two ordered attributes: public, and free to query."""
+"""The release of noisy counts of all rectangles of two ordered attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of all rectangles of two ordered attributes: the product of two interval strategies."""
+"""The mechanism for rectangles of two ordered attributes: products of interval strategies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All intervals of several ordered attributes, each released from a share of one budget."""
+"""Interval releases of several attributes from one budget."""
 
 from __future__ import annotations
 
