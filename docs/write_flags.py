@@ -11,13 +11,13 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
-ROOT = pathlib.Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # for what is in this checkout
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # for what is in this checkout
 
 from beam_dp.cli.main import PIPELINES, command_parsers
 from beam_dp.cli.plan_flags import FLAGS as PLAN_FLAGS
 from beam_dp.cli.programs import PROGRAMS, import_program
 
+ROOT = pathlib.Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "flags.md"
 HEAD = """# Flags
 
