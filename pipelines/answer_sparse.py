@@ -1,4 +1,4 @@
-"""What answering queries by sparse_mw is asked with: its flags, its reader and its plan."""
+"""Flags, query reader and plan of `answer-queries --mechanism sparse_mw`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A warning where a release has about no records, or not as many as the user expects.
+"""Warnings about a released number of records near 0, or far from what was expected.
 
 It is computed by the submitting program from the release that was committed, and from a number that
 the user typed: from nothing that is private, so that it costs nothing and tells nothing more. That

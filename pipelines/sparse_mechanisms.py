@@ -1,4 +1,4 @@
-"""Which mechanism a sparse release uses, from flags: named, or the one that is predicted best."""
+"""The mechanism of `release-projection` from flags: named, or predicted to be best."""
 
 from __future__ import annotations
 

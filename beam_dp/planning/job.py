@@ -1,4 +1,4 @@
-"""A job to plan, and what a mechanism would make of it. All of it is public."""
+"""Jobs to plan, and the options that a plan compares. All of it is public."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is promised to the people in the data."""
+"""The guarantee: epsilon, delta, the relation of neighbours, and the privacy unit."""
 
 from __future__ import annotations
 

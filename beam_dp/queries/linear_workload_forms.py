@@ -1,4 +1,4 @@
-"""Whole families of linear queries over one domain, each refused by its size before it is made."""
+"""Families of linear queries over a domain: conjunctions, parities, intervals and others."""
 
 from __future__ import annotations
 

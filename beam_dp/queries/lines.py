@@ -1,4 +1,4 @@
-"""Lines of JSON, one linear query each, read one by one: a bad line concerns only itself."""
+"""Linear queries as JSON lines, where a bad line concerns only itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear queries as users write them: attributes by name, levels by value."""
+"""The user's notation of linear queries: attributes by name, levels by value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noisy counts of every interval: public, and free to query."""
+"""Released interval counts: every interval, prefix and quantile of one attribute."""
 
 from __future__ import annotations
 

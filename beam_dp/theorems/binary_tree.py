@@ -1,4 +1,4 @@
-"""How wrong a binary tree of noisy counts answers intervals, and when a histogram does better.
+"""The theorem on a binary tree of noisy counts, and when a histogram is better.
 
 d consecutive cells, padded to 2^h, are the leaves; all nodes of all levels get the same noise. An
 interval is the sum of the fewest nodes that make it up.

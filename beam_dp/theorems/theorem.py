@@ -1,4 +1,4 @@
-"""What a utility theorem says: how wrong answers can be, and how rarely they are worse."""
+"""`Theorem`: an error bound, its failure probability, and the records that it needs."""
 
 from __future__ import annotations
 

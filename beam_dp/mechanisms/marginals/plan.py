@@ -1,4 +1,4 @@
-"""What a mechanism will do, decided from public numbers before any record is read."""
+"""Plans of releases from marginals, decided from public numbers before any record is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run that answers queries from a hypothesis will do, decided from public numbers."""
+"""Plans of online mechanisms that answer from a hypothesis."""
 
 from __future__ import annotations
 

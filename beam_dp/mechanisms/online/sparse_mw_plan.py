@@ -1,4 +1,4 @@
-"""What sparse online multiplicative weights will do, decided from public numbers."""
+"""Plans of sparse online multiplicative weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is publicly assumed of a table's keys, to predict errors: three numbers, no data."""
+"""Public assumptions about the keys of a table, from which errors are predicted."""
 
 from __future__ import annotations
 

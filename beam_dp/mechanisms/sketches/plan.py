@@ -1,4 +1,4 @@
-"""What a release for sparse queries will do, decided from public numbers before any record is read.
+"""Plans of releases for sparse queries, decided before any record is read.
 
 All four mechanisms, ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` and
 ``HybridSketch``, make one kind of plan, which ``sparse_release.release_sparse`` carries out.

@@ -1,4 +1,4 @@
-"""SparseProject: one noisy projection that answers every sparse query by an inner product."""
+"""SparseProject: a noisy projection that answers sparse queries by inner products."""
 
 from __future__ import annotations
 

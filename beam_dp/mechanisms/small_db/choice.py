@@ -1,4 +1,4 @@
-"""SmallDB: a few cells that answer all queries, chosen by the exponential mechanism."""
+"""The choice of a small database by the exponential mechanism."""
 
 from __future__ import annotations
 

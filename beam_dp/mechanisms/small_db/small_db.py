@@ -1,4 +1,4 @@
-"""SmallDB for pipelines: from a workload and public sizes to a release of a few records."""
+"""SmallDB: its parameters, its plan and its release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AboveThreshold, Sparse and NumericSparse: which of many questions are above a threshold.
+"""AboveThreshold, Sparse and NumericSparse.
 
 Questions are integers, in units of which ``grid`` make one record, that one record changes by at
 most ``grid``. Whoever asks computes them from the exact data; only what ``ask`` returns may be

@@ -1,4 +1,4 @@
-"""How much noise the sparse vector mechanisms need, chosen from public numbers alone.
+"""Noise scales of the sparse vector mechanisms, chosen from public numbers.
 
 A run compares questions with a threshold and halts after c of them are above it. Three
 calibrations keep a guarantee; which one needs least noise depends on c, epsilon and delta.

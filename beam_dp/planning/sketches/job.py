@@ -1,4 +1,4 @@
-"""Sparse queries to plan for, and what a mechanism would make of them. All of it is public."""
+"""Jobs of sparse queries to plan, and the options that a plan compares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a ledger holds: declared budgets and recorded releases; and how it refuses."""
+"""Records of the ledger: declared budgets, releases, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to queries that were asked one at a time, as a release: Avro, and a card.
+"""Files of released answers: the card, and rows in Avro.
 
 A directory of answers holds ``answers-DRAW.avro`` and ``card.json``, committed as ``store`` says.
 Answers to a stream come in batches, ``answers-RUN-NUMBER.avro``, and have no card.

@@ -1,4 +1,4 @@
-"""A release of interval counts on disk: its card, and its tables in Avro.
+"""Files of interval counts: the card, and tables in Avro.
 
 A directory holds ``card.json`` and ``intervals-DRAW.avro``: the estimated prefixes (of the textbook
 tree, its noisy nodes) and the integers of the strategy, in pieces of 2^16 numbers. A strategy found

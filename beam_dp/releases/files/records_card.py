@@ -1,4 +1,4 @@
-"""The card of a release: what was promised, and how wrong the answers can be."""
+"""The card of a synthetic database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The card of a release for sparse queries, and the release as one string of bytes."""
+"""The card of a release for sparse queries, and the release as bytes."""
 
 from __future__ import annotations
 
