@@ -1,4 +1,4 @@
-"""The part of the `beam-dp` command that plans a job."""
+"""The command `beam-dp plan`."""
 
 from __future__ import annotations
 

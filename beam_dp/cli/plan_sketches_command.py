@@ -1,4 +1,4 @@
-"""The sparse job that flags of `beam-dp plan` describe, and the command line of an option."""
+"""From the flags of `beam-dp plan` to a sparse job, and from an option to its command line."""
 
 from __future__ import annotations
 

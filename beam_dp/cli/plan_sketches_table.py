@@ -1,4 +1,4 @@
-"""A ranking of sparse queries for people: one table, best first."""
+"""The table that `beam-dp plan` prints of mechanisms for sparse queries, best first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A strategy as a few named tables of integers: all that answers and their errors depend on."""
+"""A strategy as named tables of integers, from which answers and errors are computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A paid count of the records that a domain leaves out, beside a release."""
+"""Noisy counts of the records outside the domain, paid for beside a release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a release of interval counts would make of a job that asks for intervals."""
+"""Planning options: releases of interval counts."""
 
 from __future__ import annotations
 

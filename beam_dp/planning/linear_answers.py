@@ -1,4 +1,4 @@
-"""What the mechanisms that answer linear queries would make of a job."""
+"""Planning options: mechanisms that answer linear queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the mechanisms that release synthetic databases would make of a job."""
+"""Planning options: mechanisms that release synthetic databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How wrong SmallDB, MWEM and online multiplicative weights can be. They depend on N."""
+"""Theorems on SmallDB, MWEM and online multiplicative weights."""
 
 from __future__ import annotations
 

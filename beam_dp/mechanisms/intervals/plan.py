@@ -1,4 +1,4 @@
-"""Which strategy for intervals, with how much noise: decided before any record is read."""
+"""Plans of interval releases: strategy and noise, decided before any record is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Gaussian baseline: measure everything the workload needs, then fit."""
+"""The Gaussian baseline: noise on everything that the workload needs, then a fit."""
 
 from __future__ import annotations
 

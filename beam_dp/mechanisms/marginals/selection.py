@@ -1,4 +1,4 @@
-"""Select, measure, fit: for workloads whose marginals no one hypothesis can join.
+"""Select, measure, fit: MWEM for workloads that no one model can hold.
 
 Three steps share the budget. All attributes are measured alone. Then every pair of attributes of
 the workload gets a noisy score: how far it is from independent. The pairs that promise to lower

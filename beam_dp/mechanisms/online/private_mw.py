@@ -1,4 +1,4 @@
-"""Online private multiplicative weights: any linear query, answered when it is asked."""
+"""Online private multiplicative weights for any linear query."""
 
 from __future__ import annotations
 

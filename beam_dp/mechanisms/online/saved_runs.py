@@ -1,4 +1,4 @@
-"""What the folders of saved online runs share: a secret that is bound to public files, used once.
+"""Folders of saved online runs: a secret bound to public files, used once.
 
 Two runs from one state would each spend the budget. A run is handed over once, to one folder, which
 is resumed once: its secret is removed then. Where a ledger paid for the run, no copy of the folder

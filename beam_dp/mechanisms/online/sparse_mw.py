@@ -1,4 +1,4 @@
-"""Sparse online multiplicative weights: sparse queries over any universe, as they are asked."""
+"""Online multiplicative weights for sparse queries over any universe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SmallDB: a few cells that answer all queries, chosen by the exponential mechanism."""
+"""The choice of a small database by the exponential mechanism."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
@@ -133,9 +134,7 @@ class MultisetChoice:
 
     def __post_init__(self) -> None:
         for name in ("num_records", "size", "denominator", "max_records_per_unit"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(name, value, "must be an integer >= 1")
+            checked_integer(name, getattr(self, name), 1)
         queries = self.queries
         if queries.ndim != 2 or queries.dtype != np.int64 or not queries.size:
             condition = "must be int64, at least one query by at least one cell"

@@ -1,4 +1,4 @@
-"""Every mechanism for sparse queries, best first, before any data is read."""
+"""The ranking of mechanisms for sparse queries, best first."""
 
 from __future__ import annotations
 

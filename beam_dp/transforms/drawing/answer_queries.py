@@ -1,4 +1,4 @@
-"""Queries to answers: online private multiplicative weights as one step of a pipeline."""
+"""Online private multiplicative weights as one step of a pipeline."""
 
 from __future__ import annotations
 

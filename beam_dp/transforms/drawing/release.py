@@ -1,4 +1,4 @@
-"""From records to a release: the one place of a pipeline where noise is drawn."""
+"""The transform from records to a synthetic database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From records to the counts of all intervals of one ordered attribute."""
+"""The transform from records to a release of interval counts."""
 
 from __future__ import annotations
 

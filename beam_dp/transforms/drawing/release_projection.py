@@ -1,4 +1,4 @@
-"""From records to a release for sparse queries: the one place where its noise is drawn."""
+"""The transform from records to a release for sparse queries."""
 
 from __future__ import annotations
 
