@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from beam_dp.cli.describe import (
-    left_out_facts,
-    plain_table,
-)
+from beam_dp.cli.describe import left_out_facts, plain_table
 from beam_dp.releases.intervals import IntervalRelease
 
 if TYPE_CHECKING:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from beam_dp.cli.describe import (
-    plain_table,
-    short_value,
-)
+from beam_dp.cli.describe import plain_table, short_value
 from beam_dp.releases.sketches import SparseRelease
 
 if TYPE_CHECKING:

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 from beam_dp.cli.tables import print_table
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.numbers import number
-from beam_dp.flags.parser import (
-    Once,
-    RefusedError,
-)
+from beam_dp.flags.parser import Once, RefusedError
 
 if TYPE_CHECKING:
     from beam_dp.privacy.ledger import Dataset, Ledger

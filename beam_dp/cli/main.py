@@ -7,28 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from beam_dp.cli.finish import (
-    add_finish,
-    run_finish,
-)
-from beam_dp.cli.ledger import (
-    add_ledger,
-    run_ledger,
-)
-from beam_dp.cli.plan import (
-    add_plan,
-    run_plan,
-)
-from beam_dp.cli.programs import (
-    PROGRAMS,
-    import_program,
-)
+from beam_dp.cli.finish import add_finish, run_finish
+from beam_dp.cli.ledger import add_ledger, run_ledger
+from beam_dp.cli.plan import add_plan, run_plan
+from beam_dp.cli.programs import PROGRAMS, import_program
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.parser import (
-    Parser,
-    RefusedError,
-    nearest,
-)
+from beam_dp.flags.parser import Parser, RefusedError, nearest
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}

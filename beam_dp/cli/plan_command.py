@@ -7,20 +7,17 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from beam_dp.cli.plan_flags import (
-    FLAGS,
-    OF_SPARSE,
-)
+from beam_dp.cli.plan_flags import FLAGS, NOT_OF_SPARSE, OF_SPARSE
 from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
-from beam_dp.domain.files import parse_domain
+from beam_dp.domain.files import read_domain
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import (
-    integer,
-    number,
-)
+from beam_dp.flags.numbers import integer, number
+from beam_dp.mechanisms.sketches.key_profile import KeyProfile
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
+from beam_dp.planning.sketches.job import DEFAULT_SIZE, SparsePlanningJob
+from beam_dp.planning.sketches.ranking import ONLINE_PROGRAM, SparseRanking
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
@@ -44,7 +41,7 @@ def job_of(texts: Mapping[str, str | None], switches: Mapping[str, bool]) -> Pla
             raise InputError(flag.name, None, f"must be given: {flag.help}")
     given = {name: text for name, text in texts.items() if text is not None}
     guarantee = read_guarantee(given, switches)
-    domain = _read_domain(given["domain"])
+    domain = read_domain(given["domain"])
     max_error = given.get("max_error")
     is_public = switches["num_records_is_public"]
     try:
@@ -62,6 +59,45 @@ def job_of(texts: Mapping[str, str | None], switches: Mapping[str, bool]) -> Pla
         if error.name == "max_error_fraction":
             raise InputError("max_error", error.value, error.condition) from None
         raise
+
+
+def sparse_job_of(
+    texts: Mapping[str, str | None], switches: Mapping[str, bool]
+) -> SparsePlanningJob:
+    """Returns the job that flags describe; reads nothing.
+
+    Args:
+        texts: the text of each of ``FLAGS``; None where it was not given.
+        switches: whether each of ``SWITCHES`` was.
+
+    Raises:
+        InputError: naming the flag, without its dashes.
+    """
+    for name in NOT_OF_SPARSE:
+        if texts[name] is not None:
+            condition = "must not be given with --max_sparsity: keys need no domain"
+            raise InputError(name, texts[name], condition)
+    needed = [flag for flag in FLAGS if flag.required and flag.name not in NOT_OF_SPARSE]
+    for flag in (*needed, *OF_SPARSE[:3]):
+        if texts[flag.name] is None:
+            raise InputError(flag.name, None, f"must be given: {flag.help}")
+    given = {name: text for name, text in texts.items() if text is not None}
+    guarantee = read_guarantee(given, switches)
+    is_public = switches["num_records_is_public"]
+    questions = given.get("num_questions")
+    return SparsePlanningJob(
+        guarantee=guarantee,
+        profile=KeyProfile(
+            integer("num_records", given["num_records"]),
+            integer("num_keys", given["num_keys"]),
+            integer("largest_count", given["largest_count"]),
+        ),
+        max_sparsity=integer("max_sparsity", given["max_sparsity"]),
+        max_size=integer("size", given.get("size", str(DEFAULT_SIZE))),
+        num_questions=None if questions is None else integer("num_questions", questions),
+        num_records_is_public=is_public or guarantee.neighboring is Neighboring.REPLACE_ONE,
+        failure_probability=number("failure_probability", given.get("failure_probability", "0.05")),
+    )
 
 
 def read_guarantee(given: Mapping[str, str], switches: Mapping[str, bool]) -> Guarantee:
@@ -101,35 +137,61 @@ def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
         return parse_linear_workload(spec, domain)
 
 
-def command_line(ranking: Ranking, option: Option, texts: Mapping[str, str | None]) -> str | None:
+def command_line(
+    job: PlanningJob | SparsePlanningJob, option: Option, texts: Mapping[str, str | None]
+) -> str | None:
     """Returns what to type to run an option; None where no program runs it.
 
     Args:
-        ranking: of the job.
+        job: that was planned.
         option: one of its options.
         texts: the text of each of ``FLAGS``.
     """
     if option.program is None or not option.is_feasible:
         return None
-    job = ranking.job
     guarantee = job.guarantee
+    of_guarantee = {
+        "epsilon": texts["epsilon"] or f"{guarantee.epsilon:.17g}",
+        "delta": texts["delta"] or f"{guarantee.delta:.17g}",
+        "neighboring": guarantee.neighboring.value,
+        "privacy_unit": guarantee.privacy_unit,
+        "max_records_per_unit": str(guarantee.max_records_per_unit),
+    }
+    make = _sparse_flags if isinstance(job, SparsePlanningJob) else _flags
+    flags = make(job, option, texts, of_guarantee)  # type: ignore[arg-type]  # of its kind
+    words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
+    if guarantee.delta > 1e-5:
+        words.append("--allow_large_delta")
+    return " ".join([command_of(option.program), *words])
+
+
+def ranking_json(
+    ranking: Ranking | SparseRanking, texts: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """Returns a ranking with the command lines of its options."""
+    found = ranking.to_json()
+    for entry, option in zip(found["options"], ranking.options, strict=True):
+        entry["command"] = command_line(ranking.job, option, texts)
+    return found
+
+
+def _flags(
+    job: PlanningJob,
+    option: Option,
+    texts: Mapping[str, str | None],
+    of_guarantee: Mapping[str, str],
+) -> dict[str, str]:
     flags: dict[str, str] = {
         "input": texts["input"] or "INPUT",
         "domain": texts["domain"] or "DOMAIN",
         "workload": texts["workload"] or "WORKLOAD",
-        "epsilon": f"{guarantee.epsilon:.17g}",
-        "delta": f"{guarantee.delta:.17g}",
-        "neighboring": guarantee.neighboring.value,
-        "privacy_unit": guarantee.privacy_unit,
-        "max_records_per_unit": str(guarantee.max_records_per_unit),
+        **of_guarantee,
         "num_records": str(job.given_num_records),
         "mechanism": option.mechanism,
         "calibration": option.calibration,
         **dict(option.parameters),
         "output": texts["output"] or "OUTPUT",
     }
-    for name in ("epsilon", "delta"):
-        flags[name] = texts[name] or flags[name]
     if option.program == "answer_queries":
         spec = flags.pop("workload")
         # Marginals have weights for a release only.
@@ -141,18 +203,28 @@ def command_line(ranking: Ranking, option: Option, texts: Mapping[str, str | Non
         # All intervals are released, of any number of records.
         for name in ("workload", "num_records", "mechanism", "calibration"):
             del flags[name]
-    words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
-    if guarantee.delta > 1e-5:
-        words.append("--allow_large_delta")
-    return " ".join([command_of(option.program), *words])
+    return flags
 
 
-def ranking_json(ranking: Ranking, texts: Mapping[str, str | None]) -> dict[str, Any]:
-    """Returns a ranking with the command lines of its options."""
-    found = ranking.to_json()
-    for entry, option in zip(found["options"], ranking.options, strict=True):
-        entry["command"] = command_line(ranking, option, texts)
-    return found
+def _sparse_flags(
+    job: SparsePlanningJob,
+    option: Option,
+    texts: Mapping[str, str | None],
+    of_guarantee: Mapping[str, str],
+) -> dict[str, str]:
+    flags = {
+        "input": texts["input"] or "INPUT",
+        "key": texts["key"] or "KEY",
+        "max_sparsity": str(job.max_sparsity),
+        **of_guarantee,
+        "mechanism": option.mechanism,
+        **dict(option.parameters),
+    }
+    if option.program == ONLINE_PROGRAM:
+        flags["queries"] = "QUERIES"
+        flags["num_records"] = str(job.given_num_records)
+        flags["failure_probability"] = f"{job.failure_probability:g}"
+    return {**flags, "output": texts["output"] or "OUTPUT"}
 
 
 def _guess(text: str) -> int:
@@ -160,14 +232,3 @@ def _guess(text: str) -> int:
         condition = "must be about how many records there are: a public guess, to compare errors by"
         raise InputError("num_records", text, condition)
     return integer("num_records", text)
-
-
-def _read_domain(path: str) -> Domain:
-    try:
-        text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError("domain", path, f"is not UTF-8 at byte {error.start}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        raise InputError("domain", path, f"cannot be read as a file ({reason})") from None
-    return parse_domain(text, source=path)
