@@ -13,10 +13,7 @@ from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.strict_json import (
-    RepeatedKeyError,
-    parse_json,
-)
+from beam_dp.domain.strict_json import RepeatedKeyError, parse_json
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 

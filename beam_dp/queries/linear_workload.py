@@ -14,11 +14,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries import linear_workload_forms as forms
-from beam_dp.queries.dense_tables import (
-    Number,
-    marginal_tables,
-    sum_of_tables,
-)
+from beam_dp.queries.dense_tables import Number, marginal_tables, sum_of_tables
 from beam_dp.queries.json_lines import parsed_lines, read_workload_text
 from beam_dp.queries.linear import MAX_QUERY_CELLS, VALUE_BITS, Explicit, LinearQuery
 from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of

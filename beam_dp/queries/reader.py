@@ -11,10 +11,7 @@ from numpy.typing import ArrayLike
 from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.domain.impossible import LevelReader
-from beam_dp.domain.ordered import (
-    BinnedAttribute,
-    OrderedAttribute,
-)
+from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries.linear import MAX_QUERY_CELLS, Explicit, LinearQuery, Parity, Product, Range
 

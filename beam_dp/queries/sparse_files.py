@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from beam_dp.domain.plain_integers import plain_integer
-from beam_dp.domain.strict_json import (
-    RepeatedKeyError,
-    parse_json,
-)
+from beam_dp.domain.strict_json import RepeatedKeyError, parse_json
 from beam_dp.errors import InputError
 from beam_dp.queries.sparse import Element, SparseQuery
 

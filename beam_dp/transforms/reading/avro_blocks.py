@@ -12,17 +12,8 @@ import fastavro
 import pyarrow as pa
 
 from beam_dp.encoding.units import arrow_column
-from beam_dp.releases.files.container import (
-    MAGIC,
-    DamagedFileError,
-    decode_bytes,
-    decode_long,
-)
-from beam_dp.transforms.reading.avro_schemas import (
-    column_types,
-    parse_schema,
-    time_types,
-)
+from beam_dp.releases.files.container import MAGIC, DamagedFileError, decode_bytes, decode_long
+from beam_dp.transforms.reading.avro_schemas import column_types, parse_schema, time_types
 from beam_dp.transforms.reading.column_types import ColumnType
 
 _BATCH_RECORDS = 2**15

@@ -13,14 +13,8 @@ import pyarrow.parquet
 
 from beam_dp.transforms.errors import FileError, ReadError
 from beam_dp.transforms.reading import avro_blocks, csv_lines
-from beam_dp.transforms.reading.column_types import (
-    ColumnType,
-    arrow_kind,
-)
-from beam_dp.transforms.reading.compressed import (
-    compression_of,
-    open_file,
-)
+from beam_dp.transforms.reading.column_types import ColumnType, arrow_kind
+from beam_dp.transforms.reading.compressed import compression_of, open_file
 
 _SPLIT_BYTES = 2**26
 _MAX_THREADS = 4

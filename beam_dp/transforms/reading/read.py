@@ -14,15 +14,8 @@ from beam_dp.domain import Attribute, nearest_known
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.errors import InputError
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only
-from beam_dp.transforms.reading.column_types import (
-    NEED_LEVELS,
-    ColumnType,
-    readable,
-)
-from beam_dp.transforms.reading.formats import (
-    FORMATS,
-    format_of,
-)
+from beam_dp.transforms.reading.column_types import NEED_LEVELS, ColumnType, readable
+from beam_dp.transforms.reading.formats import FORMATS, format_of
 from beam_dp.transforms.reading.records import RecordBatches
 
 _CHECKED_FILES = 64
