@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sketch_laws import seeded_key
 
-from beam_dp.encoding.key_batch import KeyBatch, clamped_weights
+from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.errors import InputError
 from beam_dp.hashing import BlockSigns, DenseSigns
 from beam_dp.hashing.folding import fold, num_buckets
@@ -98,11 +98,6 @@ def test_secrets_do_not_print():
 def test_a_projection_that_no_worker_could_hold_is_refused():
     with pytest.raises(InputError, match="projection_width: '134,217,728' is refused"):
         ProjectionAccumulator(BlockSigns(seeded_key(0), 2**27, 1))
-
-
-def test_weights_are_moved_into_their_range():
-    found = clamped_weights(np.array([-(2**63), -1, 0, 3, 4, 2**63 - 1]), 3)
-    assert found.tolist() == [0, 0, 0, 3, 3, 3]
 
 
 def test_element_counts_add_up_and_leave_out_what_weighs_nothing():
