@@ -125,9 +125,9 @@ def test_a_text_that_is_no_domain_is_refused_in_one_line(text, condition):
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"cannot be read as a file \(No such file"):
         read_domain(tmp_path / "absent.json")
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+    with pytest.raises(InputError, match=r"cannot be read as a file \(Is a directory"):
         read_domain(tmp_path)
     with pytest.raises(InputError, match="cannot be read"):
         read_domain("nul\0byte")

@@ -118,7 +118,7 @@ def test_more_records_and_replacement_cost_what_they_must():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, promise()), "num_leaves: 0 is refused; must be an integer from 1 to 2^20"),
+        ((0, promise()), r"num_leaves: 0 is refused; must be an integer from 1 to 2\^20"),
         ((2.0, promise()), "num_leaves"),
         ((True, promise()), "num_leaves"),
         ((2**20 + 1, promise()), "num_leaves"),

@@ -18,6 +18,7 @@ from beam_dp.transforms import EncodeRecords, ReadRecords
 from beam_dp.transforms.counting.bound import BoundContributions
 from beam_dp.transforms.reading.formats import (
     FORMATS,
+    Wanted,
     format_of,
 )
 
@@ -30,7 +31,7 @@ def units_of(path: pathlib.Path) -> set[tuple[int, int]]:
     file_format = format_of(str(path))
     assert file_format is not None
     for start, stop in file_format.ranges(str(path), path.stat().st_size):
-        for batch in file_format.batches(str(path), start, stop, ["id"]):
+        for batch in file_format.batches(str(path), start, stop, Wanted(["id"])):
             units, valid = unit_fingerprints(batch.column(0))
             assert valid.all()
             found |= set(map(tuple, units.T.tolist()))

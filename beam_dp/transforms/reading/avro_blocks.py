@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -17,12 +16,9 @@ from beam_dp.releases.files.container import (
     DamagedFileError,
     decode_bytes,
     decode_long,
+    write_container,
 )
-from beam_dp.transforms.reading.avro_schemas import (
-    column_types,
-    parse_schema,
-    time_types,
-)
+from beam_dp.transforms.reading.avro_schemas import column_types, parse_schema, time_types
 from beam_dp.transforms.reading.column_types import ColumnType
 
 _BATCH_RECORDS = 2**15
@@ -203,25 +199,9 @@ def _blocks(file: IO[bytes], marker: bytes, length: int) -> bytes:
 
 
 def _write_header(codec: str, schema: dict[str, Any], marker: bytes) -> bytes:
-    meta = {"avro.codec": codec, "avro.schema": json.dumps(_without_times(schema))}
     target = io.BytesIO()
-    fastavro.schemaless_writer(
-        target,
-        {
-            "type": "record",
-            "name": "header",
-            "fields": [
-                {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
-                {"name": "meta", "type": {"type": "map", "values": "bytes"}},
-                {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": _MARKER_BYTES}},
-            ],
-        },
-        {
-            "magic": b"Obj\x01",
-            "meta": {key: value.encode() for key, value in meta.items()},
-            "sync": marker,
-        },
-    )
+    declared = {"avro.codec": codec}
+    write_container(target, _without_times(schema), declared, marker, (), deflate=False)
     return target.getvalue()
 
 

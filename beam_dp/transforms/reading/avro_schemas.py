@@ -10,10 +10,7 @@ import fastavro
 import pyarrow as pa
 
 from beam_dp.transforms.errors import FileError
-from beam_dp.transforms.reading.column_types import (
-    ColumnType,
-    Kind,
-)
+from beam_dp.transforms.reading.column_types import ColumnType, Kind
 
 # The decoder calls itself for each level of a record, in C: one too deep kills the worker.
 MAX_DEPTH = 64
