@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dp.domain import Attribute
 from beam_dp.errors import magnitude
-from beam_dp.releases.files.answers_release import AnswersRelease
+from beam_dp.releases.answers import AnswersRelease
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 

@@ -7,10 +7,8 @@ import math
 from fractions import Fraction
 from typing import Protocol
 
-from beam_dp.mechanisms.marginals.measurements import (
-    Distribution,
-    noise_variance,
-)
+from beam_dp.mechanisms.marginals.measurements import Distribution
+from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss

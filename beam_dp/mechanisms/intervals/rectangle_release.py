@@ -14,11 +14,8 @@ from beam_dp.interval_strategies.strategy import (
     Indices,
     Values,
 )
-from beam_dp.mechanisms.marginals.measurements import (
-    Distribution,
-    noise_variance,
-)
-from beam_dp.noise.bound import noise_bound
+from beam_dp.mechanisms.marginals.measurements import Distribution
+from beam_dp.noise.bound import noise_bound, noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.intervals import IntervalAnswers
 

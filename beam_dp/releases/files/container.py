@@ -7,19 +7,23 @@ than its caller allows.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.releases.files.card import SCHEMA_VERSION
+from beam_dp.storage.store import DamagedFileError
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 _MAX_METADATA_ENTRIES = 64
 _CHECKSUM_BYTES = 4
-
-
-class DamagedFileError(Exception):
-    """The bytes are not what the format says; the message says what is wrong."""
 
 
 def encode_long(value: int) -> bytes:
@@ -74,39 +78,53 @@ def decode_bytes(data: bytes, position: int) -> tuple[bytes, int]:
     return data[position : position + length], position + length
 
 
+def sync_marker(draw_id: str, purpose: str) -> bytes:
+    """Returns the 16 bytes that part blocks: the draw's own, so that a retry writes the same file.
+
+    Args:
+        draw_id: of the noise.
+        purpose: of the file, in words: no two files of a draw have the same marker.
+    """
+    return hashlib.sha256(f"{purpose} {draw_id}".encode()).digest()[:SYNC_BYTES]
+
+
 def write_container(
-    file: BinaryIO,
     schema: Mapping[str, Any],
-    metadata: Mapping[str, str],
-    sync: bytes,
+    draw_id: str,
+    purpose: str,
     blocks: Iterable[tuple[int, bytes]],
     *,
     deflate: bool,
-) -> None:
-    """Writes a container file.
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
+    """Returns a container file.
 
     Args:
-        file: where to.
         schema: the Avro schema.
-        metadata: further entries of the header.
-        sync: 16 bytes that part the blocks.
+        draw_id: of the noise; the header names it.
+        purpose: of the file: see ``sync_marker``.
         blocks: number of records and their bytes, of each block.
         deflate: whether blocks are compressed.
+        metadata: further entries of the header.
     """
     header = {
         "avro.schema": json.dumps(schema, ensure_ascii=False),
         "avro.codec": "deflate" if deflate else "null",
-        **metadata,
+        "beam_dp.schema_version": str(SCHEMA_VERSION),
+        "beam_dp.draw_id": draw_id,
+        **(metadata or {}),
     }
     entries = b"".join(
         encode_bytes(key.encode()) + encode_bytes(value.encode()) for key, value in header.items()
     )
-    file.write(MAGIC + encode_long(len(header)) + entries + encode_long(0) + sync)
+    sync = sync_marker(draw_id, purpose)
+    parts = [MAGIC + encode_long(len(header)) + entries + encode_long(0) + sync]
     for num_records, data in blocks:
         if deflate:
             compressor = zlib.compressobj(wbits=-15)
             data = compressor.compress(data) + compressor.flush()
-        file.write(encode_long(num_records) + encode_bytes(data) + sync)
+        parts.append(encode_long(num_records) + encode_bytes(data) + sync)
+    return b"".join(parts)
 
 
 def read_container(
@@ -169,6 +187,94 @@ def _read_metadata(data: bytes, position: int) -> tuple[dict[bytes, bytes], int]
     if end != 0:
         raise DamagedFileError("has a header that this version does not write")
     return metadata, position
+
+
+def check_end(block: bytes, position: int) -> None:
+    """Refuses bytes behind the last record of a block.
+
+    Raises:
+        DamagedFileError: if there are some.
+    """
+    if position != len(block):
+        raise DamagedFileError("has bytes after the records of a block")
+
+
+def decode_array_length(data: bytes, position: int, longest: int) -> tuple[int, int]:
+    """Returns the length of an array, which is written in one piece, and the position after it.
+
+    Raises:
+        DamagedFileError: if it is longer than ``longest``.
+    """
+    length, position = decode_long(data, position)
+    if not 0 <= length <= longest:
+        raise DamagedFileError("has an array that is longer than it can be")
+    return length, position
+
+
+def decode_array_end(data: bytes, position: int, length: int) -> int:
+    """Returns the position after an array of this length.
+
+    Raises:
+        DamagedFileError: if there is more of it.
+    """
+    if not length:
+        return position
+    end, position = decode_long(data, position)
+    if end != 0:
+        raise DamagedFileError("has an array that does not end where it should")
+    return position
+
+
+def decode_text(data: bytes, position: int) -> tuple[str, int]:
+    """Returns the text at a position, and the position after it.
+
+    Raises:
+        DamagedFileError: if there is none.
+    """
+    text, position = decode_bytes(data, position)
+    try:
+        return text.decode(), position
+    except UnicodeDecodeError:
+        raise DamagedFileError("has a text that is not UTF-8") from None
+
+
+def decode_double(data: bytes, position: int) -> tuple[float, int]:
+    """Returns the number at a position, and the position after it.
+
+    Raises:
+        DamagedFileError: if it is cut short.
+    """
+    if len(data) - position < 8:
+        raise DamagedFileError("has a number that is cut short")
+    (value,) = struct.unpack_from("<d", data, position)
+    return value, position + 8
+
+
+def decode_array_of_longs(data: bytes, position: int, longest: int) -> tuple[list[int], int]:
+    """Returns an array of few integers, and the position after it.
+
+    Raises:
+        DamagedFileError: if there is none, or a longer one.
+    """
+    length, position = decode_array_length(data, position, longest)
+    values = []
+    for _ in range(length):
+        value, position = decode_long(data, position)
+        values.append(value)
+    return values, decode_array_end(data, position, length)
+
+
+def decode_array_of_doubles(data: bytes, position: int) -> tuple[NDArray[np.float64], int]:
+    """Returns an array of finite numbers, and the position after it.
+
+    Raises:
+        DamagedFileError: if there is none, or one that is not finite.
+    """
+    number, position = decode_array_length(data, position, (len(data) - position) // 8)
+    values = np.frombuffer(data, "<f8", number, position).astype(np.float64)
+    if not np.isfinite(values).all():
+        raise DamagedFileError("has a table of numbers that are not finite")
+    return values, decode_array_end(data, position + 8 * number, number)
 
 
 def _skip_sync(data: bytes, position: int, sync: bytes) -> int:

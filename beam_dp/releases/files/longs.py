@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.releases.files.container import DamagedFileError
+from beam_dp.storage.store import DamagedFileError
 
 _MAX_BYTES = 10  # seven bits each
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files.container import (
     MAGIC,
-    DamagedFileError,
     decode_bytes,
     decode_long,
 )
+from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms.reading.avro_schemas import (
     column_types,
     parse_schema,
