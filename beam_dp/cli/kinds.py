@@ -12,7 +12,6 @@ from beam_dp.cli.answer_sketches import answer_sparse
 from beam_dp.cli.describe import describe, describe_answers
 from beam_dp.cli.describe_intervals import describe_intervals
 from beam_dp.cli.describe_sketches import describe_sparse
-from beam_dp.cli.total import answer_total, describe_total
 from beam_dp.errors import InputError
 from beam_dp.releases import (
     AnswersRelease,
@@ -21,7 +20,6 @@ from beam_dp.releases import (
     SparseRelease,
     SyntheticDatabase,
 )
-from beam_dp.releases.total import TotalRelease
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,7 +40,6 @@ SHOWN: dict[type[Release], Shown] = {
     SyntheticDatabase: (describe, answer_synthetic, ()),
     IntervalRelease: (describe_intervals, answer_intervals, ("interval", "quantile")),
     SparseRelease: (describe_sparse, answer_sparse, ("sparse",)),
-    TotalRelease: (describe_total, answer_total, ()),
     AnswersRelease: (describe_answers, _refuse, ("interval", "quantile", "sparse")),
 }
 _ASKED_OF = {

@@ -17,20 +17,12 @@ import numpy as np
 import pytest
 from release_examples import release_of
 
-from beam_dp.cli.main import main as beam_dp
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import CountSketch, SparseSummary, release_sparse
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases import (
-    AnswersRelease,
-    ReleaseError,
-    read_release,
-    release_from_bytes,
-    release_to_bytes,
-    write_release,
-)
+from beam_dp.releases import AnswersRelease, ReleaseError, read_release, write_release
 from beam_dp.releases.files.answers import (
     ANSWER_SCHEMA,
     read_answers,
@@ -42,11 +34,9 @@ from beam_dp.releases.files.container import (
     encode_long,
     read_header,
 )
-from beam_dp.releases.total import TotalRelease
 from beam_dp.summaries import Projection
 
 PROMISE = Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
-TOTAL = TotalRelease(draw_id="b" * 32, guarantee=PROMISE, total=-3, scale=2.5)
 EXPANDED, ALLOWED = 2**27, 2**25
 ROW = {"id": "1", "query": "{}", "value": 1.5, "standard_error": None, "bound": 2.0}
 ROW |= {"route": "update", "updates_left": 3, "questions_left": None, "error": None}
@@ -74,7 +64,6 @@ WRITERS: dict[str, Callable[[pathlib.Path], object]] = {
     "intervals": write_intervals,
     "sparse_release": write_sketch,
     "answers": write_answers_of,
-    "total": lambda folder: write_release(TOTAL, folder),
 }
 
 
@@ -198,15 +187,3 @@ def test_no_damage_to_answers_ends_otherwise_than_in_one_error(tmp_path: pathlib
     for length in range(len(original)):
         with pytest.raises(DamagedFileError):
             read_rows(original[:length], 3)
-
-
-def test_an_example_of_a_kind_travels_is_shown_and_is_read(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_release(TOTAL, tmp_path)
-    for found in (read_release(tmp_path), release_from_bytes(release_to_bytes(TOTAL))):
-        assert isinstance(found, TotalRelease) and vars(found) == vars(TOTAL)
-    assert beam_dp(["describe", str(tmp_path)]) == 0
-    assert "standard error" in capsys.readouterr().out
-    assert beam_dp(["answer", str(tmp_path), "--marginal", "a"]) == 2
-    assert "holds one number" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import Any
 
 from beam_dp.errors import InputError, shown
 from beam_dp.releases.answers import AnswersRelease
-from beam_dp.releases.files import answers, intervals, records_card, sketches, total
+from beam_dp.releases.files import answers, intervals, records_card, sketches
 from beam_dp.releases.files.card import (
     CARD,
     Card,
@@ -28,7 +28,6 @@ from beam_dp.releases.intervals import IntervalRelease
 from beam_dp.releases.release import Release
 from beam_dp.releases.sketches import SparseRelease
 from beam_dp.releases.synthetic_database import SyntheticDatabase
-from beam_dp.releases.total import TotalRelease
 from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import FREE, DamagedFileError, Store
 
@@ -63,7 +62,6 @@ KINDS = (
     ),
     Kind("intervals", IntervalRelease, intervals.fields, intervals.payload, intervals.read),
     Kind("sparse_release", SparseRelease, sketches.fields, sketches.payload, sketches.read),
-    Kind("total", TotalRelease, total.fields, total.payload, total.read),
     Kind("answers", AnswersRelease, answers.fields, answers.payload, answers.read),
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}
