@@ -18,15 +18,13 @@ from beam_dp.releases.files.container import (
     check_end,
     decode_bytes,
     decode_long,
+    decode_longs,
     encode_bytes,
     encode_long,
+    encode_longs,
     read_container,
     sync_marker,
     write_container,
-)
-from beam_dp.releases.files.longs import (
-    decode_longs,
-    encode_longs,
 )
 from beam_dp.releases.plain import library_versions
 from beam_dp.releases.sketch_keys import (
