@@ -29,7 +29,7 @@ def run_finish(options: argparse.Namespace) -> None:
         ReleaseError: if a card was committed and its release can't be completed.
     """
     from beam_dp.releases import ReleaseError, finish_writing
-    from beam_dp.releases.files.kinds import CARD
+    from beam_dp.releases.files.card import CARD
     from beam_dp.storage.of_url import store_for
 
     directory = options.directory

@@ -20,7 +20,6 @@ domain.
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 

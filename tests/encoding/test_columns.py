@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from coded_values import encode_values
 from column_reference import code_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from coded_values import encode_values
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.columns import encode_column

@@ -26,11 +26,11 @@ from beam_dp.mechanisms.sketches.stability_histogram import (
     release_probability,
     stability_threshold,
 )
+from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases import SparseRelease
-from beam_dp.releases.sketch_estimates import noise_variance
 from beam_dp.summaries import ElementCounts, Projection
 from beam_dp.testing.audit import discrete_laplace
 

@@ -13,7 +13,7 @@ from jobs import everything_under, job_flags, people
 
 from beam_dp.cli import main as cli
 from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases.files.answers_avro import ANSWER_SCHEMA
+from beam_dp.releases.files.answers import ANSWER_SCHEMA
 from pipelines import release_synthetic_database
 from pipelines.answer_queries import main
 

@@ -16,16 +16,14 @@ from beam_dp.mechanisms.linear_answers.sensitivity import (
     WorkloadSensitivity,
     workload_sensitivity,
 )
-from beam_dp.mechanisms.marginals.measurements import (
-    Distribution,
-    noise_variance,
-)
+from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.marginals.plan import (
     NumRecords,
     check_failure_probability,
     check_noise,
     check_num_records,
 )
+from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee

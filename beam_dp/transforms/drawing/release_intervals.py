@@ -16,7 +16,7 @@ from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_lef
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.files.intervals import ordered_domain
+from beam_dp.releases.intervals import ordered_domain
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.counting.bounded_records import (
     bounded_records,

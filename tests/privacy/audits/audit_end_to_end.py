@@ -55,6 +55,7 @@ from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase
 from beam_dp.transforms.counting import bound as bound_module
 from beam_dp.transforms.counting import bounded_records as bounded_module
 from beam_dp.transforms.counting import summarise as summarise_module
+from beam_dp.transforms.drawing import release as draw_module
 
 RUNS, PILOT = 8_000, 2_000  # on either side: 20,000 replicas in one pipeline
 REPLICAS = 2 * (RUNS + PILOT)
@@ -220,6 +221,7 @@ def noisy_table(
         patch.setattr(
             measure_all_module, "synthesise", lambda *arguments: NoisyTable(arguments[3][0])
         )
+        patch.setattr(draw_module, "release_to_bytes", NoisyTable.to_bytes)
         transform = ReleaseSyntheticDatabase(
             workload.domain, workload, planned, Laplace("textbook"), REPLICAS
         )
@@ -228,7 +230,7 @@ def noisy_table(
     pieces = sorted(SHARDS, key=lambda shard: shard[1][0])
     assert len(pieces) == pieces[0][1][1]
     data = b"".join(piece for _, (_, _, piece) in pieces)
-    return np.frombuffer(data, np.int64, offset=1)  # behind the byte that tells its kind
+    return np.frombuffer(data, np.int64)
 
 
 def released_intervals(relation: str, guarantee: Guarantee) -> np.ndarray:
