@@ -6,6 +6,7 @@ import collections
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from beam_dp.cli.tables import guarantee_text, unit_text
 from beam_dp.domain import Attribute
 from beam_dp.errors import magnitude
 from beam_dp.releases.files.answers_release import AnswersRelease
@@ -37,8 +38,6 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     from rich.text import Text
 
     guarantee = release.guarantee
-    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
-    relation = guarantee.neighboring.value.replace("_", " ")
     origin = "public" if release.num_records_is_public else "a noisy count"
     error = release.errors.get((), {}).get("standard_error")
     if error is not None and not release.num_records_is_public:
@@ -46,8 +45,8 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     cells = magnitude(release.domain.num_cells)
     facts = {
         "mechanism": release.mechanism,
-        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
-        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
+        "promise": guarantee_text(guarantee),
+        "protects": unit_text(guarantee),
         "records": f"{release.num_records:,} ({origin})",
         **_small_facts(release),
         **left_out_facts(release.left_out),
@@ -120,8 +119,8 @@ def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
         told = f"{len(release.queries):,} linear queries"
         bound = release.query_error.get("bound")
         if bound is not None:
-            beta = release.query_error.get("failure_probability")
-            told += f", all within {bound:,.1f} records but with probability {short_value(beta)}"
+            beta = short_value(release.query_error.get("failure_probability"))
+            told += f", all within {bound:,.1f} records, except with probability {beta}"
         facts["answers"] = told
     return facts
 

@@ -9,6 +9,7 @@ from beam_dp.cli.describe import (
     left_out_facts,
     plain_table,
 )
+from beam_dp.cli.tables import guarantee_text, unit_text
 from beam_dp.releases.intervals import IntervalRelease
 
 if TYPE_CHECKING:
@@ -28,14 +29,12 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
     from rich.text import Text
 
     guarantee, attribute = release.guarantee, release.attribute
-    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
-    relation = guarantee.neighboring.value.replace("_", " ")
     num_leaves = release.num_leaves
     facts = {
         "counts": f"all {num_leaves * (num_leaves + 1) // 2:,} intervals of {attribute.name}",
         "strategy": release.choice[0],
-        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
-        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
+        "promise": guarantee_text(guarantee),
+        "protects": unit_text(guarantee),
         "levels": f"{num_leaves:,}, from {attribute.label(0)} to {attribute.label(num_leaves - 1)}",
         "error": f"{math.sqrt(release.mean_squared_error):,.1f} records,"
         " the root of the mean squared error over all intervals",

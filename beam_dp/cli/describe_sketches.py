@@ -8,6 +8,7 @@ from beam_dp.cli.describe import (
     plain_table,
     short_value,
 )
+from beam_dp.cli.tables import guarantee_text, unit_text
 from beam_dp.releases.sketches import SparseRelease
 
 if TYPE_CHECKING:
@@ -27,14 +28,12 @@ def describe_sparse(release: SparseRelease) -> RenderableType:
     from rich.text import Text
 
     guarantee = release.guarantee
-    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
-    relation = guarantee.neighboring.value.replace("_", " ")
     columns = release.public.get("key") or {}
     weight = columns.get("weight")
     facts = {
         "mechanism": release.mechanism,
-        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
-        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
+        "promise": guarantee_text(guarantee),
+        "protects": unit_text(guarantee),
         "keys": f"{columns.get('key', 'not stated')}, {columns.get('key_type', 'of any type')}",
         "weight": "1 a record" if weight is None else f"{weight}, from 0 to {release.max_weight:,}",
         "queries": f"at most {release.max_sparsity:,} keys, values from 0 to 1",

@@ -102,13 +102,13 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         action="append",
         nargs=2,
         metavar=("LOW", "HIGH"),
-        help="of interval counts: integers, both included, or edges of bins; may be repeated",
+        help="interval counts: integers, both included, or edges of bins; may be repeated",
     )
     what.add_argument(
         "--quantile",
         action="append",
         metavar="SHARE",
-        help="of interval counts: where this share of the records is reached; may be repeated",
+        help="interval counts: where this share of the records is reached; may be repeated",
     )
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
@@ -192,23 +192,25 @@ def _answer(options: argparse.Namespace) -> None:
     if options.limit < 1:
         raise RefusedError(f"--limit: {options.limit} is refused; must be >= 1")
     if read_answers_release(options.directory) is not None:
-        condition = "holds answers, and answers nothing more: see beam-dp describe"
+        condition = "holds answers and can answer no further queries: see beam-dp describe"
         raise InputError("release", options.directory, condition)
     release = read_release(options.directory)
     if isinstance(release, SparseRelease):
         if options.sparse is None:
-            raise RefusedError("--sparse: missing; must be given: this release answers no other")
+            raise RefusedError(
+                "--sparse: missing; must be given: this release answers only sparse queries"
+            )
         print(answer_sparse(release, options.sparse, as_json=options.json))
         return
     if options.sparse is not None:
-        condition = "must be asked of a release for sparse queries"
+        condition = "applies only to a release for sparse queries"
         raise RefusedError(f"--sparse: {shown(options.sparse)} is refused; {condition}")
     if isinstance(release, IntervalRelease):
         answer_intervals(options, release)
         return
     for name in ("interval", "quantile"):
         if getattr(options, name) is not None:
-            condition = "must be asked of interval counts; of synthetic records use --queries"
+            condition = "applies only to interval counts; for synthetic records use --queries"
             raise RefusedError(f"--{name}: {condition}")
     answer_synthetic(options, release)
 

@@ -20,8 +20,8 @@ from beam_dp.planning.sparse_job import SparseOption, SparsePlanningJob
 from beam_dp.planning.synthesis_theorems import run_error
 
 PROGRAM, ONLINE_PROGRAM = "release_projection", "answer_queries"
-HISTOGRAM_NOTE = "names the keys that have enough records; private but with probability delta"
-ONLINE_NOTE = "answers one query at a time; all of them are within the bound"
+HISTOGRAM_NOTE = "names the keys that have enough records; private except with probability delta"
+ONLINE_NOTE = "answers one query at a time; all answers together are within the bound"
 # What each named form of a release is, in the order of docs/sparse_queries.md.
 _NAMES = (
     "count_sketch, laplace",

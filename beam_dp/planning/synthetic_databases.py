@@ -115,7 +115,7 @@ def _option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
         calibration,
         PROGRAM,
         resources=_resources(plan, MAX_SELECTED_CELLS),
-        note="selects what it measures, by noisy scores: no error is known before",
+        note="selects what it measures, by noisy scores: its error is not known beforehand",
     )
 
 

@@ -81,7 +81,7 @@ class CountSketch:
             raise InputError("estimator", self.estimator, condition)
         if self.unit_norm is not None:
             if self.noise != "gaussian":
-                raise InputError("unit_norm", self.unit_norm, "is for noise 'gaussian' only")
+                raise InputError("unit_norm", self.unit_norm, "applies only to noise 'gaussian'")
             norm = self.unit_norm
             is_number = isinstance(norm, int | float) and not isinstance(norm, bool)
             if not (is_number and 1 <= norm <= 2**30):

@@ -363,7 +363,7 @@ def _read_piece(block: bytes) -> tuple[str, tuple[int, ...], int, NDArray[np.flo
     name, position = decode_bytes(block, 0)
     num_axes, position = decode_long(block, position)
     if not 1 <= num_axes <= 2:
-        raise DamagedFileError("has a table that is no vector and no matrix")
+        raise DamagedFileError("has a table that is neither a vector nor a matrix")
     shape = []
     for _ in range(num_axes):
         size, position = decode_long(block, position)
