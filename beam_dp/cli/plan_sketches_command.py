@@ -19,8 +19,8 @@ from beam_dp.flags.numbers import (
     number,
 )
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.planning.sparse_job import DEFAULT_SIZE, SparseOption, SparsePlanningJob
-from beam_dp.planning.sparse_ranking import ONLINE_PROGRAM, SparseRanking
+from beam_dp.planning.sketches.job import DEFAULT_SIZE, SparseOption, SparsePlanningJob
+from beam_dp.planning.sketches.ranking import ONLINE_PROGRAM, SparseRanking
 from beam_dp.privacy.guarantee import Neighboring
 
 

@@ -8,8 +8,8 @@ from beam_dp.cli.plan_table import (
     short,
 )
 from beam_dp.cli.tables import guarantee_text
-from beam_dp.planning.sparse_job import SparseOption, SparsePlanningJob
-from beam_dp.planning.sparse_ranking import SparseRanking
+from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
+from beam_dp.planning.sketches.ranking import SparseRanking
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,6 +11,7 @@ from itertools import repeat
 from operator import mul
 from typing import Any, Literal
 
+from beam_dp.checks import is_number
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.linear import VALUE_BITS
 
@@ -201,7 +202,7 @@ def _check(by_element: Mapping[Element, float]) -> None:
             _check_element(element)
     if not set(map(type, by_element.values())) <= {int, float}:
         for element, value in by_element.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if not is_number(value):
                 raise InputError("query", value, f"the value of {shown(element)} must be a number")
     # The least and the largest value may pass NaN over, the sum does not.
     values = by_element.values()

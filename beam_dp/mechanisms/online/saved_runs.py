@@ -45,17 +45,15 @@ class Payment:
     state_number: int = 0
 
 
-def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
-    """Returns the payment of a new run.
+def pay(mechanism: str, plan: OnlinePlan, token: Token | None) -> Payment | None:
+    """Returns the payment of a new run of a mechanism.
 
     Raises:
         InputError: if the token paid for something else.
     """
     if token is None:
         return None
-    if (token.guarantee, token.loss) != (plan.guarantee, plan.loss):
-        condition = "must be of this run: its guarantee and loss"
-        raise InputError("ledger_token", token.release_id, condition)
+    token.check(mechanism, plan.guarantee, plan.loss)
     return Payment(token)
 
 
