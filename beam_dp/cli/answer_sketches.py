@@ -50,7 +50,8 @@ def answer_sparse(options: argparse.Namespace, release: SparseRelease) -> None:
     print(
         f"{answer.value:,.1f} {unit}, of {query.sparsity:,} keys\n"
         f"standard error {answer.standard_error:,.1f}\n"
-        f"within {answer.bound:,.1f} but with probability {answer.failure_probability:g}"
+        f"within {answer.bound:,.1f} of the truth,"
+        f" except with probability {answer.failure_probability:g}"
     )
 
 

@@ -36,7 +36,7 @@ def run_finish(options: argparse.Namespace) -> None:
     store = store_for(directory, "output")
     try:
         if not store.exists():
-            condition = "must be a directory: nothing was written there, or its name is another"
+            condition = "must be a directory that exists: is the name right?"
             raise InputError("output", directory, condition)
         num_drafts = len(store.drafts())
         is_complete = finish_writing(directory)

@@ -102,13 +102,13 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         action="append",
         nargs=2,
         metavar=("LOW", "HIGH"),
-        help="of interval counts: integers, both included, or edges of bins; may be repeated",
+        help="interval counts: integers, both included, or edges of bins; may be repeated",
     )
     what.add_argument(
         "--quantile",
         action="append",
         metavar="SHARE",
-        help="of interval counts: where this share of the records is reached; may be repeated",
+        help="interval counts: where this share of the records is reached; may be repeated",
     )
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"

@@ -87,7 +87,7 @@ def synthetic_option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> 
         calibration,
         PROGRAM,
         resources=_resources(plan, MAX_SELECTED_CELLS),
-        note="selects what it measures, by noisy scores: no error is known before",
+        note="selects what it measures, by noisy scores: its error is not known beforehand",
     )
 
 

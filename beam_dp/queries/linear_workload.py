@@ -246,7 +246,7 @@ def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[LinearQuery, ...
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or "no array of numbers"
+        reason = getattr(error, "strerror", None) or "not an array of numbers"
         raise InputError("workload", spec, f"cannot be read as a .npy file ({reason})") from None
     shape = getattr(matrix, "shape", None)
     if shape is None or len(shape) != 2 or shape[1] != domain.num_cells or not shape[0]:

@@ -137,6 +137,6 @@ def _ways(literals: dict[int, list[Literal]], rest: str, spec: str) -> int:
 def _axis(domain: Domain, rest: str, spec: str) -> int:
     name = rest if rest in domain else rest.strip()
     if name not in domain:
-        condition = f"{shown(name)} is no attribute; {nearest_known(name, domain.names)}"
+        condition = f"{shown(name)} is not an attribute; {nearest_known(name, domain.names)}"
         raise InputError("workload", spec, condition)
     return domain.axes((name,))[0]

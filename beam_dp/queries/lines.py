@@ -56,7 +56,7 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
         >>> read_line(queries, '{"id": 1, "conjunction": {"age": 3}}').id
         '1'
         >>> read_line(queries, '{"conjunction": {"agee": 3}}').error
-        "query: 'agee' is refused; is no attribute; the nearest known is 'age'"
+        "query: 'agee' is refused; is not an attribute; the nearest known is 'age'"
     """
     identity, text = None, _text(str(line))
     try:

@@ -179,7 +179,7 @@ class LinearQueries:
 
     def _axis(self, name: Any) -> int:
         if not isinstance(name, str) or name not in self.domain:
-            condition = f"is no attribute; {nearest_known(str(name), self.domain.names)}"
+            condition = f"is not an attribute; {nearest_known(str(name), self.domain.names)}"
             raise InputError("query", name, condition)
         return self.domain.axes((name,))[0]
 

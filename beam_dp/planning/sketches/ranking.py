@@ -20,8 +20,8 @@ from beam_dp.theorems.sparse import SPARSE_MW_BOUND
 from beam_dp.theorems.synthesis import run_theorem
 
 PROGRAM, ONLINE_PROGRAM = "release_projection", "answer_queries"
-HISTOGRAM_NOTE = "names the keys that have enough records; private but with probability delta"
-ONLINE_NOTE = "answers one query at a time; all of them are within the bound"
+HISTOGRAM_NOTE = "names the keys that have enough records; private except with probability delta"
+ONLINE_NOTE = "answers one query at a time; all answers together are within the bound"
 # What each named form of a release is, in the order of docs/sparse_queries.md.
 _NAMES = (
     "count_sketch, laplace",

@@ -54,7 +54,7 @@ def parse_schema(text: bytes) -> dict[str, Any]:
     except RecursionError:
         raise FileError(_TOO_DEEP) from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise ValueError("its schema is no record")
+        raise ValueError("its schema is not a record")
     _check_json_depth(schema)
     _check_depth(fastavro.parse_schema(schema), 0, {})
     return schema
