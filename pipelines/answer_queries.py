@@ -46,12 +46,6 @@ from beam_dp.releases.files.answers_release import (
     read_answers_release,
 )
 from beam_dp.transforms import ReadRecords
-from beam_dp.transforms.drawing.answer_queries import MECHANISM as PRIVATE_MW
-from beam_dp.transforms.drawing.answer_queries import (
-    SPARSE_MW,
-    AnswerPlan,
-)
-from beam_dp.transforms.writing.write_answers import answers_card
 
 from . import flags
 from .accuracy import accuracy
@@ -83,6 +77,7 @@ from .saved_state import (
     saved_num_questions,
 )
 
+PRIVATE_MW, SPARSE_MW = "private_mw", "sparse_mw"
 PROGRAM = command_of("answer_queries")
 QUERIES = Flag(
     "queries",
@@ -206,7 +201,7 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
         raise InputError("queries", given["queries"], condition)
     known = [line.query for line in asked if line.query is not None]
     failure_probability = number("failure_probability", given["failure_probability"])
-    plan: AnswerPlan
+    plan: PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
     if domain is None:
         plan = sparse_mw_plan(given, guarantee, len(lines), failure_probability)
     elif given["mechanism"] == PRIVATE_MW:
@@ -224,7 +219,6 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
         asked=asked,
         refusals=refusals,
         plan=plan,
-        failure_probability=failure_probability,
         start=None if domain is None else _start(given, domain),
         columns=columns,
         state=state,
@@ -376,7 +370,7 @@ def public_card(job: Job) -> dict[str, Any]:
     """
     plan = job.plan
     card = {
-        **answers_card(plan, None if plan.num_records == "noisy" else plan.num_records),
+        **plan.card(None if plan.num_records == "noisy" else plan.num_records),
         "queries": {"lines": len(job.lines), "refused": list(job.refusals)},
     }
     if job.payment is not None:
@@ -392,7 +386,7 @@ def public_card(job: Job) -> dict[str, Any]:
 
 def _promised(job: Job) -> dict[str, Any]:
     """What the card says whatever the number of records turns out to be."""
-    card = answers_card(job.plan, None)
+    card = job.plan.card(None)
     fixed = ("mechanism", "guarantee", "domain", "plan")
     promised = {name: card[name] for name in fixed if name in card}
     if job.payment is not None:
@@ -407,7 +401,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         InputError: if the output, the place of the state or the ledger refuses; then nothing was
             spent or run.
     """
-    plan, token = job.plan, None
+    token = None
     probe_output(job.output)
     with private_folder(job.state) as save_in:
         for warning in warnings_of(job):
@@ -443,7 +437,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         if save_in is not None and job.state is not None:
             is_saved = keep_state(save_in, card["draw_id"], job.state)
     print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
-    print(accuracy(plan, job.failure_probability, card, answers.rows))
+    print(accuracy(card, answers.rows))
     return 0 if is_saved else flags.EXIT_JOB_FAILED
 
 
@@ -460,11 +454,8 @@ def _read_answers(output: str) -> AnswersRelease | None:
 
 
 def _universe(job: Job) -> str:
-    plan = job.plan
-    if isinstance(plan, SparseMWPlan):
-        return "keys without end"
-    domain = plan.workload.domain if isinstance(plan, WorkloadAnswersPlan) else plan.domain
-    return f"{magnitude(domain.num_cells)} cells"
+    domain = job.plan.universe
+    return "keys without end" if domain is None else f"{magnitude(domain.num_cells)} cells"
 
 
 def _main(argv: Sequence[str], progress: Progress) -> int:

@@ -12,8 +12,8 @@ import sys
 from typing import Literal
 
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.contract import MAX_RECORDS
 from beam_dp.mechanisms.marginals.measurements import noise_variance
-from beam_dp.mechanisms.marginals.plan import MAX_RECORDS
 from beam_dp.releases import IntervalRelease, Release, SyntheticDatabase
 
 from .flags import EXPECT_RECORDS, integer

@@ -29,12 +29,11 @@ from beam_dp.mechanisms import (
     MWEM,
     Gaussian,
     Laplace,
+    MarginalsPlan,
     Mechanism,
-    Plan,
     SmallDB,
     plan_release,
 )
-from beam_dp.mechanisms.small_db.small_db import SmallDBPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -222,7 +221,7 @@ def _num_rounds(text: str | None) -> int | Literal["annealed"] | None:
     return "annealed" if text == "annealed" else integer("num_rounds", text, "or 'annealed'")
 
 
-def plan_of(job: Job) -> Plan:
+def plan_of(job: Job) -> MarginalsPlan:
     """Returns what will be done.
 
     Raises:
@@ -278,7 +277,7 @@ def add_release(
     )
 
 
-def public_card(job: Job, plan: Plan) -> dict[str, Any]:
+def public_card(job: Job, plan: MarginalsPlan) -> dict[str, Any]:
     """Returns the part of the card that is known before any record is read.
 
     With a ledger also what the release would cost and what is left; nothing is spent.
@@ -297,7 +296,7 @@ def public_card(job: Job, plan: Plan) -> dict[str, Any]:
     return card
 
 
-def _promised(job: Job, plan: Plan) -> dict[str, Any]:
+def _promised(job: Job, plan: MarginalsPlan) -> dict[str, Any]:
     return {
         "mechanism": job.mechanism.name,
         "guarantee": job.guarantee.to_json(),
@@ -315,7 +314,7 @@ def _workload_json(job: Job) -> Any:
     return {"queries": job.workload_spec, "num_queries": len(job.workload)}
 
 
-def spend(ledger: Ledger, job: Job, plan: Plan) -> Token:
+def spend(ledger: Ledger, job: Job, plan: MarginalsPlan) -> Token:
     """Pays for a release.
 
     Raises:
@@ -330,9 +329,9 @@ def spend(ledger: Ledger, job: Job, plan: Plan) -> Token:
     return ledger.spend(job.dataset_id, job.guarantee, plan.loss, job.mechanism.name, parameters)
 
 
-def warnings_of(plan: Plan) -> list[str]:
+def warnings_of(plan: MarginalsPlan) -> list[str]:
     """Returns what to tell before a release is made."""
-    if not (isinstance(plan, SmallDBPlan) and plan.choice.sampler_time_depends_on_data):
+    if not plan.time_depends_on_data:
         return []
     return [
         "--sampler search: how long it takes depends on the records; use it only where nobody else"
@@ -340,7 +339,7 @@ def warnings_of(plan: Plan) -> list[str]:
     ]
 
 
-def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> int:
+def run(job: Job, plan: MarginalsPlan, pipeline: beam.Pipeline, progress: Progress) -> int:
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
 
     Whatever can be refused was refused before the budget is spent, when the job was built for the

@@ -5,6 +5,7 @@ from beam_dp.mechanisms.choosing import (
     geometric_noisy_max,
     permute_and_flip,
 )
+from beam_dp.mechanisms.contract import AnswersPlan, Plan
 from beam_dp.mechanisms.linear_answers.answers import (
     WorkloadAnswers,
     WorkloadAnswersPlan,
@@ -16,10 +17,7 @@ from beam_dp.mechanisms.linear_answers.answers import (
 from beam_dp.mechanisms.marginals.gaussian import Gaussian
 from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import (
-    Mechanism,
-    Plan,
-)
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.online.private_mw import (
     PrivateAnswer,
     PrivateMW,
@@ -72,10 +70,12 @@ from beam_dp.mechanisms.sparse_vector.noise import (
 __all__ = [
     "MWEM",
     "AboveThreshold",
+    "AnswersPlan",
     "CountSketch",
     "Gaussian",
     "HybridSketch",
     "Laplace",
+    "MarginalsPlan",
     "Mechanism",
     "MultisetChoice",
     "NumericSparse",

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.contract import check_noise
 from beam_dp.mechanisms.marginals.measurements import noise_variance
-from beam_dp.mechanisms.marginals.plan import check_noise
 from beam_dp.noise.bound import noise_bound
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring

@@ -6,13 +6,9 @@ import dataclasses
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
-from beam_dp.mechanisms.marginals.plan import (
-    Mechanism,
-    NumRecords,
-    Plan,
-)
-from beam_dp.mechanisms.small_db.small_db import SmallDB
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
@@ -25,7 +21,7 @@ def plan_release(
     guarantee: Guarantee,
     num_records: NumRecords,
     count_left_out: bool = False,
-) -> Plan:
+) -> MarginalsPlan:
     """Returns what a mechanism would do for a workload of either kind.
 
     Args:
@@ -53,10 +49,8 @@ def _plan(
     workload: Workload | LinearWorkload,
     guarantee: Guarantee,
     num_records: NumRecords,
-) -> Plan:
-    if isinstance(workload, Workload):
-        return mechanism.plan(domain, workload, guarantee, num_records)
-    if isinstance(mechanism, SmallDB):
+) -> MarginalsPlan:
+    if isinstance(workload, Workload) or mechanism.answers_linear_queries:
         return mechanism.plan(domain, workload, guarantee, num_records)
     given = f"{len(workload):,} linear queries"
     raise InputError("workload", given, f"must be of marginals for {mechanism.name}")

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals
 from beam_dp.mechanisms.marginals.measurements import noise_variance
+from beam_dp.mechanisms.resources import intervals_resources
 from beam_dp.noise.bound import noise_bound
 from beam_dp.planning.bound import Theorem, constant
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.resources import intervals_resources
 from beam_dp.planning.synthetic_databases import needed
 from beam_dp.queries.linear import Product
 from beam_dp.queries.workload import Workload

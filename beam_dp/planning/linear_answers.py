@@ -15,6 +15,13 @@ from beam_dp.mechanisms.linear_answers.answers import (
 )
 from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.resources import (
+    Resources,
+    answers_resources,
+    enumeration_resources,
+    nested_resources,
+    online_resources,
+)
 from beam_dp.mechanisms.small_db.choice import (
     MAX_SIZE,
     MultisetChoice,
@@ -30,13 +37,6 @@ from beam_dp.mechanisms.small_db.small_db import (
 )
 from beam_dp.planning.bound import Calibration, Theorem, constant
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.resources import (
-    Resources,
-    answers_resources,
-    enumeration_resources,
-    nested_resources,
-    online_resources,
-)
 from beam_dp.planning.synthesis_theorems import (
     best_small_db_size,
     private_mw_theorem,

@@ -17,11 +17,10 @@ from beam_dp.mechanisms.marginals.measurements import (
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
-    Plan,
-    fits_an_array,
-    tree_cells,
+    MarginalsPlan,
 )
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
+from beam_dp.mechanisms.resources import fit_resources, rounds_resources
 from beam_dp.noise.bound import noise_bound
 from beam_dp.planning.bound import Calibration, Theorem, constant
 from beam_dp.planning.covering_marginals import (
@@ -31,7 +30,6 @@ from beam_dp.planning.covering_marginals import (
 )
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.noise_theorems import laplace_theorem
-from beam_dp.planning.resources import Resources, fit_resources, rounds_resources
 from beam_dp.planning.synthesis_theorems import mwem_theorem
 from beam_dp.queries.linear_workload import LinearWorkload
 
@@ -59,7 +57,7 @@ def published_mwem_option(job: PlanningJob) -> Option:
     return _option(job, MWEM(calibration="textbook"))
 
 
-def tables_theorem(job: PlanningJob, plan: Plan) -> Theorem:
+def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
     """Returns how wrong the unbiased estimates from all measurements of a plan can be.
 
     Accuracy: with probability 1 - beta no cell of any marginal of the workload is wrong by more.
@@ -84,7 +82,9 @@ def tables_theorem(job: PlanningJob, plan: Plan) -> Theorem:
     return _union_bound("cells", plan, largest, plan.workload.num_cells(), beta)
 
 
-def _union_bound(what: str, plan: Plan, variance: float, answers: int, beta: float) -> Theorem:
+def _union_bound(
+    what: str, plan: MarginalsPlan, variance: float, answers: int, beta: float
+) -> Theorem:
     laplace = [
         each.variance for each in plan.measurements if each.distribution == "discrete_laplace"
     ]
@@ -114,7 +114,7 @@ def _option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
         name,
         calibration,
         PROGRAM,
-        resources=_resources(plan, MAX_SELECTED_CELLS),
+        resources=fit_resources(MAX_SELECTED_CELLS, num_noisy_cells(job.domain, plan.measurements)),
         note="selects what it measures, by noisy scores: no error is known before",
     )
 
@@ -122,7 +122,6 @@ def _option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
 def _measured(
     job: PlanningJob, plan: MeasureAllPlan, name: str, calibration: Calibration
 ) -> Option:
-    domain = job.domain
     parameters: tuple[tuple[str, str], ...] = ()
     note = "errors are of the noisy tables; where many cells are empty the fit lowers them"
     if isinstance(job.workload, LinearWorkload):
@@ -134,9 +133,6 @@ def _measured(
     else:
         theorem = tables_theorem(job, plan)
         expected = plan.predicted_cell_error
-    cells = domain.num_cells
-    if not fits_an_array(domain):
-        cells = tree_cells(domain, [domain.axes(names) for names in plan.workload.maximal()])
     return Option(
         name,
         calibration,
@@ -144,7 +140,7 @@ def _measured(
         expected_error=expected,
         bound=theorem.bound(job.num_records),
         records_needed=needed(job, theorem),
-        resources=_resources(plan, cells),
+        resources=plan.resources,
         parameters=parameters,
         note=note,
     )
@@ -175,10 +171,6 @@ def _rounds(job: PlanningJob, plan: TextbookPlan, name: str) -> Option:
         parameters=(("num_rounds", str(rounds)),),
         note=note,
     )
-
-
-def _resources(plan: Plan, hypothesis_cells: int) -> Resources:
-    return fit_resources(hypothesis_cells, num_noisy_cells(plan.domain, plan.measurements))
 
 
 def needed(job: PlanningJob, theorem: Theorem) -> int | None:

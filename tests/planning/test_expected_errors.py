@@ -27,6 +27,7 @@ from beam_dp.mechanisms import (
     laplace_answers,
     plan_private_mw,
 )
+from beam_dp.mechanisms.resources import enumeration_resources, fit_resources
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.binary_tree import expected_histogram_error, expected_tree_error
@@ -37,7 +38,6 @@ from beam_dp.planning.linear_answers import (
     laplace_answers_option,
 )
 from beam_dp.planning.ranking import rank_mechanisms
-from beam_dp.planning.resources import enumeration_resources, fit_resources
 from beam_dp.planning.small_db_law import expected_small_db_error
 from beam_dp.planning.synthetic_databases import published_mwem_option
 from beam_dp.queries.linear_workload import parse_linear_workload

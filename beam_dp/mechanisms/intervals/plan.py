@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import io
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from beam_dp.interval_strategies.tables import (
     strategy_tables,
 )
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
+from beam_dp.mechanisms.contract import Plan, check_noise
 from beam_dp.mechanisms.intervals.branching import best_tree, weighted_tree
 from beam_dp.mechanisms.intervals.calibration import calibrate
 from beam_dp.mechanisms.intervals.windows import windows
@@ -32,14 +33,10 @@ from beam_dp.mechanisms.marginals.measurements import (
     Distribution,
     noise_variance,
 )
-from beam_dp.mechanisms.marginals.plan import check_noise
+from beam_dp.mechanisms.resources import intervals_resources
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.privacy.loss import Loss
 from beam_dp.releases.intervals import IntervalRelease
-
-if TYPE_CHECKING:
-    from beam_dp.mechanisms.left_out import LeftOutPlan
 
 StrategyName = Literal[
     "histogram", "textbook_tree", "tree", "weighted_tree", "windows", "square_root", "sine"
@@ -68,34 +65,38 @@ _MANY_LEAVES = 2**17
 _NEVER_BEST_OF_MANY = ("tree", "weighted_tree")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class IntervalPlan:
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class IntervalPlan(Plan):
     """The public parameters of one release of all intervals.
 
-    Args:
-        guarantee: what the measurements keep.
+    Args: as of ``Plan``, and
         choice: names of the strategy and of the noise.
         strategy: what is measured.
         scale: of the noise of each measurement, in grid units.
         grid: grid units that make one unit of the strategy, an integer >= 1.
-        loss: what the release may reveal, for a ledger, with all that it counts besides.
-        left_out: how the records without a level are counted, where that was asked for.
     """
 
-    guarantee: Guarantee
+    mechanism: str = "intervals"
     choice: Choice
     strategy: Strategy
     scale: float
     grid: int
-    loss: Loss
-    left_out: LeftOutPlan | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the strategy as its tables, without the variances that were computed of it."""
         tables = io.BytesIO()
         np.savez_compressed(tables, **strategy_tables(self.strategy))  # type: ignore[arg-type]
-        fields = (self.guarantee, self.choice, self.scale, self.grid, self.loss, self.left_out)
-        return _restored, (self.num_leaves, tables.getvalue(), *fields)
+        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        del fields["strategy"]
+        return _restored, (self.num_leaves, tables.getvalue(), fields)
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that draws, without the histogram."""
+        return intervals_resources(self.num_leaves).memory_bytes
+
+    def _stated(self) -> dict[str, Any]:
+        return {"strategy": self.choice[0]}
 
     @property
     def num_leaves(self) -> int:
@@ -261,22 +262,21 @@ def calibrated(
 ) -> IntervalPlan:
     """Returns the plan that measures a strategy with as much noise as the guarantee needs."""
     noise = calibrate(guarantee, choice[1], strategy, share)
-    return IntervalPlan(guarantee, choice, strategy, noise.scale, noise.grid, noise.loss)
+    return IntervalPlan(
+        guarantee=guarantee,
+        choice=choice,
+        strategy=strategy,
+        scale=noise.scale,
+        grid=noise.grid,
+        loss=noise.loss,
+    )
 
 
-def _restored(
-    num_leaves: int,
-    data: bytes,
-    guarantee: Guarantee,
-    choice: Choice,
-    scale: float,
-    grid: int,
-    loss: Loss,
-    left_out: LeftOutPlan | None,
-) -> IntervalPlan:
+def _restored(num_leaves: int, data: bytes, fields: dict[str, Any]) -> IntervalPlan:
+    neighboring = fields["guarantee"].neighboring
     with np.load(io.BytesIO(data), allow_pickle=False) as tables:
-        strategy = strategy_from_tables(choice[0], num_leaves, guarantee.neighboring, dict(tables))
-    return IntervalPlan(guarantee, choice, strategy, scale, grid, loss, left_out)
+        strategy = strategy_from_tables(fields["choice"][0], num_leaves, neighboring, dict(tables))
+    return IntervalPlan(strategy=strategy, **fields)
 
 
 def _fits(plan: IntervalPlan) -> bool:

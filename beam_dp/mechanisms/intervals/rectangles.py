@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.contract import check_noise
 from beam_dp.mechanisms.intervals.calibration import Calibration, calibrate
 from beam_dp.mechanisms.intervals.dense import DenseStrategy
 from beam_dp.mechanisms.intervals.plan import Choice, build
 from beam_dp.mechanisms.intervals.rectangle_release import RectangleRelease
 from beam_dp.mechanisms.marginals.measurements import Distribution
-from beam_dp.mechanisms.marginals.plan import check_noise
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.strategy import checked_num_leaves
+from beam_dp.mechanisms.contract import check_noise
 from beam_dp.mechanisms.intervals.plan import (
     IntervalPlan,
     choices,
@@ -19,7 +20,6 @@ from beam_dp.mechanisms.intervals.plan import (
     release_intervals,
 )
 from beam_dp.mechanisms.marginals.measurements import Distribution
-from beam_dp.mechanisms.marginals.plan import check_noise
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee

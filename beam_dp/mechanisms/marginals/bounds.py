@@ -15,14 +15,14 @@ from beam_dp.mechanisms.marginals.measurements import (
     cell_variance,
     support_variances,
 )
-from beam_dp.mechanisms.marginals.plan import Plan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.bound import noise_bound
 
 _FAILURE_PROBABILITY = 0.05
 
 
 def marginal_errors(
-    plan: Plan,
+    plan: MarginalsPlan,
     layout: Coefficients,
     measurements: Sequence[Measurement],
     misfit: Callable[[Names], NDArray[np.float64]],

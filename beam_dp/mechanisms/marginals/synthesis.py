@@ -21,6 +21,7 @@ from beam_dp.hypotheses.basis import (
 from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients, fit_maximum_entropy
 from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
 from beam_dp.hypotheses.tree_basis import TreeBasis
+from beam_dp.mechanisms.contract import MAX_RECORDS, Progress
 from beam_dp.mechanisms.marginals.bounds import marginal_errors
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
@@ -29,12 +30,7 @@ from beam_dp.mechanisms.marginals.measurements import (
     combine,
     importance_of,
 )
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_RECORDS,
-    Plan,
-    Progress,
-    fits_an_array,
-)
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, fits_an_array
 from beam_dp.mechanisms.marginals.released_records import (
     array_release,
     loose_targets,
@@ -51,7 +47,9 @@ _ARRAY_TOLERANCE = 1e-6
 _TREE_TOLERANCE = 1e-5
 
 
-def plan_basis(plan: Plan, sets: Iterable[Support] | None = None) -> ResidualBasis | TreeBasis:
+def plan_basis(
+    plan: MarginalsPlan, sets: Iterable[Support] | None = None
+) -> ResidualBasis | TreeBasis:
     """Returns the coefficients of a hypothesis, for a domain of any size.
 
     Small domains are one array. Above 2^26 cells, or where the domain declares impossible
@@ -73,8 +71,7 @@ def plan_basis(plan: Plan, sets: Iterable[Support] | None = None) -> ResidualBas
 
 
 def synthesise(
-    name: str,
-    plan: Plan,
+    plan: MarginalsPlan,
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
     noise: NoiseSource,
@@ -87,8 +84,7 @@ def synthesise(
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
 
     Args:
-        name: of the mechanism.
-        plan: its plan.
+        plan: of the mechanism.
         measurements: what was measured.
         tables: the noisy tables, in records.
         noise: for the draw's name and the signs that probe the fit.
@@ -144,7 +140,6 @@ def synthesise(
 
     log_tables = log_potentials(basis, found.log_weights, joined)
     return build_release(
-        name,
         plan,
         total,
         codes,
@@ -179,8 +174,7 @@ def describe_basis(basis: Basis) -> dict[str, Any]:
 
 
 def build_release(
-    name: str,
-    plan: Plan,
+    plan: MarginalsPlan,
     total: int,
     codes: Sequence[NDArray[Any]],
     counts: NDArray[np.int64],
@@ -195,8 +189,7 @@ def build_release(
     """Returns a release.
 
     Args:
-        name: of the mechanism.
-        plan: its plan.
+        plan: of the mechanism.
         total: number of records.
         codes: distinct records, one array an attribute.
         counts: how many of each; they sum to the total.
@@ -211,7 +204,7 @@ def build_release(
         domain=plan.domain,
         workload=plan.workload,
         guarantee=plan.guarantee,
-        mechanism=name,
+        mechanism=plan.mechanism,
         num_records=total,
         num_records_is_public=plan.total_is_public,
         codes=codes,

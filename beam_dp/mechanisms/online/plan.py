@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
@@ -13,11 +13,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.plan import (
+from beam_dp.mechanisms.contract import (
     MAX_RECORDS,
-    NumRecords,
+    AnswersPlan,
     check_calibration,
     check_noise,
+    check_num_records,
 )
 from beam_dp.mechanisms.sparse_vector.noise import (
     MAX_ABOVE,
@@ -28,7 +29,7 @@ from beam_dp.mechanisms.sparse_vector.noise import (
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import lowered, root_down, up
 from beam_dp.queries.linear import VALUE_BITS
@@ -46,30 +47,24 @@ _GROWTH = 1.2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OnlinePlan(ABC):
+class OnlinePlan(AnswersPlan):
     """The public parameters of a run that answers queries from a hypothesis that learns.
 
     ``settle`` adds what depends on the number of records.
 
-    Args:
-        guarantee: what is promised, of all answers together.
-        num_records: the public number of records, or ``"noisy"``.
+    Args: as of ``AnswersPlan``, of all answers together, and
         num_questions: K, different queries that the accuracy is stated for.
         failure_probability: beta, of any stated bound being wrong.
         calibration: ``tight`` or ``textbook``.
         max_error: alpha, as a share of the records; None for the one with the least bound.
         max_updates: the updates that noise is made for; None for as many as alpha needs.
-        loss: what all answers together may reveal, for a ledger.
     """
 
-    guarantee: Guarantee
-    num_records: NumRecords
     num_questions: int
     failure_probability: float
     calibration: Calibration
     max_error: float | None
     max_updates: int | None
-    loss: Loss
 
     @property
     def count_scale(self) -> float | None:
@@ -119,11 +114,34 @@ class OnlinePlan(ABC):
             return self.num_records
         return int(noise.laplace(np.array([min(exact, _MAX_COUNT)], np.int64), self.count_scale)[0])
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the plan as JSON values, without its domain."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        fields.pop("domain", None)
-        return {**fields, "guarantee": self.guarantee.to_json(), "loss": self.loss.to_json()}
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether it is known before that the bound says nothing."""
+        return self.num_records != "noisy" and self.settle(self.num_records).is_vacuous
+
+    def _stated(self) -> dict[str, Any]:
+        names = (
+            *("num_records", "num_questions", "failure_probability"),
+            *("calibration", "max_error", "max_updates"),
+        )
+        fields = {name: getattr(self, name) for name in names}
+        return {
+            "guarantee": self.guarantee.to_json(),
+            **fields,
+            "loss": self.loss.to_json(),
+            **self._stated_besides(),
+        }
+
+    @abstractmethod
+    def _stated_besides(self) -> dict[str, Any]:
+        """Returns what the card states besides."""
+
+    def _stated_number(self, num_records: int | None) -> dict[str, int | None]:
+        return {"noisy" if self.num_records == "noisy" else "public": num_records}
+
+    def _settled(self, num_records: int | None) -> dict[str, Any]:
+        settings = None if num_records is None else self.settle(num_records).to_json()
+        return {"settings": settings}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,15 +204,7 @@ def ready(plan: PlanT) -> PlanT:
     if plan.calibration == "textbook" and plan.max_updates is not None:
         condition = "must be 'tight' with max_updates"
         raise InputError("calibration", plan.calibration, condition)
-    if plan.num_records == "noisy":
-        if plan.guarantee.neighboring is Neighboring.REPLACE_ONE:
-            condition = "must be a number: it is public under replace_one"
-            raise InputError("num_records", plan.num_records, condition)
-    elif isinstance(plan.num_records, bool) or not isinstance(plan.num_records, int):
-        raise InputError("num_records", plan.num_records, "must be an integer >= 1 or 'noisy'")
-    elif not 1 <= plan.num_records <= MAX_RECORDS:
-        condition = f"must be 'noisy' or from 1 to {MAX_RECORDS:,}"
-        raise InputError("num_records", plan.num_records, condition)
+    check_num_records(plan.num_records, plan.guarantee)
     # What depends on the number of records is settled once here, so that it is refused now.
     settings = plan.settle(MAX_RECORDS if plan.num_records == "noisy" else plan.num_records)
     if plan.num_records != "noisy":

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    check_array,
-)
+from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.marginals.plan import check_array
 from beam_dp.mechanisms.online.plan import (
     Calibration,
     OnlinePlan,
@@ -18,6 +17,7 @@ from beam_dp.mechanisms.online.plan import (
     ready,
     whole_updates,
 )
+from beam_dp.mechanisms.resources import online_resources
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 
@@ -37,8 +37,22 @@ class PrivateMWPlan(OnlinePlan):
         starts_from_release: whether the first hypothesis is not the uniform one.
     """
 
+    mechanism: str = "private_mw"
     domain: Domain
     starts_from_release: bool
+
+    @property
+    def universe(self) -> Domain:
+        """The domain."""
+        return self.domain
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that answers, without the histogram."""
+        return online_resources(self.domain.num_cells, self.num_questions, 1).memory_bytes
+
+    def _stated_besides(self) -> dict[str, Any]:
+        return {"starts_from_release": self.starts_from_release}
 
     @property
     def divergence(self) -> float:

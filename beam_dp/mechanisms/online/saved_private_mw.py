@@ -223,4 +223,4 @@ def _expected(plan: PrivateMWPlan) -> dict[str, Any]:
 
 
 def _plan_json(plan: PrivateMWPlan) -> dict[str, Any]:
-    return {"plan": plan.to_json(), "domain": plan.domain.to_json()}
+    return {"plan": plan.public, "domain": plan.domain.to_json()}

@@ -124,7 +124,7 @@ class CountSketch:
         )
         key = hash_key or HashKey.draw(INDEPENDENCE)
         return sketch_plan(
-            self.name, guarantee, max_sparsity, max_weight, key, sketch, loss, {"noise": self.noise}
+            self.name, guarantee, max_sparsity, max_weight, key, sketch, loss, noise=self.noise
         )
 
 

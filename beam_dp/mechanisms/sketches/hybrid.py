@@ -75,5 +75,5 @@ class HybridSketch:
             guarantee=guarantee,
             loss=Loss.approximate(guarantee.epsilon, guarantee.delta),
             histogram=histogram,
-            stated={"histogram_share": self.histogram_share},
+            options=(("histogram_share", self.histogram_share),),
         )

@@ -6,7 +6,6 @@ All four mechanisms, ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` 
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -18,6 +17,8 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
+from beam_dp.mechanisms.contract import Plan
+from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.noise.source import MAX_SCALE
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -87,36 +88,42 @@ class HistogramNoise:
     threshold: int
 
 
-@dataclasses.dataclass(frozen=True)
-class SparsePlan:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SparsePlan(Plan):
     """A sparse mechanism's public parameters for one release.
 
-    Args:
-        mechanism: its name.
-        guarantee: what is promised.
+    Args: as of ``Plan``, and
         max_sparsity: the most elements that a query may have.
         max_weight: the most that one record weighs; weights are integers from 0 to it.
         hash_key: of the projection, and of the fingerprints of text; drawn with the plan.
-        loss: what the release may reveal, for a ledger.
         sketch: what is projected; None for a histogram alone.
         histogram: what is counted by element; None for a sketch alone.
-        stated: what the card states besides, as JSON values; written and never read back.
+        options: of the mechanism that the noise does not tell, by name.
+        key: which columns of the records it is about, and how they are read, as JSON values.
     """
 
-    mechanism: str
-    guarantee: Guarantee
     max_sparsity: int
     max_weight: int
     hash_key: HashKey
-    loss: Loss
     sketch: SketchNoise | None = None
     histogram: HistogramNoise | None = None
-    stated: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    options: tuple[tuple[str, str | float], ...] = ()
+    key: Mapping[str, Any] | None = None
 
     @property
-    def public(self) -> dict[str, Any]:
-        """The parameters that the card states, as JSON values; a copy."""
-        public = copy.deepcopy(dict(self.stated))
+    def num_cells(self) -> int:
+        """Of the projection, all blocks together; 0 where nothing is projected."""
+        return 0 if self.sketch is None else self.sketch.projection_width
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that draws, without the exact sums and counts."""
+        return sketch_bytes(self.num_cells)
+
+    def _stated(self) -> dict[str, Any]:
+        public: dict[str, Any] = dict(self.options)
+        if self.key is not None:
+            public["key"] = dict(self.key)
         for name, noise in (("sketch", self.sketch), ("histogram", self.histogram)):
             if noise is not None:
                 public[name] = dataclasses.asdict(noise)
@@ -237,7 +244,7 @@ def sketch_plan(
     hash_key: HashKey,
     sketch: SketchNoise,
     loss: Loss,
-    stated: Mapping[str, Any],
+    **options: str | float,
 ) -> SparsePlan:
     """Returns the plan of a sketch alone.
 
@@ -253,5 +260,5 @@ def sketch_plan(
         hash_key=hash_key,
         loss=loss,
         sketch=sketch,
-        stated=stated,
+        options=tuple(options.items()),
     )

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
-from beam_dp.mechanisms.marginals.plan import check_calibration
+from beam_dp.mechanisms.contract import check_calibration
 from beam_dp.mechanisms.sketches.plan import (
     SketchNoise,
     SparsePlan,
@@ -110,7 +110,7 @@ class SparseProject:
             hash_key or HashKey.draw(_INDEPENDENCE),
             sketch,
             loss,
-            {"calibration": self.calibration},
+            calibration=self.calibration,
         )
 
 

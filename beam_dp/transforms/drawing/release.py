@@ -29,7 +29,7 @@ from beam_dp.transforms.drawing.one_worker import run_once
 from beam_dp.transforms.errors import show_setup, withhold_messages
 
 if TYPE_CHECKING:
-    from beam_dp.mechanisms import Mechanism, Plan
+    from beam_dp.mechanisms import MarginalsPlan, Mechanism
     from beam_dp.privacy.ledger.entries import Token
     from beam_dp.privacy.loss import Loss
 
@@ -146,7 +146,7 @@ def release_shards(release: Release) -> Iterator[ReleaseShard]:
         yield release.draw_id, (number, num_pieces, piece)
 
 
-def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
+def paid_plan(plan: MarginalsPlan, mechanism: str, token: Token) -> MarginalsPlan:
     """Returns the plan, whose card will name the ledger's entry.
 
     Raises:
@@ -194,7 +194,7 @@ class _Draw(beam.DoFn):
     def __init__(
         self,
         mechanism: Mechanism,
-        plan: Plan,
+        plan: MarginalsPlan,
         accumulator: HistogramAccumulator | MarginalsAccumulator,
     ) -> None:
         self.mechanism = mechanism

@@ -70,14 +70,13 @@ class ReleaseProjection(beam.PTransform):
     ) -> None:
         super().__init__()
         key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
-        stated = {**plan.stated, "key": key}
+        self.plan = dataclasses.replace(plan, key=key)
         if ledger_token is not None:
             paid = (ledger_token.mechanism, ledger_token.guarantee, ledger_token.loss)
             if paid != (plan.mechanism, plan.guarantee, plan.loss):
                 condition = "must be of this release: its mechanism, guarantee and loss"
                 raise InputError("ledger_token", ledger_token.release_id, condition)
-            stated["ledger_release"] = ledger_token.release_id
-        self.plan = dataclasses.replace(plan, stated=stated)
+            self.plan = dataclasses.replace(self.plan, ledger_release=ledger_token.release_id)
         self.columns = columns
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
@@ -95,8 +94,7 @@ class ReleaseProjection(beam.PTransform):
         if plan.histogram is not None:
             counts = beam.pvalue.AsIter(bounded | "Count" >> CountElements())
         draw = beam.ParDo(_Draw(plan), sums, counts).with_output_types(ReleaseShard)
-        width = 0 if plan.sketch is None else plan.sketch.projection_width
-        min_ram = worker_bytes(plan, width)
+        min_ram = worker_bytes(plan, plan.num_cells)
         return run_once(records.pipeline, "Draw" >> draw, "Keep the draw", min_ram)
 
 
