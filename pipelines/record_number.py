@@ -12,11 +12,11 @@ import sys
 from typing import Literal
 
 from beam_dp.errors import InputError
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.shared import EXPECT_RECORDS
 from beam_dp.mechanisms.contract import MAX_RECORDS
 from beam_dp.mechanisms.marginals.measurements import noise_variance
 from beam_dp.releases import IntervalRelease, Release, SyntheticDatabase
-
-from .flags import EXPECT_RECORDS, integer
 
 # So many standard errors away is no accident.
 _STANDARD_ERRORS = 3

@@ -24,9 +24,9 @@ from beam_dp.cli.programs import (
     import_program,
 )
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.parser import (
+from beam_dp.flags.flag import (
+    FlagError,
     Parser,
-    RefusedError,
     nearest,
 )
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "ledger": run_ledger,
         }
         run[options.command](options)
-    except (RefusedError, InputError) as error:
+    except (FlagError, InputError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
@@ -70,16 +70,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         prog="beam-dp",
         description="Plan, make and read private releases.",
         epilog="`beam-dp COMMAND --help` lists the flags of a command.",
-        allow_abbrev=False,
     )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
     add_plan(commands)
     describe = commands.add_parser(
-        "describe", help="what was promised, and how wrong the answers can be", allow_abbrev=False
+        "describe", help="what was promised, and how wrong the answers can be"
     )
-    answer = commands.add_parser("answer", help="answer queries", allow_abbrev=False)
+    answer = commands.add_parser("answer", help="answer queries")
     for command in (describe, answer):
         command.add_argument("directory", metavar="DIR", help="directory that holds a release")
         command.add_argument("--json", action="store_true", help="JSON for machines")
@@ -119,7 +118,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
     known_commands = [*commands.choices]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in known_commands:
-        raise RefusedError(
+        raise FlagError(
             f"{arguments[0]!r} is refused; must be one of {', '.join(known_commands)};"
             f" the nearest is {nearest(arguments[0], known_commands)}"
         )
@@ -127,9 +126,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if unknown:
         command = commands.choices[options.command]
         flags = [option for action in command._actions for option in action.option_strings]
-        raise RefusedError(
-            f"{unknown[0]}: unknown; the nearest flag is {nearest(unknown[0], flags)}"
-        )
+        raise FlagError(f"{unknown[0]}: unknown; the nearest flag is {nearest(unknown[0], flags)}")
     return options
 
 
@@ -185,26 +182,26 @@ def _answer(options: argparse.Namespace) -> None:
     from beam_dp.releases.files.answers_release import read_answers_release
 
     if options.limit < 1:
-        raise RefusedError(f"--limit: {options.limit} is refused; must be >= 1")
+        raise FlagError(f"--limit: {options.limit} is refused; must be >= 1")
     if read_answers_release(options.directory) is not None:
         condition = "holds answers, and answers nothing more: see beam-dp describe"
         raise InputError("release", options.directory, condition)
     release = read_release(options.directory)
     if isinstance(release, SparseRelease):
         if options.sparse is None:
-            raise RefusedError("--sparse: missing; must be given: this release answers no other")
+            raise FlagError("--sparse: missing; must be given: this release answers no other")
         print(answer_sparse(release, options.sparse, as_json=options.json))
         return
     if options.sparse is not None:
         condition = "must be asked of a release for sparse queries"
-        raise RefusedError(f"--sparse: {shown(options.sparse)} is refused; {condition}")
+        raise FlagError(f"--sparse: {shown(options.sparse)} is refused; {condition}")
     if isinstance(release, IntervalRelease):
         answer_intervals(options, release)
         return
     for name in ("interval", "quantile"):
         if getattr(options, name) is not None:
             condition = "must be asked of interval counts; of synthetic records use --queries"
-            raise RefusedError(f"--{name}: {condition}")
+            raise FlagError(f"--{name}: {condition}")
     answer_synthetic(options, release)
 
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
+from beam_dp.flags import shared
+from beam_dp.flags.numbers import number
+from beam_dp.flags.options import option, option_of
 from beam_dp.noise.source import MAX_SCALE
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]
 
+# What the fields of these names are on command lines.
+CALIBRATION = option_of(shared.CALIBRATION)
+FAILURE_PROBABILITY = option(
+    "of any stated bound being wrong, > 0 and < 1", "B", number, default="0.05"
+)
 MAX_RECORDS = 2**40
 LEAST_FAILURE_PROBABILITY = 1e-100
 

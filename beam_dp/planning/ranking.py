@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from beam_dp.mechanisms.registry import SYNTHETIC
+from beam_dp.planning.bound import Calibration
 from beam_dp.planning.intervals import intervals_option
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.linear_answers import (
@@ -13,12 +15,7 @@ from beam_dp.planning.linear_answers import (
     private_mw_option,
     small_db_option,
 )
-from beam_dp.planning.synthetic_databases import (
-    gaussian_option,
-    laplace_option,
-    mwem_option,
-    published_mwem_option,
-)
+from beam_dp.planning.synthetic_databases import synthetic_option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +73,10 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
         >>> ranking.best.mechanism, round(ranking.best.expected_error, 2)
         ('mwem', 2.71)
     """
+    measuring = [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
+    calibrations: tuple[Calibration, ...] = ("tight", "textbook")
     options = [
-        mwem_option(job),
-        gaussian_option(job),
-        gaussian_option(job, "textbook"),
-        laplace_option(job),
-        laplace_option(job, "textbook"),
-        published_mwem_option(job),
+        *(synthetic_option(job, each, name) for name in calibrations for each in measuring),
         small_db_option(job),
         private_mw_option(job),
         private_mw_option(job, "textbook"),

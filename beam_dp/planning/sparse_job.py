@@ -7,12 +7,11 @@ from typing import Any
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import NumRecords, check_failure_probability
-from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY
+from beam_dp.mechanisms.online.sparse_mw_plan import check_max_sparsity
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.planning.job import Option
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-
-DEFAULT_SIZE = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +45,7 @@ class SparsePlanningJob:
         if self.guarantee.neighboring is Neighboring.REPLACE_ONE and not self.num_records_is_public:
             condition = "must be True: it is public under replace_one"
             raise InputError("num_records_is_public", False, condition)
-        if not 1 <= self.max_sparsity <= MAX_SPARSITY:
-            raise InputError("max_sparsity", self.max_sparsity, "must be from 1 to 2^31")
+        check_max_sparsity(self.max_sparsity)
         check_failure_probability(self.failure_probability)
 
     @property

@@ -39,7 +39,7 @@ from beam_dp.planning.linear_answers import (
 )
 from beam_dp.planning.ranking import rank_mechanisms
 from beam_dp.planning.small_db_law import expected_small_db_error
-from beam_dp.planning.synthetic_databases import published_mwem_option
+from beam_dp.planning.synthetic_databases import synthetic_option
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries import Histogram
 
@@ -168,7 +168,7 @@ def test_the_error_of_what_published_mwem_measures_is_predicted():
     for delta in (0.0, DELTA):
         workload = workload_of(domain_of(4, 3), 1)
         job = PlanningJob(workload, promise(delta=delta), 1000, True)
-        option = published_mwem_option(job)
+        option = synthetic_option(job, MWEM, "textbook")
         plan = plan_of(MWEM(calibration="textbook"), workload, job.guarantee, 1000)
         draw = NoiseSource().laplace if delta == 0 else NoiseSource().gaussian
         noisy = draw(np.zeros(2000, np.int64), plan.public["measurement_scale"])

@@ -14,6 +14,7 @@ from scipy.special import ndtri
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import (
+    FAILURE_PROBABILITY,
     AnswersPlan,
     NumRecords,
     check_failure_probability,
@@ -40,7 +41,7 @@ from beam_dp.summaries.clipped_counts import clipped_counts
 
 Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
 
-FAILURE_PROBABILITY = 0.05
+DEFAULT_FAILURE_PROBABILITY = 0.05
 # Of the floating-point operations from a sensitivity to a standard deviation.
 _ROUNDING = 1e-12
 
@@ -63,7 +64,9 @@ class WorkloadAnswersPlan(AnswersPlan):
     distribution: Distribution
     grid: int
     scale: float
-    failure_probability: float = FAILURE_PROBABILITY
+    failure_probability: float = dataclasses.field(
+        default=DEFAULT_FAILURE_PROBABILITY, metadata=FAILURE_PROBABILITY
+    )
 
     @property
     def universe(self) -> Domain:
@@ -158,7 +161,7 @@ def plan_workload_answers(
     guarantee: Guarantee,
     num_records: NumRecords,
     distribution: Choice = "auto",
-    failure_probability: float = FAILURE_PROBABILITY,
+    failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
 ) -> WorkloadAnswersPlan:
     """Returns how a workload would be answered, before any record is read.
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import NumRecords, check_calibration
+from beam_dp.mechanisms.contract import CALIBRATION, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
@@ -35,7 +35,9 @@ class Gaussian(Mechanism):
     Reference: Canonne, Kamath and Steinke (2020) for the noise.
     """
 
-    calibration: Literal["tight", "textbook"] = "tight"
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
     name: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from beam_dp.domain import Domain
-from beam_dp.mechanisms.contract import NumRecords, check_calibration
+from beam_dp.mechanisms.contract import CALIBRATION, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.plan import MAX_CELLS, MarginalsPlan, Mechanism, check_request
 from beam_dp.mechanisms.marginals.strategies import (
@@ -32,7 +32,9 @@ class Laplace(Mechanism):
     Reference: Dwork and Roth (2014), Theorem 3.6; Ghosh, Roughgarden and Sundararajan (2009).
     """
 
-    calibration: Literal["tight", "textbook"] = "tight"
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
     name: ClassVar[str] = "laplace"
 
     def __post_init__(self) -> None:

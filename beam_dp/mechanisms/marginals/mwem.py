@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import NumRecords, check_calibration
+from beam_dp.flags.options import integer_or, option
+from beam_dp.mechanisms.contract import CALIBRATION, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.plan import (
     MAX_CELLS,
@@ -53,8 +54,18 @@ class MWEM(Mechanism):
     Reference: Hardt, Ligett and McSherry (2012).
     """
 
-    num_rounds: int | Literal["annealed"] | None = None
-    calibration: Literal["tight", "textbook"] = "tight"
+    num_rounds: int | Literal["annealed"] | None = dataclasses.field(
+        default=None,
+        metadata=option(
+            "rounds of mwem: a number, or 'annealed'; by default none, if the workload fits one"
+            " model",
+            "T",
+            integer_or("annealed"),
+        ),
+    )
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
     name: ClassVar[str] = "mwem"
 
     def __post_init__(self) -> None:

@@ -13,7 +13,11 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from beam_dp.errors import InputError
+from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.options import option
 from beam_dp.mechanisms.contract import (
+    CALIBRATION,
+    FAILURE_PROBABILITY,
     MAX_RECORDS,
     AnswersPlan,
     check_calibration,
@@ -60,11 +64,27 @@ class OnlinePlan(AnswersPlan):
         max_updates: the updates that noise is made for; None for as many as alpha needs.
     """
 
-    num_questions: int
-    failure_probability: float
-    calibration: Calibration
-    max_error: float | None
-    max_updates: int | None
+    num_questions: int = dataclasses.field(
+        metadata=option(
+            "different queries that error bounds are stated for; by default all of --queries",
+            "K",
+            integer,
+        )
+    )
+    failure_probability: float = dataclasses.field(metadata=FAILURE_PROBABILITY)
+    calibration: Calibration = dataclasses.field(metadata=CALIBRATION)
+    max_error: float | None = dataclasses.field(
+        metadata=option(
+            "alpha, a share of the records, > 0 and < 1; by default the one with the least bound",
+            "A",
+            number,
+        )
+    )
+    max_updates: int | None = dataclasses.field(
+        metadata=option(
+            "how often it may learn; by default as often as --max_error needs", "C", integer
+        )
+    )
 
     @property
     def count_scale(self) -> float | None:

@@ -7,9 +7,11 @@ from fractions import Fraction
 from typing import ClassVar
 
 from beam_dp.errors import InputError
+from beam_dp.flags.numbers import number
+from beam_dp.flags.options import option
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.plan import SparsePlan
+from beam_dp.mechanisms.sketches.plan import NUM_ROWS, SIZE, SparseMechanism, SparsePlan
 from beam_dp.mechanisms.sketches.stability_histogram import histogram_noise
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
@@ -17,7 +19,7 @@ from beam_dp.privacy.rounding import down
 
 
 @dataclasses.dataclass(frozen=True)
-class HybridSketch:
+class HybridSketch(SparseMechanism):
     """A stability histogram with a share of epsilon, and a Laplace CountSketch with the rest.
 
     Whoever reads the release subtracts the projection of the noisy histogram from the sketch: what
@@ -37,15 +39,22 @@ class HybridSketch:
     and ``CountSketch``.
     """
 
-    projection_width: int = 2**16
-    num_rows: int = 1
-    histogram_share: float = 0.3
+    projection_width: int = dataclasses.field(default=2**16, metadata=SIZE)
+    num_rows: int = dataclasses.field(default=1, metadata=NUM_ROWS)
+    histogram_share: float = dataclasses.field(
+        default=0.3, metadata=option("hybrid: of epsilon, > 0 and < 1", "A", number)
+    )
     name: ClassVar[str] = "hybrid_sketch"
 
     def __post_init__(self) -> None:
         CountSketch(self.projection_width, self.num_rows)
         if not 0 < self.histogram_share < 1:
             raise InputError("histogram_share", self.histogram_share, "must be > 0 and < 1")
+
+    @property
+    def width_step(self) -> int:
+        """What the width must be a multiple of."""
+        return self.num_rows
 
     def plan(
         self,

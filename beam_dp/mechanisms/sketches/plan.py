@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.options import option
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import sketch_bytes
@@ -33,6 +36,18 @@ from beam_dp.releases.sketches import (
 )
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
 
+
+def _width(name: str, text: str) -> int:
+    """Reads a number of cells."""
+    width = integer(name, text)
+    check_width(width, name)
+    return width
+
+
+DEFAULT_SIZE = 2**20
+# Of the field that holds a projection's width: programs are told how many numbers it may hold.
+SIZE = option("the most numbers that the artifact holds; by default 2^20", "N", _width, name="size")
+NUM_ROWS = option("count_sketch and hybrid: rows of the sketch, odd", "S", integer)
 MAX_WEIGHT = 2**32
 MAX_SPARSITY = 2**24
 _MAX_RECORDS_PER_UNIT = 2**20
@@ -130,14 +145,32 @@ class SparsePlan(Plan):
         return public
 
 
-class SparseMechanism(Protocol):
+@dataclasses.dataclass(frozen=True)
+class SparseMechanism(ABC):
     """A mechanism for sparse queries, as its public parameters."""
 
-    @property
-    def name(self) -> str:
-        """The name on the card."""
-        ...
+    name: ClassVar[str]  # on the card
 
+    @property
+    def width_step(self) -> int:
+        """What the width of the projection is a multiple of; 0 where nothing is projected."""
+        return 0
+
+    def within(self, size: int) -> Self:
+        """Returns the same mechanism with the widest projection of at most so many numbers.
+
+        Raises:
+            InputError: if not even a row fits.
+        """
+        step = self.width_step
+        if step == 0:
+            return self
+        if size < step:
+            raise InputError("size", size, f"must be at least {step}, for its rows")
+        width: dict[str, Any] = {"projection_width": size // step * step}
+        return dataclasses.replace(self, **width)
+
+    @abstractmethod
     def plan(
         self,
         guarantee: Guarantee,
@@ -154,7 +187,6 @@ class SparseMechanism(Protocol):
             max_weight: the most that one record weighs.
             hash_key: drawn before any record was read; drawn here if not given.
         """
-        ...
 
 
 def unit_weight(guarantee: Guarantee, max_weight: int) -> int:
@@ -185,18 +217,18 @@ def check_sparse_request(guarantee: Guarantee, max_sparsity: int, max_weight: in
             raise InputError(name, value, f"must be an integer from 1 to {most:,}")
 
 
-def check_width(projection_width: int) -> None:
+def check_width(projection_width: int, name: str = "projection_width") -> None:
     """Refuses a projection that no worker could sum up.
 
     Raises:
-        InputError: naming the width.
+        InputError: naming the width, by ``name``.
     """
     if (
         isinstance(projection_width, bool)
         or not isinstance(projection_width, int)
         or not 1 <= projection_width <= MAX_PROJECTION_WIDTH
     ):
-        raise InputError("projection_width", projection_width, "must be from 1 to 2^26")
+        raise InputError(name, projection_width, "must be from 1 to 2^26")
 
 
 def checked_scale(guarantee: Guarantee, exact: Real) -> float:

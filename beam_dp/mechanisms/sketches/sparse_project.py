@@ -7,10 +7,13 @@ import math
 from typing import ClassVar, Literal
 
 from beam_dp.errors import InputError
+from beam_dp.flags.options import option
 from beam_dp.hashing import HashKey
-from beam_dp.mechanisms.contract import check_calibration
+from beam_dp.mechanisms.contract import CALIBRATION, check_calibration
 from beam_dp.mechanisms.sketches.plan import (
+    SIZE,
     SketchNoise,
+    SparseMechanism,
     SparsePlan,
     check_sparse_request,
     check_width,
@@ -32,7 +35,7 @@ _INDEPENDENCE = 48  # about 2 log2(k T / (2 beta)) for a million queries
 
 
 @dataclasses.dataclass(frozen=True)
-class SparseProject:
+class SparseProject(SparseMechanism):
     """Projects all records by random signs, and adds noise to the sums.
 
     Let a unit move all counts together by at most w (``unit_weight``; twice as much under
@@ -63,10 +66,15 @@ class SparseProject:
     Reference: Blum and Roth (2011), Algorithm 2; Canonne, Kamath and Steinke (2020) for the noise.
     """
 
-    projection_width: int = 2**16
-    family: Family = "blocks"
+    projection_width: int = dataclasses.field(default=2**16, metadata=SIZE)
+    family: Family = dataclasses.field(
+        default="blocks",
+        metadata=option("sparse_project: blocks by default", choices=("blocks", "dense")),
+    )
     num_blocks: int = 8
-    calibration: Literal["tight", "textbook"] = "tight"
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
     name: ClassVar[str] = "sparse_project"
 
     def __post_init__(self) -> None:
@@ -77,6 +85,11 @@ class SparseProject:
         blocks, most = self.num_blocks, self.projection_width
         if isinstance(blocks, bool) or not isinstance(blocks, int) or not 1 <= blocks <= most:
             raise InputError("num_blocks", blocks, f"must be an integer from 1 to {most:,}")
+
+    @property
+    def width_step(self) -> int:
+        """What the width must be a multiple of."""
+        return 64 if self.family == "dense" else self.num_blocks
 
     def plan(
         self,

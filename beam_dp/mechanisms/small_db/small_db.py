@@ -6,14 +6,17 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
+from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.options import option
 from beam_dp.mechanisms.contract import (
+    CALIBRATION,
     MAX_RECORDS,
     NumRecords,
     Progress,
@@ -231,11 +234,38 @@ class SmallDB(Mechanism):
         'small_db'
     """
 
-    size: int | None = None
-    max_error_fraction: float | None = None
-    vc_dimension: int | None = None
-    sampler: SamplerName = "auto"
-    calibration: Literal["tight", "textbook"] = "tight"
+    size: int | None = dataclasses.field(
+        default=None,
+        metadata=option(
+            "small_db: how many records are released; or else --max_error_fraction", "M", integer
+        ),
+    )
+    max_error_fraction: float | None = dataclasses.field(
+        default=None,
+        metadata=option(
+            "small_db: so many records that they can answer up to this share of all records,"
+            " 0 < A <= 1",
+            "A",
+            number,
+        ),
+    )
+    vc_dimension: int | None = dataclasses.field(
+        default=None,
+        metadata=option(
+            "small_db: of the queries, where it is known, may need fewer records", "V", integer
+        ),
+    )
+    sampler: SamplerName = dataclasses.field(
+        default="auto",
+        metadata=option(
+            "small_db: how the records are drawn, always exactly; auto decides by public sizes, and"
+            " search, whose time depends on the data, is used by this name only",
+            choices=get_args(SamplerName),
+        ),
+    )
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
     failure_probability: float = 0.05
     name: ClassVar[str] = "small_db"
     answers_linear_queries: ClassVar[bool] = True

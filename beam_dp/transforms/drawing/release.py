@@ -12,7 +12,7 @@ import apache_beam as beam
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.left_out import with_left_out
-from beam_dp.mechanisms.release_plan import plan_release
+from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
