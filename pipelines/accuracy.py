@@ -1,4 +1,4 @@
-"""What answers to queries are said to be worth, when they are there."""
+"""What a program says about the accuracy of answers, when they are there."""
 
 from __future__ import annotations
 

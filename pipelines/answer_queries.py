@@ -22,6 +22,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_dp.checks import checked_integer
 from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
@@ -38,7 +39,7 @@ from beam_dp.mechanisms.linear_answers.answers import (
     plan_workload_answers,
 )
 from beam_dp.mechanisms.marginals.measurements import Distribution
-from beam_dp.mechanisms.online.sparse_mw_plan import check_max_sparsity
+from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY
 from beam_dp.mechanisms.registry import ANSWERS, options_of
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.linear_workload import (
@@ -167,7 +168,7 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
     if is_sparse:
         columns = KeyColumns(given["key"], key_type_named(given["key_type"]))
         max_sparsity = integer("max_sparsity", given["max_sparsity"])
-        check_max_sparsity(max_sparsity)
+        checked_integer("max_sparsity", max_sparsity, 1, MAX_SPARSITY)
         # Only to refuse queries early: the run draws another key.
         queries = SparseQueries(columns.key_type, max_sparsity, HashKey.draw(1))
     else:

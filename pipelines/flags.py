@@ -1,4 +1,4 @@
-"""How programs read their command line, and how a bad flag is refused: one line, exit code 2.
+"""Parsing of a program's command line, and the refusal of a bad flag: one line, exit code 2.
 
 Beam's own flags pass through. A flag that neither Beam nor the program knows is refused with the
 nearest known one, where Beam itself would only warn and drop it.

@@ -1,4 +1,4 @@
-"""Which mechanism a sparse release uses, from flags: named, or the one that is predicted best."""
+"""The mechanism of `release-projection` from flags: named, or predicted to be best."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from beam_dp.mechanisms import CountSketch, SparseMechanism
 from beam_dp.mechanisms.registry import SKETCHES, options_of
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
-from beam_dp.mechanisms.sparse_planner import SparseChoice, plan_sparse_release
+from beam_dp.planning.sketches.choices import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import Account
 

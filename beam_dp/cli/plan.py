@@ -1,4 +1,4 @@
-"""The part of the `beam-dp` command that plans a job."""
+"""The command `beam-dp plan`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _plan(texts: Mapping[str, str | None], as_json: bool) -> None:
     from beam_dp.cli.plan_command import command_line, job_of, ranking_json, sparse_job_of
     from beam_dp.cli.plan_table import ranking_table, sparse_ranking_table
     from beam_dp.planning.ranking import Ranking, rank_mechanisms
-    from beam_dp.planning.sparse_ranking import SparseRanking, rank_sparse_mechanisms
+    from beam_dp.planning.sketches.ranking import SparseRanking, rank_sparse_mechanisms
 
     ranking: Ranking | SparseRanking
     if texts["max_sparsity"] is None:

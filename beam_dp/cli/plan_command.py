@@ -1,4 +1,4 @@
-"""The job that flags of `beam-dp plan` describe, and the command line that runs an option."""
+"""From the flags of `beam-dp plan` to a job, and from an option to its command line."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from beam_dp.mechanisms.sketches.key_profile import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
-from beam_dp.planning.sparse_job import SparsePlanningJob
-from beam_dp.planning.sparse_ranking import SparseRanking
+from beam_dp.planning.sketches.job import SparsePlanningJob
+from beam_dp.planning.sketches.ranking import SparseRanking
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload

@@ -1,4 +1,4 @@
-"""Rankings for people: one table each, best first."""
+"""The tables that `beam-dp plan` prints of mechanisms for a job, best first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from beam_dp.errors import magnitude
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
-from beam_dp.planning.sparse_job import SparseOption, SparsePlanningJob
-from beam_dp.planning.sparse_ranking import SparseRanking
+from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
+from beam_dp.planning.sketches.ranking import SparseRanking
 from beam_dp.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:

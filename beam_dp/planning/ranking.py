@@ -1,4 +1,4 @@
-"""Every mechanism for one job, best first, decided from public numbers before any data is read."""
+"""The ranking of all mechanisms for one job, best first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 from beam_dp.mechanisms.registry import SYNTHETIC
-from beam_dp.planning.bound import Calibration
 from beam_dp.planning.intervals import intervals_option
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.linear_answers import (
@@ -16,6 +15,7 @@ from beam_dp.planning.linear_answers import (
     small_db_option,
 )
 from beam_dp.planning.synthetic_databases import synthetic_option
+from beam_dp.theorems.theorem import Calibration
 
 
 @dataclasses.dataclass(frozen=True)

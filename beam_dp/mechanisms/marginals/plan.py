@@ -1,4 +1,4 @@
-"""The plan of a mechanism that measures marginals, and what no such mechanism can do."""
+"""Plans of releases from marginals, decided from public numbers before any record is read."""
 
 from __future__ import annotations
 

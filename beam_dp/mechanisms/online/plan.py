@@ -1,4 +1,4 @@
-"""What a run that answers queries from a hypothesis will do, decided from public numbers."""
+"""Plans of online mechanisms that answer from a hypothesis."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import option
@@ -212,15 +213,11 @@ def ready(plan: PlanT) -> PlanT:
     """
     check_calibration(plan.calibration)
     check_accuracy(1, plan.num_questions, plan.failure_probability)
-    if plan.max_updates is not None and (
-        isinstance(plan.max_updates, bool)
-        or not isinstance(plan.max_updates, int)
-        or not 1 <= plan.max_updates <= MAX_ABOVE
-    ):
-        raise InputError("max_updates", plan.max_updates, "must be an integer from 1 to 2^31")
-    if plan.max_error is not None and not 1e-9 <= plan.max_error < 1:
-        condition = "must be from 1e-9 to below 1, a share of the records"
-        raise InputError("max_error", plan.max_error, condition)
+    if plan.max_updates is not None:
+        checked_integer("max_updates", plan.max_updates, 1, MAX_ABOVE)
+    if plan.max_error is not None:
+        share = ", a share of the records"
+        checked_number("max_error", plan.max_error, least=1e-9, below=1, note=share)
     if plan.calibration == "textbook" and plan.max_updates is not None:
         condition = "must be 'tight' with max_updates"
         raise InputError("calibration", plan.calibration, condition)

@@ -1,4 +1,4 @@
-"""What sparse online multiplicative weights will do, decided from public numbers."""
+"""Plans of sparse online multiplicative weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from beam_dp.errors import InputError
+from beam_dp.checks import checked_integer
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import option
 from beam_dp.mechanisms.contract import NumRecords
@@ -114,7 +114,7 @@ def plan_sparse_mw(
         >>> plan.num_slots(0.1), plan.settle(10**6).noise.max_above
         (54601, 545)
     """
-    check_max_sparsity(max_sparsity)
+    checked_integer("max_sparsity", max_sparsity, 1, MAX_SPARSITY)
     plan = SparseMWPlan(
         guarantee=guarantee,
         num_records=num_records,
@@ -127,18 +127,6 @@ def plan_sparse_mw(
         max_sparsity=max_sparsity,
     )
     return ready(plan)
-
-
-def check_max_sparsity(max_sparsity: int) -> None:
-    """Refuses a number of elements that no query may have.
-
-    Raises:
-        InputError: naming it.
-    """
-    if isinstance(max_sparsity, bool) or not isinstance(max_sparsity, int):
-        raise InputError("max_sparsity", max_sparsity, "must be an integer")
-    if not 1 <= max_sparsity <= MAX_SPARSITY:
-        raise InputError("max_sparsity", max_sparsity, "must be from 1 to 2^31")
 
 
 def num_slots(max_sparsity: int, max_error: float, calibration: Calibration, least: int = 2) -> int:
