@@ -29,7 +29,7 @@ from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.options import flags_of, values_of
 from beam_dp.flags.shared import read_guarantee, read_num_records
-from beam_dp.mechanisms import MarginalsPlan, Mechanism, SmallDB, plan_release
+from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism, SmallDB, plan_release
 from beam_dp.mechanisms.registry import SYNTHETIC, options_of
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
@@ -54,9 +54,8 @@ from .running import run_main, run_release
 PROGRAM = command_of("release_synthetic_database")
 MECHANISM = Flag(
     "mechanism",
-    "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all;"
-    " small_db releases a few records that answer any linear queries",
-    default="mwem",
+    "; ".join(f"{name} {each.summary}" for name, each in SYNTHETIC.items()),
+    default=MWEM.name,
     choices=tuple(SYNTHETIC),
 )
 FLAGS = (

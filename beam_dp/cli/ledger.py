@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dp.cli.tables import print_table
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.flag import (
-    FlagError,
-    Once,
-)
+from beam_dp.flags.flag import FlagError, Once
 from beam_dp.flags.numbers import number
 
 if TYPE_CHECKING:

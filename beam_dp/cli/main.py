@@ -7,28 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from beam_dp.cli.finish import (
-    add_finish,
-    run_finish,
-)
-from beam_dp.cli.ledger import (
-    add_ledger,
-    run_ledger,
-)
-from beam_dp.cli.plan import (
-    add_plan,
-    run_plan,
-)
-from beam_dp.cli.programs import (
-    PROGRAMS,
-    import_program,
-)
+from beam_dp.cli.finish import add_finish, run_finish
+from beam_dp.cli.ledger import add_ledger, run_ledger
+from beam_dp.cli.plan import add_plan, run_plan
+from beam_dp.cli.programs import PROGRAMS, import_program
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.flag import (
-    FlagError,
-    Parser,
-    nearest,
-)
+from beam_dp.flags.flag import FlagError, Parser, nearest
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
@@ -150,10 +134,7 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
 def _describe(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from beam_dp.cli.describe import (
-        describe,
-        describe_answers,
-    )
+    from beam_dp.cli.describe import describe, describe_answers
     from beam_dp.cli.describe_intervals import describe_intervals
     from beam_dp.cli.describe_sketches import describe_sparse
     from beam_dp.releases import IntervalRelease, SparseRelease, read_release

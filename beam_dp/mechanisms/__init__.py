@@ -1,10 +1,6 @@
 """Mechanisms: the only door from the secret side, a summary, to the public side, a release."""
 
-from beam_dp.mechanisms.choosing import (
-    exponential_mechanism,
-    geometric_noisy_max,
-    permute_and_flip,
-)
+from beam_dp.mechanisms.choosing import exponential_mechanism, geometric_noisy_max, permute_and_flip
 from beam_dp.mechanisms.contract import AnswersPlan, Plan
 from beam_dp.mechanisms.linear_answers import (
     WorkloadAnswers,

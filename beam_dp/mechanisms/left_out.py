@@ -16,10 +16,7 @@ from beam_dp.mechanisms.marginals.measurements import noise_variance
 from beam_dp.noise.bound import noise_bound
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.filters import (
-    cost,
-    loss_of,
-)
+from beam_dp.privacy.ledger.filters import cost, loss_of
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases import IntervalRelease, SyntheticDatabase
 from beam_dp.releases.left_out import LeftOut

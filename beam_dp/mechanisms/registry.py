@@ -16,17 +16,19 @@ from beam_dp.flags.flag import Flag
 from beam_dp.flags.options import flags_of
 from beam_dp.mechanisms.contract import AnswersPlan, NumRecords
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
-from beam_dp.mechanisms.linear_answers import WorkloadAnswersPlan
-from beam_dp.mechanisms.marginals import MWEM, Gaussian, Laplace, MarginalsPlan, Mechanism
-from beam_dp.mechanisms.online import PrivateMWPlan, SparseMWPlan
-from beam_dp.mechanisms.sketches import (
-    CountSketch,
-    HybridSketch,
-    SparseMechanism,
-    SparseProject,
-    StabilityHistogram,
-)
-from beam_dp.mechanisms.small_db import SmallDB
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.hybrid import HybridSketch
+from beam_dp.mechanisms.sketches.plan import SparseMechanism
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
+from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload

@@ -6,10 +6,7 @@ from collections import Counter
 from typing import TypeGuard
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measurements import (
-    query_variance,
-    support_variances,
-)
+from beam_dp.mechanisms.marginals.measurements import query_variance, support_variances
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload

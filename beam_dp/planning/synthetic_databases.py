@@ -15,19 +15,11 @@ from beam_dp.mechanisms.marginals.measurements import (
     num_noisy_cells,
     support_variances,
 )
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_SELECTED_CELLS,
-    MarginalsPlan,
-    Mechanism,
-)
+from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.resources import fit_resources, rounds_resources
 from beam_dp.noise.bound import noise_bound
-from beam_dp.planning.covering_marginals import (
-    covering_marginals,
-    query_errors,
-    specification,
-)
+from beam_dp.planning.covering_marginals import covering_marginals, query_errors, specification
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.theorems.noise import laplace_theorem

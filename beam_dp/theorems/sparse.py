@@ -9,10 +9,7 @@ import dataclasses
 import math
 
 from beam_dp.mechanisms.online.plan import published_error
-from beam_dp.mechanisms.online.sparse_mw_plan import (
-    num_slots,
-    plan_sparse_mw,
-)
+from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.theorems.synthesis import run_error
 from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant

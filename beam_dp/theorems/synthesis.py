@@ -9,27 +9,13 @@ from scipy.optimize import brentq
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.textbook_mwem import (
-    best_num_rounds,
-    published_error,
-)
+from beam_dp.mechanisms.marginals.textbook_mwem import best_num_rounds, published_error
 from beam_dp.mechanisms.online.plan import Settings
-from beam_dp.mechanisms.online.private_mw_plan import (
-    plan_private_mw,
-    textbook_error,
-)
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw, textbook_error
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
-from beam_dp.mechanisms.small_db.size import (
-    small_db_error,
-    small_db_records_needed,
-)
+from beam_dp.mechanisms.small_db.size import small_db_error, small_db_records_needed
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.theorems.theorem import (
-    Calibration,
-    Theorem,
-    checked_parameters,
-    constant,
-)
+from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant
 
 # Sizes of small databases that are compared grow by this factor.
 _GROWTH = 1.1

@@ -17,22 +17,13 @@ from beam_dp.domain import Attribute, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.strategy import (
-    Strategy,
-    checked_num_leaves,
-)
-from beam_dp.interval_strategies.tables import (
-    strategy_from_tables,
-    strategy_tables,
-)
+from beam_dp.interval_strategies.strategy import Strategy, checked_num_leaves
+from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms.contract import Plan, check_noise
 from beam_dp.mechanisms.intervals.branching import best_tree, weighted_tree
 from beam_dp.mechanisms.intervals.windows import windows
-from beam_dp.mechanisms.marginals.measurements import (
-    Distribution,
-    noise_variance,
-)
+from beam_dp.mechanisms.marginals.measurements import Distribution, noise_variance
 from beam_dp.mechanisms.resources import intervals_resources
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter

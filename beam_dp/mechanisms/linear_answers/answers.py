@@ -21,14 +21,8 @@ from beam_dp.mechanisms.contract import (
     check_noise,
     check_num_records,
 )
-from beam_dp.mechanisms.linear_answers.sensitivity import (
-    WorkloadSensitivity,
-    workload_sensitivity,
-)
-from beam_dp.mechanisms.marginals.measurements import (
-    Distribution,
-    noise_variance,
-)
+from beam_dp.mechanisms.linear_answers.sensitivity import WorkloadSensitivity, workload_sensitivity
+from beam_dp.mechanisms.marginals.measurements import Distribution, noise_variance
 from beam_dp.mechanisms.resources import answers_resources
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter

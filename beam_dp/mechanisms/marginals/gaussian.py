@@ -39,6 +39,7 @@ class Gaussian(Mechanism):
         default="tight", metadata=CALIBRATION
     )
     name: ClassVar[str] = "gaussian"
+    summary: ClassVar[str] = "measures all, with Gaussian noise"
 
     def __post_init__(self) -> None:
         check_calibration(self.calibration)

@@ -9,10 +9,7 @@ from beam_dp.domain import Domain
 from beam_dp.mechanisms.contract import CALIBRATION, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.plan import MAX_CELLS, MarginalsPlan, Mechanism, check_request
-from beam_dp.mechanisms.marginals.strategies import (
-    best_table_strategy,
-    table_strategy,
-)
+from beam_dp.mechanisms.marginals.strategies import best_table_strategy, table_strategy
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 
@@ -36,6 +33,7 @@ class Laplace(Mechanism):
         default="tight", metadata=CALIBRATION
     )
     name: ClassVar[str] = "laplace"
+    summary: ClassVar[str] = "measures all, with Laplace noise"
 
     def __post_init__(self) -> None:
         check_calibration(self.calibration)

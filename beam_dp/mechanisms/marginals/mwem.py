@@ -68,6 +68,7 @@ class MWEM(Mechanism):
         default="tight", metadata=CALIBRATION
     )
     name: ClassVar[str] = "mwem"
+    summary: ClassVar[str] = "measures what is predicted to be best, then fits"
 
     def __post_init__(self) -> None:
         check_calibration(self.calibration)

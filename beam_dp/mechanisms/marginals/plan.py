@@ -94,6 +94,7 @@ class Mechanism(ABC):
     """Turns exact marginals into a release: the only door from secret to public."""
 
     name: ClassVar[str]
+    summary: ClassVar[str]  # what it does, behind its name in the help of programs
     # Whether it answers any linear queries, and not marginals alone.
     answers_linear_queries: ClassVar[bool] = False
 

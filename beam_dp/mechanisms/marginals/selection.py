@@ -24,11 +24,7 @@ from beam_dp.hypotheses.maximum_entropy import independent_log_weights
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.measurements import (
-    Measurement,
-    closure_of,
-    combine,
-)
+from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, combine
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
@@ -39,12 +35,7 @@ from beam_dp.mechanisms.marginals.plan import (
 )
 from beam_dp.mechanisms.marginals.scores import l1_score
 from beam_dp.mechanisms.marginals.strategies import residual_measurements
-from beam_dp.mechanisms.marginals.synthesis import (
-    names_of,
-    noisy_total,
-    plan_basis,
-    synthesise,
-)
+from beam_dp.mechanisms.marginals.synthesis import names_of, noisy_total, plan_basis, synthesise
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee

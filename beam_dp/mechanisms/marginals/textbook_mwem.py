@@ -12,22 +12,12 @@ from numpy.typing import NDArray
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.measurements import (
-    Distribution,
-    importance_of,
-)
+from beam_dp.mechanisms.marginals.measurements import Distribution, importance_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release
-from beam_dp.mechanisms.marginals.rounds import (
-    adaptive_loss,
-    score_grid,
-)
+from beam_dp.mechanisms.marginals.rounds import adaptive_loss, score_grid
 from beam_dp.mechanisms.marginals.scores import answer_on_grid
-from beam_dp.mechanisms.marginals.synthesis import (
-    build_release,
-    marginal_table,
-    plan_basis,
-)
+from beam_dp.mechanisms.marginals.synthesis import build_release, marginal_table, plan_basis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee

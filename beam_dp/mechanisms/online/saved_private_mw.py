@@ -18,15 +18,8 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.online.private_mw import (
-    PrivateAnswer,
-    PrivateMW,
-    SavedRun,
-)
-from beam_dp.mechanisms.online.private_mw_plan import (
-    PrivateMWPlan,
-    plan_private_mw,
-)
+from beam_dp.mechanisms.online.private_mw import PrivateAnswer, PrivateMW, SavedRun
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.online.saved_runs import (
     TRANSCRIPT,
     Payment,

@@ -23,10 +23,7 @@ from beam_dp.mechanisms.online.saved_runs import (
     use_secret,
     write_secret,
 )
-from beam_dp.mechanisms.online.sparse_mw import (
-    SavedSparseRun,
-    SparseMW,
-)
+from beam_dp.mechanisms.online.sparse_mw import SavedSparseRun, SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger

@@ -10,12 +10,7 @@ from beam_dp.checks import checked_integer
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import option
 from beam_dp.mechanisms.contract import NumRecords
-from beam_dp.mechanisms.online.plan import (
-    Calibration,
-    OnlinePlan,
-    ready,
-    whole_updates,
-)
+from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, ready, whole_updates
 from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss

@@ -27,10 +27,7 @@ from beam_dp.mechanisms.sketches.plan import (
 )
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases.sketches import (
-    Distribution,
-    Estimator,
-)
+from beam_dp.releases.sketches import Distribution, Estimator
 
 # The variance needs pairwise independent buckets and four-wise independent signs.
 INDEPENDENCE = 8

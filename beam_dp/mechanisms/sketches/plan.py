@@ -28,13 +28,7 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import Real, root_up, up
-from beam_dp.releases.sketches import (
-    Distribution,
-    Estimator,
-    Family,
-    folded,
-    signs_of,
-)
+from beam_dp.releases.sketches import Distribution, Estimator, Family, folded, signs_of
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
 
 

@@ -27,10 +27,7 @@ from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import raised
-from beam_dp.releases.sketches import (
-    Distribution,
-    Family,
-)
+from beam_dp.releases.sketches import Distribution, Family
 
 _INDEPENDENCE = 48  # about 2 log2(k T / (2 beta)) for a million queries
 

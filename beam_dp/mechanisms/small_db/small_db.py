@@ -27,12 +27,7 @@ from beam_dp.mechanisms.contract import (
 from beam_dp.mechanisms.marginals.measurements import Names
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
 from beam_dp.mechanisms.resources import choice_bytes
-from beam_dp.mechanisms.small_db.choice import (
-    MAX_SIZE,
-    ChoiceFacts,
-    MultisetChoice,
-    SamplerName,
-)
+from beam_dp.mechanisms.small_db.choice import MAX_SIZE, ChoiceFacts, MultisetChoice, SamplerName
 from beam_dp.mechanisms.small_db.law import MAX_ANSWER
 from beam_dp.mechanisms.small_db.size import (
     num_multisets,
@@ -269,6 +264,7 @@ class SmallDB(Mechanism):
     )
     failure_probability: float = 0.05
     name: ClassVar[str] = "small_db"
+    summary: ClassVar[str] = "releases a few records that answer any linear queries"
     answers_linear_queries: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
