@@ -199,7 +199,7 @@ def crash_in_child(cloud: Cloud, release: Any, step: str, *, after: bool) -> int
 def test_a_crash_is_repaired_by_another_draw(
     cloud: Cloud, step: str, after: bool, is_committed: bool
 ) -> None:
-    """Three of the steps; all of them are tried in ``test_bucket_crashes``."""
+    """Three of the steps; all of them are tried in ``test_crashes``."""
     assert crash_in_child(cloud, OURS, step, after=after) == 9
     assert ("card.json" in cloud.names()) is is_committed
     assert commit_release(OTHERS, cloud.url) is not is_committed
