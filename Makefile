@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo test test-slow test-all style types lint bench audit fuzz flink prism test-wheel \
-  test-engines test-faults clean
+.PHONY: help demo test test-slow test-all style types lint generated bench audit fuzz flink prism \
+  test-wheel test-engines test-faults clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
 	@echo "make test          lint, types, and the tests that are not slow: three minutes"
 	@echo "make test-all      the same, then the slow tests"
+	@echo "make generated     write docs/flags.md and the Dataflow templates anew, from the flags"
 	@echo "make bench         the benchmarks: speed and accuracy against stated figures"
 	@echo "make audit         the statistical privacy audits"
 	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
@@ -68,6 +69,9 @@ test-slow: $(VENV)/.stamp-test
 	$(PYTEST) -m 'slow and not ($(SEPARATE))'
 
 test-all: test test-slow
+
+generated: $(VENV)/.stamp-demo
+	$(BIN)/python docs/write_flags.py
 
 # Pytest's exit code 5 means that no test has the marker yet: said plainly, not passed off as a success.
 define run_marked

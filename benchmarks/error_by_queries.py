@@ -41,7 +41,7 @@ from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
 from beam_dp.mechanisms import MWEM, PrivateMW, plan_private_mw
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import Explicit, LinearQuery

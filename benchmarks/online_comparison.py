@@ -39,7 +39,7 @@ from scipy.stats import norm
 
 from beam_dp.mechanisms import MWEM, PrivateMW, plan_private_mw
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals

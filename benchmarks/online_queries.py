@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import BooleanAttribute, Domain
 from beam_dp.mechanisms import PrivateAnswer, PrivateMW, plan_private_mw
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.summaries import Histogram

@@ -25,7 +25,7 @@ from beam_dp.mechanisms.small_db.choice import (
     prefix_queries,
 )
 from beam_dp.mechanisms.small_db.searched import SearchSampler
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 
 NUM_BITS = 8
 NUM_RECORDS = 1000

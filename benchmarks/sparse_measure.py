@@ -28,7 +28,7 @@ from beam_dp.mechanisms import (
     release_sparse,
 )
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.releases.sketch_estimates import estimates_by_element, variance_of_median
 from beam_dp.releases.sketches import SparseRelease

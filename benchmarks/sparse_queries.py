@@ -16,7 +16,7 @@ from collections import Counter
 import numpy as np
 
 from beam_dp.mechanisms import SparseMW, plan_sparse_mw
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries import KeyCounts

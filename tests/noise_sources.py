@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from beam_dp.hypotheses.basis import marginal_of
 from beam_dp.mechanisms.marginals.measurements import combine
 from beam_dp.mechanisms.marginals.plan import Plan
 from beam_dp.mechanisms.marginals.synthesis import plan_basis
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.summaries import Histogram
 
 

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from beam_dp.errors import InputError
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 
 FALSE_ALARM = 1e-6
 DRAWS = 30_000

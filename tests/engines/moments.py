@@ -19,7 +19,7 @@ from typing import Any
 from patience import HANG_SECONDS
 
 from beam_dp import summaries
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.storage.google import GoogleBucket
 from beam_dp.storage.local import LocalStore

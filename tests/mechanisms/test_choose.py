@@ -16,7 +16,7 @@ from tiny import ADD, REPLACE, promise
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import choosing as choose
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.testing import audit
 
 LAWS: dict[str, Callable[..., dict[int, float]]] = {

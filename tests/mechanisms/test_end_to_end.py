@@ -16,7 +16,7 @@ from beam_dp.mechanisms.marginals.plan import (
     NumRecords,
     Plan,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases import SyntheticDatabase

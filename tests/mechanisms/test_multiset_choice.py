@@ -34,8 +34,8 @@ from beam_dp.mechanisms.small_db.nested import (
     is_nested,
 )
 from beam_dp.mechanisms.small_db.searched import SearchSampler
-from beam_dp.noise import NoiseSource
 from beam_dp.noise.exponentials import exp_above
+from beam_dp.noise.source import NoiseSource
 from beam_dp.testing import audit
 
 SAMPLERS = {"enumeration": EnumerationSampler, "nested": NestedSampler, "search": SearchSampler}

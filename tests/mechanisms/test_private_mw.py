@@ -21,7 +21,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries.linear import Product

@@ -39,7 +39,7 @@ from beam_dp.mechanisms.marginals.plan import (
     tree_cells,
 )
 from beam_dp.mechanisms.marginals.rounds import round_budget
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload

@@ -30,7 +30,7 @@ from beam_dp.mechanisms.online.sparse_mw_plan import (
     plan_sparse_mw,
 )
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries import KeyCounts
 

@@ -26,7 +26,7 @@ from beam_dp.mechanisms.sketches.stability_histogram import (
     release_probability,
     stability_threshold,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases import SparseRelease

@@ -28,7 +28,7 @@ from beam_dp.mechanisms.sparse_vector.noise import (
     noise_candidates,
     sparse_vector_noise,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.testing.audit import audit_law, audit_sampler, largest_log_ratio
 
 EPSILON = 1.0

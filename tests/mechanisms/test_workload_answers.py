@@ -17,7 +17,7 @@ from beam_dp.mechanisms.linear_answers.answers import (
     laplace_answers,
     plan_workload_answers,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload

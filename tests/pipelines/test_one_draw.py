@@ -22,7 +22,7 @@ from jobs import breaks_later, everything_under, job_flags, released_records
 
 import beam_dp.transforms.drawing.release as release_module
 import beam_dp.transforms.writing.write as write_module
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import read_release
 from beam_dp.storage.local import LocalStore
 from pipelines.release_synthetic_database import build, main, parse_arguments

@@ -15,14 +15,14 @@ from jobs import everything_under, interval_flags, people
 
 import beam_dp.transforms.drawing.release_intervals as intervals_module
 from beam_dp.cli import main as cli
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import IntervalRelease, read_release
 from pipelines.release_intervals import main
 
 AGES: dict[str, Any] = {"name": "age", "type": "integer", "min": 10, "max": 79}
 STRATEGIES = (
-    "best", "histogram", "textbook_tree", "tree", "weighted_tree", "windows", "square_root", "sine",
+    "best", "histogram", "textbook_tree", "tree", "weighted_tree", "windows", "sine",
 )  # fmt: skip
 
 

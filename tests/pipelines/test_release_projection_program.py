@@ -17,7 +17,7 @@ from jobs import everything_under, write_table
 
 import beam_dp.transforms.drawing.release_projection as release_module
 from beam_dp.cli import main as cli
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import SparseRelease, read_release
 from beam_dp.storage.local import LocalStore

@@ -20,7 +20,7 @@ from release_examples import release_of
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import CountSketch, SparseSummary, release_sparse
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import ReleaseError, read_release, write_release
 from beam_dp.releases.files.answers import KIND as ANSWERS

@@ -15,7 +15,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_dp.domain import BooleanAttribute, CategoricalAttribute, Domain, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.left_out import LeftOutPlan
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload

@@ -17,7 +17,7 @@ from fakes import COLLECTED, DOMAIN, collect, pipeline
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import plan_private_mw
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.answers import (
     read_answers,

@@ -25,7 +25,7 @@ from fakes import (
 import beam_dp.transforms.drawing.release as release_module
 from beam_dp.domain import BooleanAttribute, Domain, IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases import read_release
 from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator

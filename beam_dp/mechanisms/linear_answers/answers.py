@@ -1,4 +1,4 @@
-"""Answers to a declared workload of linear queries, each with independent noise."""
+"""Plans and draws of noisy answers to a declared workload of linear queries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from beam_dp.mechanisms.marginals.plan import (
     check_noise,
     check_num_records,
 )
-from beam_dp.noise import MAX_SCALE, NoiseSource
+from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss

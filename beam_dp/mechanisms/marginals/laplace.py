@@ -1,4 +1,4 @@
-"""The Laplace baseline: pure differential privacy from whole tables, then fit."""
+"""The Laplace baseline: pure privacy from noise on whole tables, then a fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from beam_dp.mechanisms.marginals.strategies import (
     best_table_strategy,
     table_strategy,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase

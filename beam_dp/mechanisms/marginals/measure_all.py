@@ -1,4 +1,4 @@
-"""Measure a fixed set of tables once, then fit: what the baselines share."""
+"""Measuring a fixed set of tables at once, then fitting: shared by the baselines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from beam_dp.mechanisms.marginals.plan import (
 )
 from beam_dp.mechanisms.marginals.strategies import predicted_variance
 from beam_dp.mechanisms.marginals.synthesis import synthesise
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss

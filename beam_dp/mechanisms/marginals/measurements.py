@@ -1,4 +1,4 @@
-"""Noisy measurements of tables, and what a set of them says about each coefficient.
+"""Noisy measurements of tables, and the coefficients that they estimate.
 
 A *table* measurement adds independent noise to every cell of a marginal. A *residual* measurement
 adds it to what the marginal says that no smaller one does: its projection on the functions that
@@ -25,7 +25,7 @@ from beam_dp.hypotheses.residual_basis import (
     Support,
     table_coefficients,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.summaries import Marginals
 
 Names = tuple[str, ...]

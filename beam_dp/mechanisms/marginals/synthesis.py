@@ -1,4 +1,4 @@
-"""From noisy measurements to a release. Nothing here touches exact data."""
+"""From noisy measurements to a synthetic database. Nothing here touches exact data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from beam_dp.mechanisms.marginals.released_records import (
     record_coefficients,
     tree_release,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import SyntheticDatabase
 
 # Rounding to records may add this share of the fit's own error.

@@ -33,7 +33,7 @@ from beam_dp.mechanisms.marginals.synthesis import (
     marginal_table,
     plan_basis,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import lowered, raised

@@ -1,4 +1,4 @@
-"""Runs of ``PrivateMW`` on disk: a public transcript, and a secret that is used up once.
+"""Saved runs of ``PrivateMW``: a public transcript, and a secret that is used once.
 
 A folder holds ``transcript.json`` (the plan, who paid, every query and answer) and
 ``hypothesis.npz``, both public, and ``secret.json``: the noisy threshold, which must stay where the
@@ -40,7 +40,7 @@ from beam_dp.mechanisms.online.saved_runs import (
     use_secret,
     write_secret,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.reader import LinearQueries

@@ -1,4 +1,4 @@
-"""Runs of ``SparseMW`` on disk: a public transcript, and a secret that is used up once.
+"""Saved runs of ``SparseMW``: a public transcript, and a secret that is used once.
 
 A folder holds ``transcript.json`` (the plan, who paid, every query, its answer and by how much it
 moved the hypothesis), which is public, and ``secret.json``: the noisy threshold, which must stay
@@ -28,7 +28,7 @@ from beam_dp.mechanisms.online.sparse_mw import (
     SparseMW,
 )
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries import KeyCounts

@@ -1,11 +1,11 @@
-"""From exact sums to a release for sparse queries: the only step that sees them."""
+"""From exact sums to a release for sparse queries: the only step that sees the sums."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from beam_dp.mechanisms.sketches.plan import SparsePlan
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.sketches import (
     NoisyCounts,
     NoisySketch,

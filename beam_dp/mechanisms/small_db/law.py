@@ -1,4 +1,4 @@
-"""Multisets of cells, weighted by how well they answer: what samplers of small databases share."""
+"""The law of small databases: multisets of cells, weighted by how well they answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 
 # Exact answers saturate here: a clipped one moves no more, and no difference wraps.
 MAX_TARGET = 2**61

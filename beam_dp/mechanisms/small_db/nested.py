@@ -1,4 +1,4 @@
-"""The sampler for nested queries: prefixes of an ordered attribute, the nodes of a hierarchy.
+"""The sampler for nested queries, such as prefixes and hierarchies.
 
 It never looks at a multiset. exp(-loss / s) is the sum, over all losses L that can occur and are
 not less than this one, of exp(-L / s) - exp(-L' / s), where L' is the next one after L. So drawing
@@ -26,12 +26,12 @@ from beam_dp.mechanisms.small_db.law import (
     MultisetLaw,
     draw_cells,
 )
-from beam_dp.noise import NoiseSource
 from beam_dp.noise.exponentials import (
     as_exponent,
     exp_above,
     exp_bounds,
 )
+from beam_dp.noise.source import NoiseSource
 
 # Levels whose intervals are computed together.
 _LEVELS_AT_ONCE = 256

@@ -1,4 +1,4 @@
-"""The sampler that searches: for queries of any kind, in a time that depends on the data."""
+"""The sampler that searches: any queries, in a time that depends on the data."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from beam_dp.mechanisms.small_db.tilted import (
     Tilt,
     find_tilts,
 )
-from beam_dp.noise import NoiseSource
 from beam_dp.noise.exponentials import (
     as_exponent,
     exp_above,
     exp_bounds,
 )
+from beam_dp.noise.source import NoiseSource
 
 
 @dataclasses.dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Sparse queries to answers: sparse online multiplicative weights as one step of a pipeline."""
+"""Sparse online multiplicative weights as one step of a pipeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from beam_dp.hashing import HashKey, universe_elements
 from beam_dp.mechanisms.online.log import answer_line
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Token

@@ -1,4 +1,4 @@
-"""Records to answers of a workload that is known before: each with noise of its own."""
+"""The transform from records to noisy answers of a known workload."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from beam_dp.mechanisms.linear_answers.answers import (
     WorkloadAnswersPlan,
     draw_workload_answers,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.lines import QueryLine

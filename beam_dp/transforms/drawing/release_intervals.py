@@ -1,4 +1,4 @@
-"""From records to the counts of all intervals of one ordered attribute."""
+"""The transform from records to a release of interval counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from beam_dp.domain import Domain
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.intervals.plan import StrategyChoice
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.intervals import ordered_domain
@@ -25,7 +25,6 @@ from beam_dp.transforms.counting.bounded_records import (
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.release import (
     ReleaseShard,
-    check_token,
     draw_once,
     release_shards,
 )
@@ -87,7 +86,7 @@ class ReleaseIntervals(beam.PTransform):
             self.plan = dataclasses.replace(self.plan, loss=counts.loss, left_out=counts)
         self.parameters: dict[str, Any] = {}
         if ledger_token is not None:
-            check_token(ledger_token, MECHANISM, guarantee, self.plan.loss)
+            ledger_token.check(MECHANISM, guarantee, self.plan.loss)
             self.parameters["ledger_release"] = ledger_token.release_id
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:

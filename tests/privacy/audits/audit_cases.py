@@ -33,7 +33,7 @@ from beam_dp.mechanisms.marginals.rounds import (
     RoundBudget,
     round_budget,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 
 Patch = pytest.MonkeyPatch

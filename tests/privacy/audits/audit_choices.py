@@ -33,11 +33,11 @@ from beam_dp.mechanisms.small_db.small_db import (
     SmallDBPlan,
     query_matrix,
 )
-from beam_dp.noise import NoiseSource
 from beam_dp.noise.exponentials import (
     exp_above,
     exp_bounds,
 )
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries

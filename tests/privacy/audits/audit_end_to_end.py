@@ -45,7 +45,7 @@ from beam_dp.encoding import bounding
 from beam_dp.mechanisms import Laplace
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import IntervalRelease, release_from_bytes

@@ -26,7 +26,7 @@ from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms.intervals import IntervalPlan, release_intervals
 from beam_dp.mechanisms.intervals import plan as plan_module
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.testing import audit
 

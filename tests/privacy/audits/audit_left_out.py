@@ -29,7 +29,7 @@ from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.mechanisms import Laplace
 from beam_dp.mechanisms import release_plan as plan_module
 from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, LeftOutPlan
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.testing import audit

@@ -17,7 +17,7 @@ from audit_cases import (
 from audit_views import Finding, from_black_box, promised
 from tiny import ADD, REPLACE
 
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit

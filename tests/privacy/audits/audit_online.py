@@ -38,7 +38,7 @@ from beam_dp.mechanisms.sparse_vector.noise import (
     SparseVectorNoise,
     noise_candidates,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit

@@ -40,7 +40,7 @@ from beam_dp.mechanisms.sketches.plan import (
     SparsePlan,
 )
 from beam_dp.mechanisms.sketches.release import SparseSummary
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import SparseRelease
 from beam_dp.releases.files.sketches import SparseCard

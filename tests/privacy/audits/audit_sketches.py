@@ -43,7 +43,7 @@ from beam_dp.mechanisms.sketches.release import (
     SparseSummary,
     release_sparse,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.summaries import Projection
 from beam_dp.testing.audit import (

@@ -41,7 +41,7 @@ from beam_dp.mechanisms.marginals.plan import (
     NumRecords,
     Plan,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
 

@@ -22,7 +22,7 @@ from beam_dp.mechanisms.linear_answers.sensitivity import (
     WorkloadSensitivity,
     workload_sensitivity,
 )
-from beam_dp.noise import NoiseSource
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
 from beam_dp.testing import audit
