@@ -9,10 +9,11 @@ machine on which ``UNIT`` was measured: on a slower one the limit is as much lon
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import resource
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         help="a test of more processor time without the marker slow fails",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives the marker ``slow`` to the cases of tests that are ``mostly_slow``."""
+    numbers: dict[str, Iterator[int]] = {}
+    for item in items:
+        mark = item.get_closest_marker("mostly_slow")
+        if mark is not None:
+            number = next(numbers.setdefault(item.nodeid.partition("[")[0], itertools.count()))
+            if number % mark.kwargs["one_in"] != mark.kwargs.get("start", 0):
+                item.add_marker("slow")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

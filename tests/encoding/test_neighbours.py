@@ -197,6 +197,7 @@ def contributions(values: list[Any]) -> list[tuple[Any, ...]]:
 ALONE = {name: contributions([value])[0] for name, value in KINDS.items()}
 
 
+@pytest.mark.mostly_slow(one_in=31, start=29)
 @pytest.mark.parametrize("name", KINDS)
 def test_a_value_is_read_alike_beside_every_other(name: str) -> None:
     value, alone = KINDS[name], ALONE[name]

@@ -87,6 +87,7 @@ def check(release: SyntheticDatabase, plan: Plan, selected_cells: int) -> None:
     assert release.fit["tree_cells"] == tree_cells(plan.domain, joined) <= selected_cells
 
 
+@pytest.mark.mostly_slow(one_in=7, start=5)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize(
@@ -124,6 +125,7 @@ def correlated(domain: Domain, num_records: int) -> np.ndarray:
     return np.bincount(cells, minlength=domain.num_cells)
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_a_huge_epsilon_gives_the_exact_tables_of_what_was_joined(name: str, neighboring: str):
@@ -164,6 +166,7 @@ def test_the_pairs_of_most_use_are_chosen():
     assert release.fit["num_joined_pairs"] == 2
 
 
+@pytest.mark.slow
 def test_more_noise_joins_fewer_pairs():
     domain = domain_of(4, 4, 4, 4)
     counts = correlated(domain, 2000)
@@ -212,6 +215,7 @@ def test_wide_domains_get_a_release(name: str, delta: float, num_records: NumRec
     assert without_delta.public["num_rounds"] == "annealed"
 
 
+@pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("mechanism", [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()], ids=repr)
 def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism: Mechanism):
     workload = workload_of(domain_of(*[9] * 35), 1)
@@ -231,6 +235,7 @@ def without_the_final_fit(plan: Plan, marginals: Marginals, noise: Any) -> None:
         MWEM().release(plan, marginals, noise)
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("epsilon", [0.1, 10.0])
 @pytest.mark.parametrize(
     "neighboring, most, total, least",
@@ -346,6 +351,7 @@ def released_faces(
     return faces
 
 
+@pytest.mark.mostly_slow(one_in=5, start=3)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("num_records", [20, "noisy"])
 def test_with_the_same_noisy_outputs_every_byte_is_the_same(name: str, num_records: NumRecords):
@@ -353,6 +359,7 @@ def test_with_the_same_noisy_outputs_every_byte_is_the_same(name: str, num_recor
     assert len(released_faces(mechanism, promise(ADD, delta), num_records)) == 1
 
 
+@pytest.mark.slow
 def test_a_choice_by_exact_scores_is_seen(monkeypatch: pytest.MonkeyPatch):
     selection_bugs.exact_scores(monkeypatch)
     assert len(released_faces(MWEM(), promise(ADD, APPROXIMATE), 20)) > 1
@@ -389,6 +396,7 @@ def test_more_records_than_candidates_are_copies_of_them(
         assert len(release.counts) <= 500
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 1e3])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_selections_run_or_are_refused_when_planned(epsilon: float, neighboring: str):
@@ -409,6 +417,7 @@ def test_selections_run_or_are_refused_when_planned(epsilon: float, neighboring:
                     without_the_final_fit(plan, summary(plan, counts), scripted(1, 9, 2**40)())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_records", [1000, "noisy"])
 @pytest.mark.parametrize("name", ["pairs", "rounds, delta"])
 def test_bounds_of_measured_marginals_hold(name: str, num_records: NumRecords):
@@ -457,6 +466,7 @@ TIGHT: dict[str, tuple[Mechanism, float, int | None]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=28, start=25)
 @pytest.mark.parametrize("name", TIGHT)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 1e5])
 @pytest.mark.parametrize("num_records", [300, "noisy"])

@@ -49,6 +49,7 @@ def loses(
     return str(errors[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_release_of_another_guarantee_is_not_the_jobs(
     name: str,
@@ -60,6 +61,7 @@ def test_a_release_of_another_guarantee_is_not_the_jobs(
     assert "guarantee.epsilon is 1000.0 there, and 500.0 in this job" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "flag", "field"),
     [
@@ -83,6 +85,7 @@ def test_a_release_of_another_plan_is_not_the_jobs(
     assert f"job: {field}" in loses(PROGRAMS[name], tmp_path, monkeypatch, capfd, flag)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["release_intervals", "answer_queries, laplace"])
 @pytest.mark.parametrize(
     ("is_paid", "reason"),

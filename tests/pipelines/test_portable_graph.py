@@ -251,6 +251,7 @@ def test_the_one_worker_and_nothing_else_asks_for_memory(graph: Proto) -> None:
     assert memory % 2**28 == 0 and 2**28 <= memory < 2**31
 
 
+@pytest.mark.slow
 def test_the_larger_request_wins(tmp_path: pathlib.Path) -> None:
     def memory(hint: str) -> int:
         job = release_intervals.parse_arguments([*interval_flags(tmp_path), hint])
@@ -266,6 +267,7 @@ def test_the_larger_request_wins(tmp_path: pathlib.Path) -> None:
     assert memory("--resource_hints=min_ram=1KB") >= 2**28
 
 
+@pytest.mark.slow
 def test_hints_and_names_do_not_follow_the_records(tmp_path: pathlib.Path) -> None:
     """Two tables of other records and other sizes: the same graph but for what is drawn anew."""
     shapes = []
@@ -282,6 +284,7 @@ def test_hints_and_names_do_not_follow_the_records(tmp_path: pathlib.Path) -> No
     assert shapes[0] == shapes[1]
 
 
+@pytest.mark.slow
 def test_a_release_is_the_same_without_hints(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def answer(
     return err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
 def test_a_release_answers_queries_in_files(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], file_format: str
@@ -80,6 +81,7 @@ def test_a_release_answers_queries_in_files(
     assert cli.main(["describe", str(tmp_path / "out"), "--json"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "key_type", "line"),
     [
@@ -102,6 +104,7 @@ def test_keys_have_the_declared_type(
     assert found["value"] == pytest.approx(40, abs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["sparse_project", "stability_histogram", "hybrid", "auto"])
 def test_every_mechanism_answers(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], mechanism: str
@@ -116,6 +119,7 @@ def test_every_mechanism_answers(
     assert found["value"] == pytest.approx(80, abs=5 * found["standard_error"] + 1)
 
 
+@pytest.mark.slow
 def test_units_and_weights_are_bounded(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +135,7 @@ def test_units_and_weights_are_bounded(
     assert answer(tmp_path, capfd, "plane 3\n")["value"] == pytest.approx(6, abs=1)
 
 
+@pytest.mark.slow
 def test_queries_that_are_refused(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,6 +229,7 @@ def test_keys_that_no_record_could_have_are_refused(
     assert "key: 'plane' is refused" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_validation_reads_and_writes_nothing(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,6 +244,7 @@ def test_validation_reads_and_writes_nothing(
     assert everything_under(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_ledger_is_paid_and_named(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,6 +271,7 @@ def test_a_ledger_is_paid_and_named(
     assert not (tmp_path / "second").exists()
 
 
+@pytest.mark.slow
 def test_a_release_with_a_histogram_is_paid_while_delta_lasts(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -345,6 +353,7 @@ def assert_one_draw(folder: pathlib.Path) -> None:
         assert not [other for other in set(DRAWS) - {draw_id} if other.encode() in data]
 
 
+@pytest.mark.slow
 def test_every_bundle_done_three_times_leaves_one_draw(
     tmp_path: pathlib.Path, watched: None
 ) -> None:
@@ -354,6 +363,7 @@ def test_every_bundle_done_three_times_leaves_one_draw(
     assert_one_draw(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["write_draft", "create_exclusively", "place", "remove_draft"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_writer_that_fails_and_is_done_again_leaves_one_draw(
