@@ -90,15 +90,13 @@ def _killed_before_card(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LocalStore, "remove_draft", remove)
 
 
+# All steps are tried in ``releases/test_crashes``.
 CRASHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "at once": _fail_before("open_draft"),
-    "with an empty draft": _fail_after("open_draft"),
     "with half a draft": _fail_after("write_draft"),
     "before the card": _fail_before("create_exclusively"),
     "killed before the card, its draft left": _killed_before_card,
     "after the card, before the payload": _fail_after("create_exclusively"),
     "after half of the payload": _fail_after("place"),
-    "before drafts are removed": _fail_before("remove_draft"),
     "at the very end": _fail_after("remove_draft"),
 }
 
@@ -169,7 +167,7 @@ def test_every_bundle_done_three_times(tmp_path: pathlib.Path, barrier: bool) ->
     assert_one_draw(tmp_path)
 
 
-@pytest.mark.mostly_slow(one_in=11, start=10)
+@pytest.mark.mostly_slow(one_in=6, start=2)
 @pytest.mark.parametrize("crash", CRASHES)
 def test_a_replayed_writer_that_failed_first(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, barrier: bool, crash: str

@@ -364,8 +364,7 @@ def test_every_bundle_done_three_times_leaves_one_draw(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["write_draft", "create_exclusively", "place", "remove_draft"])
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("method", "after"), [("create_exclusively", False), ("place", True)])
 def test_a_writer_that_fails_and_is_done_again_leaves_one_draw(
     tmp_path: pathlib.Path,
     watched: None,
