@@ -64,3 +64,19 @@ def test_on_a_slower_machine_the_limit_is_longer(
     monkeypatch.setattr("processor_time.UNIT", 1e-6)
     run = suite.runpytest_inprocess("-p", "processor_time", "--slow-after", "0.03")
     run.assert_outcomes(passed=6)
+
+
+def test_of_mostly_slow_cases_one_in_so_many_is_not_slow(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.mostly_slow(one_in=3, start=1)
+        @pytest.mark.parametrize("case", range(7))
+        def test_case(case):
+            assert case in (1, 4)
+        """
+    )
+    pytester.makeini("[pytest]\nmarkers =\n  slow\n  mostly_slow")
+    run = pytester.runpytest_inprocess("-p", "processor_time", "-m", "not slow")
+    run.assert_outcomes(passed=2, deselected=5)
