@@ -25,7 +25,7 @@ def accuracy(
     rows: Sequence[Mapping[str, Any]],
 ) -> str:
     """What is promised of the answers that have a bound, and how many have none."""
-    but = f"but with probability {failure_probability:g}"
+    but = f"except with probability {failure_probability:g}"
     if isinstance(plan, WorkloadAnswersPlan):
         return f"Every answer is within {plan.bound():,.1f} records, {but}."
     num_answers = sum(row["error"] is None for row in rows)

@@ -13,7 +13,7 @@ from beam_dp.cli.plan_flags import (
 )
 from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
-from beam_dp.domain.files import parse_domain
+from beam_dp.domain.files import read_domain
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import (
     integer,
@@ -44,7 +44,7 @@ def job_of(texts: Mapping[str, str | None], switches: Mapping[str, bool]) -> Pla
             raise InputError(flag.name, None, f"must be given: {flag.help}")
     given = {name: text for name, text in texts.items() if text is not None}
     guarantee = read_guarantee(given, switches)
-    domain = _read_domain(given["domain"])
+    domain = read_domain(given["domain"])
     max_error = given.get("max_error")
     is_public = switches["num_records_is_public"]
     try:
@@ -160,14 +160,3 @@ def _guess(text: str) -> int:
         condition = "must be about how many records there are: a public guess, to compare errors by"
         raise InputError("num_records", text, condition)
     return integer("num_records", text)
-
-
-def _read_domain(path: str) -> Domain:
-    try:
-        text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError("domain", path, f"is not UTF-8 at byte {error.start}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        raise InputError("domain", path, f"cannot be read as a file ({reason})") from None
-    return parse_domain(text, source=path)

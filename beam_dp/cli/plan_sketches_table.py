@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from beam_dp.cli.plan_table import (
-    guarantee_text,
     short,
 )
+from beam_dp.cli.tables import guarantee_text
 from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
 from beam_dp.planning.sketches.ranking import SparseRanking
 
@@ -52,7 +52,7 @@ def sparse_ranking_table(ranking: SparseRanking) -> RenderableType:
     nothing = short(ranking.error_of_nothing)
     parts.append(Text(f"Answering 0 to every query would err by {nothing}."))
     parts += [
-        Text(f"{_name(option)}: no: {option.refusal}")
+        Text(f"{_name(option)}: not possible: {option.refusal}")
         for option in ranking.options
         if not option.is_feasible
     ]

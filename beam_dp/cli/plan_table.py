@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from beam_dp.cli.tables import guarantee_text
 from beam_dp.errors import magnitude
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
-from beam_dp.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,7 +49,7 @@ def ranking_table(ranking: Ranking) -> RenderableType:
     parts: list[RenderableType] = [table]
     parts += [Text(f"[{mark}] {note}") for note, mark in notes.items()]
     parts += [
-        Text(f"{option.mechanism}, {option.calibration}: no: {option.refusal}")
+        Text(f"{option.mechanism}, {option.calibration}: not possible: {option.refusal}")
         for option in ranking.options
         if not option.is_feasible
     ]
@@ -63,14 +63,6 @@ def _title(job: PlanningJob) -> str:
         f"{magnitude(job.domain.num_cells)} cells, {job.num_queries:,} answers;"
         f" {job.num_records:,} records ({origin});"
         f" {guarantee_text(guarantee)}. Errors in records."
-    )
-
-
-def guarantee_text(guarantee: Guarantee) -> str:
-    """Returns a promise in a few words."""
-    return (
-        f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g},"
-        f" {guarantee.neighboring.value.replace('_', ' ')}"
     )
 
 

@@ -15,19 +15,10 @@ from beam_dp.mechanisms.marginals.measurements import (
     support_variances,
 )
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_SELECTED_CELLS,
-    Plan,
-    fits_an_array,
-    tree_cells,
-)
+from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.noise.bound import noise_bound
-from beam_dp.planning.covering_marginals import (
-    covering_marginals,
-    query_errors,
-    specification,
-)
+from beam_dp.planning.covering_marginals import covering_marginals, query_errors, specification
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.resources import Resources, fit_resources, rounds_resources
 from beam_dp.queries.linear_workload import LinearWorkload
@@ -37,26 +28,6 @@ from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 PROGRAM = "release_synthetic_database"
 _OF_TABLES = "of the noisy tables before the fit; the card states the fit's part"
-
-
-def mwem_option(job: PlanningJob) -> Option:
-    """Returns what ``MWEM`` would do: measure everything at once, or select."""
-    return _option(job, MWEM())
-
-
-def laplace_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
-    """Returns what ``Laplace`` would do."""
-    return _option(job, Laplace(calibration))
-
-
-def gaussian_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
-    """Returns what ``Gaussian`` would do."""
-    return _option(job, Gaussian(calibration))
-
-
-def published_mwem_option(job: PlanningJob) -> Option:
-    """Returns what the published MWEM would do, with the rounds of the least bound."""
-    return _option(job, MWEM(calibration="textbook"))
 
 
 def tables_theorem(job: PlanningJob, plan: Plan) -> Theorem:
@@ -94,7 +65,8 @@ def _union_bound(what: str, plan: Plan, variance: float, answers: int, beta: flo
     return Theorem(f"union bound over {what}, {_OF_TABLES}", constant(beta), constant(error))
 
 
-def _option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
+def synthetic_option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
+    """Returns what a mechanism for marginals would do: measure everything at once, or select."""
     name, calibration = mechanism.name, mechanism.calibration
     try:
         marginals = job.workload
@@ -115,7 +87,7 @@ def _option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
         calibration,
         PROGRAM,
         resources=_resources(plan, MAX_SELECTED_CELLS),
-        note="selects what it measures, by noisy scores: no error is known before",
+        note="selects what it measures, by noisy scores: its error is not known beforehand",
     )
 
 

@@ -12,12 +12,7 @@ import math
 from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.marginals.measurements import num_noisy_cells
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_SELECTED_CELLS,
-    Plan,
-    fits_an_array,
-    tree_cells,
-)
+from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan

@@ -12,7 +12,6 @@ from interruptions import BUCKET_STEPS, STORE_STEPS
 from jobs import everything_under
 from memory_bucket import MemoryBucket
 
-import beam_dp.releases  # noqa: F401 - before what it imports in turn
 from beam_dp.storage import of_url
 from beam_dp.storage.local import LocalStore
 

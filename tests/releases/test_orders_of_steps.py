@@ -5,23 +5,22 @@ from __future__ import annotations
 import pytest
 from interruptions import orders, stepping
 from places import Place
+from release_examples import GUARANTEE
 
 from beam_dp.errors import InputError
-from beam_dp.releases import finish_writing
-from beam_dp.releases.files.answers import OnlineAnswers
-from beam_dp.releases.files.answers_release import read_answers_release
-from beam_dp.releases.files.kinds import commit_draw
+from beam_dp.releases import AnswersRelease, commit_release, finish_writing, read_release
 
 # Of one file, for there are many orders; crashes and races are tested with two.
-OURS, OTHERS = (OnlineAnswers(letter * 32, [], {}) for letter in "af")
+OURS, OTHERS = (
+    AnswersRelease(draw_id=letter * 32, guarantee=GUARANTEE, rows=[], card={}) for letter in "af"
+)
 # How often both are stopped together: two stops are tried within three.
 NUM_STOPS = [2, pytest.param(3, marks=pytest.mark.slow)]
 
 
-def holds(place: Place, draw: OnlineAnswers) -> None:
+def holds(place: Place, draw: AnswersRelease) -> None:
     """Asserts that one draw is there, whole, and nothing else."""
-    release = read_answers_release(place.url())
-    assert release is not None and release.card["draw_id"] == draw.draw_id
+    assert read_release(place.url()).draw_id == draw.draw_id
     assert len(place.names()) == 2
 
 
@@ -33,7 +32,7 @@ def test_a_writer_and_the_clean_up_of_its_job(
     stepping(monkeypatch, place.owner, place.steps)
     outcomes = set()
     for written, cleaned in orders(
-        lambda: commit_draw(OURS, place.url()),
+        lambda: commit_release(OURS, place.url()),
         lambda: finish_writing(place.url()),
         place.new,
         num_stops=num_stops,
@@ -53,8 +52,8 @@ def test_two_draws(place: Place, monkeypatch: pytest.MonkeyPatch, num_stops: int
     stepping(monkeypatch, place.owner, place.steps)
     winners = set()
     for ours, others in orders(
-        lambda: commit_draw(OURS, place.url()),
-        lambda: commit_draw(OTHERS, place.url()),
+        lambda: commit_release(OURS, place.url()),
+        lambda: commit_release(OTHERS, place.url()),
         place.new,
         num_stops=num_stops,
     ):

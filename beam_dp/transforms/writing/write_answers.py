@@ -10,12 +10,8 @@ import apache_beam as beam
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.releases import check_output
-from beam_dp.releases.files.answers import (
-    OnlineAnswers,
-    write_batch,
-)
-from beam_dp.releases.files.kinds import commit_draw
+from beam_dp.releases import AnswersRelease, check_output, commit_release
+from beam_dp.releases.files.answers import write_batch
 from beam_dp.storage.of_url import store_for
 from beam_dp.transforms.drawing.answer_batches import AnswerBatch
 from beam_dp.transforms.drawing.answer_queries import (
@@ -106,7 +102,10 @@ class _WriteRun(beam.DoFn):
         if len(by_number) == first.num_batches:
             card = {**answers_card(self.plan, first.num_records), **self.paid}
             rows = [row for number in sorted(by_number) for row in by_number[number].answers]
-            commit_draw(OnlineAnswers(run_id, rows, card), self.directory)
+            release = AnswersRelease(
+                draw_id=run_id, guarantee=self.plan.guarantee, rows=rows, card=card
+            )
+            commit_release(release, self.directory)
             yield self.directory
 
 
