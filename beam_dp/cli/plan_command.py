@@ -11,6 +11,7 @@ from typing import Any
 from beam_dp.cli.plan_flags import FLAGS, NOT_OF_SPARSE, OF_SPARSE
 from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
+from beam_dp.domain.files import read_domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import check_texts
 from beam_dp.flags.numbers import integer, number
