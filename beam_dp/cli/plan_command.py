@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import shlex
 from collections.abc import Mapping
@@ -12,47 +13,45 @@ from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
 from beam_dp.domain.files import read_domain
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import check_texts
 from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.options import values_of
+from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
-from beam_dp.planning.sketches.job import DEFAULT_SIZE, SparsePlanningJob
-from beam_dp.planning.sketches.ranking import ONLINE_PROGRAM, SparseRanking
-from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
+from beam_dp.planning.sketches.job import SparsePlanningJob
+from beam_dp.planning.sketches.ranking import SparseRanking
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 
 
-def job_of(texts: Mapping[str, str | None], switches: Mapping[str, bool]) -> PlanningJob:
+def job_of(texts: Mapping[str, str | None]) -> PlanningJob:
     """Returns the job that flags describe; reads the domain and a file of queries, and no data.
 
     Args:
         texts: the text of each of ``FLAGS``; None where it was not given.
-        switches: whether each of ``SWITCHES`` was.
 
     Raises:
+        FlagError: a flag is missing.
         InputError: naming the flag, without its dashes.
     """
     for flag in OF_SPARSE:
         if texts[flag.name] is not None:
             raise InputError(flag.name, texts[flag.name], "must be given with --max_sparsity")
-    for flag in FLAGS:
-        if flag.required and texts[flag.name] is None:
-            raise InputError(flag.name, None, f"must be given: {flag.help}")
+    check_texts(FLAGS, texts)
     given = {name: text for name, text in texts.items() if text is not None}
-    guarantee = read_guarantee(given, switches)
-    domain = read_domain(given["domain"])
+    guarantee = read_guarantee(given)
     max_error = given.get("max_error")
-    is_public = switches["num_records_is_public"]
     try:
         return PlanningJob(
-            workload=read_workload(given["workload"], domain),
+            workload=read_workload(given["workload"], read_domain(given["domain"])),
             guarantee=guarantee,
             num_records=_guess(given["num_records"]),
-            num_records_is_public=is_public or guarantee.neighboring is Neighboring.REPLACE_ONE,
-            failure_probability=number(
-                "failure_probability", given.get("failure_probability", "0.05")
-            ),
+            num_records_is_public=_is_public(given, guarantee),
+            failure_probability=_failure_probability(given),
             max_error_fraction=None if max_error is None else number("max_error", max_error),
         )
     except InputError as error:
@@ -61,65 +60,42 @@ def job_of(texts: Mapping[str, str | None], switches: Mapping[str, bool]) -> Pla
         raise
 
 
-def sparse_job_of(
-    texts: Mapping[str, str | None], switches: Mapping[str, bool]
-) -> SparsePlanningJob:
-    """Returns the job that flags describe; reads nothing.
+def sparse_job_of(texts: Mapping[str, str | None]) -> SparsePlanningJob:
+    """Returns the job about queries of keys that flags describe; reads nothing.
 
     Args:
         texts: the text of each of ``FLAGS``; None where it was not given.
-        switches: whether each of ``SWITCHES`` was.
 
     Raises:
+        FlagError: a flag is missing.
         InputError: naming the flag, without its dashes.
     """
     for name in NOT_OF_SPARSE:
         if texts[name] is not None:
             condition = "must not be given with --max_sparsity: keys need no domain"
             raise InputError(name, texts[name], condition)
-    needed = [flag for flag in FLAGS if flag.required and flag.name not in NOT_OF_SPARSE]
-    for flag in (*needed, *OF_SPARSE[:3]):
-        if texts[flag.name] is None:
-            raise InputError(flag.name, None, f"must be given: {flag.help}")
+    check_texts([flag for flag in FLAGS if flag.name not in NOT_OF_SPARSE], texts)
+    check_texts([dataclasses.replace(flag, required=True) for flag in OF_SPARSE[:3]], texts)
     given = {name: text for name, text in texts.items() if text is not None}
-    guarantee = read_guarantee(given, switches)
-    is_public = switches["num_records_is_public"]
+    guarantee = read_guarantee(given)
     questions = given.get("num_questions")
     return SparsePlanningJob(
         guarantee=guarantee,
-        profile=KeyProfile(
-            integer("num_records", given["num_records"]),
-            integer("num_keys", given["num_keys"]),
-            integer("largest_count", given["largest_count"]),
-        ),
+        profile=KeyProfile(**values_of(KeyProfile, given)),
         max_sparsity=integer("max_sparsity", given["max_sparsity"]),
         max_size=integer("size", given.get("size", str(DEFAULT_SIZE))),
         num_questions=None if questions is None else integer("num_questions", questions),
-        num_records_is_public=is_public or guarantee.neighboring is Neighboring.REPLACE_ONE,
-        failure_probability=number("failure_probability", given.get("failure_probability", "0.05")),
+        num_records_is_public=_is_public(given, guarantee),
+        failure_probability=_failure_probability(given),
     )
 
 
-def read_guarantee(given: Mapping[str, str], switches: Mapping[str, bool]) -> Guarantee:
-    """Returns the guarantee that flags describe.
+def _is_public(given: Mapping[str, str], guarantee: Guarantee) -> bool:
+    return "num_records_is_public" in given or guarantee.neighboring is Neighboring.REPLACE_ONE
 
-    Raises:
-        InputError: naming the flag, without its dashes.
-    """
-    unit = given["privacy_unit"]
-    if "max_records_per_unit" not in given and unit not in ("", RECORD):
-        condition = f"must be given with --privacy_unit {unit}: how many records of one are kept"
-        raise InputError("max_records_per_unit", None, condition)
-    return Guarantee(
-        epsilon=number("epsilon", given["epsilon"]),
-        delta=number("delta", given["delta"]),
-        neighboring=given["neighboring"],  # type: ignore[arg-type]  # its value is accepted
-        privacy_unit=unit,
-        max_records_per_unit=integer(
-            "max_records_per_unit", given.get("max_records_per_unit", "1")
-        ),
-        allow_large_delta=switches["allow_large_delta"],
-    )
+
+def _failure_probability(given: Mapping[str, str]) -> float:
+    return number("failure_probability", given.get("failure_probability", "0.05"))
 
 
 def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
@@ -150,19 +126,44 @@ def command_line(
     if option.program is None or not option.is_feasible:
         return None
     guarantee = job.guarantee
-    of_guarantee = {
+    flags = {"input": texts["input"] or "INPUT"}
+    if isinstance(job, PlanningJob):
+        flags["domain"] = texts["domain"] or "DOMAIN"
+        flags["workload"] = texts["workload"] or "WORKLOAD"
+    else:
+        flags["key"] = texts["key"] or "KEY"
+        flags["max_sparsity"] = str(job.max_sparsity)
+    flags |= {
         "epsilon": texts["epsilon"] or f"{guarantee.epsilon:.17g}",
         "delta": texts["delta"] or f"{guarantee.delta:.17g}",
         "neighboring": guarantee.neighboring.value,
         "privacy_unit": guarantee.privacy_unit,
         "max_records_per_unit": str(guarantee.max_records_per_unit),
     }
-    make = _sparse_flags if isinstance(job, SparsePlanningJob) else _flags
-    flags = make(job, option, texts, of_guarantee)  # type: ignore[arg-type]  # of its kind
+    if option.program in ("release_synthetic_database", "answer_queries"):
+        flags["num_records"] = str(job.given_num_records)
+    if option.program != "release_intervals":  # which releases all intervals
+        flags["mechanism"] = option.mechanism
+        if isinstance(job, PlanningJob):
+            flags["calibration"] = option.calibration
+    flags |= dict(option.parameters)
+    if option.program == "answer_queries":
+        flags["queries"] = _queries(job, flags.pop("workload", "QUERIES"))
+        flags["failure_probability"] = f"{job.failure_probability:g}"
+    if option.program == "release_intervals":
+        del flags["workload"]
+    flags["output"] = texts["output"] or "OUTPUT"
     words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
     if guarantee.delta > 1e-5:
         words.append("--allow_large_delta")
     return " ".join([command_of(option.program), *words])
+
+
+def _queries(job: PlanningJob | SparsePlanningJob, spec: str) -> str:
+    """What --queries is for a workload: marginals have weights for a release only."""
+    workload = getattr(job, "workload", None)
+    is_weighted = isinstance(workload, Workload) and set(workload.weights) != {1.0}
+    return "QUERIES" if is_weighted and pathlib.Path(spec).is_file() else spec
 
 
 def ranking_json(
@@ -173,58 +174,6 @@ def ranking_json(
     for entry, option in zip(found["options"], ranking.options, strict=True):
         entry["command"] = command_line(ranking.job, option, texts)
     return found
-
-
-def _flags(
-    job: PlanningJob,
-    option: Option,
-    texts: Mapping[str, str | None],
-    of_guarantee: Mapping[str, str],
-) -> dict[str, str]:
-    flags: dict[str, str] = {
-        "input": texts["input"] or "INPUT",
-        "domain": texts["domain"] or "DOMAIN",
-        "workload": texts["workload"] or "WORKLOAD",
-        **of_guarantee,
-        "num_records": str(job.given_num_records),
-        "mechanism": option.mechanism,
-        "calibration": option.calibration,
-        **dict(option.parameters),
-        "output": texts["output"] or "OUTPUT",
-    }
-    if option.program == "answer_queries":
-        spec = flags.pop("workload")
-        # Marginals have weights for a release only.
-        is_weighted = isinstance(job.workload, Workload) and set(job.workload.weights) != {1.0}
-        is_other = pathlib.Path(spec).is_file() and is_weighted
-        flags["queries"] = "QUERIES" if is_other else spec
-        flags["failure_probability"] = f"{job.failure_probability:g}"
-    if option.program == "release_intervals":
-        # All intervals are released, of any number of records.
-        for name in ("workload", "num_records", "mechanism", "calibration"):
-            del flags[name]
-    return flags
-
-
-def _sparse_flags(
-    job: SparsePlanningJob,
-    option: Option,
-    texts: Mapping[str, str | None],
-    of_guarantee: Mapping[str, str],
-) -> dict[str, str]:
-    flags = {
-        "input": texts["input"] or "INPUT",
-        "key": texts["key"] or "KEY",
-        "max_sparsity": str(job.max_sparsity),
-        **of_guarantee,
-        "mechanism": option.mechanism,
-        **dict(option.parameters),
-    }
-    if option.program == ONLINE_PROGRAM:
-        flags["queries"] = "QUERIES"
-        flags["num_records"] = str(job.given_num_records)
-        flags["failure_probability"] = f"{job.failure_probability:g}"
-    return {**flags, "output": texts["output"] or "OUTPUT"}
 
 
 def _guess(text: str) -> int:
