@@ -12,10 +12,8 @@ from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, s
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    Plan,
-)
+from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
@@ -63,7 +61,7 @@ def released(
     return mechanism.release(plan, summary(plan, counts), noise or NoiseSource())
 
 
-def check(release: SyntheticDatabase, plan: Plan) -> None:
+def check(release: SyntheticDatabase, plan: MarginalsPlan) -> None:
     """What holds for every release, whatever the data and the noise."""
     assert release.domain == plan.domain and release.guarantee == plan.guarantee
     if plan.total_is_public:

@@ -29,15 +29,10 @@ from tiny import (
 from beam_dp.domain import Domain, Impossible
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
+from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.marginals import released_records as records_module
 from beam_dp.mechanisms.marginals import selection as selection_module
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_RECORDS,
-    MAX_SELECTED_CELLS,
-    NumRecords,
-    Plan,
-    tree_cells,
-)
+from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, MarginalsPlan, tree_cells
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
@@ -66,7 +61,7 @@ SHAPES = {
 }
 
 
-def check(release: SyntheticDatabase, plan: Plan, selected_cells: int) -> None:
+def check(release: SyntheticDatabase, plan: MarginalsPlan, selected_cells: int) -> None:
     """What holds for every release, whatever the data and the noise."""
     if plan.total_is_public:
         assert release.num_records == plan.num_records
@@ -178,7 +173,7 @@ def test_more_noise_joins_fewer_pairs():
     assert numbers[0] < numbers[-1] == 6
 
 
-def zeros(plan: Plan) -> Marginals:
+def zeros(plan: MarginalsPlan) -> Marginals:
     return Marginals(
         plan.domain,
         {
@@ -227,7 +222,7 @@ def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism: Mechani
 # What is drawn, and what it costs.
 
 
-def without_the_final_fit(plan: Plan, marginals: Marginals, noise: Any) -> None:
+def without_the_final_fit(plan: MarginalsPlan, marginals: Marginals, noise: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection_module, "synthesise", lambda *arguments, **named: None)
         MWEM().release(plan, marginals, noise)

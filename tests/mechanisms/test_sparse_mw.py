@@ -293,7 +293,7 @@ def test_the_loss_is_known_before_the_number_of_records():
     for total in (1, 10**3, 10**6, 2**40):
         settings = plan.settle(total)
         assert settings.noise.loss.rho + 1 / (2 * plan.count_scale**2) <= plan.loss.rho
-    json.dumps([plan.to_json(), plan.settle(5).to_json()], allow_nan=False)
+    json.dumps([plan.public, plan.settle(5).to_json()], allow_nan=False)
 
 
 # Saved runs.

@@ -205,7 +205,7 @@ def test_keys_of_the_data_are_in_no_text():
     run.answer(member("ab"))
     shown = [repr(run), repr(run.transcript), repr(run.explain(member("a"))), repr(run.weights)]
     shown += [repr(KeyCounts({"secret": 5})), json.dumps(run.settings.to_json())]
-    shown.append(json.dumps(run.plan.to_json()))
+    shown.append(json.dumps(run.plan.public))
     for query in (SparseQuery.of_list("abcd"), "secret", None):
         with pytest.raises(InputError) as caught:
             run.answer(query)

@@ -16,10 +16,10 @@ from yaml_jobs import NAMES, PROMISE, RELEASE, read, run, step
 
 import beam_dp.yaml
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import FlagError
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import read_release
 from pipelines import release_synthetic_database
-from pipelines.flags import FlagError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples" / "yaml").glob("*.yaml"))

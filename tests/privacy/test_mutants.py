@@ -40,7 +40,7 @@ from beam_dp.mechanisms.marginals import rounds as rounds_module
 from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals import textbook_mwem as textbook_module
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.plan import Plan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.rounds import (
     RoundBudget,
     round_budget,
@@ -72,7 +72,7 @@ def audit(
     workload = workload_of(domain, ways)
     plan = plan_of(mechanism, workload, planned or promised, num_records)
 
-    def run(plan: Plan, held: Marginals, noise: Any) -> None:
+    def run(plan: MarginalsPlan, held: Marginals, noise: Any) -> None:
         mechanism.release(plan, held, noise)
 
     bases = [np.array(each) for each in ([12, 5, 0, 0], [0, 0, 0, 0])]
@@ -96,7 +96,7 @@ def audit_trees(
     with on_trees(selected_cells):
         plan = plan_of(mechanism, workload, planned or promised, num_records)
 
-        def run(plan: Plan, held: Marginals, noise: Any) -> None:
+        def run(plan: MarginalsPlan, held: Marginals, noise: Any) -> None:
             mechanism.release(plan, held, noise)
 
         # Residuals and scores lie on fine grids: answers are some records at most.
