@@ -359,6 +359,7 @@ def test_a_choice_by_exact_scores_is_seen(monkeypatch: pytest.MonkeyPatch):
     assert len(released_faces(MWEM(), promise(ADD, APPROXIMATE), 20)) > 1
 
 
+@pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("name", SELECTING)
 def test_progress_tells_public_quantities_only(name: str):
     mechanism, delta = SELECTING[name]
