@@ -319,7 +319,7 @@ RULES = {
 }
 
 
-@pytest.mark.mostly_slow(one_in=5, start=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_the_package_keeps_the_rule(rule: str) -> None:
     assert RULES[rule](package_sources()) == []

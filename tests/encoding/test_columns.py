@@ -344,7 +344,7 @@ def _expected(attribute, values):
     return [code_of(attribute, value) for value in values]
 
 
-@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @settings(max_examples=40)
@@ -367,6 +367,7 @@ objects = st.one_of(st.none(), st.booleans(), int64s, uint64s, st.integers(), fl
                     decimals, dates, times, zoned)  # fmt: skip
 
 
+@pytest.mark.slow
 @given(attributes, st.lists(objects, max_size=12))
 @example(IntegerAttribute("a", -(2**63), -(2**63)), [-(2**63) - 1])
 @settings(max_examples=200)

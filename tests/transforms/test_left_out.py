@@ -71,6 +71,7 @@ def released(
     return release.left_out
 
 
+@pytest.mark.slow
 def test_a_record_is_counted_once_at_the_first_attribute_that_it_fails(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_release_without_the_count_has_none(tmp_path: pathlib.Path) -> None:
     assert "left_out" not in (tmp_path / "out" / "card.json").read_text()
 
 
+@pytest.mark.slow
 def test_what_is_written_of_a_replayed_step_is_of_one_draw(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -278,7 +278,7 @@ def test_a_fault_is_injected_into_every_guarded_step() -> None:
     assert guarded == {*FAULTS, OF_STREAMS}
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS)
 def test_the_jobs_run_without_a_fault(job: str) -> None:
     with pipeline() as p:
