@@ -1,4 +1,4 @@
-"""A job of answers, whoever describes it: what it is, what to warn of, how it is paid and built."""
+"""Jobs of answers: their warnings, payment and pipeline."""
 
 from __future__ import annotations
 

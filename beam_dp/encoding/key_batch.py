@@ -1,4 +1,4 @@
-"""What moves from the encoder to a projection: keys of a huge universe, with integer weights."""
+"""Batches of keys of a huge universe with integer weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear queries read from a release of marginals: which ones they need, and with what error."""
+"""Linear queries answered from a release of marginals: which ones, with what error."""
 
 from __future__ import annotations
 

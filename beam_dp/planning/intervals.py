@@ -1,4 +1,4 @@
-"""What a release of interval counts would make of a job that asks for intervals."""
+"""Planning options: releases of interval counts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals
 from beam_dp.noise.bound import noise_bound, noise_variance
-from beam_dp.planning.bound import Theorem, constant
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.resources import intervals_resources
 from beam_dp.planning.synthetic_databases import needed
 from beam_dp.queries.linear import Product
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.intervals import check_ordered
+from beam_dp.theorems.theorem import Theorem, constant
 
 Ends = NDArray[np.int64]
 

@@ -1,4 +1,4 @@
-"""What the mechanisms that answer linear queries would make of a job."""
+"""Planning options: mechanisms that answer linear queries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from beam_dp.mechanisms.small_db.small_db import (
     SmallDB,
     SmallDBPlan,
 )
-from beam_dp.planning.bound import Calibration, Theorem, constant
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.resources import (
     Resources,
@@ -37,17 +36,18 @@ from beam_dp.planning.resources import (
     nested_resources,
     online_resources,
 )
-from beam_dp.planning.synthesis_theorems import (
-    best_small_db_size,
-    private_mw_theorem,
-    run_error,
-    small_db_theorem,
-)
 from beam_dp.planning.synthetic_databases import needed
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import Workload
+from beam_dp.theorems.synthesis import (
+    best_small_db_size,
+    private_mw_theorem,
+    run_error,
+    small_db_theorem,
+)
+from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 # Values of queries at cells that are looked at to plan a small database.
 MAX_MATRIX_VALUES = 2**22

@@ -1,4 +1,4 @@
-"""Every mechanism for one job, best first, decided from public numbers before any data is read."""
+"""The ranking of all mechanisms for one job, best first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the mechanisms that release synthetic databases would make of a job."""
+"""Planning options: mechanisms that release synthetic databases."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from beam_dp.mechanisms.marginals.plan import (
 )
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.noise.bound import noise_bound
-from beam_dp.planning.bound import Calibration, Theorem, constant
 from beam_dp.planning.covering_marginals import (
     covering_marginals,
     query_errors,
     specification,
 )
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.noise_theorems import laplace_theorem
 from beam_dp.planning.resources import Resources, fit_resources, rounds_resources
-from beam_dp.planning.synthesis_theorems import mwem_theorem
 from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.theorems.noise import laplace_theorem
+from beam_dp.theorems.synthesis import mwem_theorem
+from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 PROGRAM = "release_synthetic_database"
 _OF_TABLES = "of the noisy tables before the fit; the card states the fit's part"

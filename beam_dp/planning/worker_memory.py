@@ -1,4 +1,4 @@
-"""How much memory to ask a runner for: of the one worker that runs a mechanism, from public sizes.
+"""The memory to ask a runner for, for the one worker that runs a mechanism.
 
 Only public sizes enter: a request that followed the records would show in the job's graph. They are
 predictions to an order of magnitude, as in ``resources``. A user who knows better asks for more by

@@ -1,4 +1,4 @@
-"""Which filesystem a directory is on."""
+"""The storage that a path or URL names."""
 
 from __future__ import annotations
 

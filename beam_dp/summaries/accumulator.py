@@ -1,4 +1,4 @@
-"""The contract of everything that the distributed pass can compute."""
+"""The interface of everything that the distributed pass computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of cells while records stream by: sparse while few are known, dense afterwards."""
+"""Streaming counts of cells: sparse at first, dense later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hashed projection of a huge universe: what the distributed pass computes for sketches."""
+"""The exact hashed projection of a universe, for sketches."""
 
 from __future__ import annotations
 

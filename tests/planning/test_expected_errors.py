@@ -29,7 +29,6 @@ from beam_dp.mechanisms import (
 )
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.binary_tree import expected_histogram_error, expected_tree_error
 from beam_dp.planning.covering_marginals import covering_marginals
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import (
@@ -38,10 +37,11 @@ from beam_dp.planning.linear_answers import (
 )
 from beam_dp.planning.ranking import rank_mechanisms
 from beam_dp.planning.resources import enumeration_resources, fit_resources
-from beam_dp.planning.small_db_law import expected_small_db_error
 from beam_dp.planning.synthetic_databases import published_mwem_option
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries import Histogram
+from beam_dp.theorems.binary_tree import expected_histogram_error, expected_tree_error
+from beam_dp.theorems.small_db import expected_small_db_error
 
 pytestmark = pytest.mark.slow
 

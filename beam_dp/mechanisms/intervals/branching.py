@@ -1,4 +1,4 @@
-"""Which tree is best for a number of cells."""
+"""The choice of branching factors of a tree for a number of cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to a declared workload of linear queries, each with independent noise."""
+"""Plans and draws of noisy answers to a declared workload of linear queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What online private multiplicative weights over a domain will do, decided from public numbers."""
+"""Plans of online private multiplicative weights over a domain."""
 
 from __future__ import annotations
 

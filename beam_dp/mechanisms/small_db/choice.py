@@ -1,4 +1,4 @@
-"""SmallDB: a few cells that answer all queries, chosen by the exponential mechanism."""
+"""The choice of a small database by the exponential mechanism."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
@@ -134,9 +135,7 @@ class MultisetChoice:
 
     def __post_init__(self) -> None:
         for name in ("num_records", "size", "denominator", "max_records_per_unit"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(name, value, "must be an integer >= 1")
+            checked_integer(name, getattr(self, name), 1)
         queries = self.queries
         if queries.ndim != 2 or queries.dtype != np.int64 or not queries.size:
             condition = "must be int64, at least one query by at least one cell"
@@ -313,8 +312,7 @@ def hierarchy_queries(num_cells: int, branching: int = 2) -> NDArray[np.int64]:
         >>> hierarchy_queries(3).tolist()
         [[1, 1, 1], [1, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]]
     """
-    if branching < 2:
-        raise InputError("branching", branching, "must be an integer >= 2")
+    checked_integer("branching", branching, 2)
     rows: list[NDArray[np.int64]] = []
     width = branching ** math.ceil(round(math.log(max(num_cells, 1), branching), 9))
     seen: set[bytes] = set()

@@ -1,4 +1,4 @@
-"""From records to a release: the one place of a pipeline where noise is drawn."""
+"""The transform from records to a synthetic database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from beam_dp.transforms.errors import show_setup, withhold_messages
 if TYPE_CHECKING:
     from beam_dp.mechanisms import Mechanism, Plan
     from beam_dp.privacy.ledger.entries import Token
-    from beam_dp.privacy.loss import Loss
 
 RELEASE_SHARD_BYTES = 2**23
 # Beyond this many merged tables a record is counted faster in one histogram of the domain,
@@ -152,19 +151,8 @@ def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
     Raises:
         InputError: if the token paid for another guarantee, mechanism or loss.
     """
-    check_token(token, mechanism, plan.promised, plan.loss)
+    token.check(mechanism, plan.promised, plan.loss)
     return dataclasses.replace(plan, ledger_release=token.release_id)
-
-
-def check_token(token: Token, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
-    """Refuses a token that did not pay for this release.
-
-    Raises:
-        InputError: if it paid for another guarantee, mechanism or loss.
-    """
-    if (token.mechanism, token.guarantee, token.loss) != (mechanism, guarantee, loss):
-        condition = "must be of this release: its mechanism, guarantee and loss"
-        raise InputError("ledger_token", token.release_id, condition)
 
 
 def choose_accumulator(

@@ -1,4 +1,4 @@
-"""From records to the counts of all intervals of one ordered attribute."""
+"""The transform from records to a release of interval counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from beam_dp.transforms.counting.bounded_records import (
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.release import (
     ReleaseShard,
-    check_token,
     draw_once,
     release_shards,
 )
@@ -87,7 +86,7 @@ class ReleaseIntervals(beam.PTransform):
             self.plan = dataclasses.replace(self.plan, loss=counts.loss, left_out=counts)
         self.parameters: dict[str, Any] = {}
         if ledger_token is not None:
-            check_token(ledger_token, MECHANISM, guarantee, self.plan.loss)
+            ledger_token.check(MECHANISM, guarantee, self.plan.loss)
             self.parameters["ledger_release"] = ledger_token.release_id
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:

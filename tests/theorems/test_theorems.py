@@ -13,7 +13,8 @@ from beam_dp.mechanisms.sparse_vector.noise import (
     published_accuracy,
     sparse_vector_noise,
 )
-from beam_dp.planning.binary_tree import (
+from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.theorems.binary_tree import (
     expected_histogram_error,
     expected_tree_error,
     max_interval_nodes,
@@ -23,8 +24,7 @@ from beam_dp.planning.binary_tree import (
     tree_sensitivities,
     tree_theorem,
 )
-from beam_dp.planning.bound import Theorem, constant
-from beam_dp.planning.noise_theorems import (
+from beam_dp.theorems.noise import (
     gaussian_deviation,
     gaussian_error,
     gaussian_theorem,
@@ -33,15 +33,11 @@ from beam_dp.planning.noise_theorems import (
     selection_shortfall,
     sparse_vector_theorem,
 )
-from beam_dp.planning.sparse_queries import (
-    balanced_projection_width,
-    expected_projection_error,
-    projection_deviation,
+from beam_dp.theorems.sparse import (
     published_projection,
-    sparse_mw_size,
     sparse_mw_theorem,
 )
-from beam_dp.planning.synthesis_theorems import (
+from beam_dp.theorems.synthesis import (
     best_small_db_size,
     mwem_theorem,
     private_mw_theorem,
@@ -49,7 +45,7 @@ from beam_dp.planning.synthesis_theorems import (
     sharper_small_db_theorem,
     small_db_theorem,
 )
-from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.theorems.theorem import Theorem, constant
 
 DELTA = 1e-9
 
@@ -178,24 +174,6 @@ def test_known_answers_of_online_multiplicative_weights(
     assert tight.bound(num_records).max_error < bound.max_error
 
 
-@pytest.mark.parametrize(
-    "sparsity, share, textbook, tight",
-    [
-        (1, 0.5, (88, 87), (4, 2)),
-        (4, 0.25, (2230, 557), (165, 40)),
-        (10, 0.1, (47035, 4703), (4171, 416)),
-        (100, 0.1, (570146, 5701), (54601, 545)),
-        (1000, 0.05, (29097882, 29097), (2982001, 2981)),
-    ],
-)
-def test_known_sizes_of_sparse_multiplicative_weights(
-    sparsity: int, share: float, textbook: tuple[int, int], tight: tuple[int, int]
-):
-    for calibration, expected in (("textbook", textbook), ("tight", tight)):
-        size = sparse_mw_size(sparsity, share, calibration)  # type: ignore[arg-type]
-        assert (size.num_slots, size.max_updates) == expected
-
-
 def test_known_answers_of_sparse_project():
     small = published_projection(10, 4, 16, 0.05)
     assert small.tau == close(7.8125e-4) and small.independence == 72
@@ -204,13 +182,6 @@ def test_known_answers_of_sparse_project():
     assert large.printed_width == close(9.25044e15) and large.width == close(4.62522e14)
     assert large.independence == 134
     assert published_projection(10**6, 100, 1000, 0.05).printed_width == close(9.24859e27)
-    assert projection_deviation(promise(delta=DELTA)) == close(5.49527)
-    assert projection_deviation(promise(delta=DELTA), "textbook") == close(18.2091)
-    assert projection_deviation(promise(delta=1e-6), "textbook") == close(14.8677)
-    assert projection_deviation(promise(REPLACE, DELTA)) == close(2 * 5.49527)
-    assert balanced_projection_width(1000.0, promise(delta=DELTA)) == 33115
-    wide = expected_projection_error(10**9, 3.0, 1000.0, promise(delta=DELTA))
-    assert wide == pytest.approx(3 * 5.49527, rel=1e-3)
 
 
 def test_known_answers_of_the_binary_tree():
@@ -302,10 +273,8 @@ def test_more_records_than_there_can_be_are_none():
         (lambda: small_db_theorem(3, 3, 1.0, math.nan), "failure_probability"),
         (lambda: mwem_theorem(3, 3, 1.0, num_rounds=0), "num_rounds"),
         (lambda: private_mw_theorem(domain_of(2), 0, promise(), 0.05), "num_questions"),
-        (lambda: sparse_mw_size(0, 0.1), "sparsity"),
-        (lambda: sparse_mw_size(1, 1.5), "max_error_fraction"),
+        (lambda: sparse_mw_theorem(0, 1, promise(), 0.05), "sparsity"),
         (lambda: published_projection(0, 1, 1, 0.05), "num_records"),
-        (lambda: expected_projection_error(1, math.inf, 1.0, promise(delta=DELTA)), "query_norm"),
         (lambda: tree_theorem(0, promise(), 0.05), "num_leaves"),
         (lambda: sharper_small_db_theorem(8, 2, 1.0, 0.05), "num_queries"),
         (lambda: published_small_db_error(8, 8, 1.0, 10, math.nan, 0.05), "max_error_fraction"),

@@ -1,4 +1,4 @@
-"""How wrong SmallDB, MWEM and online multiplicative weights can be. They depend on N."""
+"""Theorems on SmallDB, MWEM and online multiplicative weights."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from beam_dp.mechanisms.small_db.size import (
     small_db_error,
     small_db_records_needed,
 )
-from beam_dp.planning.bound import (
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.theorems.theorem import (
     Calibration,
     Theorem,
     checked_parameters,
     constant,
 )
-from beam_dp.privacy.guarantee import Guarantee
 
 # Sizes of small databases that are compared grow by this factor.
 _GROWTH = 1.1

@@ -1,4 +1,4 @@
-"""Which mechanism for sparse queries, by predicted errors, before any record is read."""
+"""The choice among mechanisms for sparse queries, by predicted errors."""
 
 from __future__ import annotations
 

@@ -44,25 +44,25 @@ from beam_dp.mechanisms.sparse_vector.noise import (
     sparse_vector_noise,
 )
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.binary_tree import max_interval_nodes, tree_height, tree_theorem
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import answers_theorem
-from beam_dp.planning.noise_theorems import (
-    gaussian_error,
-    laplace_error,
-    selection_shortfall,
-    sparse_vector_theorem,
-)
-from beam_dp.planning.synthesis_theorems import (
-    best_small_db_size,
-    run_error,
-    small_db_theorem,
-)
 from beam_dp.planning.synthetic_databases import tables_theorem
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries import Histogram
+from beam_dp.theorems.binary_tree import max_interval_nodes, tree_height, tree_theorem
+from beam_dp.theorems.noise import (
+    gaussian_error,
+    laplace_error,
+    selection_shortfall,
+    sparse_vector_theorem,
+)
+from beam_dp.theorems.synthesis import (
+    best_small_db_size,
+    run_error,
+    small_db_theorem,
+)
 
 RUNS = 1000
 BETA = 0.05

@@ -1,4 +1,4 @@
-"""Every mechanism for sparse queries, best first, before any data is read."""
+"""The ranking of mechanisms for sparse queries, best first."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from beam_dp.mechanisms import (
     StabilityHistogram,
     plan_sparse_mw,
 )
-from beam_dp.mechanisms.sparse_planner import SparseChoice, error_of_nothing, plan_sparse_release
-from beam_dp.planning.bound import Bound
-from beam_dp.planning.sparse_job import SparseOption, SparsePlanningJob
-from beam_dp.planning.synthesis_theorems import run_error
+from beam_dp.planning.sketches.choices import SparseChoice, error_of_nothing, plan_sparse_release
+from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
+from beam_dp.theorems.synthesis import run_error
+from beam_dp.theorems.theorem import Bound
 
 PROGRAM, ONLINE_PROGRAM = "release_projection", "answer_queries"
 HISTOGRAM_NOTE = "names the keys that have enough records; private but with probability delta"

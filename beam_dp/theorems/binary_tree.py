@@ -1,4 +1,4 @@
-"""How wrong a binary tree of noisy counts answers intervals, and when a histogram does better.
+"""The theorem on a binary tree of noisy counts, and when a histogram is better.
 
 d consecutive cells, padded to 2^h, are the leaves; all nodes of all levels get the same noise. An
 interval is the sum of the fewest nodes that make it up.
@@ -12,9 +12,9 @@ import numpy as np
 
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.noise.bound import noise_bound
-from beam_dp.planning.bound import Calibration, Theorem, checked_parameters, constant
-from beam_dp.planning.noise_theorems import gaussian_deviation
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.theorems.noise import gaussian_deviation
+from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant
 
 
 def tree_height(num_leaves: int) -> int:
@@ -123,7 +123,7 @@ def expected_histogram_error(
         25.0946
     """
     checked_parameters(counts={"num_leaves": num_leaves}, reals={})
-    moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
+    moved = guarantee.neighboring.num_moved
     records = guarantee.max_records_per_unit
     if guarantee.delta == 0:
         deviation = _laplace(moved * records / guarantee.epsilon)
