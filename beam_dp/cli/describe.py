@@ -6,6 +6,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from beam_dp.cli.tables import guarantee_text, unit_text
 from beam_dp.domain import Attribute
 from beam_dp.errors import magnitude
 from beam_dp.privacy.guarantee import Guarantee
@@ -101,12 +102,7 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
 
 def promise_facts(guarantee: Guarantee) -> dict[str, str]:
     """Returns what was promised, and to whom."""
-    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
-    relation = guarantee.neighboring.value.replace("_", " ")
-    return {
-        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
-        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
-    }
+    return {"promise": guarantee_text(guarantee), "protects": unit_text(guarantee)}
 
 
 def below_each_other(parts: Sequence[RenderableType]) -> RenderableType:
@@ -129,8 +125,8 @@ def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
         told = f"{len(release.queries):,} linear queries"
         bound = release.query_error.get("bound")
         if bound is not None:
-            beta = release.query_error.get("failure_probability")
-            told += f", all within {bound:,.1f} records but with probability {short_value(beta)}"
+            beta = short_value(release.query_error.get("failure_probability"))
+            told += f", all within {bound:,.1f} records, except with probability {beta}"
         facts["answers"] = told
     return facts
 

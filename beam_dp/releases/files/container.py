@@ -140,6 +140,15 @@ def sync_marker(draw_id: str, purpose: str) -> bytes:
     return hashlib.sha256(f"{purpose} {draw_id}".encode()).digest()[:SYNC_BYTES]
 
 
+def encode_header(schema: Mapping[str, Any], metadata: Mapping[str, str], sync: bytes) -> bytes:
+    """Returns the header of a container file: its schema, further entries and the sync marker."""
+    header = {"avro.schema": json.dumps(schema, ensure_ascii=False), **metadata}
+    entries = b"".join(
+        encode_bytes(key.encode()) + encode_bytes(value.encode()) for key, value in header.items()
+    )
+    return MAGIC + encode_long(len(header)) + entries + encode_long(0) + sync
+
+
 def write_container(
     schema: Mapping[str, Any],
     draw_id: str,
@@ -159,18 +168,14 @@ def write_container(
         deflate: whether blocks are compressed.
         metadata: further entries of the header.
     """
-    header = {
-        "avro.schema": json.dumps(schema, ensure_ascii=False),
+    sync = sync_marker(draw_id, purpose)
+    declared = {
         "avro.codec": "deflate" if deflate else "null",
         "beam_dp.schema_version": str(SCHEMA_VERSION),
         "beam_dp.draw_id": draw_id,
         **(metadata or {}),
     }
-    entries = b"".join(
-        encode_bytes(key.encode()) + encode_bytes(value.encode()) for key, value in header.items()
-    )
-    sync = sync_marker(draw_id, purpose)
-    parts = [MAGIC + encode_long(len(header)) + entries + encode_long(0) + sync]
+    parts = [encode_header(schema, declared, sync)]
     for num_records, data in blocks:
         if deflate:
             compressor = zlib.compressobj(wbits=-15)

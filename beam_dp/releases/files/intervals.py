@@ -230,7 +230,7 @@ def _read_piece(block: bytes) -> tuple[str, tuple[int, ...], int, NDArray[np.flo
     name, position = decode_text(block, 0)
     shape, position = decode_array_of_longs(block, position, 2)
     if not shape:
-        raise DamagedFileError("has a table that is no vector and no matrix")
+        raise DamagedFileError("has a table that is neither a vector nor a matrix")
     if not all(0 <= size <= _MAX_TABLE for size in shape):
         raise DamagedFileError("has a table that is larger than it can be")
     start, position = decode_long(block, position)
