@@ -1,4 +1,4 @@
-"""The local filesystem as a store of releases."""
+"""Local folders."""
 
 from __future__ import annotations
 

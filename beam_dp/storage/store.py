@@ -1,4 +1,4 @@
-"""What committing a release needs of a filesystem."""
+"""The interface that all storage shares: what committing a release needs of a filesystem."""
 
 from __future__ import annotations
 
