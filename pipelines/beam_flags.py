@@ -1,4 +1,4 @@
-"""Beam's own flags: what Beam would refuse, too, but only once the budget is spent.
+"""Early checks of Beam's own flags, before the budget is spent.
 
 By then its message is withheld, because it comes from a job that may have read records.
 """
@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
-from .flags import FlagError, nearest
+from beam_dp.flags.flag import FlagError, nearest
 
 SECONDS_TO_ANSWER = 5.0
 ENVIRONMENTS = ("DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK")

@@ -1,4 +1,4 @@
-"""How every program runs a job that was checked, and says how it ended."""
+"""The run of a checked job: from the submission to the exit code."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineRunner
 
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.privacy.ledger import Ledger, LedgerError, Token
 from beam_dp.releases import Release, finish_writing, read_release
 
 from . import flags
 from .empty_pipeline import LOCAL_RUNNER
-from .flags import Flag, FlagError
 from .own_release import card_of, other_than
 from .progress import Progress, early_failure, failure
 from .stopping import Stopped, StopSignals, cancel, silence_beam

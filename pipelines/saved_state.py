@@ -1,4 +1,4 @@
-"""Runs that a program saves and resumes: the flags, and the folder that holds a secret.
+"""Saving and resuming of runs: flags, and the folder that holds a secret.
 
 The step that answers saves its run to a private folder of the job, beside the one that --state
 names. When the answers are written, the state of their draw is moved to that name, complete, and
@@ -123,5 +123,5 @@ def keep_state(save_in: Path, draw_id: str, state: Path) -> bool:
     except OSError as error:
         print(f"error: --state: the run was not saved: {error.strerror}", file=sys.stderr)
         return False
-    print(f"Saved: {state}; it holds a secret, and goes on once with --resume")
+    print(f"Saved: {state}; it holds a secret, and can be resumed once with --resume")
     return True

@@ -1,4 +1,4 @@
-"""A mapping of plain YAML values to the texts of flags: one place says what is valid, for both."""
+"""Values of a YAML mapping as texts of flags, so that one place says what is valid."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from beam_dp.errors import InputError
-
-from .flags import Flag, FlagError, check_texts, nearest
+from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
 
 _READ_AS_JSON = ("domain", "workload", "queries")
 

@@ -1,4 +1,4 @@
-"""Domain files: the long form with attributes, and the short form of sizes."""
+"""Parsing of domain files: the long form with attributes, and the short form of sizes."""
 
 from __future__ import annotations
 

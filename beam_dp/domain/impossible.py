@@ -1,4 +1,4 @@
-"""Combinations of levels that no record can have: declared, public, and written as users write."""
+"""Impossible combinations of levels: how they are declared, checked and looked up."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def read_combinations(
         found = {}
         for name, listed in levels.items():
             if name not in axis_of:
-                condition = f"is no attribute; {nearest_known(str(name), axis_of)}"
+                condition = f"is not an attribute; {nearest_known(str(name), axis_of)}"
                 raise InputError(place, name, condition)
             axis = axis_of[name]
             if axis not in readers:
@@ -275,7 +275,7 @@ class LevelReader:
         for level in levels:
             codes = self._read(level)
             if codes is None:
-                raise InputError(where, level, f"is none of its levels; {self._hint(level)}")
+                raise InputError(where, level, f"is not one of its levels; {self._hint(level)}")
             found.append(codes)
         ranges = _union(found)
         if not may_be_all and ranges == ((0, self._attribute.size),):

@@ -1,4 +1,4 @@
-"""Attributes whose levels have an order: integers, and bins of numbers."""
+"""Integer and numeric attributes: levels that have an order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of an Arrow batch to codes, and to cell indices. Nothing here raises on data.
+"""Arrow batches to codes and cell indices. Nothing here raises on data.
 
 How a value is read:
 

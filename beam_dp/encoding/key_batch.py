@@ -1,4 +1,4 @@
-"""What moves from the encoder to a projection: keys of a huge universe, with integer weights."""
+"""Batches of keys of a huge universe with integer weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class KeyBatch:
         weights: shape (n,), int64, already from 0 to the declared largest weight: sensitivities
             rest on it.
         units: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit;
-            None once contributions are bounded, or where the unit is the record.
+            None once contributions are limited, or where the unit is the record.
     """
 
     keys: NDArray[np.uint64]

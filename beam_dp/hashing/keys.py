@@ -1,4 +1,4 @@
-"""The public randomness of a hash family."""
+"""Hash keys: the public randomness of a hash family."""
 
 from __future__ import annotations
 

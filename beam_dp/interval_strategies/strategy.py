@@ -1,4 +1,4 @@
-"""What a strategy for intervals is: an integer matrix that is measured with equal noise."""
+"""The interface of a strategy for intervals: an integer matrix measured with equal noise."""
 
 from __future__ import annotations
 

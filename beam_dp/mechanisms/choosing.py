@@ -1,4 +1,4 @@
-"""Choosing one of a public list of candidates by integer scores that depend on records.
+"""Selection from a public list by the exponential mechanism with integer scores.
 
 Scores must be integers in public units, and move by at most ``sensitivity`` when one privacy unit
 changes as the relation says. That bound holds for both relations alike; what differs is its value:

@@ -1,4 +1,4 @@
-"""Objects of which there must be one: a copy that goes on would spend the same budget again."""
+"""Objects that must not be copied, because a copy would spend the same budget again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Live:
         """
         # Before the lock, which may have been held by a thread that no child has.
         if self._made_in != _this_process():
-            raise HaltedError("a forked process holds a copy: go on where the object was made")
+            raise HaltedError("this is a copy in a forked process: use the original")
         with self._lock:
             if self._ended is not None and not also_ended:
                 raise HaltedError(self._ended)

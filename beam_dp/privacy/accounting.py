@@ -1,4 +1,4 @@
-"""How much noise a guarantee costs, and what composed mechanisms guarantee.
+"""Calibration of noise to a guarantee, and composition of mechanisms.
 
 Every function rounds so that the stated guarantee holds (``rounding``): what is spent comes out too
 large, and a budget found by bisection is the end of its last bracket that satisfies the target.
@@ -190,7 +190,9 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     """
     rho = _largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon * (1 - _SAFETY))
     if rho == 0:
-        raise InputError("epsilon", epsilon, f"is too small for a delta of {delta:g}: take more")
+        raise InputError(
+            "epsilon", epsilon, f"is too small for a delta of {delta:g}: use a larger one"
+        )
     return rho
 
 

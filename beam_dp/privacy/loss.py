@@ -1,4 +1,4 @@
-"""What one release may reveal at most, in the three forms that add up over releases.
+"""The privacy loss of a release, in three forms that add up over releases.
 
 Epsilon and delta of one release do not compose well: two mechanisms with the same pair can cost
 very different amounts together with others. So every plan states its privacy loss, from which the

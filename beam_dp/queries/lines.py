@@ -1,4 +1,4 @@
-"""Lines of JSON, one linear query each, read one by one: a bad line concerns only itself."""
+"""Linear queries as JSON lines, where a bad line concerns only itself."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
         >>> read_line(queries, '{"id": 1, "conjunction": {"age": 3}}').id
         '1'
         >>> read_line(queries, '{"conjunction": {"agee": 3}}').error
-        "query: 'agee' is refused; is no attribute; the nearest known is 'age'"
+        "query: 'agee' is refused; is not an attribute; the nearest known is 'age'"
     """
     identity, text = None, _text(str(line))
     try:

@@ -1,4 +1,4 @@
-"""Linear queries as users write them: attributes by name, levels by value."""
+"""The user's notation of linear queries: attributes by name, levels by value."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class LinearQueries:
 
     def _axis(self, name: Any) -> int:
         if not isinstance(name, str) or name not in self.domain:
-            condition = f"is no attribute; {nearest_known(str(name), self.domain.names)}"
+            condition = f"is not an attribute; {nearest_known(str(name), self.domain.names)}"
             raise InputError("query", name, condition)
         return self.domain.axes((name,))[0]
 

@@ -1,4 +1,4 @@
-"""Sparse queries: a value for a few elements of a universe that may have no end, 0 for all others.
+"""Sparse queries: values for a few elements of a universe, 0 for all others.
 
 Elements are text, bytes or integers; ``"1"``, ``b"1"`` and ``1`` are three elements. Values are
 multiples of 2^-16, as in ``linear``, so that sums over records are exact integers.

@@ -1,4 +1,4 @@
-"""Sparse queries over rows of bits, such as conjunctions that fix all but a few of them.
+"""Sparse queries over rows of bits, such as long conjunctions.
 
 A row is text of ``0`` and ``1``, its first character being bit 0.
 """

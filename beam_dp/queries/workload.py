@@ -1,4 +1,4 @@
-"""Workloads of marginals: which tables a release must answer well."""
+"""Workloads of marginals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many records a domain left out: noisy counts that were paid for, as a release states them."""
+"""Released noisy counts of the records outside the domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket of Amazon S3, as releases are committed in it.
+"""Buckets of Amazon S3.
 
 A version is an ETag, which tells contents apart, not writes. That is enough for a file: whoever
 finds its own bytes again may publish them. It is not enough for what opens a draft, or a writer
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from beam_dp.storage.bucket import BucketSettingsError
-from beam_dp.storage.local import DRAFT_PREFIX
+from beam_dp.storage.store import DRAFT_PREFIX
 
 _CHUNK_BYTES = 2**20
 _MAX_BYTES = 5 * 2**30

@@ -1,4 +1,4 @@
-"""A folder of an object store that holds a release: what committing one needs of a bucket.
+"""Folders of an object store, and how a release is committed in one.
 
 A bucket has no folders, no links and no renames, so a draft is a set of objects whose names start
 alike. Publishing is one atomic step of the service all the same:
@@ -23,13 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
 from beam_dp.errors import InputError
-from beam_dp.releases.files.records_card import PayloadFile
-from beam_dp.storage.local import (
-    DRAFT_PREFIX,
-    FREE,
-    Store,
-    check_size,
-)
+from beam_dp.storage.store import DRAFT_PREFIX, FREE, PayloadFile, Store, check_size
 
 _COMMIT = "commit"
 # Names of drafts and files are appended, and the services allow 1,024 bytes in all.

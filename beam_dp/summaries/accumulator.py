@@ -1,4 +1,4 @@
-"""The contract of everything that the distributed pass can compute."""
+"""The interface of everything that the distributed pass computes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ class Accumulator(Protocol[Batch, State, Summary]):
 
     Every implementation obeys these laws, which ``tests/laws/test_accumulators.py`` checks:
     the summary depends on the multiset of records alone, never on how they were split into
-    batches and states, ordered or sent as shards; and no batch at all gives a summary of the
-    same shape.
+    batches, ordered or sent as shards; and no batch at all gives a summary of the same shape.
 
     A state travels between workers as shards: pairs of a public block number below
     ``num_blocks`` and bytes (``shards.py``) that are added block by block, in any order.

@@ -1,4 +1,4 @@
-"""Marginals of a domain of any size, counted straight from the code columns."""
+"""Exact marginals of a domain of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hashed projection of a huge universe: what the distributed pass computes for sketches."""
+"""The exact hashed projection of a universe, for sketches."""
 
 from __future__ import annotations
 
@@ -68,8 +68,7 @@ class ProjectionAccumulator:
         >>> accumulator = ProjectionAccumulator(BlockSigns(HashKey.draw(4), 8, 1))
         >>> batch = KeyBatch(np.array([7, 7], np.uint64), np.array([1, 2]))
         >>> state = accumulator.add_batch(accumulator.create(), batch)
-        >>> sums = accumulator.from_shards(accumulator.to_shards(state)).sums
-        >>> int(np.abs(sums).sum())
+        >>> int(np.abs(accumulator.from_shards(accumulator.to_shards(state)).sums).sum())
         3
     """
 
@@ -103,11 +102,10 @@ class ProjectionAccumulator:
     def to_shards(self, state: ProjectionState) -> Iterator[tuple[int, bytes]]:
         """Yields (block, shard) for each block whose sums are not all zero."""
         self._hash_pending(state)
-        sums = state.sums
-        if sums is None:
+        if state.sums is None:
             return
         for block in range(self.num_blocks):
-            part = sums[block * BLOCK_CELLS : (block + 1) * BLOCK_CELLS]
+            part = state.sums[block * BLOCK_CELLS : (block + 1) * BLOCK_CELLS]
             if part.any():
                 yield block, write_shard(part)
 

@@ -1,4 +1,4 @@
-"""How wrong noise makes answers: Laplace, Gaussian, selection and the sparse vector mechanisms.
+"""Theorems on Laplace and Gaussian noise, selection and the sparse vector mechanisms.
 
 Errors are in records, and do not depend on the number of records.
 """

@@ -82,7 +82,10 @@ def test_records_are_closer_than_draws(seed: int):
     targets = targets_of(tree, 5000, inside)
     assert error_of(codes, targets) < 0.3 * error_of(drawn, targets)
     # Pairs that only the tree's independences determine are no worse than draws.
-    across = targets_of(tree, 5000, [axes for axes in PAIRS if tree.home_of(axes) is None])
+    cliques = [set(clique.axes) for clique in tree.cliques]
+    across = targets_of(
+        tree, 5000, [axes for axes in PAIRS if not any(each >= set(axes) for each in cliques)]
+    )
     assert error_of(codes, across) < 1.2 * error_of(drawn, across)
 
 
@@ -103,6 +106,7 @@ def test_no_record_is_impossible(seed: int):
         assert not table_of(codes, axes)[cells].any()
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("num_records", [1, 10, 300, 20000])
 def test_moves_lower_the_error_and_know_it(num_records: int):
     tree = calibrated()

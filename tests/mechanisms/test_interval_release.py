@@ -34,6 +34,7 @@ def test_without_noise_answers_are_exact(name: str):
     np.testing.assert_allclose(release.histogram(), COUNTS, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", plans())
 def test_standard_errors_and_bounds_are_those_of_many_runs(name: str):
     """5 standard errors of a variance of 4,000 runs: false alarm below 1e-4 for a seed, fixed."""
@@ -110,7 +111,7 @@ def test_a_release_has_the_same_shape_for_all_data():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["windows", "sine", "weighted_tree"])
+@pytest.mark.parametrize("name", ["windows", "sine", "tree"])
 def test_a_large_release_and_a_million_answers_are_quick(name):
     plan = plan_intervals(65536, GUARANTEE, name)
     counts = np.random.default_rng(1).integers(0, 100, 65536)

@@ -22,11 +22,7 @@ from beam_dp.mechanisms.small_db import choice as multiset_choice
 from beam_dp.mechanisms.small_db import enumerated as multisets_enumerated
 from beam_dp.mechanisms.small_db import nested as multisets_nested
 from beam_dp.mechanisms.small_db import searched as multisets_searched
-from beam_dp.mechanisms.small_db.choice import (
-    MultisetChoice,
-    hierarchy_queries,
-    prefix_queries,
-)
+from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
 from beam_dp.mechanisms.small_db.law import draw_cells
 from beam_dp.mechanisms.small_db.nested import (
@@ -160,11 +156,22 @@ def test_forgotten_records_of_a_unit_are_seen():
     assert audit.audit_law(law, (0, 1, 2, 3), promise(ADD, most=2), num_others=2).epsilon > 1.05
 
 
+def prefix_queries(num_cells: int) -> np.ndarray:
+    """How many records are in cells 0..i, for each i but the last."""
+    return np.tri(num_cells, dtype=np.int64)[:-1]
+
+
+def hierarchy_queries(num_cells: int) -> np.ndarray:
+    """The nodes of a binary tree over so many cells, a power of two of them."""
+    widths = 2 ** np.arange(num_cells.bit_length())
+    return np.vstack([np.repeat(np.eye(num_cells // w, dtype=np.int64), w, 1) for w in widths])
+
+
 # Prefixes; a hierarchy with equal columns and a query that no cell answers; nested and weighted.
 NESTED = {
     "prefixes": prefix_queries(5),
     "all prefixes": np.tri(4, dtype=int),
-    "hierarchy": hierarchy_queries(5)[:-3],
+    "hierarchy": np.repeat([[1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], [2, 2, 1], axis=1),
     "equal columns": np.array([[1, 1, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]]),
     "weighted": np.array([[2, 2, 2, 0], [0, 3, 0, 0], [0, 1, 0, 0]]),
     "nothing asked": np.zeros((1, 3), int),
@@ -202,6 +209,7 @@ def counts_of(mechanism: MultisetChoice) -> np.ndarray:
     return np.array([3, 1, 0, 1, 2])[: mechanism.queries.shape[1]]
 
 
+@pytest.mark.mostly_slow(one_in=12, start=5)
 @pytest.mark.parametrize("name, sampler", CASES)
 @pytest.mark.parametrize("epsilon, num_records, size", [(2.0, 7, 3), (30.0, 4, 4)])
 def test_samplers_follow_the_law_by_hand(
@@ -227,6 +235,7 @@ def test_samplers_follow_the_law_and_no_other_scale(name: str, sampler: str):
             assert not audit.audit_sampler(outcomes, law_by_hand(other, counts)).passes
 
 
+@pytest.mark.mostly_slow(one_in=5, start=2)
 @pytest.mark.parametrize("table_entries", [1, 6, 40, 10**6])
 @pytest.mark.parametrize("name", ["crossed", "equal columns crossed", "nothing asked"])
 def test_blocks_of_any_length_have_the_same_law(
@@ -256,6 +265,7 @@ def always_keep(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Seeded, "coin", lambda self, bounds: True)
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("bug", [None, always_keep])
 def test_coins_make_up_for_loose_bounds(sampler: str, bug, monkeypatch: pytest.MonkeyPatch):
@@ -273,6 +283,7 @@ def independent_cells(cells: np.ndarray, size: int, noise: NoiseSource) -> list[
     return [int(cells[noise.below(len(cells))]) for _ in range(size)]
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_sequences_for_multisets_are_seen(sampler: str, monkeypatch: pytest.MonkeyPatch):
     for module in (multisets_enumerated, multisets_nested, multisets_searched):
@@ -283,6 +294,7 @@ def test_sequences_for_multisets_are_seen(sampler: str, monkeypatch: pytest.Monk
     assert not found.passes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["enumeration", "search"])
 def test_numbers_of_cells_of_a_type_forgotten_are_seen(
     sampler: str, monkeypatch: pytest.MonkeyPatch
@@ -336,17 +348,6 @@ def test_a_draw_answers_well_where_the_budget_is_large():
     cells = mechanism.draw(counts, NoiseSource())
     answers = (prefix_queries(64)[:, cells].sum(axis=1)) / 20
     assert np.abs(answers - np.cumsum(counts)[:-1] / 10**6).max() < 0.05
-
-
-def test_the_function_draws_what_the_class_does():
-    counts = np.array([3, 1, 0, 1])
-    noise = Seeded(11)
-    outcomes = [
-        tuple(multiset_choice.choose_multiset(counts, FOUR, 20.0, 5, 2, noise).tolist())
-        for _ in range(2000)
-    ]
-    law = law_by_hand(MultisetChoice(FOUR, 20.0, 5, 2), counts)
-    assert audit.audit_sampler(outcomes, law).passes
 
 
 def test_uniform_multisets():
@@ -457,12 +458,14 @@ def test_speed_of_the_search(seed: int):
         SearchSampler(mechanism.law(counts)).draw(Seeded(seed))
 
 
+@pytest.mark.slow
 def test_deep_trees_are_no_trouble_for_the_search():
     """Many queries of one cell each: no division by a query is even."""
     mechanism = MultisetChoice(np.eye(1500, dtype=np.int64), 1e-3, 10, 2, sampler="search")
     assert SearchSampler(mechanism.law(np.ones(1500, np.int64))).draw(Seeded(1)).shape == (2,)
 
 
+@pytest.mark.slow
 def test_the_search_ends_where_weights_are_far_apart():
     """Also for answers that no multiset comes near."""
     queries = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 1]])

@@ -35,7 +35,7 @@ def batch(rng, size, largest=1):
     largest=st.sampled_from([1, 2**40]),
     seed=st.integers(0, 2**32),
 )
-def test_split_order_merge_and_shards_do_not_change_sums(name, pending, sizes, largest, seed):
+def test_split_order_and_shards_do_not_change_sums(name, pending, sizes, largest, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(projection_module, "_PENDING_KEYS", pending)
         accumulator = ProjectionAccumulator(SIGNS[name])
@@ -45,10 +45,8 @@ def test_split_order_merge_and_shards_do_not_change_sums(name, pending, sizes, l
         weights = np.concatenate([np.zeros(0, np.int64), *(part.weights for part in parts)])
         expected = SIGNS[name].project(keys, weights)
 
-        def states():
-            return [accumulator.add_batch(accumulator.create(), part) for part in parts]
-
-        shards = [shard for state in states() for shard in accumulator.to_shards(state)]
+        states = [accumulator.add_batch(accumulator.create(), part) for part in parts]
+        shards = [shard for state in states for shard in accumulator.to_shards(state)]
         one = accumulator.create()
         for part in parts:
             one = accumulator.add_batch(one, part)
@@ -82,17 +80,18 @@ def test_a_pickled_accumulator_has_no_tables_and_the_same_sums():
     accumulator = ProjectionAccumulator(SIGNS["blocks"])
     copy = pickle.loads(pickle.dumps(accumulator))
     data = batch(np.random.default_rng(0), 30)
-    states = [each.add_batch(each.create(), data) for each in (accumulator, copy)]
-    sums = [accumulator.from_shards(accumulator.to_shards(state)).sums for state in states]
-    assert (sums[0] == sums[1]).all()
+    shards = [
+        list(each.to_shards(each.add_batch(each.create(), data))) for each in (accumulator, copy)
+    ]
+    assert shards[0] == shards[1] != []
 
 
 def test_secrets_do_not_print():
     data = KeyBatch(np.array([77], np.uint64), np.array([88]))
     accumulator = ProjectionAccumulator(SIGNS["dense"])
     state = accumulator.add_batch(accumulator.create(), data)
-    projection = accumulator.from_shards(accumulator.to_shards(state))
-    for secret in (data, state, projection, ElementCounts.of([data])):
+    summary = accumulator.from_shards(accumulator.to_shards(state))
+    for secret in (data, state, summary, ElementCounts.of([data])):
         assert "77" not in repr(secret) and "88" not in repr(secret)
 
 

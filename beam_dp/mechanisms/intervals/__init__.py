@@ -1,4 +1,4 @@
-"""Counts of every interval of one ordered attribute, from one noisy measurement of its cells."""
+"""The mechanism for interval counts: one noisy measurement of an ordered attribute."""
 
 from beam_dp.mechanisms.intervals.plan import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.releases.intervals import IntervalAnswers, IntervalRelease

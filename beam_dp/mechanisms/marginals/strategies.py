@@ -1,4 +1,4 @@
-"""What to measure, and how precisely: chosen from public numbers alone.
+"""Measurement strategies: what to measure and how precisely, from public numbers.
 
 The objective everywhere is the mean squared error of a cell, averaged over the marginals of the
 workload by their weights, of the unbiased estimate. Fitting lowers it further, for every strategy.

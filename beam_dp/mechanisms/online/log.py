@@ -1,4 +1,4 @@
-"""A run of ``PrivateMW`` as a log: what it said, from which the same run is made anew.
+"""The log of a run of ``PrivateMW``, from which the run is restored.
 
 The log is public and short: a query, its answer, and how far the hypothesis moved. The secret part
 is the state of the sparse vector, a few integers. No dense array is ever kept.
@@ -14,17 +14,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from beam_dp.mechanisms.online.private_mw import (
-    OnlineMW,
-    PrivateAnswer,
-    PrivateMW,
-    SavedRun,
-)
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.online.start_weights import (
-    Start,
-    start_weights,
-)
+from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer, PrivateMW, SavedRun
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery

@@ -1,4 +1,4 @@
-"""What the folders of saved online runs share: a secret that is bound to public files, used once.
+"""Folders of saved online runs: a secret bound to public files, used once.
 
 Two runs from one state would each spend the budget. A run is handed over once, to one folder, which
 is resumed once: its secret is removed then. Where a ledger paid for the run, no copy of the folder
@@ -17,10 +17,7 @@ from typing import Any, TypeVar
 
 from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.live import HaltedError
-from beam_dp.mechanisms.online.plan import (
-    OnlinePlan,
-    Settings,
-)
+from beam_dp.mechanisms.online.plan import OnlinePlan, Settings
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger.entries import Token
@@ -271,7 +268,7 @@ def _difference(part: str, saved: Any, given: Any) -> str:
                 return f"{name}.{_difference(name, old, new)}"
             if old != new:
                 return f"{name} was {shown(old)}, and is {shown(new)}"
-    return f"its {part} was another one"
+    return f"its {part} is different"
 
 
 def _digest(path: Path, public: Sequence[str], secret: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""How wrong answers of sparse mechanisms will be, in closed form, from public numbers alone.
+"""Predicted errors of mechanisms for sparse queries, in closed form.
 
 All errors are root mean squares over noise, hash and random queries of value 1 on m keys that are
 chosen uniformly among those of the profile.
@@ -26,7 +26,8 @@ from beam_dp.mechanisms.sketches.plan import (
     SketchNoise,
     SparsePlan,
 )
-from beam_dp.releases.sketch_estimates import clipped_mean, noise_variance
+from beam_dp.noise.bound import noise_variance
+from beam_dp.releases.sketch_estimates import clipped_mean
 
 Groups = tuple[NDArray[np.float64], NDArray[np.float64]]
 

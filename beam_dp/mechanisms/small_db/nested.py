@@ -1,4 +1,4 @@
-"""The sampler for nested queries: prefixes of an ordered attribute, the nodes of a hierarchy.
+"""The sampler for nested queries, such as prefixes and hierarchies.
 
 It never looks at a multiset. exp(-loss / s) is the sum, over all losses L that can occur and are
 not less than this one, of exp(-L / s) - exp(-L' / s), where L' is the next one after L. So drawing
@@ -22,15 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.small_db.law import (
-    MultisetLaw,
-    draw_cells,
-)
-from beam_dp.noise.exponentials import (
-    as_exponent,
-    exp_above,
-    exp_bounds,
-)
+from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
+from beam_dp.noise.exponentials import as_exponent, exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 
 # Levels whose intervals are computed together.

@@ -1,4 +1,4 @@
-"""The sampler that searches: for queries of any kind, in a time that depends on the data."""
+"""The sampler that searches: any queries, in a time that depends on the data."""
 
 from __future__ import annotations
 
@@ -13,20 +13,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.small_db.law import (
-    MultisetLaw,
-    draw_cells,
-)
-from beam_dp.mechanisms.small_db.tilted import (
-    TILT_BITS,
-    Tilt,
-    find_tilts,
-)
-from beam_dp.noise.exponentials import (
-    as_exponent,
-    exp_above,
-    exp_bounds,
-)
+from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
+from beam_dp.mechanisms.small_db.tilted import TILT_BITS, Tilt, find_tilts
+from beam_dp.noise.exponentials import as_exponent, exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 
 

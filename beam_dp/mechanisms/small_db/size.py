@@ -1,4 +1,4 @@
-"""How many records a small database needs, and how wrong its answers can be. All of it is public.
+"""Sizes of small databases and their error bounds, from public numbers.
 
 N is the public number of records and a = ``max_error_fraction`` a share of it. Sizes are least
 integers that make "some multiset of this size answers every query within a N" true; privacy holds

@@ -1,4 +1,4 @@
-"""Which mechanism for sparse queries, by predicted errors, before any record is read."""
+"""The choice among mechanisms for sparse queries, by predicted errors."""
 
 from __future__ import annotations
 
@@ -8,26 +8,13 @@ from collections.abc import Iterator
 
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
-from beam_dp.mechanisms.sketches.count_sketch import (
-    INDEPENDENCE,
-    CountSketch,
-)
-from beam_dp.mechanisms.sketches.errors import (
-    held_keys,
-    sparse_error,
-)
+from beam_dp.mechanisms.sketches.count_sketch import INDEPENDENCE, CountSketch
+from beam_dp.mechanisms.sketches.errors import held_keys, sparse_error
 from beam_dp.mechanisms.sketches.hybrid import HybridSketch
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.mechanisms.sketches.plan import (
-    HistogramNoise,
-    SparseMechanism,
-    check_width,
-)
+from beam_dp.mechanisms.sketches.plan import HistogramNoise, SparseMechanism, check_width
 from beam_dp.mechanisms.sketches.sparse_project import SparseProject
-from beam_dp.mechanisms.sketches.stability_histogram import (
-    StabilityHistogram,
-    histogram_noise,
-)
+from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram, histogram_noise
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 
@@ -48,6 +35,7 @@ class SparseChoice:
         error_of_one: of queries of one element.
         size: numbers in the artifact; of a histogram as many as are expected.
         loss: what it would reveal, for a ledger.
+        has_histogram: whether it names keys that have many records.
     """
 
     mechanism: SparseMechanism
@@ -55,6 +43,7 @@ class SparseChoice:
     error_of_one: float
     size: int
     loss: Loss
+    has_histogram: bool
 
     @property
     def is_pure(self) -> bool:
@@ -102,15 +91,15 @@ def plan_sparse_release(
         plan = mechanism.plan(
             guarantee, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=key
         )
-        width = plan.sketch.projection_width if plan.sketch is not None else 0
         law = sparse_error(plan, profile)
         found.append(
             SparseChoice(
                 mechanism=mechanism,
                 error=law.error(asked),
                 error_of_one=law.error(1),
-                size=width + held,
+                size=plan.num_cells + held,
                 loss=plan.loss,
+                has_histogram=plan.histogram is not None,
             )
         )
     return sorted(found, key=lambda choice: choice.error)

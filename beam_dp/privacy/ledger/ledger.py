@@ -1,4 +1,4 @@
-"""The ledger: what was spent on which data, recorded before any noise can be drawn.
+"""`Ledger`: declares budgets, records releases, and refuses what does not fit.
 
 Somebody declares a total budget for a dataset id. Every release is then recorded before it is made
 (``spend``) and marked when it is complete (``mark_released``). Nothing is ever changed or removed:

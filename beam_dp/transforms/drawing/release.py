@@ -1,4 +1,4 @@
-"""From records to a release: the one place of a pipeline where noise is drawn."""
+"""The transform from records to a synthetic database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import apache_beam as beam
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.left_out import with_left_out
-from beam_dp.mechanisms.release_plan import plan_release
+from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
@@ -20,16 +20,16 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import Release, release_to_bytes
 from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
-from beam_dp.transforms.counting.bounded_records import (
-    bounded_records,
+from beam_dp.transforms.counting.limited_records import (
     left_out_counts,
+    limited_records,
 )
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.one_worker import run_once
 from beam_dp.transforms.errors import show_setup, withhold_messages
 
 if TYPE_CHECKING:
-    from beam_dp.mechanisms import Mechanism, Plan
+    from beam_dp.mechanisms import MarginalsPlan, Mechanism
     from beam_dp.privacy.ledger.entries import Token
 
 RELEASE_SHARD_BYTES = 2**23
@@ -101,8 +101,8 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         self.accumulator = choose_accumulator(domain, self.plan.summary_tables)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Encodes, bounds, counts, draws."""
-        encoded, left_out = bounded_records(
+        """Encodes, limits contributions, counts, draws."""
+        encoded, left_out = limited_records(
             records,
             self.domain,
             self.guarantee,
@@ -145,7 +145,7 @@ def release_shards(release: Release) -> Iterator[ReleaseShard]:
         yield release.draw_id, (number, num_pieces, piece)
 
 
-def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
+def paid_plan(plan: MarginalsPlan, mechanism: str, token: Token) -> MarginalsPlan:
     """Returns the plan, whose card will name the ledger's entry.
 
     Raises:
@@ -182,7 +182,7 @@ class _Draw(beam.DoFn):
     def __init__(
         self,
         mechanism: Mechanism,
-        plan: Plan,
+        plan: MarginalsPlan,
         accumulator: HistogramAccumulator | MarginalsAccumulator,
     ) -> None:
         self.mechanism = mechanism

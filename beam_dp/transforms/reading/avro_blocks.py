@@ -1,4 +1,4 @@
-"""Avro by byte ranges: blocks between sync markers, decoded by fastavro into columns."""
+"""Avro files by byte ranges: blocks between sync markers, decoded into columns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files.container import (
     MAGIC,
-    DamagedFileError,
     decode_bytes,
     decode_long,
-    write_container,
+    encode_header,
 )
+from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms.reading.avro_schemas import column_types, parse_schema, time_types
 from beam_dp.transforms.reading.column_types import ColumnType
 
@@ -62,7 +62,7 @@ def read_header(file: IO[bytes]) -> AvroHeader:
     schema = parse_schema(metadata[b"avro.schema"])
     codec = metadata.get(b"avro.codec", b"null").decode()
     columns = tuple(field["name"] for field in schema["fields"])
-    header = _write_header(codec, schema, marker)
+    header = encode_header(_without_times(schema), {"avro.codec": codec}, marker)
     types = column_types(schema)
     return AvroHeader(columns, types, time_types(schema), header, length, marker, codec)
 
@@ -196,13 +196,6 @@ def _blocks(file: IO[bytes], marker: bytes, length: int) -> bytes:
         return b""
     stop = last + _MARKER_BYTES if last >= 0 else len(data)
     return bytes(data[first + _MARKER_BYTES : stop])
-
-
-def _write_header(codec: str, schema: dict[str, Any], marker: bytes) -> bytes:
-    target = io.BytesIO()
-    declared = {"avro.codec": codec}
-    write_container(target, _without_times(schema), declared, marker, (), deflate=False)
-    return target.getvalue()
 
 
 def _without_times(schema: Any) -> Any:

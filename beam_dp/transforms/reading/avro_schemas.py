@@ -1,4 +1,4 @@
-"""Schemas of Avro files: which are read at all, and what the types of their columns mean."""
+"""Avro schemas: which are read, and what the types of columns mean."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def parse_schema(text: bytes) -> dict[str, Any]:
     except RecursionError:
         raise FileError(_TOO_DEEP) from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise ValueError("its schema is no record")
+        raise ValueError("its schema is not a record")
     _check_json_depth(schema)
     _check_depth(fastavro.parse_schema(schema), 0, {})
     return schema
