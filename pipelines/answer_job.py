@@ -22,12 +22,6 @@ from beam_dp.transforms import (
     WriteAnswers,
 )
 from beam_dp.transforms.drawing.answer_batches import numbered_queries
-from beam_dp.transforms.drawing.answer_queries import (
-    AnswerPlan,
-    mechanism_name,
-)
-
-from .accuracy import is_vacuous
 
 _SHOWN_REFUSALS = 5
 
@@ -41,8 +35,7 @@ class Job:
     lines: tuple[str, ...]
     asked: tuple[QueryLine, ...]
     refusals: tuple[str, ...]
-    plan: AnswerPlan
-    failure_probability: float
+    plan: PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
     start: SyntheticDatabase | None
     columns: KeyColumns | None
     state: Path | None
@@ -97,8 +90,7 @@ def spend(ledger: Ledger, job: Job) -> Token:
         InputError: if the ledger refuses; then nothing was spent.
     """
     plan = job.plan
-    parameters = plan.public if isinstance(plan, WorkloadAnswersPlan) else plan.to_json()
-    return ledger.spend(job.dataset_id, plan.guarantee, plan.loss, mechanism_name(plan), parameters)
+    return ledger.spend(job.dataset_id, plan.guarantee, plan.loss, plan.mechanism, plan.public)
 
 
 def warnings_of(job: Job) -> list[str]:
@@ -106,7 +98,7 @@ def warnings_of(job: Job) -> list[str]:
     warnings = [f"--queries: {refusal}" for refusal in job.refusals[:_SHOWN_REFUSALS]]
     if len(job.refusals) > _SHOWN_REFUSALS:
         warnings.append(f"--queries: {len(job.refusals)} lines are refused")
-    if is_vacuous(job.plan):
+    if job.plan.is_vacuous:
         warnings.append(
             "the bound on errors is no better than the number of records;"
             " more records or a larger --epsilon help"

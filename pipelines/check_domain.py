@@ -22,6 +22,8 @@ from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.files import parse_domain
 from beam_dp.encoding.check import LEFT_OUT_FATE, ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
+from beam_dp.flags import shared
+from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer
 from beam_dp.transforms import ReadError, ReadRecords
 from beam_dp.transforms.errors import name_file_only
@@ -29,7 +31,6 @@ from beam_dp.transforms.reading.formats import FORMATS, Wanted
 
 from . import flags
 from .common import read_text
-from .flags import Flag, FlagError
 from .progress import Progress
 from .running import run_main
 
@@ -47,7 +48,7 @@ LIMIT = Flag(
     "N",
     default="20",
 )
-FLAGS = (flags.DOMAIN, SAMPLE, flags.INPUT_FORMAT, LIMIT)
+FLAGS = (shared.DOMAIN, SAMPLE, shared.INPUT_FORMAT, LIMIT)
 
 
 def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list[str]]:

@@ -23,7 +23,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.utils.subprocess_server import JavaJarServer
 
-from .flags import FlagError
+from beam_dp.flags.flag import FlagError
 
 _DEFAULT_LAUNCHER = "java"
 _SECONDS_TO_START = 30.0

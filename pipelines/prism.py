@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 
-from .flags import FlagError
+from beam_dp.flags.flag import FlagError
 
 RUNNER = "PrismRunner"
 VARIABLE = "BEAM_DP_PRISM"

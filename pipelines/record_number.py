@@ -12,10 +12,10 @@ from typing import Literal
 
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.plan import MAX_RECORDS
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.shared import EXPECT_RECORDS
+from beam_dp.mechanisms.contract import MAX_RECORDS
 from beam_dp.releases import Release
-
-from .flags import EXPECT_RECORDS, integer
 
 # So many standard errors away is no accident.
 _STANDARD_ERRORS = 3

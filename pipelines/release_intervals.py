@@ -25,6 +25,9 @@ import apache_beam as beam
 from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
+from beam_dp.flags import shared
+from beam_dp.flags.flag import Flag
+from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.intervals.plan import StrategyChoice, StrategyName
 from beam_dp.privacy.guarantee import Guarantee
@@ -39,11 +42,9 @@ from .common import (
     left_out_json,
     make_pipeline,
     promised_left_out,
-    read_guarantee,
     read_ledger,
     read_text,
 )
-from .flags import Flag
 from .progress import Progress
 from .record_number import read_expected, warn_of_number
 from .running import run_main, run_release
@@ -58,11 +59,11 @@ STRATEGY = Flag(
     default="best",
     choices=("best", *get_args(StrategyName)),
 )
-_UNUSED = (flags.WORKLOAD, flags.NUM_RECORDS, flags.CALIBRATION)
+_UNUSED = (shared.WORKLOAD, shared.NUM_RECORDS, shared.CALIBRATION)
 FLAGS = (
-    *(flag for flag in flags.COMMON if flag not in _UNUSED),
-    flags.COUNT_LEFT_OUT,
-    flags.EXPECT_RECORDS,
+    *(flag for flag in shared.COMMON if flag not in _UNUSED),
+    shared.COUNT_LEFT_OUT,
+    shared.EXPECT_RECORDS,
     ATTRIBUTE,
     STRATEGY,
 )

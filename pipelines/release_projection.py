@@ -24,6 +24,10 @@ from typing import Any
 import apache_beam as beam
 
 from beam_dp.cli.programs import command_of
+from beam_dp.flags import shared
+from beam_dp.flags.flag import Flag, FlagError
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.queries.sparse import key_type_named
@@ -31,13 +35,7 @@ from beam_dp.releases import probe_output
 from beam_dp.transforms import KeyColumns, ReadRecords, ReleaseProjection, WriteRelease
 
 from . import flags
-from .common import (
-    ledger_card,
-    make_pipeline,
-    read_guarantee,
-    read_ledger,
-)
-from .flags import Flag, FlagError, integer
+from .common import ledger_card, make_pipeline, read_ledger
 from .progress import Progress
 from .running import run_main, run_release
 from .sparse_mechanisms import AUTO, MECHANISM_FLAGS, choices_json, choose
@@ -48,24 +46,24 @@ MAX_WEIGHT = Flag(
     "max_weight", "the largest weight, with --weight; larger ones become it, negative ones 0", "W"
 )
 FLAGS = (
-    flags.INPUT,
-    flags.INPUT_FORMAT,
-    flags.KEY,
-    flags.KEY_TYPE,
+    shared.INPUT,
+    shared.INPUT_FORMAT,
+    shared.KEY,
+    shared.KEY_TYPE,
     WEIGHT,
     MAX_WEIGHT,
-    flags.MAX_SPARSITY,
-    flags.EPSILON,
-    flags.DELTA,
-    flags.ALLOW_LARGE_DELTA,
-    flags.NEIGHBORING,
-    flags.PRIVACY_UNIT,
-    flags.MAX_RECORDS_PER_UNIT,
+    shared.MAX_SPARSITY,
+    shared.EPSILON,
+    shared.DELTA,
+    shared.ALLOW_LARGE_DELTA,
+    shared.NEIGHBORING,
+    shared.PRIVACY_UNIT,
+    shared.MAX_RECORDS_PER_UNIT,
     *MECHANISM_FLAGS,
-    flags.LEDGER,
-    flags.DATASET_ID,
-    flags.VALIDATE_ONLY,
-    flags.OUTPUT,
+    shared.LEDGER,
+    shared.DATASET_ID,
+    shared.VALIDATE_ONLY,
+    shared.OUTPUT,
 )
 
 

@@ -24,17 +24,13 @@ import apache_beam as beam
 from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
-from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms import (
-    MWEM,
-    Gaussian,
-    Laplace,
-    Mechanism,
-    Plan,
-    SmallDB,
-    plan_release,
-)
-from beam_dp.mechanisms.small_db.small_db import SmallDBPlan
+from beam_dp.errors import magnitude
+from beam_dp.flags import shared
+from beam_dp.flags.flag import Flag, FlagError, check_applies
+from beam_dp.flags.options import flags_of, values_of
+from beam_dp.flags.shared import read_guarantee, read_num_records
+from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism, SmallDB, plan_release
+from beam_dp.mechanisms.registry import SYNTHETIC, options_of
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -48,12 +44,9 @@ from .common import (
     left_out_json,
     make_pipeline,
     promised_left_out,
-    read_guarantee,
     read_ledger,
-    read_num_records,
     read_text,
 )
-from .flags import Flag, FlagError, integer, number
 from .progress import Progress
 from .record_number import read_expected, warn_of_number
 from .running import run_main, run_release
@@ -61,41 +54,16 @@ from .running import run_main, run_release
 PROGRAM = command_of("release_synthetic_database")
 MECHANISM = Flag(
     "mechanism",
-    "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all;"
-    " small_db releases a few records that answer any linear queries",
-    default="mwem",
-    choices=("mwem", "laplace", "gaussian", "small_db"),
+    "; ".join(f"{name} {each.summary}" for name, each in SYNTHETIC.items()),
+    default=MWEM.name,
+    choices=tuple(SYNTHETIC),
 )
-NUM_ROUNDS = Flag(
-    "num_rounds",
-    "rounds of mwem: a number, or 'annealed'; by default none, if the workload fits one model",
-    "T",
-)
-SIZE = Flag("size", "small_db: how many records are released; or else --max_error_fraction", "M")
-MAX_ERROR_FRACTION = Flag(
-    "max_error_fraction",
-    "small_db: so many records that they can answer up to this share of all records, 0 < A <= 1",
-    "A",
-)
-VC_DIMENSION = Flag(
-    "vc_dimension",
-    "small_db: of the queries, where it is known, may need fewer records",
-    "V",
-)
-SAMPLER = Flag(
-    "sampler",
-    "small_db: how the records are drawn, always exactly; auto decides by public sizes, and search,"
-    " whose time depends on the data, is used by this name only",
-    choices=("auto", "enumeration", "nested", "search"),
-)
-OF_SMALL_DB = (SIZE, MAX_ERROR_FRACTION, VC_DIMENSION, SAMPLER)
 FLAGS = (
-    *flags.COMMON,
-    flags.COUNT_LEFT_OUT,
-    flags.EXPECT_RECORDS,
+    *shared.COMMON,
+    shared.COUNT_LEFT_OUT,
+    shared.EXPECT_RECORDS,
     MECHANISM,
-    NUM_ROUNDS,
-    *OF_SMALL_DB,
+    *(flag for flag in flags_of(*SYNTHETIC.values()) if flag not in shared.COMMON),
 )
 
 
@@ -157,7 +125,7 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
         domain=domain,
         workload=(
             parse_linear_workload(given["workload"], domain)
-            if given["mechanism"] == "small_db"
+            if SYNTHETIC[given["mechanism"]].answers_linear_queries
             else parse_workload(given["workload"], domain)
         ),
         workload_spec=given["workload"],
@@ -176,53 +144,15 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
 
 def _mechanism(given: dict[str, str]) -> Mechanism:
     name = given["mechanism"]
-    calibration: Literal["tight", "textbook"]
-    calibration = "tight" if given["calibration"] == "tight" else "textbook"
-    if name == "small_db":
-        return _small_db(given, calibration)
-    for flag in OF_SMALL_DB:
-        if flag.name in given:
-            condition = f"must not be given: it is of small_db, not of {name}"
-            raise InputError(flag.name, given[flag.name], condition)
-    if name == "mwem":
-        return MWEM(
-            num_rounds=_num_rounds(given.get("num_rounds")),
-            calibration=calibration,
-        )
-    if "num_rounds" in given:
-        raise InputError(
-            "num_rounds", given["num_rounds"], f"must not be given: {name} has no rounds"
-        )
-    return Gaussian(calibration) if name == "gaussian" else Laplace(calibration)
-
-
-def _small_db(given: dict[str, str], calibration: Literal["tight", "textbook"]) -> SmallDB:
-    if "num_rounds" in given:
-        condition = "must not be given: small_db has no rounds"
-        raise InputError("num_rounds", given["num_rounds"], condition)
-    if "size" not in given and "max_error_fraction" not in given:
+    check_applies(given, name, options_of(SYNTHETIC))
+    if name == SmallDB.name and not {"size", "max_error_fraction"} & given.keys():
         raise FlagError(
             "--size: missing; must be given with --mechanism small_db, or --max_error_fraction"
         )
-    fraction = given.get("max_error_fraction")
-    return SmallDB(
-        size=integer("size", given["size"]) if "size" in given else None,
-        max_error_fraction=None if fraction is None else number("max_error_fraction", fraction),
-        vc_dimension=(
-            integer("vc_dimension", given["vc_dimension"]) if "vc_dimension" in given else None
-        ),
-        sampler=given.get("sampler", "auto"),  # type: ignore[arg-type]  # one of its choices
-        calibration=calibration,
-    )
+    return SYNTHETIC[name](**values_of(SYNTHETIC[name], given))
 
 
-def _num_rounds(text: str | None) -> int | Literal["annealed"] | None:
-    if text is None:
-        return None
-    return "annealed" if text == "annealed" else integer("num_rounds", text, "or 'annealed'")
-
-
-def plan_of(job: Job) -> Plan:
+def plan_of(job: Job) -> MarginalsPlan:
     """Returns what will be done.
 
     Raises:
@@ -278,7 +208,7 @@ def add_release(
     )
 
 
-def public_card(job: Job, plan: Plan) -> dict[str, Any]:
+def public_card(job: Job, plan: MarginalsPlan) -> dict[str, Any]:
     """Returns the part of the card that is known before any record is read.
 
     With a ledger also what the release would cost and what is left; nothing is spent.
@@ -297,7 +227,7 @@ def public_card(job: Job, plan: Plan) -> dict[str, Any]:
     return card
 
 
-def _promised(job: Job, plan: Plan) -> dict[str, Any]:
+def _promised(job: Job, plan: MarginalsPlan) -> dict[str, Any]:
     return {
         "mechanism": job.mechanism.name,
         "guarantee": job.guarantee.to_json(),
@@ -315,7 +245,7 @@ def _workload_json(job: Job) -> Any:
     return {"queries": job.workload_spec, "num_queries": len(job.workload)}
 
 
-def spend(ledger: Ledger, job: Job, plan: Plan) -> Token:
+def spend(ledger: Ledger, job: Job, plan: MarginalsPlan) -> Token:
     """Pays for a release.
 
     Raises:
@@ -330,9 +260,9 @@ def spend(ledger: Ledger, job: Job, plan: Plan) -> Token:
     return ledger.spend(job.dataset_id, job.guarantee, plan.loss, job.mechanism.name, parameters)
 
 
-def warnings_of(plan: Plan) -> list[str]:
+def warnings_of(plan: MarginalsPlan) -> list[str]:
     """Returns what to tell before a release is made."""
-    if not (isinstance(plan, SmallDBPlan) and plan.choice.sampler_time_depends_on_data):
+    if not plan.time_depends_on_data:
         return []
     return [
         "--sampler search: how long it takes depends on the records; use it only where nobody else"
@@ -340,7 +270,7 @@ def warnings_of(plan: Plan) -> list[str]:
     ]
 
 
-def run(job: Job, plan: Plan, pipeline: beam.Pipeline, progress: Progress) -> int:
+def run(job: Job, plan: MarginalsPlan, pipeline: beam.Pipeline, progress: Progress) -> int:
     """Pays for a release, runs the pipeline that makes it, and returns the exit code.
 
     Whatever can be refused was refused before the budget is spent, when the job was built for the

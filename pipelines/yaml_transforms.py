@@ -16,6 +16,8 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import Flag, FlagError
+from beam_dp.flags.shared import INPUT, INPUT_FORMAT
 from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.privacy.ledger.url import holds_secrets
 from beam_dp.releases import probe_output
@@ -32,7 +34,6 @@ from . import (
 )
 from .common import refuse_unshared_output
 from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
-from .flags import INPUT, INPUT_FORMAT, Flag, FlagError
 from .yaml_config import config_error, texts_of, without_dashes
 
 # What the programs take on their command line only.

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from beam_dp.errors import InputError
-from beam_dp.flags.parser import RefusedError
+from beam_dp.flags.flag import FlagError
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_files import read_sparse_query
 from beam_dp.queries.sparse_reader import of_type
@@ -23,11 +23,11 @@ def answer_sparse(options: argparse.Namespace, release: SparseRelease) -> None:
 
     Raises:
         InputError: if the file or the query is refused.
-        RefusedError: if no such query is asked.
+        FlagError: if no such query is asked.
     """
     path = options.sparse
     if path is None:
-        raise RefusedError("--sparse: missing; must be given: this release answers no other")
+        raise FlagError("--sparse: missing; must be given: this release answers no other")
     try:
         query = read_query(release, path)
         answer = release.answer_query(query)

@@ -13,7 +13,6 @@ def add_finish(commands: Any) -> None:
     finish = commands.add_parser(
         "finish",
         help="once a job has ended: complete what it committed, remove its drafts",
-        allow_abbrev=False,
     )
     finish.add_argument("directory", metavar="DIR", help="output of a job that has ended")
 

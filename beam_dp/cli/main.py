@@ -7,28 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from beam_dp.cli.finish import (
-    add_finish,
-    run_finish,
-)
-from beam_dp.cli.ledger import (
-    add_ledger,
-    run_ledger,
-)
-from beam_dp.cli.plan import (
-    add_plan,
-    run_plan,
-)
-from beam_dp.cli.programs import (
-    PROGRAMS,
-    import_program,
-)
+from beam_dp.cli.finish import add_finish, run_finish
+from beam_dp.cli.ledger import add_ledger, run_ledger
+from beam_dp.cli.plan import add_plan, run_plan
+from beam_dp.cli.programs import PROGRAMS, import_program
 from beam_dp.errors import InputError
-from beam_dp.flags.parser import (
-    Parser,
-    RefusedError,
-    nearest,
-)
+from beam_dp.flags.flag import FlagError, Parser, nearest
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
@@ -56,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "ledger": run_ledger,
         }
         run[options.command](options)
-    except (RefusedError, InputError) as error:
+    except (FlagError, InputError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
@@ -71,16 +55,15 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         prog="beam-dp",
         description="Plan, make and read private releases.",
         epilog="`beam-dp COMMAND --help` lists the flags of a command.",
-        allow_abbrev=False,
     )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
     add_plan(commands)
     describe = commands.add_parser(
-        "describe", help="what was promised, and how wrong the answers can be", allow_abbrev=False
+        "describe", help="what was promised, and how wrong the answers can be"
     )
-    answer = commands.add_parser("answer", help="answer queries", allow_abbrev=False)
+    answer = commands.add_parser("answer", help="answer queries")
     for command in (describe, answer):
         command.add_argument("directory", metavar="DIR", help="directory that holds a release")
         command.add_argument("--json", action="store_true", help="JSON for machines")
@@ -124,7 +107,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser, commands = command_parsers()
     known_commands = [*commands]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in known_commands:
-        raise RefusedError(
+        raise FlagError(
             f"{arguments[0]!r} is refused; must be one of {', '.join(known_commands)};"
             f" the nearest is {nearest(arguments[0], known_commands)}"
         )
@@ -132,9 +115,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if unknown:
         command = commands[options.command]
         flags = [option for action in command._actions for option in action.option_strings]
-        raise RefusedError(
-            f"{unknown[0]}: unknown; the nearest flag is {nearest(unknown[0], flags)}"
-        )
+        raise FlagError(f"{unknown[0]}: unknown; the nearest flag is {nearest(unknown[0], flags)}")
     return options
 
 
@@ -171,7 +152,7 @@ def _answer(options: argparse.Namespace) -> None:
     from beam_dp.releases import read_release
 
     if options.limit < 1:
-        raise RefusedError(f"--limit: {options.limit} is refused; must be >= 1")
+        raise FlagError(f"--limit: {options.limit} is refused; must be >= 1")
     answer(options, read_release(options.directory))
 
 

@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.plan import check_noise
+from beam_dp.mechanisms.contract import check_noise
 from beam_dp.noise.bound import noise_bound, noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.filters import (
-    cost,
-    loss_of,
-)
+from beam_dp.privacy.ledger.filters import cost, loss_of
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases import IntervalRelease, SyntheticDatabase
 from beam_dp.releases.left_out import LeftOut

@@ -12,10 +12,8 @@ from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, s
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    Plan,
-)
+from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
@@ -63,7 +61,7 @@ def released(
     return mechanism.release(plan, summary(plan, counts), noise or NoiseSource())
 
 
-def check(release: SyntheticDatabase, plan: Plan) -> None:
+def check(release: SyntheticDatabase, plan: MarginalsPlan) -> None:
     """What holds for every release, whatever the data and the noise."""
     assert release.domain == plan.domain and release.guarantee == plan.guarantee
     if plan.total_is_public:
@@ -84,6 +82,7 @@ def check(release: SyntheticDatabase, plan: Plan) -> None:
     assert (again.counts == release.counts).all()
 
 
+@pytest.mark.mostly_slow(one_in=6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("neighboring, num_records", [(ADD, 12), (ADD, "noisy"), (REPLACE, 12)])
@@ -107,6 +106,7 @@ def public_face(release: SyntheticDatabase) -> bytes:
     return release_to_bytes(release)
 
 
+@pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("name", WITH_ANNEALED)
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("num_records", [20, "noisy"])
@@ -208,6 +208,7 @@ def test_a_noisy_number_of_records_has_a_public_limit(seed: int):
         assert 1 <= release.num_records <= 2**40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, delta",
     [("mwem", PURE), ("mwem", APPROXIMATE)],

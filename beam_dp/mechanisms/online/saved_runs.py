@@ -17,10 +17,7 @@ from typing import Any, TypeVar
 
 from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.live import HaltedError
-from beam_dp.mechanisms.online.plan import (
-    OnlinePlan,
-    Settings,
-)
+from beam_dp.mechanisms.online.plan import OnlinePlan, Settings
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger.entries import Token

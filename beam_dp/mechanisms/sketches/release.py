@@ -6,11 +6,7 @@ import dataclasses
 
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases.sketches import (
-    NoisyCounts,
-    NoisySketch,
-    SparseRelease,
-)
+from beam_dp.releases.sketches import NoisyCounts, NoisySketch, SparseRelease
 from beam_dp.summaries import ElementCounts, Projection
 
 

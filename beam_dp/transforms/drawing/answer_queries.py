@@ -15,7 +15,7 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.online.log import (
     answer_line,
     checkpoint,
@@ -28,7 +28,6 @@ from beam_dp.mechanisms.online.saved_private_mw import (
     resume_private_mw,
     save_private_mw,
 )
-from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger import Ledger
@@ -46,11 +45,8 @@ from beam_dp.transforms.drawing.one_worker import run_once
 from beam_dp.transforms.errors import show_setup, withhold_messages
 
 MECHANISM = "private_mw"
-SPARSE_MW = "sparse_mw"
 # Whose steps all see the same folders.
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
-
-AnswerPlan = PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
 
 
 class AnswerQueries(beam.PTransform):
@@ -160,23 +156,14 @@ class AnswerQueries(beam.PTransform):
         )
 
 
-def mechanism_name(plan: AnswerPlan) -> str:
-    """Returns what cards and ledgers call the mechanism of a plan."""
-    if isinstance(plan, PrivateMWPlan):
-        return MECHANISM
-    if isinstance(plan, SparseMWPlan):
-        return SPARSE_MW
-    return plan.mechanism
-
-
-def check_paid(plan: AnswerPlan, token: Token | None) -> None:
+def check_paid(plan: AnswersPlan, token: Token | None) -> None:
     """Refuses a token that did not pay for this plan.
 
     Raises:
         InputError: if it paid for another guarantee, mechanism or loss.
     """
     if token is not None:
-        token.check(mechanism_name(plan), plan.guarantee, plan.loss)
+        token.check(plan.mechanism, plan.guarantee, plan.loss)
 
 
 def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:

@@ -12,7 +12,7 @@ import apache_beam as beam
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.left_out import with_left_out
-from beam_dp.mechanisms.release_plan import plan_release
+from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
@@ -29,7 +29,7 @@ from beam_dp.transforms.drawing.one_worker import run_once
 from beam_dp.transforms.errors import show_setup, withhold_messages
 
 if TYPE_CHECKING:
-    from beam_dp.mechanisms import Mechanism, Plan
+    from beam_dp.mechanisms import MarginalsPlan, Mechanism
     from beam_dp.privacy.ledger.entries import Token
 
 RELEASE_SHARD_BYTES = 2**23
@@ -145,7 +145,7 @@ def release_shards(release: Release) -> Iterator[ReleaseShard]:
         yield release.draw_id, (number, num_pieces, piece)
 
 
-def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
+def paid_plan(plan: MarginalsPlan, mechanism: str, token: Token) -> MarginalsPlan:
     """Returns the plan, whose card will name the ledger's entry.
 
     Raises:
@@ -182,7 +182,7 @@ class _Draw(beam.DoFn):
     def __init__(
         self,
         mechanism: Mechanism,
-        plan: Plan,
+        plan: MarginalsPlan,
         accumulator: HistogramAccumulator | MarginalsAccumulator,
     ) -> None:
         self.mechanism = mechanism

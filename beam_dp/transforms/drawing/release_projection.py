@@ -69,11 +69,10 @@ class ReleaseProjection(beam.PTransform):
     ) -> None:
         super().__init__()
         key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
-        stated = {**plan.stated, "key": key}
+        self.plan = dataclasses.replace(plan, key=key)
         if ledger_token is not None:
             ledger_token.check(plan.mechanism, plan.guarantee, plan.loss)
-            stated["ledger_release"] = ledger_token.release_id
-        self.plan = dataclasses.replace(plan, stated=stated)
+            self.plan = dataclasses.replace(self.plan, ledger_release=ledger_token.release_id)
         self.columns = columns
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
@@ -91,8 +90,7 @@ class ReleaseProjection(beam.PTransform):
         if plan.histogram is not None:
             counts = beam.pvalue.AsIter(limited | "Count" >> CountElements())
         draw = beam.ParDo(_Draw(plan), sums, counts).with_output_types(ReleaseShard)
-        width = 0 if plan.sketch is None else plan.sketch.projection_width
-        min_ram = worker_bytes(plan, width)
+        min_ram = worker_bytes(plan, plan.num_cells)
         return run_once(records.pipeline, "Draw" >> draw, "Keep the draw", min_ram)
 
 

@@ -7,18 +7,13 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
-from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.releases import AnswersRelease, check_output, commit_release
 from beam_dp.releases.files.answers import write_batch
 from beam_dp.storage.of_url import store_for
 from beam_dp.transforms.drawing.answer_batches import AnswerBatch
-from beam_dp.transforms.drawing.answer_queries import (
-    AnswerPlan,
-    check_paid,
-    mechanism_name,
-)
+from beam_dp.transforms.drawing.answer_queries import check_paid
 from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.writing.write_outputs import take_output
 
@@ -51,7 +46,7 @@ class WriteAnswers(beam.PTransform):
     def __init__(
         self,
         directory: str | os.PathLike[str],
-        plan: AnswerPlan,
+        plan: AnswersPlan,
         ledger_token: Token | None = None,
         state_number: int | None = None,
     ) -> None:
@@ -89,7 +84,7 @@ def _by_run(batch: AnswerBatch) -> tuple[str, AnswerBatch]:
 
 
 class _WriteRun(beam.DoFn):
-    def __init__(self, directory: str, plan: AnswerPlan, paid: dict[str, object]) -> None:
+    def __init__(self, directory: str, plan: AnswersPlan, paid: dict[str, object]) -> None:
         self.directory = directory
         self.plan = plan
         self.paid = paid
@@ -100,7 +95,7 @@ class _WriteRun(beam.DoFn):
         first = next(iter(by_number.values()))
         # Anything less is no complete run.
         if len(by_number) == first.num_batches:
-            card = {**answers_card(self.plan, first.num_records), **self.paid}
+            card = {**self.plan.card(first.num_records), **self.paid}
             rows = [row for number in sorted(by_number) for row in by_number[number].answers]
             release = AnswersRelease(
                 draw_id=run_id, guarantee=self.plan.guarantee, rows=rows, card=card
@@ -116,22 +111,3 @@ class _WriteBatch(beam.DoFn):
     def process(self, batch: AnswerBatch) -> Iterator[str]:
         write_batch(batch.answers, batch.run_id, batch.number, self.directory)
         yield self.directory
-
-
-def answers_card(plan: AnswerPlan, num_records: int | None) -> dict[str, object]:
-    """Returns what a card says of a plan, and, given N, of what follows from it; public."""
-    card: dict[str, object] = {
-        "mechanism": mechanism_name(plan),
-        "guarantee": plan.guarantee.to_json(),
-    }
-    if isinstance(plan, WorkloadAnswersPlan):
-        public = None if num_records is None else {"public": num_records}
-        domain = plan.workload.domain.to_json()
-        return {**card, "num_records": public, "domain": domain, "plan": plan.public}
-    return {
-        **card,
-        "num_records": {"noisy" if plan.num_records == "noisy" else "public": num_records},
-        **({} if isinstance(plan, SparseMWPlan) else {"domain": plan.domain.to_json()}),
-        "plan": plan.to_json(),
-        "settings": None if num_records is None else plan.settle(num_records).to_json(),
-    }

@@ -27,7 +27,6 @@ from tiny import ADD, REPLACE, domain_of, promise, share_spent, workload_of
 
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.mechanisms import Laplace
-from beam_dp.mechanisms import release_plan as plan_module
 from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
@@ -210,14 +209,14 @@ def count_at_each(patch: Patch) -> None:
 
 def split_nothing(patch: Patch) -> None:
     """The release spends all of epsilon, and says that it spent 95 % of it."""
-    original = plan_module._plan
+    original = Laplace.plan
 
     def mutant(mechanism: Any, domain: Any, workload: Any, guarantee: Guarantee, number: Any):
         whole = dataclasses.replace(guarantee, epsilon=guarantee.epsilon / (1 - LEFT_OUT_SHARE))
         plan = original(mechanism, domain, workload, whole, number)
         return dataclasses.replace(plan, loss=Loss.pure(guarantee.epsilon))
 
-    patch.setattr(plan_module, "_plan", mutant)
+    patch.setattr(Laplace, "plan", mutant)
 
 
 def forget_two(patch: Patch) -> None:
