@@ -1,4 +1,4 @@
-"""Interval counts on disk: their card, and their tables in Avro.
+"""Files of interval counts: the card, and tables in Avro.
 
 A directory holds ``card.json`` and ``intervals-DRAW.avro``: the estimated prefixes (of the textbook
 tree, its noisy nodes) and the integers of the strategy, in pieces of 2^16 numbers. A strategy found

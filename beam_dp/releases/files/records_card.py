@@ -1,4 +1,4 @@
-"""Synthetic databases on disk: their card, and what reads and writes them."""
+"""Files of synthetic databases: the card, and what reads and writes the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Releases for sparse queries on disk: card, hash key, sums, counts of elements."""
+"""Files of releases for sparse queries: card, hash key, sums, and counts of elements."""
 
 from __future__ import annotations
 
