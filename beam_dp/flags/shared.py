@@ -1,4 +1,4 @@
-"""The flags that programs share, and what they say."""
+"""The flags that several programs share."""
 
 from __future__ import annotations
 

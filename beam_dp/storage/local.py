@@ -1,4 +1,4 @@
-"""Local folders."""
+"""Local folders as a place where a release can be committed."""
 
 from __future__ import annotations
 

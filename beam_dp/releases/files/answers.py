@@ -1,4 +1,4 @@
-"""Files of released answers: the card, and rows in Avro, read without trust.
+"""Files of released answers: the card, and rows in Avro, written and read without trust.
 
 A directory of answers holds ``answers-DRAW.avro`` and ``card.json``, committed as ``commit`` says.
 Answers to a stream come in batches, ``answers-RUN-NUMBER.avro``, and have no card.

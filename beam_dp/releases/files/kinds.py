@@ -1,4 +1,4 @@
-"""The kinds of releases: one table, by which all of them are written and read."""
+"""The table of kinds of releases, by which all of them are written and read."""
 
 from __future__ import annotations
 

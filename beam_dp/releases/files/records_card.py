@@ -1,4 +1,4 @@
-"""Files of synthetic databases: the card, and what writes and reads them."""
+"""Files of synthetic databases: the card, and what reads and writes the whole."""
 
 from __future__ import annotations
 

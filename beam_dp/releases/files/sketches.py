@@ -1,4 +1,4 @@
-"""Files of releases for sparse queries: card, hash key, sums and counts."""
+"""Files of releases for sparse queries: card, hash key, sums, and counts of elements."""
 
 from __future__ import annotations
 
