@@ -18,7 +18,6 @@ from beam_dp.mechanisms.contract import AnswersPlan, NumRecords
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.joint_table import JointTable
 from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
@@ -36,7 +35,7 @@ from beam_dp.queries.workload import Workload
 
 # Release synthetic databases.
 SYNTHETIC: Mapping[str, type[Mechanism]] = {
-    each.name: each for each in (MWEM, Laplace, Gaussian, SmallDB, JointTable)
+    each.name: each for each in (MWEM, Laplace, Gaussian, SmallDB)
 }
 # Release an artifact that answers queries about keys.
 SKETCHES: Mapping[str, type[SparseMechanism]] = {
