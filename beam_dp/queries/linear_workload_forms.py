@@ -114,15 +114,6 @@ def prefixes(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     return (_range_query(domain, axis, 0, stop) for stop in range(1, size + 1))
 
 
-@_form("suffixes:age")
-def suffixes(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
-    """Yields the intervals of an attribute's levels that end with the last, longest first."""
-    axis = _axis(domain, rest, spec)
-    size = domain.attributes[axis].num_levels
-    check_num_queries(size, spec)
-    return (_range_query(domain, axis, start, size) for start in range(size))
-
-
 def _of_exactly(
     domain: Domain, literals: dict[int, list[Literal]], rest: str, spec: str
 ) -> Iterator[LinearQuery]:
