@@ -9,7 +9,7 @@ from typing import Any
 def accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """What is promised of the answers that have a bound, and how many have none."""
     plan, settings = card["plan"], card.get("settings")
-    but = f"but with probability {plan['failure_probability']:g}"
+    but = f"except with probability {plan['failure_probability']:g}"
     if settings is None:
         return f"Every answer is within {plan['bound']:,.1f} records, {but}."
     num_answers = sum(row["error"] is None for row in rows)

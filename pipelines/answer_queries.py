@@ -51,17 +51,14 @@ from beam_dp.queries.lines import QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import key_type_named
 from beam_dp.queries.sparse_reader import SparseQueries
-from beam_dp.releases import SyntheticDatabase, probe_output, read_release
-from beam_dp.releases.files.answers_release import (
-    AnswersRelease,
-    read_answers_release,
-)
+from beam_dp.releases import AnswersRelease, SyntheticDatabase, probe_output, read_release
 from beam_dp.transforms import KeyColumns, ReadRecords
 
 from . import flags
 from .accuracy import accuracy
 from .answer_job import Job, add_answers, spend, warnings_of
 from .common import ledger_card, make_pipeline, read_ledger, read_text
+from .own_release import card_of
 from .progress import Progress
 from .running import (
     is_launched,
@@ -325,7 +322,7 @@ def _promised(job: Job) -> dict[str, Any]:
     """What the card says whatever the number of records turns out to be."""
     card = job.plan.card(None)
     fixed = ("mechanism", "guarantee", "domain", "plan")
-    promised = {name: card[name] for name in fixed if name in card}
+    promised = {"kind": "answers", **{name: card[name] for name in fixed if name in card}}
     if job.payment is not None:
         promised["ledger_state"] = job.payment.state_number
     return promised
@@ -360,12 +357,15 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
             return stage_pipeline(pipeline, progress)
         if not run_pipeline(pipeline, progress, job.output):
             return flags.EXIT_JOB_FAILED
-        answers = _read_answers(job.output)
-        if answers is None:
+        try:
+            answers = read_release(job.output)
+        except InputError as error:
+            print(f"error: {error}; every worker must see --output", file=sys.stderr)
             return flags.EXIT_JOB_FAILED
-        card = answers.card
+        card = card_of(answers, job.output)
         if not is_own(job.output, card, _promised(job), token):
             return flags.EXIT_JOB_FAILED
+        assert isinstance(answers, AnswersRelease)
         progress.say("answered")
         # A run that goes on is one draw with what it said before, which the ledger knows.
         if job.ledger is not None and token is not None and job.payment is None:
@@ -376,18 +376,6 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
     print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
     print(accuracy(card, answers.rows))
     return 0 if is_saved else flags.EXIT_JOB_FAILED
-
-
-def _read_answers(output: str) -> AnswersRelease | None:
-    """Returns what the workers wrote; says why not, where they do not share this directory."""
-    reason = "no answers were written"
-    try:
-        answers = read_answers_release(output)
-    except InputError as error:
-        answers, reason = None, str(error)
-    if answers is None:
-        print(f"error: {reason}; every worker must see --output", file=sys.stderr)
-    return answers
 
 
 def _universe(job: Job) -> str:

@@ -27,7 +27,7 @@ from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer
 from beam_dp.transforms import ReadError, ReadRecords
 from beam_dp.transforms.errors import name_file_only
-from beam_dp.transforms.reading.formats import FORMATS
+from beam_dp.transforms.reading.formats import FORMATS, Wanted
 
 from . import flags
 from .common import read_text
@@ -91,7 +91,7 @@ def _batches(
         known = reader.columns(path) or []
         columns = [name for name in domain.names if known.count(name) == 1]
         for start, stop in reader.ranges(path, num_bytes) if columns else ():
-            yield from reader.batches(path, start, stop, columns, times=times)
+            yield from reader.batches(path, start, stop, Wanted(columns, times=times))
 
 
 def _main(argv: Sequence[str], _: Progress) -> int:

@@ -113,7 +113,7 @@ def find_java(launcher: str, runner: str, least: int) -> str:
 def _no_java(launcher: str, least: int) -> str | None:
     """Returns why a program starts no Java that the job server runs on, if so."""
     if shutil.which(launcher) is None:
-        return "is no program"
+        return "is not a program"
     try:
         said = subprocess.run(
             [launcher, "-version"],
@@ -126,7 +126,7 @@ def _no_java(launcher: str, least: int) -> str | None:
         return "does not start"
     version = re.search(r'version "(\d+)', said.stderr + said.stdout)
     if said.returncode != 0 or version is None:
-        return "is no Java: -version tells none"
+        return "is not Java: -version shows no version"
     return f"is Java {version[1]}" if int(version[1]) < least else None
 
 

@@ -17,7 +17,7 @@ import beam_dp as dp
 # The writer stops where its draft is complete, and would go on long after the test has ended.
 _PROGRAM = """
 import sys, time
-from beam_dp.releases.filesystem import LocalStore
+from beam_dp.storage.local import LocalStore
 from pipelines import release_synthetic_database
 
 def wait(*_):

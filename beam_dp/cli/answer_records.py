@@ -69,8 +69,8 @@ def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) ->
             notes.append("no error is stated: the release did not measure this marginal whole")
         if answer.bound is not None:
             notes.append(
-                f"every cell is within {answer.bound:,.1f} records"
-                f" but with probability {answer.failure_probability:g}"
+                f"every cell is within {answer.bound:,.1f} records of the truth,"
+                f" except with probability {answer.failure_probability:g}"
             )
         if len(rows) < answer.values.size:
             notes.append(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
@@ -118,7 +118,7 @@ def _answer_queries(
     stated = [each for each in answers if each.bound is not None]
     if stated:
         print(
-            "all errors that are stated hold together but with probability"
+            "all stated errors hold together, except with probability"
             f" {stated[0].failure_probability:g}"
         )
 

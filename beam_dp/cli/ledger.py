@@ -83,8 +83,8 @@ def run_ledger(options: argparse.Namespace) -> None:
     ]
     columns = ("dataset", "unit, relation", "delta", "epsilon", "spent", "left", "slack")
     print_table(f"budgets of {ledger.name}", columns, rows)
-    print("left: the epsilon of one more release of pure, Gaussian or zero-concentrated privacy")
-    print("slack: the delta that is left for releases that are private but with some probability")
+    print("left: what one more pure, Gaussian or zero-concentrated release may have of epsilon")
+    print("slack: the delta left for releases that are private except with some probability")
     entries = [entry for report in reports for entry in report["entries"]]
     if entries:
         rows = [

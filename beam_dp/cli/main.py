@@ -11,7 +11,7 @@ from beam_dp.cli.finish import add_finish, run_finish
 from beam_dp.cli.ledger import add_ledger, run_ledger
 from beam_dp.cli.plan import add_plan, run_plan
 from beam_dp.cli.programs import PROGRAMS, import_program
-from beam_dp.errors import InputError, shown
+from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, Parser, nearest
 
 EXIT_BAD_INPUT = 2
@@ -85,13 +85,13 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         action="append",
         nargs=2,
         metavar=("LOW", "HIGH"),
-        help="of interval counts: integers, both included, or edges of bins; may be repeated",
+        help="interval counts: integers, both included, or edges of bins; may be repeated",
     )
     what.add_argument(
         "--quantile",
         action="append",
         metavar="SHARE",
-        help="of interval counts: where this share of the records is reached; may be repeated",
+        help="interval counts: where this share of the records is reached; may be repeated",
     )
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
@@ -134,61 +134,26 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
 def _describe(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from beam_dp.cli.describe import describe, describe_answers
-    from beam_dp.cli.describe_intervals import describe_intervals
-    from beam_dp.cli.describe_sketches import describe_sparse
-    from beam_dp.releases import IntervalRelease, SparseRelease, read_release
-    from beam_dp.releases.files.answers_release import read_answers_release
-    from beam_dp.releases.files.kinds import CARD
+    from beam_dp.cli.kinds import described
+    from beam_dp.releases import read_release
+    from beam_dp.releases.files.card import CARD
     from beam_dp.storage.of_url import store_for
 
-    answers = read_answers_release(options.directory)
-    if answers is not None:
-        described = describe_answers(answers)
-    else:
-        release = read_release(options.directory)
-        if isinstance(release, IntervalRelease):
-            described = describe_intervals(release)
-        elif isinstance(release, SparseRelease):
-            described = describe_sparse(release)
-        else:
-            described = describe(release)
+    release = read_release(options.directory)
     if options.json:
         # All of the release was verified when it was read, so this is its card.
         print(store_for(options.directory, "release").read(CARD).decode(), end="")
     else:
-        Console().print(described)
+        Console().print(described(release))
 
 
 def _answer(options: argparse.Namespace) -> None:
-    from beam_dp.cli.answer_intervals import answer_intervals
-    from beam_dp.cli.answer_records import answer_synthetic
-    from beam_dp.cli.answer_sketches import answer_sparse
-    from beam_dp.releases import IntervalRelease, SparseRelease, read_release
-    from beam_dp.releases.files.answers_release import read_answers_release
+    from beam_dp.cli.kinds import answer
+    from beam_dp.releases import read_release
 
     if options.limit < 1:
         raise FlagError(f"--limit: {options.limit} is refused; must be >= 1")
-    if read_answers_release(options.directory) is not None:
-        condition = "holds answers, and answers nothing more: see beam-dp describe"
-        raise InputError("release", options.directory, condition)
-    release = read_release(options.directory)
-    if isinstance(release, SparseRelease):
-        if options.sparse is None:
-            raise FlagError("--sparse: missing; must be given: this release answers no other")
-        print(answer_sparse(release, options.sparse, as_json=options.json))
-        return
-    if options.sparse is not None:
-        condition = "must be asked of a release for sparse queries"
-        raise FlagError(f"--sparse: {shown(options.sparse)} is refused; {condition}")
-    if isinstance(release, IntervalRelease):
-        answer_intervals(options, release)
-        return
-    for name in ("interval", "quantile"):
-        if getattr(options, name) is not None:
-            condition = "must be asked of interval counts; of synthetic records use --queries"
-            raise FlagError(f"--{name}: {condition}")
-    answer_synthetic(options, release)
+    answer(options, read_release(options.directory))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 from beam_dp.cli.plan_flags import FLAGS, NOT_OF_SPARSE, OF_SPARSE
 from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
-from beam_dp.domain.files import parse_domain
+from beam_dp.domain.files import read_domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import check_texts
 from beam_dp.flags.numbers import integer, number
@@ -47,7 +47,7 @@ def job_of(texts: Mapping[str, str | None]) -> PlanningJob:
     max_error = given.get("max_error")
     try:
         return PlanningJob(
-            workload=read_workload(given["workload"], _read_domain(given["domain"])),
+            workload=read_workload(given["workload"], read_domain(given["domain"])),
             guarantee=guarantee,
             num_records=_guess(given["num_records"]),
             num_records_is_public=_is_public(given, guarantee),
@@ -181,14 +181,3 @@ def _guess(text: str) -> int:
         condition = "must be about how many records there are: a public guess, to compare errors by"
         raise InputError("num_records", text, condition)
     return integer("num_records", text)
-
-
-def _read_domain(path: str) -> Domain:
-    try:
-        text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError("domain", path, f"is not UTF-8 at byte {error.start}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        raise InputError("domain", path, f"cannot be read as a file ({reason})") from None
-    return parse_domain(text, source=path)

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from beam_dp.cli.tables import guarantee_text
 from beam_dp.errors import magnitude
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
 from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
 from beam_dp.planning.sketches.ranking import SparseRanking
-from beam_dp.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,14 +46,6 @@ def _title(job: PlanningJob) -> str:
         f"{magnitude(job.domain.num_cells)} cells, {job.num_queries:,} answers;"
         f" {job.num_records:,} records ({origin});"
         f" {guarantee_text(guarantee)}. Errors in records."
-    )
-
-
-def guarantee_text(guarantee: Guarantee) -> str:
-    """Returns a promise in a few words."""
-    return (
-        f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g},"
-        f" {guarantee.neighboring.value.replace('_', ' ')}"
     )
 
 
@@ -132,7 +124,7 @@ def _table(
     refusals = []
     for name, option, cells in rows:
         if option.refusal is not None:
-            refusals.append(f"{name}: no: {option.refusal}")
+            refusals.append(f"{name}: not possible: {option.refusal}")
             continue
         mark = notes.setdefault(option.note, len(notes) + 1) if option.note else None
         table.add_row(*map(Text, [name + (f" [{mark}]" if mark else ""), *cells(option)]))

@@ -14,10 +14,10 @@ class KeyBatch:
 
     Args:
         keys: shape (n,), uint64, from ``hashing.universe_elements``; repetitions count.
-        weights: shape (n,), int64, already from 0 to the declared largest weight
-            (``clamped_weights``).
+        weights: shape (n,), int64, already from 0 to the declared largest weight: sensitivities
+            rest on it.
         units: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit;
-            None once contributions are bounded, or where the unit is the record.
+            None once contributions are limited, or where the unit is the record.
     """
 
     keys: NDArray[np.uint64]
@@ -26,14 +26,6 @@ class KeyBatch:
 
     def __repr__(self) -> str:
         return "KeyBatch(secret)"
-
-
-def clamped_weights(weights: NDArray[np.int64], max_weight: int) -> NDArray[np.int64]:
-    """Returns weights moved into 0..max_weight: what no record can pass, and none is refused.
-
-    Sensitivities rest on it. A negative weight becomes 0; a record of weight 0 is as good as none.
-    """
-    return np.clip(weights, 0, max_weight)
 
 
 def merged_keys(batch: KeyBatch) -> KeyBatch:

@@ -32,6 +32,7 @@ _MAX_ROWS = 2 * MAX_ROOTS
 _MAX_LEVELS = 21
 _MAX_ENTRY = 2**26
 
+# Weighted trees are no longer planned; releases made with them are read.
 TREES = ("histogram", "tree", "weighted_tree", "windows")
 
 

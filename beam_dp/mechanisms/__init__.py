@@ -6,8 +6,6 @@ from beam_dp.mechanisms.linear_answers import (
     WorkloadAnswers,
     WorkloadAnswersPlan,
     draw_workload_answers,
-    gaussian_answers,
-    laplace_answers,
     plan_workload_answers,
 )
 from beam_dp.mechanisms.marginals import MWEM, Gaussian, Laplace, MarginalsPlan, Mechanism
@@ -79,9 +77,7 @@ __all__ = [
     "check_private_mw",
     "draw_workload_answers",
     "exponential_mechanism",
-    "gaussian_answers",
     "geometric_noisy_max",
-    "laplace_answers",
     "permute_and_flip",
     "plan_private_mw",
     "plan_release",

@@ -23,7 +23,7 @@ def covering_marginals(queries: LinearWorkload) -> Workload:
         InputError: if a query looks at cells that are no sum of a marginal's, or all at nothing.
     """
     if queries.explicit:
-        condition = "must be without explicit values: a release answers sums of cells of marginals"
+        condition = "must not have explicit values: a release answers sums of cells of marginals"
         raise InputError("workload", "explicit values", condition)
     weights = Counter(query.axes for query in queries if _is_of_marginal(query) and query.axes)
     names = queries.domain.names

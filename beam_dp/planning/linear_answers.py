@@ -42,16 +42,6 @@ MAX_MATRIX_VALUES = 2**22
 _GRID = 1 << VALUE_BITS
 
 
-def laplace_answers_option(job: PlanningJob) -> Option:
-    """Returns what discrete Laplace noise on every answer would do."""
-    return _answers(job, "laplace_answers", "discrete_laplace")
-
-
-def gaussian_answers_option(job: PlanningJob) -> Option:
-    """Returns what discrete Gaussian noise on every answer would do."""
-    return _answers(job, "gaussian_answers", "discrete_gaussian")
-
-
 def answers_theorem(plan: WorkloadAnswersPlan) -> Theorem:
     """Returns how wrong noisy answers can be, ``WorkloadAnswersPlan.bound``, as a theorem."""
     name = f"{plan.distribution.replace('_', ' ')} noise: union bound over answers"
@@ -186,8 +176,10 @@ def linear_queries(workload: Workload | LinearWorkload) -> tuple[LinearQuery, ..
     return tuple(dict.fromkeys(cells))
 
 
-def _answers(job: PlanningJob, name: str, distribution: Distribution) -> Option:
-    program = "answer_queries"
+def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
+    """Returns what discrete noise on every answer would do."""
+    mechanism = distribution.removeprefix("discrete_")
+    name, program = f"{mechanism}_answers", "answer_queries"
     if isinstance(job.workload, Workload):
         refusal = "answers linear queries; this job asks for marginals"
         return Option(name, "tight", program, refusal)
@@ -212,7 +204,7 @@ def _answers(job: PlanningJob, name: str, distribution: Distribution) -> Option:
         bound=theorem.bound(job.num_records),
         records_needed=needed(job, theorem),
         resources=answers_resources(job.domain.num_cells, job.num_queries),
-        parameters=(("mechanism", distribution.removeprefix("discrete_")),),
+        parameters=(("mechanism", mechanism),),
         note="every answer has noise of its own",
     )
 

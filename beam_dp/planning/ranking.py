@@ -8,12 +8,7 @@ from typing import Any
 from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.planning.intervals import intervals_option
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.linear_answers import (
-    gaussian_answers_option,
-    laplace_answers_option,
-    private_mw_option,
-    small_db_option,
-)
+from beam_dp.planning.linear_answers import answers_option, private_mw_option, small_db_option
 from beam_dp.planning.synthetic_databases import synthetic_option
 from beam_dp.theorems.theorem import Calibration
 
@@ -80,8 +75,8 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
         small_db_option(job),
         private_mw_option(job),
         private_mw_option(job, "textbook"),
-        laplace_answers_option(job),
-        gaussian_answers_option(job),
+        answers_option(job, "discrete_laplace"),
+        answers_option(job, "discrete_gaussian"),
         intervals_option(job),
     ]
     return Ranking(job, tuple(sorted(options, key=lambda option: option.rank)))

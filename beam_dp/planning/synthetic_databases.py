@@ -100,7 +100,7 @@ def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
     return dataclasses.replace(
         option,
         resources=fit_resources(MAX_SELECTED_CELLS, measured),
-        note="selects what it measures, by noisy scores: no error is known before",
+        note="selects what it measures, by noisy scores: its error is not known beforehand",
     )
 
 

@@ -12,13 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
+from beam_dp.domain.strict_json import json_text
 from beam_dp.errors import InputError, magnitude, shown
-from beam_dp.queries.dense_tables import (
-    Number,
-    marginal_tables,
-    sum_of_tables,
-)
-from beam_dp.queries.json_lines import parsed_lines, read_workload_text
+from beam_dp.queries.dense_tables import Number, marginal_tables, sum_of_tables
+from beam_dp.queries.json_lines import parsed_lines
 from beam_dp.queries.linear import MAX_QUERY_CELLS, VALUE_BITS, Explicit, LinearQuery
 from beam_dp.queries.linear_workload_forms import (
     EXAMPLES,
@@ -234,7 +231,7 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
         return LinearWorkload(domain, tuple(FORMS[form](domain, rest, spec)))
     if colon and form == "matrix":
         return LinearWorkload(domain, _read_matrix(rest, spec, domain))
-    text = read_workload_text(spec, _KNOWN_FORMS)
+    text = json_text("workload", spec, f"; {_KNOWN_FORMS}")
     return LinearWorkload(domain, tuple(_read_lines(text, spec, make)))
 
 
@@ -243,7 +240,7 @@ def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[LinearQuery, ...
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or "no array of numbers"
+        reason = getattr(error, "strerror", None) or "not an array of numbers"
         raise InputError("workload", spec, f"cannot be read as a .npy file ({reason})") from None
     shape = getattr(matrix, "shape", None)
     if shape is None or len(shape) != 2 or shape[1] != domain.num_cells or not shape[0]:

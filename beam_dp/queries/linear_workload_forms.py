@@ -11,7 +11,7 @@ from itertools import combinations, product
 
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.errors import InputError, magnitude, shown
-from beam_dp.queries.linear import LinearQuery, Parity, Product, Range
+from beam_dp.queries.linear import LinearQuery, Parity, Product, Range, complement
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import parse_workload
 
@@ -70,7 +70,7 @@ def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
         if size >= 2:
             literals[axis] = [((code, code + 1),) for code in range(size)]
         if size > 2:
-            literals[axis] += [_all_but(code, size) for code in range(size)]
+            literals[axis] += [complement([(code, code + 1)], size) for code in range(size)]
     return _of_exactly(domain, literals, rest, spec)
 
 
@@ -102,7 +102,7 @@ def intervals(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     size = domain.attributes[axis].num_levels
     check_num_queries(size * (size + 1) // 2, spec)
     pairs = combinations(range(size + 1), 2)
-    return (_range_query(domain, axis, start, stop) for start, stop in pairs)
+    return (Product.of(domain.shape, {axis: (pair,)}) for pair in pairs)
 
 
 @_form("prefixes:age")
@@ -111,7 +111,7 @@ def prefixes(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     axis = _axis(domain, rest, spec)
     size = domain.attributes[axis].num_levels
     check_num_queries(size, spec)
-    return (_range_query(domain, axis, 0, stop) for stop in range(1, size + 1))
+    return (Product.of(domain.shape, {axis: ((0, stop),)}) for stop in range(1, size + 1))
 
 
 def _of_exactly(
@@ -163,17 +163,6 @@ def _ways(literals: dict[int, list[Literal]], rest: str, spec: str) -> int:
 def _axis(domain: Domain, rest: str, spec: str) -> int:
     name = rest if rest in domain else rest.strip()
     if name not in domain:
-        condition = f"{shown(name)} is no attribute; {nearest_known(name, domain.names)}"
+        condition = f"{shown(name)} is not an attribute; {nearest_known(name, domain.names)}"
         raise InputError("workload", spec, condition)
     return domain.axes((name,))[0]
-
-
-def _range_query(domain: Domain, axis: int, start: int, stop: int) -> Product:
-    if stop - start == domain.shape[axis]:
-        return Product(domain.shape, (), ())
-    return Product(domain.shape, (axis,), (((start, stop),),))
-
-
-def _all_but(code: int, size: int) -> Literal:
-    ranges = ((0, code), (code + 1, size))
-    return tuple((start, stop) for start, stop in ranges if start < stop)

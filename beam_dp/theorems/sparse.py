@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from beam_dp.mechanisms.online.plan import published_error
 from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.theorems.synthesis import run_error
-from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant
+from beam_dp.theorems.synthesis import published_online_theorem, run_theorem
+from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters
+
+SPARSE_MW_BOUND = "SMW: Blum and Roth (2011), corrected, with the run's own noise"
 
 
 def sparse_mw_theorem(
@@ -54,14 +55,10 @@ def sparse_mw_theorem(
         def divergence(alpha: float) -> float:
             return math.log(num_slots(sparsity, alpha, "textbook")) + 1
 
-        def published(num_records: int) -> float:
-            alpha = published_error(
-                guarantee, divergence, num_records, num_questions, failure_probability
-            )
-            return 3 * num_records * alpha
-
         name = "SMW: Blum and Roth (2011), Theorem 3.9, with NumericSparse's accuracy"
-        return Theorem(name, constant(failure_probability), published)
+        return published_online_theorem(
+            name, guarantee, divergence, num_questions, failure_probability
+        )
     plan = plan_sparse_mw(
         guarantee,
         1 if num_records_is_public else "noisy",
@@ -69,11 +66,7 @@ def sparse_mw_theorem(
         num_questions=num_questions,
         failure_probability=failure_probability,
     )
-    return Theorem(
-        "SMW: Blum and Roth (2011), corrected, with the run's own noise",
-        constant(failure_probability),
-        lambda num_records: run_error(plan.settle(num_records)),
-    )
+    return run_theorem(SPARSE_MW_BOUND, plan)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,8 @@ from beam_dp.domain import (
     NumericAttribute,
 )
 from beam_dp.encoding import columns
-from beam_dp.encoding.columns import encode_column, encode_values
+from beam_dp.encoding.columns import encode_column
+from beam_dp.encoding.units import arrow_column
 
 BASES = [
     IntegerAttribute("a", 0, 3),
@@ -369,7 +370,7 @@ objects = st.one_of(st.none(), st.booleans(), int64s, uint64s, st.integers(), fl
 @example(IntegerAttribute("a", -(2**63), -(2**63)), [-(2**63) - 1])
 @settings(max_examples=200)
 def test_mixed_python_values_are_coded_as_one_by_one(attribute, values):
-    assert encode_values(attribute, values).tolist() == _expected(attribute, values)
+    assert encode_column(attribute, arrow_column(values)).tolist() == _expected(attribute, values)
 
 
 @pytest.mark.parametrize("base", [base for base in BASES if base.kind[:4] != "date"])
@@ -379,8 +380,10 @@ def test_values_without_meaning_are_outside_or_other(base):
         decimal.Decimal("NaN"), decimal.Decimal("sNaN"), decimal.Decimal("Infinity"), math.nan,
         "\ud800", np.longdouble("inf"), 10**5000,
     ]  # fmt: skip
-    assert encode_values(base, values).tolist() == [-1] * len(values)
-    assert set(encode_values(_with_flags(base, True, False), values)) == {base.num_levels}
+    assert encode_column(base, arrow_column(values)).tolist() == [-1] * len(values)
+    assert set(encode_column(_with_flags(base, True, False), arrow_column(values))) == {
+        base.num_levels
+    }
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_memory_is_bounded(name: str) -> None:
 
 def test_a_check_that_is_missing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target that cannot fail is no test: without this check, a card cannot be written again."""
-    monkeypatch.setattr("beam_dp.releases.files.records_card._check_unicode", lambda text: None)
+    monkeypatch.setattr("beam_dp.releases.files.card._check_unicode", lambda text: None)
     generator = random.Random(7)
     with pytest.raises(UnicodeEncodeError):
         for _ in range(20_000):

@@ -17,7 +17,7 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
 
 # A warning of numpy's is a line of log that depends on what was measured.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -78,7 +78,7 @@ def check(release: SyntheticDatabase, plan: MarginalsPlan) -> None:
             assert 0 <= answer.standard_error < math.inf and 0 <= answer.bound < math.inf
             assert answer.failure_probability == 0.05
     json.dumps([release.noise, release.parameters, release.fit])
-    again = SyntheticDatabase.from_bytes(release.to_bytes())
+    again = release_from_bytes(release_to_bytes(release))
     assert (again.counts == release.counts).all()
 
 
@@ -102,7 +102,7 @@ def test_releases_are_well_formed(name: str, shape: str, neighboring: str, num_r
 
 
 def public_face(release: SyntheticDatabase) -> bytes:
-    return release.to_bytes()
+    return release_to_bytes(release)
 
 
 @pytest.mark.parametrize("name", WITH_ANNEALED)

@@ -110,7 +110,7 @@ def test_a_release_has_the_same_shape_for_all_data():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["windows", "sine", "weighted_tree"])
+@pytest.mark.parametrize("name", ["windows", "sine", "tree"])
 def test_a_large_release_and_a_million_answers_are_quick(name):
     plan = plan_intervals(65536, GUARANTEE, name)
     counts = np.random.default_rng(1).integers(0, 100, 65536)

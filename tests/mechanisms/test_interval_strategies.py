@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import opendp.prelude as opendp
 import pytest
@@ -21,7 +23,7 @@ from beam_dp.interval_strategies.hierarchy import (
 from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.tables import SquareRootErrors
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
-from beam_dp.mechanisms.intervals.branching import best_tree, weighted_tree
+from beam_dp.mechanisms.intervals.branching import best_tree
 from beam_dp.mechanisms.intervals.windows import windows
 from beam_dp.privacy.guarantee import Neighboring
 
@@ -32,14 +34,19 @@ def forest() -> Hierarchy:
     return Hierarchy((5, 11, 29), weights, generator.integers(0, 4, (3, 5)))
 
 
+def weighted(sizes: tuple[int, ...], weights: tuple[int, ...]) -> Hierarchy:
+    """A tree as earlier versions planned them, whose releases are still read."""
+    levels = tuple(np.full(size, each) for size, each in zip(sizes, weights, strict=True))
+    return dataclasses.replace(tree(sizes), weights=levels)
+
+
 CONSISTENT = {
     "one cell": tree((1,)),
     "cells": tree((9,)),
     "binary": tree((2, 4, 8, 16)),
     "uneven": tree((3, 7, 20)),
-    "weighted": tree((2, 5, 11, 23), (1, 3, 2, 5)),
+    "weighted": weighted((2, 5, 11, 23), (1, 3, 2, 5)),
     "best tree": best_tree(40, 1),
-    "weighted tree": weighted_tree(40, 2),
     "forest": forest(),
     "windows, 2": windows(2),
     "windows, 50": windows(50),

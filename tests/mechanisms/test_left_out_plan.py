@@ -24,7 +24,7 @@ from beam_dp.mechanisms.left_out import (
     plan_left_out,
     share_guarantee,
 )
-from beam_dp.mechanisms.marginals.measurements import noise_variance
+from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
@@ -49,7 +49,7 @@ def counted(domain: Domain, records: tuple[tuple[int, int], ...]) -> np.ndarray:
     left_out = encode_all_records(domain, "record", True, batch)[1]
     accumulator = HistogramAccumulator(planned(promise(), domain).domain)
     state = accumulator.add_batch(accumulator.create(), left_out)
-    return accumulator.extract(state).counts
+    return accumulator.from_shards(accumulator.to_shards(state)).counts
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])

@@ -38,7 +38,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
 from beam_dp.summaries import Marginals
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -75,7 +75,7 @@ def check(release: SyntheticDatabase, plan: MarginalsPlan, selected_cells: int) 
         if answer.bound is not None:
             assert 0 <= answer.standard_error < math.inf and 0 <= answer.bound < math.inf
     json.dumps([release.noise, release.parameters, release.fit])
-    again = SyntheticDatabase.from_bytes(release.to_bytes())
+    again = release_from_bytes(release_to_bytes(release))
     assert (again.counts == release.counts).all()
     assert release.fit["hypothesis"] == "junction_tree"
     joined = [plan.domain.axes(names) for names, _ in release.potentials]
@@ -337,7 +337,8 @@ def released_faces(
         plan = plan_of(mechanism, workload, guarantee, num_records)
         for counts in (np.zeros(48), np.eye(48)[3], rng.integers(0, 9, 48), np.full(48, 10**9)):
             noise = scripted(7, 20, high)()
-            faces.add(mechanism.release(plan, summary(plan, counts), noise).to_bytes())
+            release = mechanism.release(plan, summary(plan, counts), noise)
+            faces.add(release_to_bytes(release))
     return faces
 
 

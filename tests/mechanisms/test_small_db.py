@@ -24,7 +24,13 @@ from beam_dp.mechanisms.small_db.small_db import (
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import SyntheticDatabase, read_release, write_release
+from beam_dp.releases import (
+    SyntheticDatabase,
+    read_release,
+    release_from_bytes,
+    release_to_bytes,
+    write_release,
+)
 from beam_dp.testing import audit
 
 
@@ -137,7 +143,7 @@ def test_answers_are_scaled_and_survive_the_disk(tmp_path):
     for each in (
         release,
         read_release(tmp_path / "out"),
-        SyntheticDatabase.from_bytes(release.to_bytes()),
+        release_from_bytes(release_to_bytes(release)),
     ):
         assert (each.num_records, each.represented) == (3, 1000)
         (answer,) = each.answer(marginals(each.domain, attributes=["a0", "a1"]))

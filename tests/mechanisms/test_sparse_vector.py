@@ -312,7 +312,7 @@ def test_a_mechanism_halts_after_its_last_answer():
     assert mechanism.num_left == 1 and not mechanism.has_halted
     assert mechanism.ask(20, value=7) == 7
     assert mechanism.has_halted
-    with pytest.raises(HaltedError, match="all that was paid for"):
+    with pytest.raises(HaltedError, match="were paid for, and all were given"):
         mechanism.ask(0)
 
 
@@ -343,9 +343,9 @@ def test_noise_is_used_once():
 def test_refusals():
     plain = sparse_vector_noise(promise(), 2, answers=False)
     numeric = sparse_vector_noise(promise(), 2, answers=True)
-    with pytest.raises(InputError, match="must be with answers"):
+    with pytest.raises(InputError, match="must be given"):
         NumericSparse(0, plain, NoNoise())
-    with pytest.raises(InputError, match="must be without answers"):
+    with pytest.raises(InputError, match="must not be given: nothing is answered"):
         Sparse(0, numeric, NoNoise())
     with pytest.raises(InputError, match="must be 1 for AboveThreshold"):
         AboveThreshold(0, plain, NoNoise())

@@ -13,7 +13,7 @@ from jobs import everything_under, job_flags, people
 
 from beam_dp.cli import main as cli
 from beam_dp.privacy.ledger import Ledger
-from beam_dp.releases.files.answers_avro import ANSWER_SCHEMA
+from beam_dp.releases.files.answers import ANSWER_SCHEMA
 from pipelines import release_synthetic_database
 from pipelines.answer_queries import main
 
@@ -149,7 +149,7 @@ def test_answers_are_described_and_asked_nothing_more(tmp_path, capfd, monkeypat
     assert json.loads(capfd.readouterr().out)["mechanism"] == mechanism
     assert cli.main(["answer", directory, "--marginal", "sex"]) == 2
     assert capfd.readouterr().err.endswith(
-        "holds answers, and answers nothing more: see beam-dp describe\n"
+        "holds answers and can answer no further queries: see beam-dp describe\n"
     )
     (path,) = (tmp_path / "out").glob("answers-*.avro")
     path.write_bytes(path.read_bytes()[:-1] + b"x")
@@ -175,7 +175,7 @@ def test_a_marginal_in_a_file_is_a_query_for_each_of_its_cells(tmp_path, capfd, 
     lines = ['{"marginal": ["sexx"]}', '{"id": "by sex", "marginal": ["sex"]}', QUERIES[0]]
     assert main(flags(tmp_path, lines, mechanism=mechanism)) == 0
     rows = answers(tmp_path / "out")
-    assert "line 1: query: 'sexx' is refused; is no attribute" in capfd.readouterr().err
+    assert "line 1: query: 'sexx' is refused; is not an attribute" in capfd.readouterr().err
     assert rows[0]["error"] and {row["id"] for row in rows[1:-1]} == {"by sex"}
     cells = [json.loads(row["query"])["codes"] for row in rows[1:-1]]
     assert cells == [[[axis, [[code, code + 1]]]] for code, ((axis, _),) in enumerate(cells)]

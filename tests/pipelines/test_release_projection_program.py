@@ -299,7 +299,7 @@ def test_a_release_with_a_histogram_is_paid_while_delta_lasts(
     assert main(second) == 2
     assert capfd.readouterr().err == (
         "error: --delta: 1e-09 is refused; must be at most 5e-10: that much of delta is left of"
-        " 'flights' for releases that are private but with some probability, of 1.5e-09 kept for"
+        " 'flights' for releases that are private except with some probability, of 1.5e-09 kept for"
         " them\n"
     )
     assert len(ledger.entries("flights")) == 1 and not (tmp_path / "second").exists()

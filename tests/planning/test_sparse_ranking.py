@@ -100,8 +100,8 @@ def test_histograms_that_do_not_fit_are_refused(capsys):
     profile = ["--num_keys", "4000", "--largest_count", "1000"]
     assert main(["plan", "--max_sparsity", "5", *words, *profile, *PROMISE, "--size", "64"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "stability_histogram: no: the keys that it should hold do not fit 64 numbers" in told
-    assert "sparse_mw: no: --num_questions must be given" in told
+    assert "histogram: not possible: the keys that it should hold do not fit 64 numbers" in told
+    assert "sparse_mw: not possible: --num_questions must be given" in told
 
 
 def test_the_table_says_what_it_is_about_and_how_to_run_the_best(capsys):

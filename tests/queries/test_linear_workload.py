@@ -224,7 +224,7 @@ LINES = [
     ('{"values": [2]}', "line 1"),
     ("[1]", "line 1"),
     ("{", "is not JSON"),
-    ("[" * 100_000, "is not JSON"),
+    ("[" * 100_000, "is nested too deeply"),
     ("", "must have from 1"),
 ]
 

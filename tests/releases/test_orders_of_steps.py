@@ -11,17 +11,17 @@ import pytest
 from interruptions import BUCKET_STEPS, STORE_STEPS, orders, stepping
 from jobs import everything_under
 from memory_bucket import MemoryBucket
+from release_examples import GUARANTEE
 
 from beam_dp.errors import InputError
-from beam_dp.releases import finish_writing
-from beam_dp.releases.files.answers import OnlineAnswers
-from beam_dp.releases.files.answers_release import read_answers_release
-from beam_dp.releases.files.kinds import commit_draw
+from beam_dp.releases import AnswersRelease, commit_release, finish_writing, read_release
 from beam_dp.storage import of_url as stores
 from beam_dp.storage.local import LocalStore
 
 # Of one file, for there are many orders; crashes and races are tested with two.
-OURS, OTHERS = (OnlineAnswers(letter * 32, [], {}) for letter in "af")
+OURS, OTHERS = (
+    AnswersRelease(draw_id=letter * 32, guarantee=GUARANTEE, rows=[], card={}) for letter in "af"
+)
 
 
 @dataclass
@@ -32,10 +32,9 @@ class Place:
     url: Callable[[], str]
     names: Callable[[], list[str]]
 
-    def holds(self, draw: OnlineAnswers) -> None:
+    def holds(self, draw: AnswersRelease) -> None:
         """Asserts that one draw is there, whole, and nothing else."""
-        release = read_answers_release(self.url())
-        assert release is not None and release.card["draw_id"] == draw.draw_id
+        assert read_release(self.url()).draw_id == draw.draw_id
         assert len(self.names()) == 2
 
     def is_empty(self) -> None:
@@ -67,7 +66,7 @@ def test_a_writer_and_the_clean_up_of_its_job(place: Place) -> None:
     """There is a release whole or none; never a card without its payload, which would block."""
     outcomes = set()
     for written, cleaned in orders(
-        lambda: commit_draw(OURS, place.url()),
+        lambda: commit_release(OURS, place.url()),
         lambda: finish_writing(place.url()),
         place.new,
         num_stops=3,
@@ -85,8 +84,8 @@ def test_a_writer_and_the_clean_up_of_its_job(place: Place) -> None:
 def test_two_draws(place: Place) -> None:
     winners = set()
     for ours, others in orders(
-        lambda: commit_draw(OURS, place.url()),
-        lambda: commit_draw(OTHERS, place.url()),
+        lambda: commit_release(OURS, place.url()),
+        lambda: commit_release(OTHERS, place.url()),
         place.new,
         num_stops=3,
     ):

@@ -21,12 +21,12 @@ from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases import SparseRelease, read_release
 from beam_dp.summaries import ElementCounts, ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReleaseProjection, WriteRelease
-from beam_dp.transforms.counting.bound_keys import BoundKeys
 from beam_dp.transforms.counting.count_elements import (
     CountElements,
     counts_of_shards,
 )
 from beam_dp.transforms.counting.encode_keys import EncodeKeys
+from beam_dp.transforms.counting.limit_keys import LimitKeys
 from beam_dp.transforms.counting.summarise import Summarise
 
 HUGE = 1e6  # an epsilon whose noise is 0 but with a probability that no test will see
@@ -78,7 +78,7 @@ def test_the_distributed_projection_is_exact(mechanism: Any) -> None:
     shards: list[Any] = (
         RECORDS
         | EncodeKeys(COLUMNS, 5, made.hash_key, "record")
-        | BoundKeys(made)
+        | LimitKeys(made)
         | Summarise(accumulator)
     )
     np.testing.assert_array_equal(accumulator.from_shards(shards).sums, exact(RECORDS, made))
@@ -103,7 +103,7 @@ def test_a_unit_keeps_k_records_and_others_do_not_matter() -> None:
     encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
 
     def bounded(records: list[dict[str, Any]]) -> dict[int, int]:
-        counts = counts_of_shards(records | encode | BoundKeys(made) | CountElements())
+        counts = counts_of_shards(records | encode | LimitKeys(made) | CountElements())
         return dict(zip(counts.elements.tolist(), counts.counts.tolist(), strict=True))
 
     everybody, without = bounded(RECORDS), bounded(RECORDS[3:])
@@ -122,7 +122,7 @@ def test_the_norm_of_a_units_sketch_is_bounded() -> None:
 
     def squared(records: list[dict[str, Any]]) -> int:
         encoded = records | EncodeKeys(COLUMNS, 1, made.hash_key, "person")
-        sums = accumulator.from_shards(encoded | BoundKeys(made) | Summarise(accumulator)).sums
+        sums = accumulator.from_shards(encoded | LimitKeys(made) | Summarise(accumulator)).sums
         return int((sums**2).sum())
 
     assert 0 < squared(one_unit) <= 12
@@ -136,7 +136,7 @@ def test_what_is_kept_of_a_unit_depends_on_its_own_records_alone() -> None:
     (x,) = universe_elements(["x"], made.hash_key)
 
     def kept(records: list[dict[str, Any]]) -> list[int]:
-        keys = np.concatenate([each.keys for each in records | encode | BoundKeys(made)])
+        keys = np.concatenate([each.keys for each in records | encode | LimitKeys(made)])
         return sorted(keys[keys != x].tolist())
 
     alone = kept(one_unit)
@@ -150,7 +150,7 @@ def test_a_heavy_record_is_left_out_where_each_is_a_unit() -> None:
     made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0))
     records = [{"email": "a", "n": weight} for weight in (1, 2, 3, 5)]
     columns = KeyColumns("email", weight="n")
-    batches = records | EncodeKeys(columns, 5, made.hash_key, "record") | BoundKeys(made)
+    batches = records | EncodeKeys(columns, 5, made.hash_key, "record") | LimitKeys(made)
     assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2]
 
 

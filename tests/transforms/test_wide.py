@@ -27,8 +27,8 @@ from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases import SyntheticDatabase, distinct_records, read_release
 from beam_dp.summaries import MarginalsAccumulator
 from beam_dp.transforms import (
-    BoundContributions,
     EncodeRecords,
+    LimitContributions,
     ReadRecords,
     ReleaseSyntheticDatabase,
     Summarise,
@@ -72,7 +72,7 @@ def summarised(source: Any, unit: str, k: int, name: str) -> MarginalsAccumulato
     with pipeline() as p:
         encoded = p | source | EncodeRecords(DOMAIN, unit, as_cells=False)
         if unit != "record":
-            encoded = encoded | BoundContributions(DOMAIN, k)
+            encoded = encoded | LimitContributions(DOMAIN, k)
         _ = encoded | Summarise(accumulator) | collect(name)
     return accumulator
 

@@ -18,8 +18,8 @@ from beam_dp import transforms
 from beam_dp.errors import InputError
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms import (
-    BoundContributions,
     EncodeRecords,
+    LimitContributions,
     ReadRecords,
     Summarise,
     WriteAnswers,
@@ -29,7 +29,7 @@ from beam_dp.transforms.counting.count_elements import CountElements
 
 GUARDED: dict[str, Callable[[Any, pathlib.Path], Any]] = {
     **{name: lambda records, _, apply=apply: apply(records) for name, apply in TRANSFORMS.items()},
-    "BoundContributions": lambda records, _: records | BoundContributions(DOMAIN, 1),
+    "LimitContributions": lambda records, _: records | LimitContributions(DOMAIN, 1),
     "EncodeRecords": lambda records, _: records | EncodeRecords(DOMAIN, "who", as_cells=True),
     "Summarise": lambda records, _: records | Summarise(HistogramAccumulator(DOMAIN)),
     "WriteAnswers": lambda batches, out: batches | WriteAnswers(out, PLANS["private_mw"]),

@@ -217,7 +217,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "bound._Partition.process": ("database", {"bound.RecordWords.from_batch": fail}),
     "bound._Partition.finish_bundle": ("database", {"bound.split_by_unit": fail}),
     "bound._Select.process": ("database", {"bound.select_records": fail}),
-    "bound_keys._LeaveOutHeavy.process": (
+    "limit_keys._LeaveOutHeavy.process": (
         "clipped",
         {"encode_keys._Encode._encoded": lambda *_: Unreadable()},
     ),

@@ -21,10 +21,11 @@ from beam_dp.interval_strategies.strategy import Strategy, checked_num_leaves
 from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms.contract import Plan, check_noise
-from beam_dp.mechanisms.intervals.branching import best_tree, weighted_tree
+from beam_dp.mechanisms.intervals.branching import best_tree
 from beam_dp.mechanisms.intervals.windows import windows
-from beam_dp.mechanisms.marginals.measurements import Distribution, noise_variance
+from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.resources import intervals_resources
+from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -32,7 +33,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up, up
 from beam_dp.releases.intervals import IntervalRelease
 
-StrategyName = Literal["histogram", "textbook_tree", "tree", "weighted_tree", "windows", "sine"]
+StrategyName = Literal["histogram", "textbook_tree", "tree", "windows", "sine"]
 StrategyChoice = StrategyName | Literal["best"]
 Choice = tuple[StrategyName, Distribution]
 
@@ -40,14 +41,12 @@ PURE: tuple[Choice, ...] = (
     ("histogram", "discrete_laplace"),
     ("textbook_tree", "discrete_laplace"),
     ("tree", "discrete_laplace"),
-    ("weighted_tree", "discrete_laplace"),
     ("windows", "discrete_laplace"),
 )
 GAUSSIAN: tuple[Choice, ...] = (
     ("histogram", "discrete_gaussian"),
     ("textbook_tree", "discrete_gaussian"),
     ("tree", "discrete_gaussian"),
-    ("weighted_tree", "discrete_gaussian"),
     ("sine", "discrete_gaussian"),
 )
 # On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
@@ -55,7 +54,6 @@ _GRID_DEVIATIONS = 4096
 # Finding the best tree of very many leaves takes time and memory, and another strategy has less
 # error: by 7 % with Laplace noise and by 40 % with Gaussian noise at 2^20 leaves.
 _MANY_LEAVES = 2**17
-_NEVER_BEST_OF_MANY = ("tree", "weighted_tree")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,9 +129,8 @@ def plan_intervals(
         num_leaves: the number d of cells, from 1 to 2^20.
         guarantee: with delta 0, pure strategies only.
         strategy: by name, or ``best``. ``histogram``: the cells. ``textbook_tree``: the binary
-            tree as published. ``tree``: wide branches, no root. ``weighted_tree``: the same with
-            the best weights of levels. ``windows``: overlapping sums (Laplace only).
-            ``sine``: nearly optimal (Gaussian only).
+            tree as published. ``tree``: wide branches, no root. ``windows``:
+            overlapping sums (Laplace only). ``sine``: nearly optimal (Gaussian only).
         distribution: of the noise, where a strategy is named that has both; by default the better.
 
     Returns:
@@ -153,7 +150,7 @@ def plan_intervals(
         if strategy in ("best", choice[0]) and distribution in (None, choice[1])
     ]
     if strategy == "best" and num_leaves > _MANY_LEAVES:
-        asked_for = [choice for choice in asked_for if choice[0] not in _NEVER_BEST_OF_MANY]
+        asked_for = [choice for choice in asked_for if choice[0] != "tree"]
     found = [planned(num_leaves, guarantee, choice) for choice in asked_for]
     if not found:
         # Names as they were asked for: of strategies alone, where no noise was named.
@@ -167,21 +164,6 @@ def plan_intervals(
         raise InputError("strategy", asked, condition)
     check_noise(guarantee, [min(plan.scale for plan in found)])
     return min(filter(_fits, found), key=lambda plan: plan.mean_squared_error)
-
-
-def predicted_errors(num_leaves: int, guarantee: Guarantee) -> Mapping[Choice, float]:
-    """Returns the exact mean squared error over all intervals of each strategy.
-
-    Args:
-        num_leaves: the number of cells.
-        guarantee: what would be promised.
-
-    Returns:
-        In squared records, by the names of strategy and noise, of those whose noise fits 64 bits.
-    """
-    checked_num_leaves(num_leaves)
-    plans = (planned(num_leaves, guarantee, choice) for choice in choices(guarantee))
-    return {plan.choice: plan.mean_squared_error for plan in filter(_fits, plans)}
 
 
 def release_intervals(
@@ -292,8 +274,6 @@ def build(num_leaves: int, neighboring: Neighboring, choice: Choice) -> Strategy
             return TextbookTree.build(num_leaves, neighboring)
         case "tree":
             return best_tree(num_leaves, power)
-        case "weighted_tree":
-            return weighted_tree(num_leaves, power)
         case "windows":
             return windows(num_leaves)
         case "sine":

@@ -4,8 +4,6 @@ from beam_dp.mechanisms.linear_answers.answers import (
     WorkloadAnswers,
     WorkloadAnswersPlan,
     draw_workload_answers,
-    gaussian_answers,
-    laplace_answers,
     plan_workload_answers,
 )
 
@@ -13,7 +11,5 @@ __all__ = [
     "WorkloadAnswers",
     "WorkloadAnswersPlan",
     "draw_workload_answers",
-    "gaussian_answers",
-    "laplace_answers",
     "plan_workload_answers",
 ]

@@ -22,8 +22,9 @@ from beam_dp.mechanisms.contract import (
     check_num_records,
 )
 from beam_dp.mechanisms.linear_answers.sensitivity import WorkloadSensitivity, workload_sensitivity
-from beam_dp.mechanisms.marginals.measurements import Distribution, noise_variance
+from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.resources import answers_resources
+from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
@@ -264,38 +265,6 @@ def draw_workload_answers(
         failure_probability=plan.failure_probability,
         public=plan.public,
     )
-
-
-def laplace_answers(
-    workload: LinearWorkload,
-    counts: NDArray[np.int64],
-    guarantee: Guarantee,
-    num_records: NumRecords,
-    noise: NoiseSource,
-) -> WorkloadAnswers:
-    """Plans discrete Laplace noise, and draws it: epsilon, pure, whatever the delta.
-
-    Raises:
-        InputError: as ``plan_workload_answers`` and ``draw_workload_answers``.
-    """
-    plan = plan_workload_answers(workload, guarantee, num_records, "discrete_laplace")
-    return draw_workload_answers(plan, counts, noise)
-
-
-def gaussian_answers(
-    workload: LinearWorkload,
-    counts: NDArray[np.int64],
-    guarantee: Guarantee,
-    num_records: NumRecords,
-    noise: NoiseSource,
-) -> WorkloadAnswers:
-    """Plans discrete Gaussian noise, and draws it: (epsilon, delta), delta > 0.
-
-    Raises:
-        InputError: as ``plan_workload_answers`` and ``draw_workload_answers``.
-    """
-    plan = plan_workload_answers(workload, guarantee, num_records, "discrete_gaussian")
-    return draw_workload_answers(plan, counts, noise)
 
 
 def _laplace_scale(sensitivity: WorkloadSensitivity, grid: int, guarantee: Guarantee) -> float:

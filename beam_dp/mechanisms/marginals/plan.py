@@ -202,7 +202,7 @@ def check_array(domain: Domain) -> None:
         InputError: naming the domain.
     """
     if domain.impossible:
-        condition = "must be none for this mechanism"
+        condition = "must not be declared for this mechanism"
         raise InputError("impossible", f"{len(domain.impossible)} combinations", condition)
     if domain.num_cells > MAX_CELLS:
         raise InputError(

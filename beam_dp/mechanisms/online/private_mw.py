@@ -257,7 +257,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
             HaltedError: if it was ended before.
         """
         state = self._sparse._hand_over()
-        self._end("the run was saved: go on from what was saved")
+        self._end("the run was saved: resume it from there")
         return state
 
     def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:

@@ -268,7 +268,7 @@ def _difference(part: str, saved: Any, given: Any) -> str:
                 return f"{name}.{_difference(name, old, new)}"
             if old != new:
                 return f"{name} was {shown(old)}, and is {shown(new)}"
-    return f"its {part} was another one"
+    return f"its {part} is different"
 
 
 def _digest(path: Path, public: Sequence[str], secret: Mapping[str, Any]) -> str:

@@ -92,7 +92,7 @@ class CountSketch(SparseMechanism):
             raise InputError("estimator", self.estimator, condition)
         if self.unit_norm is not None:
             if self.noise != "gaussian":
-                raise InputError("unit_norm", self.unit_norm, "is for noise 'gaussian' only")
+                raise InputError("unit_norm", self.unit_norm, "applies only to noise 'gaussian'")
             checked_number("unit_norm", self.unit_norm, least=1, most=2**30)
 
     @property

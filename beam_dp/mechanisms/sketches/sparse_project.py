@@ -139,6 +139,6 @@ def textbook_noise(guarantee: Guarantee) -> tuple[float, Loss]:
         raise InputError("delta", 0.0, "must be > 0 for SparseProject")
     rho = raised(epsilon**2 / (16 * math.log(1 / delta)), 16)
     if zcdp_epsilon(rho, delta) > epsilon:
-        condition = "is too large for the published scale; take calibration 'tight'"
+        condition = "is too large for the published scale; use calibration 'tight'"
         raise InputError("epsilon", epsilon, condition)
     return math.sqrt(8 * math.log(1 / delta)) / epsilon, Loss.zcdp(rho)

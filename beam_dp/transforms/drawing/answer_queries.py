@@ -33,7 +33,7 @@ from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
 from beam_dp.summaries import Histogram, HistogramAccumulator
 from beam_dp.transforms.counting.count import CountCells
 from beam_dp.transforms.drawing.answer_batches import (
@@ -122,7 +122,7 @@ class AnswerQueries(beam.PTransform):
             check_private_mw(resume, plan)
         self.plan = plan
         self.records = records
-        self.start = None if start is None else start.to_bytes()
+        self.start = None if start is None else release_to_bytes(start)
         self.token = ledger_token
         self.save_in = None if save_in is None else os.fspath(save_in)
         self.resume = None if resume is None else os.fspath(resume)
@@ -189,7 +189,11 @@ class _Starter:
     ledger: str | None = dataclasses.field(default=None, repr=False)
 
     def release(self) -> SyntheticDatabase | None:
-        return None if self.start is None else SyntheticDatabase.from_bytes(self.start)
+        if self.start is None:
+            return None
+        release = release_from_bytes(self.start)
+        assert isinstance(release, SyntheticDatabase)
+        return release
 
     def histogram(self, shards: Iterable[tuple[int, bytes]]) -> Histogram:
         return HistogramAccumulator(self.plan.domain).from_shards(shards)

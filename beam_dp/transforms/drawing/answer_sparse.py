@@ -9,7 +9,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 
-from beam_dp.encoding.bounding import KeyWords
+from beam_dp.encoding.contributions import KeyWords
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey, universe_elements
 from beam_dp.mechanisms.online.log import answer_line
@@ -22,7 +22,6 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.summaries import ElementCounts, KeyCounts
-from beam_dp.transforms.counting.bound import BoundContributions
 from beam_dp.transforms.counting.count_elements import (
     CountElements,
     counts_of_shards,
@@ -31,6 +30,7 @@ from beam_dp.transforms.counting.encode_keys import (
     EncodeKeys,
     KeyColumns,
 )
+from beam_dp.transforms.counting.limit_contributions import LimitContributions
 from beam_dp.transforms.drawing.answer_batches import (
     AnswerBatch,
     answer_batches,
@@ -99,7 +99,8 @@ class AnswerSparseQueries(beam.PTransform):
         encode = EncodeKeys(self.columns, 1, self.hash_key, guarantee.privacy_unit)
         keys = self.records | "Encode" >> encode
         if guarantee.privacy_unit != RECORD:
-            keys = keys | "Bound" >> BoundContributions(KeyWords(), guarantee.max_records_per_unit)
+            most = guarantee.max_records_per_unit
+            keys = keys | "Limit" >> LimitContributions(KeyWords(), most)
         shards = beam.pvalue.AsIter(keys | "Count" >> CountElements())
         everything = beam.pvalue.AsIter(
             queries | "To one window" >> beam.WindowInto(GlobalWindows())

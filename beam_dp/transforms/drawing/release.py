@@ -20,9 +20,9 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import Release, release_to_bytes
 from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
-from beam_dp.transforms.counting.bounded_records import (
-    bounded_records,
+from beam_dp.transforms.counting.limited_records import (
     left_out_counts,
+    limited_records,
 )
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.one_worker import run_once
@@ -101,8 +101,8 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         self.accumulator = choose_accumulator(domain, self.plan.summary_tables)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Encodes, bounds, counts, draws."""
-        encoded, left_out = bounded_records(
+        """Encodes, limits contributions, counts, draws."""
+        encoded, left_out = limited_records(
             records,
             self.domain,
             self.guarantee,

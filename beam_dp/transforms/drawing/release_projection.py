@@ -18,7 +18,6 @@ from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse_reader import KEY_RULE
 from beam_dp.summaries import ProjectionAccumulator
-from beam_dp.transforms.counting.bound_keys import BoundKeys
 from beam_dp.transforms.counting.count_elements import (
     CountElements,
     counts_of_shards,
@@ -27,6 +26,7 @@ from beam_dp.transforms.counting.encode_keys import (
     EncodeKeys,
     KeyColumns,
 )
+from beam_dp.transforms.counting.limit_keys import LimitKeys
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.one_worker import run_once
 from beam_dp.transforms.drawing.release import (
@@ -41,7 +41,7 @@ class ReleaseProjection(beam.PTransform):
     """Releases one artifact that answers any sparse query over a huge universe.
 
     Privacy: the output satisfies ``plan.guarantee`` for records whose unit is
-    ``plan.guarantee.privacy_unit``. The distributed part bounds what a unit contributes, and
+    ``plan.guarantee.privacy_unit``. The distributed part limits what a unit contributes, and
     computes exact sums: of the columns of a public projection, of the weights of each element, or
     both. They are as secret as the records. Noise is drawn once, by one step after the last
     combine, and a draw is committed, as in ``ReleaseSyntheticDatabase``.
@@ -76,19 +76,19 @@ class ReleaseProjection(beam.PTransform):
         self.columns = columns
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Encodes, bounds, projects and counts, draws."""
+        """Encodes, limits contributions, projects and counts, draws."""
         refuse_windows(records)
         plan = self.plan
         encode = EncodeKeys(
             self.columns, plan.max_weight, plan.hash_key, plan.guarantee.privacy_unit
         )
-        bounded = records | "Encode" >> encode | "Bound" >> BoundKeys(plan)
+        limited = records | "Encode" >> encode | "Limit" >> LimitKeys(plan)
         sums = counts = None
         if plan.sketch is not None:
             project = Summarise(ProjectionAccumulator(plan.sketch.signs(plan.hash_key)))
-            sums = beam.pvalue.AsIter(bounded | "Project" >> project)
+            sums = beam.pvalue.AsIter(limited | "Project" >> project)
         if plan.histogram is not None:
-            counts = beam.pvalue.AsIter(bounded | "Count" >> CountElements())
+            counts = beam.pvalue.AsIter(limited | "Count" >> CountElements())
         draw = beam.ParDo(_Draw(plan), sums, counts).with_output_types(ReleaseShard)
         min_ram = worker_bytes(plan, plan.num_cells)
         return run_once(records.pipeline, "Draw" >> draw, "Keep the draw", min_ram)

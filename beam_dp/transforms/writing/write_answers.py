@@ -9,12 +9,8 @@ import apache_beam as beam
 
 from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.releases import check_output
-from beam_dp.releases.files.answers import (
-    OnlineAnswers,
-    write_batch,
-)
-from beam_dp.releases.files.kinds import commit_draw
+from beam_dp.releases import AnswersRelease, check_output, commit_release
+from beam_dp.releases.files.answers import write_batch
 from beam_dp.storage.of_url import store_for
 from beam_dp.transforms.drawing.answer_batches import AnswerBatch
 from beam_dp.transforms.drawing.answer_queries import check_paid
@@ -101,7 +97,10 @@ class _WriteRun(beam.DoFn):
         if len(by_number) == first.num_batches:
             card = {**self.plan.card(first.num_records), **self.paid}
             rows = [row for number in sorted(by_number) for row in by_number[number].answers]
-            commit_draw(OnlineAnswers(run_id, rows, card), self.directory)
+            release = AnswersRelease(
+                draw_id=run_id, guarantee=self.plan.guarantee, rows=rows, card=card
+            )
+            commit_release(release, self.directory)
             yield self.directory
 
 

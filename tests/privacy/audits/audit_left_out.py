@@ -1,7 +1,7 @@
 """Counts of records outside the domain: whole pipelines on neighbours, and their mutants.
 
 One unit has a thousand records outside the domain, against none or against a thousand of another
-kind; its records inside the domain change, too. Encoding, bounding and counting run on Beam, as
+kind; its records inside the domain change, too. Encoding, limiting and counting run on Beam, as
 shipped; the step that draws is then run many times on what they found.
 
 "black box": the noisy counts alone, which claim their part of epsilon. "price": what release and
@@ -33,8 +33,8 @@ from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
-from beam_dp.transforms.counting import bounded_records as bounded_module
 from beam_dp.transforms.counting import encode as encode_module
+from beam_dp.transforms.counting import limited_records as limited_module
 from beam_dp.transforms.drawing import release as release_module
 
 DOMAIN = domain_of(3, 3).with_impossible([{"a0": [0], "a1": [0]}])
@@ -68,9 +68,9 @@ def left_out_audits() -> list[Audit]:
                 "budget not split": Mutant(split_nothing, "price"),
             }
             if most > 1:
-                # What fails twice is bounded once all the same.
+                # What fails twice is limited once all the same.
                 del mutants["counted at every attribute that fails"]
-                mutants["left-out records not bounded"] = Mutant(skip_bounding, "black box")
+                mutants["left-out records not bounded"] = Mutant(skip_limit, "black box")
             else:
                 del mutants["budget not split"]  # a record changes one of the two parts
             if relation == REPLACE:
@@ -123,7 +123,7 @@ def black_box(guarantee: Guarantee) -> Finding:
     assert plan is not None
     sides = holdings(guarantee)
     exact = [
-        bounded_module.left_out_counts(plan, shards(release, own)["left out"]) for own in sides
+        limited_module.left_out_counts(plan, shards(release, own)["left out"]) for own in sides
     ]
     # As it should be: the last side has only what others have.
     base = np.array([1, 1, 1])
@@ -182,11 +182,11 @@ def drawn(release: ReleaseSyntheticDatabase, given: dict[str, Any]) -> list[Draw
     return source.draws
 
 
-def skip_bounding(patch: Patch) -> None:
-    original = bounded_module._bounded
+def skip_limit(patch: Patch) -> None:
+    original = limited_module._limited
     patch.setattr(
-        bounded_module,
-        "_bounded",
+        limited_module,
+        "_limited",
         lambda encoded, domain, guarantee, label: (
             encoded if "left out" in label else original(encoded, domain, guarantee, label)
         ),
