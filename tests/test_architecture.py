@@ -319,6 +319,7 @@ RULES = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=5, start=2)
 @pytest.mark.parametrize("rule", RULES)
 def test_the_package_keeps_the_rule(rule: str) -> None:
     assert RULES[rule](package_sources()) == []
@@ -405,6 +406,7 @@ def test_importing_the_package_leaves_the_heavy_libraries_alone() -> None:
     assert not {*heavy, "sqlalchemy"} & set(loaded)
 
 
+@pytest.mark.slow
 def test_importing_the_package_is_quick() -> None:
     """In processor time it adds less to numpy than numpy itself takes; the best of three."""
 
@@ -417,6 +419,7 @@ def test_importing_the_package_is_quick() -> None:
     assert both < 2 * numpy
 
 
+@pytest.mark.slow
 def test_every_public_name_exists() -> None:
     code = "import beam_dp as dp; print([n for n in dp.__all__ if not hasattr(dp, n)])"
     assert run_python(code) == "[]"

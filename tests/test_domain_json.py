@@ -165,6 +165,7 @@ attributes = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(attributes, min_size=1, max_size=4, unique_by=lambda a: a.name))
 def test_to_json_and_back_is_the_same_domain(entries):
     domain = Domain(tuple(entries))

@@ -344,6 +344,7 @@ def _expected(attribute, values):
     return [code_of(attribute, value) for value in values]
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @settings(max_examples=40)
@@ -454,6 +455,7 @@ def test_one_bad_text_changes_no_other():
     assert encode_column(attribute, pa.array([*good, "1 2"])).tolist() == [*expected, -1]
 
 
+@pytest.mark.slow
 def test_a_long_junk_text_costs_linear_time():
     array = pa.array(["1" * 1_000_000 + "x", " " * 1_000_000 + "x", "1" * 1_000_000])
     with processor_seconds_below(5):

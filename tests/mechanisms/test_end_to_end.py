@@ -82,6 +82,7 @@ def check(release: SyntheticDatabase, plan: MarginalsPlan) -> None:
     assert (again.counts == release.counts).all()
 
 
+@pytest.mark.mostly_slow(one_in=6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("neighboring, num_records", [(ADD, 12), (ADD, "noisy"), (REPLACE, 12)])
@@ -105,6 +106,7 @@ def public_face(release: SyntheticDatabase) -> bytes:
     return release_to_bytes(release)
 
 
+@pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("name", WITH_ANNEALED)
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("num_records", [20, "noisy"])
@@ -206,6 +208,7 @@ def test_a_noisy_number_of_records_has_a_public_limit(seed: int):
         assert 1 <= release.num_records <= 2**40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, delta",
     [("mwem", PURE), ("mwem", APPROXIMATE)],

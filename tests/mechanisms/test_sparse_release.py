@@ -222,6 +222,7 @@ MEASURED = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MEASURED)
 def test_the_standard_error_is_what_answers_err_by(name, shape):

@@ -236,6 +236,7 @@ def check(answers: bool, redraws: bool, runs: int = 6000, **named):
     return audit_sampler(outcomes, law)
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("redraws", [False, True])
 def test_the_code_follows_its_law(answers: bool, redraws: bool):
@@ -297,6 +298,7 @@ BUGS = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=6, start=5)
 @pytest.mark.parametrize("bug", BUGS)
 def test_code_that_breaks_its_law_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch):
     owner, name, replacement, named = BUGS[bug]

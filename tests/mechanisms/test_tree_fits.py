@@ -65,6 +65,7 @@ SMALL: dict[str, tuple[tuple[int, ...], Sequence[tuple[str, ...]]]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=4, start=2)
 @pytest.mark.parametrize("case", SMALL)
 @pytest.mark.parametrize("mechanism", [Gaussian(), Laplace("textbook"), MWEM(num_rounds=4)])
 @pytest.mark.parametrize("num_records", [2000, "noisy"])

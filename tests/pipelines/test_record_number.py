@@ -126,6 +126,7 @@ def everything_outside(num_records: int = 300) -> pa.Table:
     return table.set_column(2, "sex", sex).set_column(3, "smokes", smokes)
 
 
+@pytest.mark.slow
 def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,6 +194,7 @@ def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
     assert "epsilon 9.5, delta 1e-09 for the release; epsilon 0." in shown
 
 
+@pytest.mark.slow
 def test_a_release_as_expected_is_silent(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,6 +208,7 @@ def test_a_release_as_expected_is_silent(
     assert "records outside the domain" in " ".join(capfd.readouterr().out.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [main, main_of_intervals])
 def test_validation_shows_both_parts_of_the_budget(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], program: Any

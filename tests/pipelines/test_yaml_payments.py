@@ -49,6 +49,7 @@ def paid(job: str, ledger: Ledger, folder: pathlib.Path, **fields: Any) -> dict[
     return step(name, **config, **budget, output=str(folder / "out"), **fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS)
 def test_a_release_is_paid_for_by_the_entry_that_its_card_names(
     tmp_path: pathlib.Path, ledger: Ledger, job: str

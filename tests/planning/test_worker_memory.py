@@ -58,6 +58,7 @@ GROWING: dict[str, tuple[Callable[[int], Plan], int, int]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", GROWING)
 def test_more_is_asked_for_larger_sizes(name: str) -> None:
     plan, small, large = GROWING[name]

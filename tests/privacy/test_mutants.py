@@ -126,6 +126,7 @@ AUDITS: dict[str, Callable[[], float]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", AUDITS)
 def test_the_audits_pass_on_the_code_as_it_is(name: str):
     assert 0.5 < AUDITS[name]() <= 1
@@ -296,6 +297,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=5, start=1)
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_audit_sees_the_bug(mutant: str, monkeypatch: pytest.MonkeyPatch):
     name, apply = MUTANTS[mutant]
@@ -319,6 +321,7 @@ def test_add_remove_noise_does_not_do_for_replace_one(
     assert audit(mechanism, promised, planned) > 1.05
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize(
     "mechanism", [MWEM(), Gaussian(), Gaussian("textbook"), Laplace(), ROUNDS, TEXTBOOK], ids=repr
 )
@@ -330,6 +333,7 @@ def test_noise_for_one_record_does_not_do_for_two(mechanism: Mechanism, neighbor
     assert audit(mechanism, promised, planned) > 1.2
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("mechanism", [PAIRS, ROUNDS], ids=repr)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_noise_of_a_selection_is_for_its_relation_and_unit(mechanism: Mechanism, neighboring: str):

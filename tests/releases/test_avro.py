@@ -120,6 +120,7 @@ def test_a_released_record_read_again_has_its_own_codes():
         assert again == [list(batch[name]) for name in domain.names]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=4, unique_by=lambda a: a.name),
        st.integers(0, 60), st.integers(0, 5), st.sampled_from([1, 100, 2**20]))  # fmt: skip
 @settings(max_examples=100)
@@ -141,6 +142,7 @@ def test_what_is_written_is_read(attributes, num_records, seed, block_bytes):
         assert [row[attribute.name] for row in rows] == values
 
 
+@pytest.mark.slow
 def test_many_equal_records_take_little_time_and_space():
     domain = domain_from_json({"a": 2, "b": 3})
     release = release_of(
@@ -253,6 +255,7 @@ def test_a_file_that_is_not_the_cards_is_refused(arguments, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_compressed_bomb_is_not_expanded():
     bomb = zlib.compressobj(9, wbits=-15)
     packed = bomb.compress(bytes(2**28)) + bomb.flush()
@@ -266,6 +269,7 @@ def test_a_compressed_bomb_is_not_expanded():
     assert peak < 2**23
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", ["records", "hypothesis"])
 @given(data=st.data())
 @settings(max_examples=400)

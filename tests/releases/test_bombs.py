@@ -28,12 +28,8 @@ from beam_dp.releases.files.answers import (
     read_answers,
     read_rows,
 )
-from beam_dp.releases.files.container import (
-    DamagedFileError,
-    encode_bytes,
-    encode_long,
-    read_header,
-)
+from beam_dp.releases.files.container import encode_bytes, encode_long, read_header
+from beam_dp.storage.store import DamagedFileError
 from beam_dp.summaries import Projection
 
 PROMISE = Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)

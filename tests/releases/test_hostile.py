@@ -80,6 +80,7 @@ def test_values_that_later_steps_would_stumble_on(hostile, change, message):
     assert message in hostile(change)
 
 
+@pytest.mark.slow
 def test_a_product_of_sizes_that_python_cannot_write(tmp_path):
     """18 times 300 digits: more than Python writes of an integer. Such a release is read."""
     write_release(release_of(num_records=0, potentials=[]), tmp_path)
@@ -116,6 +117,7 @@ def test_a_card_that_claims_2_to_the_62_records(hostile):
     assert "fewer records than its card says" in hostile(change)
 
 
+@pytest.mark.slow
 def test_impossible_combinations_take_little_time_and_memory(hostile):
     """Many of them, of attributes with very many codes, each of many levels."""
 

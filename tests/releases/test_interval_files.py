@@ -80,6 +80,7 @@ def test_what_is_read_is_what_was_written(
     assert_same(release, again)
 
 
+@pytest.mark.slow
 def test_trees_below_windows_are_read(tmp_path: pathlib.Path) -> None:
     release = released(("windows", "discrete_laplace"), MANY)
     assert len(strategy_tables(release.strategy)["sizes"]) == 2

@@ -169,6 +169,7 @@ def bounded_cells(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
     return records | encode | LimitContributions(WIDE, 1, num_partitions=4)
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize(
     ("kind", "runner"),
     [

@@ -159,6 +159,7 @@ def damaged(path: pathlib.Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("extension", ["avro", "parquet", "csv.gz"])
 def test_damage_to_a_container_stops_the_job_with_the_files_name(
     tmp_path: pathlib.Path, extension: str

@@ -213,6 +213,7 @@ def count(records: beam.PCollection[Any], k: int) -> beam.PCollection[Any]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bundle_repeat", [0, 2])
 def test_bounding_keeps_the_same_records_however_they_come(bundle_repeat: int) -> None:
     people = [dict(each, age=i % 10, sex="fm"[i % 2]) for i, each in enumerate(DICTS)]

@@ -77,6 +77,7 @@ def summarised(source: Any, unit: str, k: int, name: str) -> MarginalsAccumulato
     return accumulator
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("file_format", ["csv", "avro", "parquet", "dicts"])
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("unit", 2), ("unit", 5)])
 def test_every_way_in_counts_every_record_that_is_inside(
@@ -127,6 +128,7 @@ class Independent(NoPrivacy):
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_release_of_a_wide_domain_is_written_and_read(tmp_path: pathlib.Path) -> None:
     people, codes = table()
     workload = marginals(DOMAIN, ways=1)

@@ -73,6 +73,7 @@ def test_everything_exported_is_held_against_windows() -> None:
     assert exported() - {ReadRecords.__name__} == GUARDED.keys() - {CountElements.__name__}
 
 
+@pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("name", GUARDED)
 def test_windows_and_triggers_are_refused_in_a_line(name: str, tmp_path: pathlib.Path) -> None:
     for kind, given in WINDOWINGS.items():
