@@ -98,6 +98,11 @@ class IntervalPlan:
         return _restored, (self.num_leaves, tables.getvalue(), *fields)
 
     @property
+    def promised(self) -> Guarantee:
+        """What the release promises, with all that it counts besides."""
+        return self.guarantee if self.left_out is None else self.left_out.guarantee
+
+    @property
     def num_leaves(self) -> int:
         """The number of cells."""
         return self.strategy.num_leaves

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 
 from beam_dp.releases import check_output, commit_release, release_from_bytes
-from beam_dp.transforms.drawing.release import ReleaseShard
+from beam_dp.transforms.elements import ReleaseShard
 from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.writing.write_outputs import take_output
 

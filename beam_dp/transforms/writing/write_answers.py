@@ -17,12 +17,12 @@ from beam_dp.releases.files.answers import (
 )
 from beam_dp.releases.files.kinds import commit_draw
 from beam_dp.storage.of_url import store_for
-from beam_dp.transforms.drawing.answer_batches import AnswerBatch
 from beam_dp.transforms.drawing.answer_queries import (
     AnswerPlan,
     check_paid,
     mechanism_name,
 )
+from beam_dp.transforms.elements import AnswerBatch
 from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.writing.write_outputs import take_output
 
