@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo test lint bench audit fuzz flink prism test-wheel test-engines test-faults clean
+.PHONY: help demo test lint generated bench audit fuzz flink prism test-wheel test-engines test-faults clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
 	@echo "make test          lint, types, and the tests"
+	@echo "make generated     write docs/flags.md and the Dataflow templates anew, from the flags"
 	@echo "make bench         the benchmarks: speed and accuracy against stated figures"
 	@echo "make audit         the statistical privacy audits"
 	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
@@ -44,6 +45,9 @@ lint: $(VENV)/.stamp-test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
+
+generated: $(VENV)/.stamp-demo
+	$(BIN)/python docs/write_flags.py
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS)

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
         release_sparse,
     )
     from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-    from beam_dp.mechanisms.sparse_planner import plan_sparse_release
     from beam_dp.planning.job import PlanningJob
     from beam_dp.planning.ranking import rank_mechanisms
-    from beam_dp.planning.sparse_job import SparsePlanningJob
-    from beam_dp.planning.sparse_ranking import rank_sparse_mechanisms
+    from beam_dp.planning.sketches.choices import plan_sparse_release
+    from beam_dp.planning.sketches.job import SparsePlanningJob
+    from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms
     from beam_dp.privacy.guarantee import Guarantee, Neighboring
     from beam_dp.privacy.ledger import Ledger, LedgerError
     from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -108,11 +108,11 @@ _MODULES = {
         "release_sparse",
     ),
     "beam_dp.mechanisms.sketches.key_profile": ("KeyProfile",),
-    "beam_dp.mechanisms.sparse_planner": ("plan_sparse_release",),
+    "beam_dp.planning.sketches.choices": ("plan_sparse_release",),
     "beam_dp.planning.job": ("PlanningJob",),
     "beam_dp.planning.ranking": ("rank_mechanisms",),
-    "beam_dp.planning.sparse_job": ("SparsePlanningJob",),
-    "beam_dp.planning.sparse_ranking": ("rank_sparse_mechanisms",),
+    "beam_dp.planning.sketches.job": ("SparsePlanningJob",),
+    "beam_dp.planning.sketches.ranking": ("rank_sparse_mechanisms",),
     "beam_dp.privacy.guarantee": ("Guarantee", "Neighboring"),
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
     "beam_dp.queries.linear_workload": ("LinearWorkload", "parse_linear_workload"),

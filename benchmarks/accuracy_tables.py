@@ -103,4 +103,4 @@ def count(domain: Domain, codes: Codes, tables: Iterable[Iterable[str]]) -> Marg
     """Returns exact tables of the records, for a domain of any size."""
     accumulator = MarginalsAccumulator(domain, tables)
     state = accumulator.add_batch(accumulator.create(), EncodedBatch(codes=codes))
-    return accumulator.extract(state)
+    return accumulator.from_shards(accumulator.to_shards(state))

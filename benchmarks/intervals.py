@@ -2,22 +2,18 @@
 
     python benchmarks/intervals.py sizes
     BEAM_DP_DATA=DIR python benchmarks/intervals.py histograms
-    python benchmarks/intervals.py rectangles
 
 ``sizes`` prints the mean squared error over all intervals at epsilon 1 (delta 0 and 1e-9), for
 64 to 65,536 cells, with the ratio of the textbook tree's to it; up to ``--measured`` cells also as
 measured on releases with the production noise. ``histograms`` releases the five histograms of 4,096
 cells that DPBench uses, at three epsilons, and prints the scaled error: the root of the mean
 squared error over all intervals, as a share of the number of records. The default's choice is
-marked. ``rectangles`` prints the mean squared error over all rectangles of two attributes at
-epsilon 1: of the flat histogram, of the product of textbook trees (predicted only) and of the
-default's product; up to ``--measured`` cells also as measured.
+marked.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 import os
 import pathlib
@@ -26,18 +22,8 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.interval_strategies.textbook_tree import TextbookTree
-from beam_dp.mechanisms.intervals import (
-    IntervalPlan,
-    RectanglePlan,
-    plan_intervals,
-    plan_rectangles,
-    release_intervals,
-    release_rectangles,
-)
-from beam_dp.mechanisms.intervals.calibration import calibrate
+from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice, planned
-from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 
@@ -133,109 +119,17 @@ def histograms(folder: pathlib.Path, runs: int) -> None:
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class TreeProduct:
-    """What the product of two textbook trees weighs."""
-
-    first: TextbookTree
-    second: TextbookTree
-
-    @property
-    def l1_sensitivity(self) -> int:
-        """The number of products of nodes above a cell."""
-        return self.first.l1_sensitivity * self.second.l1_sensitivity
-
-    @property
-    def l2_sensitivity_squared(self) -> int:
-        """The same number."""
-        return self.l1_sensitivity
-
-
-def textbook_error(
-    shape: tuple[int, int], guarantee: Guarantee, distribution: Distribution
-) -> float:
-    """Returns the mean squared error over all rectangles of the product of textbook trees.
-
-    Every product of nodes is noised; a rectangle adds up those that make it up.
-    """
-    trees = TreeProduct(*(TextbookTree.build(size, guarantee.neighboring) for size in shape))
-    variance = calibrate(guarantee, distribution, trees).variance
-    return variance * trees.first.errors.mean() * trees.second.errors.mean()
-
-
-def squared_rectangle_error(
-    plan: RectanglePlan, counts: NDArray[np.int64], noise: NoiseSource
-) -> float:
-    """Returns the mean squared error over all rectangles of one release.
-
-    The sum over i < j of (f_j - f_i)^2 is f'(n - 11')f, for either axis of the prefixes.
-    """
-    exact = np.pad(counts.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
-    errors = release_rectangles(plan, counts, noise).prefixes - exact
-    rows, columns = errors.shape
-    both = rows * errors - errors.sum(axis=0)
-    both = columns * both - both.sum(axis=1, keepdims=True)
-    num_rectangles = rows * (rows - 1) // 2 * (columns * (columns - 1) // 2)
-    return float((errors * both).sum()) / num_rectangles
-
-
-def rectangles(largest_measured: int, runs: int) -> None:
-    """Prints the table over shapes."""
-    print(
-        "| cells | strategies | noise | predicted | measured | textbook / predicted | plan, s"
-        " | release, s |"
-    )
-    print("| --- " * 8 + "|")
-    noise = NoiseSource()
-    distributions: tuple[Distribution, ...] = ("discrete_laplace", "discrete_gaussian")
-    for shape in ((16, 16), (64, 64), (24, 1000), (256, 256), (1024, 1024)):
-        counts = np.full(shape, 10, np.int64)
-        for distribution in distributions:
-            guarantee = promise(1.0, 1e-9 if distribution == "discrete_gaussian" else 0.0)
-            textbook = textbook_error(shape, guarantee, distribution)
-            print(
-                f"| {shape[0]:,} x {shape[1]:,} | textbook_tree x textbook_tree | {distribution}"
-                f" | {textbook:,.0f} | - | 1.00 | - | - |"
-            )
-            flat = ("histogram", "histogram")
-            for strategies in (flat, "best"):
-                start = time.perf_counter()
-                plan = plan_rectangles(shape, guarantee, strategies, distribution)
-                middle = time.perf_counter()
-                errors = [squared_rectangle_error(plan, counts, noise)]
-                end = time.perf_counter()
-                if shape[0] * shape[1] <= largest_measured:
-                    errors += [
-                        squared_rectangle_error(plan, counts, noise) for _ in range(runs - 1)
-                    ]
-                found = f"{errors[0]:,.0f} (one run)"
-                if len(errors) > 1:
-                    deviation = float(np.std(errors, ddof=1)) / math.sqrt(len(errors))
-                    found = f"{np.mean(errors):,.0f} ± {deviation:,.0f}"
-                mark = "**" if strategies == "best" else ""
-                error = plan.mean_squared_error
-                print(
-                    f"| {shape[0]:,} x {shape[1]:,} | {mark}{' x '.join(plan.choice[:2])}{mark}"
-                    f" | {distribution} | {error:,.0f} | {found} | {textbook / error:,.1f}"
-                    f" | {middle - start:.1f} | {end - middle:.1f} |",
-                    flush=True,
-                )
-
-
 def main() -> None:
     """Prints one table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("table", choices=("sizes", "histograms", "rectangles"))
+    parser.add_argument("table", choices=("sizes", "histograms"))
     parser.add_argument("--measured", type=int, default=1024, metavar="CELLS")
     parser.add_argument("--runs", type=int, default=20)
     arguments = parser.parse_args()
     if arguments.table == "sizes":
         sizes(arguments.measured, arguments.runs)
-        return
-    if arguments.table == "rectangles":
-        rectangles(arguments.measured, arguments.runs)
         return
     folder = os.environ.get("BEAM_DP_DATA")
     if folder is None:

@@ -19,17 +19,19 @@ from types import FrameType
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.small_db.choice import (
-    MultisetChoice,
-    hierarchy_queries,
-    prefix_queries,
-)
+from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.searched import SearchSampler
 from beam_dp.noise.source import NoiseSource
 
 NUM_BITS = 8
 NUM_RECORDS = 1000
 SHAPES = ("uniform", "spread", "product", "skewed", "correlated", "copies", "two cells", "one cell")
+
+
+def hierarchy_queries(num_cells: int) -> NDArray[np.int64]:
+    """Returns the nodes of a binary tree over so many cells, a power of two of them."""
+    widths = 2 ** np.arange(num_cells.bit_length())
+    return np.vstack([np.repeat(np.eye(num_cells // w, dtype=np.int64), w, 1) for w in widths])
 
 
 def conjunctions(num_bits: int) -> NDArray[np.int64]:
@@ -125,7 +127,7 @@ def main() -> None:
     if not flags.search_only:
         wide = np.random.default_rng(0).integers(0, 2, (32, 64))
         for name, queries, size, epsilon in (
-            ("128 prefixes, m = 16: nested", prefix_queries(128), 16, 0.1),
+            ("128 prefixes, m = 16: nested", np.tri(128, dtype=np.int64)[:-1], 16, 0.1),
             ("hierarchy over 128 cells, m = 16: nested", hierarchy_queries(128), 16, 0.1),
             ("10,424,128 multisets, 32 queries: enumeration", wide, 5, 1.0),
         ):

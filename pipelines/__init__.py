@@ -1,4 +1,4 @@
-"""Deployable programs: each parses its flags, validates them, then builds one Beam pipeline.
+"""Deployable programs: each parses and checks its flags, then builds one Beam pipeline.
 
 `beam-dp NAME` runs them, in a checkout, too; the wheel installs this folder as `beam_dp.pipelines`,
 so modules here import each other relatively.

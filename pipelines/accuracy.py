@@ -1,4 +1,4 @@
-"""What online answers are said to be worth: before they are paid for, and when they are there."""
+"""What a program says about the accuracy of online answers, before and after the job."""
 
 from __future__ import annotations
 

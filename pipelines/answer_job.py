@@ -1,4 +1,4 @@
-"""A job of answers: what is promised, what to warn of, how it is paid, built and told."""
+"""Jobs of answers: what they promise, warn of, pay for and tell, and their pipeline."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What answering queries by sparse_mw is asked with: its flags, its reader and its plan."""
+"""Flags, query reader and plan of `answer-queries --mechanism sparse_mw`."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from beam_dp.errors import InputError
+from beam_dp.checks import checked_integer
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY as LARGEST
@@ -32,8 +32,7 @@ def sparse_queries(given: dict[str, str]) -> tuple[KeyColumns, SparseQueries]:
     """
     columns = KeyColumns(given["key"], key_type_named(given["key_type"]))
     max_sparsity = integer("max_sparsity", given["max_sparsity"])
-    if not 1 <= max_sparsity <= LARGEST:
-        raise InputError("max_sparsity", max_sparsity, "must be from 1 to 2^31")
+    checked_integer("max_sparsity", max_sparsity, 1, LARGEST)
     # Only to refuse queries early: the run draws another key.
     return columns, SparseQueries(columns.key_type, max_sparsity, HashKey.draw(1))
 

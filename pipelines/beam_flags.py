@@ -1,4 +1,4 @@
-"""Beam's own flags: what Beam would refuse, too, but only once the budget is spent.
+"""Early checks of Beam's own flags, before the budget is spent.
 
 By then its message is withheld, because it comes from a job that may have read records.
 """

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from beam_dp.checks import checked_integer
 from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
 from beam_dp.domain.dates import TimeAttribute
@@ -96,9 +97,7 @@ def _main(argv: Sequence[str], _: Progress) -> int:
     given, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=__doc__ or "")
     if beam_flags:
         raise FlagError(f"{beam_flags[0]}: is refused; nothing runs on Beam here")
-    limit = integer("limit", given["limit"])
-    if limit < 0:
-        raise InputError("limit", limit, "must be >= 0")
+    limit = checked_integer("limit", integer("limit", given["limit"]), 0)
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
     try:
         sample = ReadRecords(given["sample"], file_format=given.get("input_format"))

@@ -1,4 +1,4 @@
-"""What all programs read alike: values of shared flags, Beam's pipeline, the ledger."""
+"""Reading of shared flags: the guarantee, the pipeline options, the ledger."""
 
 from __future__ import annotations
 

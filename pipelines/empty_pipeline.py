@@ -1,4 +1,4 @@
-"""Beam's pipelines before anything is added: they leave no folder, and local workers are silent."""
+"""Empty Beam pipelines that leave no folder and whose local workers are silent."""
 
 from __future__ import annotations
 

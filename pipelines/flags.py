@@ -1,4 +1,4 @@
-"""The flags that all programs share, and how a bad one is refused: one line, exit code 2.
+"""Parsing of command-line flags, and the flags that all programs share.
 
 Beam's own flags pass through. A flag that neither Beam nor the program knows is refused with the
 nearest known one, where Beam itself would only warn and drop it; abbreviations are refused too,

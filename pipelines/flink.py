@@ -1,4 +1,4 @@
-"""What FlinkRunner needs before a job starts: Java, Beam's job server, a cluster that answers.
+"""Checks of FlinkRunner before a job starts: Java, the job server, a cluster that answers.
 
 Without these checks Beam downloads a jar behind the user's back, or fails after the budget was
 spent. `make flink` fetches the jar, or builds one.

@@ -1,4 +1,4 @@
-"""What runners need that start a job server in Java: Java itself, and the server's jar.
+"""Checks of runners that start a job server: Java, and the server's jar.
 
 Without these checks Beam downloads a jar behind the user's back, or fails after the budget was
 spent, in words that are withheld by then.

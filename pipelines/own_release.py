@@ -1,4 +1,4 @@
-"""Whether the release in the output is of the job that has just ended.
+"""The check that the release in the output is of the job that has just ended.
 
 Another job may have written there first: a worker of an earlier one that was late, or a job that
 somebody else started at the same time. Its draw was committed, then, and this job's discarded.

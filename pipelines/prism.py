@@ -1,4 +1,4 @@
-"""What PrismRunner needs before a job starts: Prism, a program that is built from Beam's Go code.
+"""Checks of PrismRunner before a job starts: the Prism program.
 
 Without these checks Beam downloads it behind the user's back, or fails after the budget was spent.
 `make prism` builds it.

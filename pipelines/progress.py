@@ -1,4 +1,4 @@
-"""What a person at a terminal sees while a job runs: steps, rounds of how many, elapsed time.
+"""Progress lines on a terminal while a job runs.
 
 Only public quantities: the workers log them to `beam_dp.progress`, and nothing else that happens
 inside a local job is shown, because Beam's own messages and tracebacks may quote records.

@@ -1,4 +1,4 @@
-"""A warning where a release has about no records, or not as many as the user expects.
+"""Warnings about a released number of records near 0, or far from what was expected.
 
 It is computed by the submitting program from the release that was committed, and from a number that
 the user typed: from nothing that is private, so that it costs nothing and tells nothing more. That
@@ -11,6 +11,7 @@ import math
 import sys
 from typing import Literal
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measurements import noise_variance
 from beam_dp.mechanisms.marginals.plan import MAX_RECORDS
@@ -40,11 +41,8 @@ def read_expected(given: dict[str, str], num_records: int | Literal["noisy"]) ->
     if num_records != "noisy":
         condition = "must be given with --num_records noisy only: a public number is kept as it is"
         raise InputError(EXPECT_RECORDS.name, text, condition)
-    expected = integer(EXPECT_RECORDS.name, text)
-    if not 1 <= expected <= MAX_RECORDS:
-        condition = f"must be from 1 to {MAX_RECORDS:,}"
-        raise InputError(EXPECT_RECORDS.name, expected, condition)
-    return expected
+    name = EXPECT_RECORDS.name
+    return checked_integer(name, integer(name, text), 1, MAX_RECORDS)
 
 
 def warn_of_number(release: Release, expected: int | None) -> None:

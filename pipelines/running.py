@@ -1,4 +1,4 @@
-"""How every program runs a job that was checked, and says how it ended."""
+"""The run of a checked job: from the submission to the exit code."""
 
 from __future__ import annotations
 

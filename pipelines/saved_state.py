@@ -1,4 +1,4 @@
-"""Runs that a program saves and resumes: the flags, and the folder that holds a secret.
+"""Saving and resuming of runs: flags, and the folder that holds a secret.
 
 The step that answers saves its run to a private folder of the job, beside the one that --state
 names. When the answers are written, the state of their draw is moved to that name, complete, and

@@ -1,4 +1,4 @@
-"""Which mechanism a sparse release uses, from flags: named, or the one that is predicted best."""
+"""The mechanism of `release-projection` from flags: named, or predicted to be best."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import (
     CountSketch,
@@ -15,7 +16,7 @@ from beam_dp.mechanisms import (
     StabilityHistogram,
 )
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.mechanisms.sparse_planner import SparseChoice, plan_sparse_release
+from beam_dp.planning.sketches.choices import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
@@ -129,10 +130,7 @@ def _parameters(mechanism: Any) -> dict[str, Any]:
 def _size(given: dict[str, str]) -> int:
     if "size" not in given:
         return _DEFAULT_SIZE
-    size = integer("size", given["size"])
-    if not 1 <= size <= MAX_PROJECTION_WIDTH:
-        raise FlagError(f"--size: {size} is refused; must be from 1 to 2^26")
-    return size
+    return checked_integer("size", integer("size", given["size"]), 1, MAX_PROJECTION_WIDTH)
 
 
 def _best(

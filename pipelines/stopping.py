@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the job is stopped, drafts are removed, and one line says so."""
+"""Ctrl-C and SIGTERM: stops the job, removes drafts, prints one line."""
 
 from __future__ import annotations
 

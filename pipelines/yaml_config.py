@@ -1,4 +1,4 @@
-"""A mapping of plain YAML values to the texts of flags: one place says what is valid, for both."""
+"""Values of a YAML mapping as texts of flags, so that one place says what is valid."""
 
 from __future__ import annotations
 

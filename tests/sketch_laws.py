@@ -63,7 +63,8 @@ def summary_of(plan: SparsePlan, batch: KeyBatch) -> SparseSummary:
     projection = None
     if plan.sketch is not None:
         accumulator = ProjectionAccumulator(plan.sketch.signs(plan.hash_key))
-        projection = accumulator.extract(accumulator.add_batch(accumulator.create(), batch))
+        state = accumulator.add_batch(accumulator.create(), batch)
+        projection = accumulator.from_shards(accumulator.to_shards(state))
     counts = ElementCounts.of([batch]) if plan.histogram is not None else None
     return SparseSummary(projection, counts)
 

@@ -1,4 +1,4 @@
-"""What `beam-dp answer` asks of a release of interval counts."""
+"""The part of `beam-dp answer` for releases of interval counts."""
 
 from __future__ import annotations
 

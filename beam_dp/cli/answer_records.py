@@ -1,4 +1,4 @@
-"""The part of the `beam-dp` command that asks a synthetic database."""
+"""The part of `beam-dp answer` for synthetic databases."""
 
 from __future__ import annotations
 

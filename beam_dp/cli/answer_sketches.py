@@ -1,4 +1,4 @@
-"""The part of the `beam-dp` command that answers sparse queries."""
+"""The part of `beam-dp answer` for sparse queries."""
 
 from __future__ import annotations
 

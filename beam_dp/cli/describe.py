@@ -1,4 +1,4 @@
-"""A release for people: its card as plain tables."""
+"""Plain tables of the card of a synthetic database or of released answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interval counts for people: their card as plain tables."""
+"""Plain tables of the card of interval counts."""
 
 from __future__ import annotations
 

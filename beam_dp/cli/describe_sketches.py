@@ -1,4 +1,4 @@
-"""A release for sparse queries, for people: its card as plain tables."""
+"""Plain tables of the card of a release for sparse queries."""
 
 from __future__ import annotations
 

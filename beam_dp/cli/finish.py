@@ -1,4 +1,4 @@
-"""The part of the `beam-dp` command that cleans up after a job whose program could not."""
+"""The command `beam-dp finish`, which cleans up after a job whose program was killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the `beam-dp` command that declares budgets and prints what was spent."""
+"""The command `beam-dp ledger`, which declares budgets and prints what was spent."""
 
 from __future__ import annotations
 
@@ -40,9 +40,13 @@ def add_ledger(commands: Any) -> None:
         "--declare", metavar="NAME", action=Once, help="declare the total budget of a dataset id"
     )
     for flag, metavar, meaning in DECLARATION:
-        ledger.add_argument(f"--{flag}", metavar=metavar, action=Once, help=meaning)
+        ledger.add_argument(
+            f"--{flag}", metavar=metavar, action=Once, help=f"with --declare: {meaning}"
+        )
     ledger.add_argument(
-        "--allow_large_delta", action="store_true", help="admit a total delta above 1e-5"
+        "--allow_large_delta",
+        action="store_true",
+        help="with --declare: admit a total delta above 1e-5",
     )
     ledger.add_argument("--json", action="store_true", help="JSON for machines")
 

@@ -1,4 +1,4 @@
-"""The `beam-dp` command: plans and reads releases and cleans up, with no Beam and no budget."""
+"""The command `beam-dp`: its parser, and which module runs which subcommand."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
+def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
+    """Returns the parser of the command line, and that of each command by its name."""
     parser = Parser(
         prog="beam-dp",
         description="Plan, make and read private releases.",
@@ -116,8 +117,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add_ledger(commands)
     for name, program in PIPELINES.items():
         commands.add_parser(name, help=PROGRAMS[program])
+    return parser, dict(commands.choices)
 
-    known_commands = [*commands.choices]
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser, commands = command_parsers()
+    known_commands = [*commands]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in known_commands:
         raise RefusedError(
             f"{arguments[0]!r} is refused; must be one of {', '.join(known_commands)};"
@@ -125,7 +130,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         )
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        command = commands.choices[options.command]
+        command = commands[options.command]
         flags = [option for action in command._actions for option in action.option_strings]
         raise RefusedError(
             f"{unknown[0]}: unknown; the nearest flag is {nearest(unknown[0], flags)}"

@@ -1,4 +1,4 @@
-"""The part of the `beam-dp` command that plans a job."""
+"""The command `beam-dp plan`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _plan_sparse(
         sparse_ranking_json,
     )
     from beam_dp.cli.plan_sketches_table import sparse_ranking_table
-    from beam_dp.planning.sparse_ranking import rank_sparse_mechanisms
+    from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms
 
     ranking = rank_sparse_mechanisms(sparse_job_of(texts, switches))
     if as_json:

@@ -1,4 +1,4 @@
-"""The job that flags of `beam-dp plan` describe, and the command line that runs an option."""
+"""From the flags of `beam-dp plan` to a job, and from an option to its command line."""
 
 from __future__ import annotations
 

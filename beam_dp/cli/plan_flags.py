@@ -1,4 +1,4 @@
-"""The flags of `beam-dp plan`. Light, because `beam-dp` reads them for every command."""
+"""The flags of `beam-dp plan`. No heavy imports: `beam-dp` reads them for every command."""
 
 from __future__ import annotations
 

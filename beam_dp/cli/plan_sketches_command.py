@@ -1,4 +1,4 @@
-"""The sparse job that flags of `beam-dp plan` describe, and the command line of an option."""
+"""From the flags of `beam-dp plan` to a sparse job, and from an option to its command line."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from beam_dp.flags.numbers import (
     number,
 )
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.planning.sparse_job import DEFAULT_SIZE, SparseOption, SparsePlanningJob
-from beam_dp.planning.sparse_ranking import ONLINE_PROGRAM, SparseRanking
+from beam_dp.planning.sketches.job import DEFAULT_SIZE, SparseOption, SparsePlanningJob
+from beam_dp.planning.sketches.ranking import ONLINE_PROGRAM, SparseRanking
 from beam_dp.privacy.guarantee import Neighboring
 
 

@@ -1,4 +1,4 @@
-"""A ranking of sparse queries for people: one table, best first."""
+"""The table that `beam-dp plan` prints of mechanisms for sparse queries, best first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from beam_dp.cli.plan_table import (
     guarantee_text,
     short,
 )
-from beam_dp.planning.sparse_job import SparseOption, SparsePlanningJob
-from beam_dp.planning.sparse_ranking import SparseRanking
+from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
+from beam_dp.planning.sketches.ranking import SparseRanking
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -1,4 +1,4 @@
-"""A ranking for people: one table, best first."""
+"""The table that `beam-dp plan` prints of mechanisms for a job, best first."""
 
 from __future__ import annotations
 

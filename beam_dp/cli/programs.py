@@ -1,4 +1,4 @@
-"""The programs that need Beam: where they are, once installed and in a checkout."""
+"""Names and import paths of the programs that need Beam, installed or in a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that the `beam-dp` command prints."""
+"""Printing of tables for the `beam-dp` command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declared columns: what all kinds of attributes share, and how their levels are numbered."""
+"""The base class of declared columns: how the levels of any attribute are numbered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attributes of dates and of moments, in bins between declared ones.
+"""Date and datetime attributes: bins between declared moments.
 
 There are two kinds of time that nothing here converts into each other: what a clock on the wall
 shows (dates, and times without a zone), and moments (times with a zone, which are compared in

@@ -1,4 +1,4 @@
-"""Domain files: the long form with attributes, and the short form of sizes."""
+"""Parsing of domain files: the long form with attributes, and the short form of sizes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from beam_dp.checks import is_integer
 from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
@@ -168,7 +169,7 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
 
 
 def _from_size(name: str, size: object, source: str) -> Attribute:
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    if not is_integer(size) or size < 1:
         raise InputError(
             "domain", source, f"the size {shown(size)} of {shown(name)} must be an integer >= 1"
         )

@@ -1,4 +1,4 @@
-"""Combinations of levels that no record can have: declared, public, and written as users write."""
+"""Impossible combinations of levels: how they are declared, checked and looked up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attributes whose levels are declared one by one: categories, and true and false."""
+"""Categorical and boolean attributes: levels that are declared one by one."""
 
 from __future__ import annotations
 

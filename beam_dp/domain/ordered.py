@@ -1,4 +1,4 @@
-"""Attributes whose levels have an order: integers, and bins of numbers."""
+"""Integer and numeric attributes: levels that have an order."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import is_integer, is_number
 from beam_dp.domain.attributes import (
     Attribute,
     Value,
@@ -100,7 +101,7 @@ class IntegerAttribute(OrderedAttribute):
     def _check_levels(self) -> None:
         for argument in ("minimum", "maximum"):
             value = getattr(self, argument)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            if not (is_integer(value) or isinstance(value, np.integer)):
                 raise self._refusal(argument, value, "must be an integer")
             object.__setattr__(self, argument, int(value))
             if not -(2**63) <= value < 2**63:
@@ -235,8 +236,7 @@ class NumericAttribute(BinnedAttribute):
         return self.edges[0], self.edges[-1]
 
     def _read_edge(self, written: object) -> Any:
-        is_number = isinstance(written, (int, float, np.number)) and not isinstance(written, bool)
-        return written if is_number else None
+        return written if is_number(written) or isinstance(written, np.number) else None
 
     def _checked_edge(self, edge: Any, before: Sequence[Any]) -> float:
         try:

@@ -1,4 +1,4 @@
-"""Integers that somebody wrote as floats: which texts of units and keys are the same.
+"""Integers written as floats: which texts of units and keys mean the same integer.
 
 pandas writes a column of integers as ``7`` in one file, and as ``7.0`` in another where a value is
 missing. Were these two units, a person would have twice the records that a unit may have. So the

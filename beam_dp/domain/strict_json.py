@@ -1,4 +1,4 @@
-"""JSON whose objects give each key once: the standard parser keeps the last and says nothing."""
+"""A JSON parser that refuses an object with a repeated key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How texts are compared, and which of them are integers, numbers and times.
+"""Reading of texts: how declared words are compared, and the forms of numbers and times.
 
 Domain files and columns of records are read by these same functions.
 """

@@ -1,4 +1,4 @@
-"""The universe of records: declared attributes, and how its cells are numbered."""
+"""The `Domain`: declared attributes in order, and the numbering of its cells."""
 
 from __future__ import annotations
 

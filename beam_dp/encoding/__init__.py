@@ -1,1 +1,1 @@
-"""Records to cells of the domain, bounded per privacy unit."""
+"""Encoding of records as cells of the domain, with limited contributions of each unit."""

@@ -1,4 +1,4 @@
-"""What moves from the encoder to the summary: records of a domain, as integer columns."""
+"""Encoded batches: records of a domain as integer columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At most k records a privacy unit: which ones stay, and how records travel to their unit.
+"""Contribution limits: which records of a privacy unit are kept, and how they reach it.
 
 Which of a unit's records stay depends on the multiset of that unit's own encoded records and
 on nothing else: not on other units, not on the order or the place of the records. So a bundle

@@ -1,4 +1,4 @@
-"""The text of a Python value: what tells privacy units, and keys, apart."""
+"""Canonical texts of Python values, by which privacy units and keys are told apart."""
 
 from __future__ import annotations
 

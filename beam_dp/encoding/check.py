@@ -1,4 +1,4 @@
-"""What becomes of the values of a sample: for rows that are public or made up, and no others.
+"""What a domain makes of each value of a sample of public or made-up rows.
 
 Everything is asked of the very encoder of a release, also what another declaration would keep.
 """

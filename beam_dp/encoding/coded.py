@@ -1,4 +1,4 @@
-"""What all encoders share: codes of a column, and which of its values have none."""
+"""The result of encoding a column, and the interface of all attribute encoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values to codes of dates and times in declared bins: integer arithmetic, to the nanosecond."""
+"""Encoders of dates and times in declared bins: integer arithmetic, to the nanosecond."""
 
 from __future__ import annotations
 

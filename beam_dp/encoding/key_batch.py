@@ -1,4 +1,4 @@
-"""What moves from the encoder to a projection: keys of a huge universe, with integer weights."""
+"""Batches of keys of a huge universe with integer weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class KeyBatch:
     Args:
         keys: shape (n,), uint64, from ``hashing.universe_elements``; repetitions count.
         weights: shape (n,), int64, already from 0 to the declared largest weight
-            (``clamped_weights``).
+            (``numbers.clamped_numbers``).
         units: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit;
             None once contributions are bounded, or where the unit is the record.
     """
@@ -26,14 +26,6 @@ class KeyBatch:
 
     def __repr__(self) -> str:
         return "KeyBatch(secret)"
-
-
-def clamped_weights(weights: NDArray[np.int64], max_weight: int) -> NDArray[np.int64]:
-    """Returns weights moved into 0..max_weight: what no record can pass, and none is refused.
-
-    Sensitivities rest on it. A negative weight becomes 0; a record of weight 0 is as good as none.
-    """
-    return np.clip(weights, 0, max_weight)
 
 
 def merged_keys(batch: KeyBatch) -> KeyBatch:

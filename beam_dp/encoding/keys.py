@@ -1,4 +1,4 @@
-"""Columns of records to elements of a huge universe, and to whole weights.
+"""Encoding of key columns as universe elements, and of weight columns as whole numbers.
 
 What a value is read as depends on that value alone, never on the others of its batch: else one
 record could change what others count for.

@@ -1,4 +1,4 @@
-"""Arrow arrays whose values do not stand in a row: dictionaries, runs and unions."""
+"""Arrow arrays in dictionary, run-end or union layout: their values, and where each stands."""
 
 from __future__ import annotations
 

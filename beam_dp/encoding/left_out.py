@@ -1,4 +1,4 @@
-"""Which records of a batch are outside the domain, and at what: each is one record of one count."""
+"""Records outside the domain, each assigned to the first attribute that it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which encoder the values of an attribute have."""
+"""The encoder of each attribute type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values to codes of declared ones: categories, and the words for true and false."""
+"""Encoders of declared values: categories, and words for true and false."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values to codes of integers, of bins of numbers, and of plain booleans."""
+"""Encoders of integers, bins of numbers, and plain booleans."""
 
 from __future__ import annotations
 

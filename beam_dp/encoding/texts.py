@@ -1,4 +1,4 @@
-"""Columns of texts: which are integers or numbers, and where they stand among declared ones."""
+"""Columns of texts: parsing of numbers, and lookup among declared words."""
 
 from __future__ import annotations
 

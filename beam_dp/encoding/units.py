@@ -1,4 +1,4 @@
-"""Which privacy unit a record belongs to: values of any type as exact 128-bit fingerprints.
+"""Privacy units as exact 128-bit fingerprints of values of any type.
 
 A unit is the text of its value: ``7``, ``7.0``, ``"7"``, ``"7.0"`` and ``b"7"`` are one unit,
 ``"007"`` and ``"7.00"`` are others, so that a unit is not split in two by how a file, or a batch of

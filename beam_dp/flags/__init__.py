@@ -1,1 +1,1 @@
-"""Flags of the programs and the command line, and how a bad one is refused. No Beam here."""
+"""Command-line flags and how a bad one is refused. No Beam here."""

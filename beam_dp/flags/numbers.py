@@ -1,4 +1,4 @@
-"""Numbers as people type them: for command lines."""
+"""Parsing of numbers on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the `beam-dp` command reads its arguments: what is refused costs one line."""
+"""The argument parser of the `beam-dp` command: a refusal is one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which implementation does the work: compiled for this machine, or numpy.
+"""The choice of hashing backend: a compiled kernel, or numpy.
 
 Every backend gives the same bits, so the choice is one of speed alone.
 """

@@ -26,7 +26,7 @@ def universe_elements(values: Any, key: HashKey, name: str = "element") -> Words
     2.7 % for 1e9). That costs accuracy, never privacy.
 
     The elements may be public (the support of a query) or records. It raises on a value that is
-    no element, so records must be chosen by ``valid_elements`` first.
+    no element: ``encoding.keys`` leaves such records out.
 
     Args:
         values: a numpy array (integers, text, or objects), an Arrow array (integers, text, binary,
@@ -77,26 +77,6 @@ def universe_elements(values: Any, key: HashKey, name: str = "element") -> Words
             value = _fingerprints([value], key, b"bytes")[0]
         elements[index] = int(value)
     return elements
-
-
-def valid_elements(values: Any) -> NDArray[np.bool_]:
-    """Returns which values ``universe_elements`` accepts, shape (n,): nothing is raised or told.
-
-    Args:
-        values: as for ``universe_elements``; an Arrow array may have nulls.
-
-    Example:
-        >>> valid_elements([5, "five", 5.0, None, True, -5]).tolist()
-        [True, True, False, False, False, False]
-    """
-    if _is_arrow(values):
-        values = np.array(values.to_pylist(), dtype=object)
-    if isinstance(values, np.ndarray):
-        if values.dtype.kind == "u":
-            return np.ones(len(values), dtype=np.bool_)
-        if values.dtype.kind == "i":
-            return np.asarray(values >= 0)
-    return np.fromiter(map(_is_element, values), dtype=np.bool_)
 
 
 def _is_element(value: object) -> bool:

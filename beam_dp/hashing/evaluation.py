@@ -1,4 +1,4 @@
-"""Evaluates a family over GF(2^64) on the active backend."""
+"""Evaluation of a hash family over GF(2^64) on the active backend."""
 
 from __future__ import annotations
 

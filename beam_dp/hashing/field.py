@@ -1,4 +1,4 @@
-"""Finite fields of characteristic two, as words of bits."""
+"""Arithmetic in finite fields of characteristic two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of any width from blocks of 2^b buckets: neighbouring buckets share a cell.
+"""Rows of any width, folded from blocks of 2^b buckets.
 
 ``BlockSigns`` has blocks of a power of two. A row of w cells is a block of 2^b buckets, with 2^b
 at least 2 w unless w is a power of two itself, whose bucket i goes to cell floor(i w / 2^b). A

@@ -1,4 +1,4 @@
-"""The public randomness of a hash family."""
+"""Hash keys: the public randomness of a hash family."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.hashing.field import Words
 
@@ -134,5 +135,4 @@ def num_words(independence: int) -> int:
 
 def check_independence(independence: int) -> None:
     """Refuses an independence that is out of range."""
-    if not 1 <= independence <= MAX_INDEPENDENCE:
-        raise InputError("independence", independence, f"must be in 1..{MAX_INDEPENDENCE}")
+    checked_integer("independence", independence, 1, MAX_INDEPENDENCE)

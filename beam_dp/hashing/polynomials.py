@@ -1,4 +1,4 @@
-"""Many polynomials over a field of characteristic two: their values are words of fair bits.
+"""Polynomial hash families over a field of characteristic two.
 
 Write F = GF(2^s), r the independence. A key holds the coefficients c_ij in F, i + j < r, of a
 polynomial of two variables. Polynomial number b of the family is

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.hashing.evaluation import Evaluator, split_values
 from beam_dp.hashing.field import Words
@@ -137,8 +138,7 @@ class BlockSigns:
     """
 
     def __init__(self, key: HashKey, projection_width: int, num_blocks: int = 8) -> None:
-        if num_blocks < 1:
-            raise InputError("num_blocks", num_blocks, "must be >= 1")
+        checked_integer("num_blocks", num_blocks, 1)
         num_buckets, remainder = divmod(projection_width, num_blocks)
         if (
             not 1 <= projection_width <= MAX_PROJECTION_WIDTH

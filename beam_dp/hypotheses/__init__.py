@@ -1,1 +1,1 @@
-"""Distributions over the universe: how they are fitted to noisy answers and turned into records."""
+"""Distributions over the universe: fitting them to noisy answers, and rounding them to records."""

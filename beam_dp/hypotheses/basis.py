@@ -1,4 +1,4 @@
-"""What every representation of a log-linear hypothesis has in common.
+"""The interface that all representations of a log-linear distribution share.
 
 The same coefficients describe log-weights and marginals, whether the weights fill one array or
 the cliques of a junction tree. The representations differ in scale alone: a support's coefficients

@@ -1,4 +1,4 @@
-"""Many small tables from one large one, and one large one from many, in a few passes.
+"""Sums of one large table into many small ones in few passes, and the reverse.
 
 A cascade is a tree of ever smaller tables. Its root has all axes; each child drops a large axis
 that none of the wanted tables below it needs. Summing the root down the cascade gives all wanted

@@ -1,4 +1,4 @@
-"""A distribution over all cells of a domain that multiplicative weights move."""
+"""Multiplicative weights over all cells of a domain."""
 
 from __future__ import annotations
 

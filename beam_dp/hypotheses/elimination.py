@@ -1,4 +1,4 @@
-"""Which sets of attributes a junction tree must hold as whole tables, and how they are joined.
+"""Elimination orders: the cliques of a junction tree, and how they are joined.
 
 Attribute sets are bit masks here: bit ``axis`` is set where the attribute is in. Everything works
 on sizes alone, so that a selection can ask for the size of thousands of models before it builds

@@ -123,12 +123,6 @@ class JunctionTree:
                 clique.children.append(children)
             clique.cascade = Cascade(clique.axes, self.shape, clique.tables)
 
-    def home_of(self, axes: Iterable[int]) -> int | None:
-        """Returns the position of the smallest clique that holds some axes; None if none does."""
-        wanted = mask_of(axes)
-        holding = [i for i, clique in enumerate(self.cliques) if wanted & ~clique.mask == 0]
-        return min(holding, key=lambda i: self.cliques[i].belief.size, default=None)
-
     def calibrate(
         self, potentials: Sequence[NDArray[np.float64]]
     ) -> tuple[float, list[NDArray[np.float64]]]:

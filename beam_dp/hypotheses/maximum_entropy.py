@@ -1,4 +1,4 @@
-"""The distribution that fits noisy marginals with as much entropy as their noise asks for.
+"""Fitting of a maximum-entropy distribution to noisy marginals.
 
 Multiplicative weights replayed over all measurements until they converge give the distribution
 of maximum entropy that agrees with them. Agreeing exactly means fitting the noise. So the fit is a

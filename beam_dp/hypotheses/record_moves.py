@@ -1,4 +1,4 @@
-"""Records changed one code at a time until their tables are close to given ones.
+"""Local search on records: codes are changed until tables are close to given ones.
 
 A cell in which there are too many records sends some to cells that lack them. For every record
 and every code of one attribute the change of the weighted squared error is a sum over the tables

@@ -1,4 +1,4 @@
-"""An orthonormal basis of tables in which every marginal is a handful of coefficients.
+"""An orthonormal basis of tables in which a marginal is a few coefficients.
 
 Each attribute of ``size`` codes has an orthonormal basis whose first vector is constant. Products
 of these vectors are a basis of all tables over the domain. The *support* of a product is the set

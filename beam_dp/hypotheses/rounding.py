@@ -1,4 +1,4 @@
-"""From a distribution to records that answer the workload almost as well."""
+"""Rounding of a distribution to records that answer the workload almost as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A distribution over any universe, of which only what was learned is stored."""
+"""Multiplicative weights over any universe; only learned elements are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps matrix products on the caller's thread."""
+"""A decorator that keeps matrix products on the caller's thread."""
 
 from __future__ import annotations
 

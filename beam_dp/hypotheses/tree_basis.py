@@ -1,4 +1,4 @@
-"""The coefficients of ``ResidualBasis`` over domains that no array can hold.
+"""``ResidualBasis`` for domains whose distribution is a junction tree.
 
 Log-weights that are sums of small tables, and the marginals of the distribution they describe,
 need only the cliques of a junction tree. Coefficients here are those of each support's own

@@ -1,4 +1,4 @@
-"""Whole records from a junction tree, attribute by attribute and without chance.
+"""Deterministic rounding of a junction tree to whole records.
 
 Records that agree on what the tree knows about the next attribute are neighbours in one ordering.
 A sequence of low discrepancy along it decides their codes, so that every run of neighbours gets

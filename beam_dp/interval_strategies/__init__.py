@@ -1,1 +1,1 @@
-"""Strategies for interval counts: integer matrices, how to answer from them, and how wrong."""
+"""Strategies for interval counts: matrices, how to answer from them, and their errors."""

@@ -1,4 +1,4 @@
-"""Convolutions: of integers, exactly, and of pairs in order."""
+"""Convolutions: of integers, exactly, and over ordered pairs of values."""
 
 from __future__ import annotations
 

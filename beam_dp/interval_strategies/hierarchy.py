@@ -135,13 +135,11 @@ class Hierarchy:
         return int(norms.max())
 
 
-def tree(sizes: tuple[int, ...], level_weights: tuple[int, ...] | None = None) -> Hierarchy:
-    """Returns a tree of one root that is not measured.
+def tree(sizes: tuple[int, ...]) -> Hierarchy:
+    """Returns a tree of one root that is not measured, all other nodes with a weight of 1.
 
     Args:
         sizes: numbers of nodes of the levels below the root, to the number of cells.
-        level_weights: of each of these levels; by default all 1.
     """
-    chosen = level_weights or (1,) * len(sizes)
-    weights = tuple(np.full(size, w, np.int64) for size, w in zip(sizes, chosen, strict=True))
+    weights = tuple(np.ones(size, np.int64) for size in sizes)
     return Hierarchy((1, *sizes), weights, np.zeros((0, 1), np.int64))

@@ -1,4 +1,4 @@
-"""The Gaussian strategy for intervals that is optimal but for a ten-thousandth.
+"""A nearly optimal Gaussian strategy for intervals, within one part in ten thousand.
 
 Where M is the sum of w w' over all intervals w, the error of a Gaussian strategy A is trace(M
 (A'A)^-1) times the largest diagonal entry of A'A. Were it times the mean of these entries, the best

@@ -1,4 +1,4 @@
-"""What a strategy for intervals is: an integer matrix that is measured with equal noise."""
+"""The interface of a strategy for intervals: an integer matrix measured with equal noise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.errors import InputError
+from beam_dp.checks import checked_integer
 
 if TYPE_CHECKING:
     from beam_dp.interval_strategies.textbook_tree import Nodes
@@ -30,13 +30,22 @@ class ErrorLaw(Protocol):
         ...
 
 
-class Strategy(Protocol):
-    """An integer matrix A with one column a cell, and how to answer from noisy A x."""
+class Measured(Protocol):
+    """What a release keeps of the strategy that was measured for it."""
 
     @property
     def num_leaves(self) -> int:
-        """The number d of cells, the columns of A."""
+        """The number d of cells, the columns of the strategy's matrix."""
         ...
+
+    @property
+    def errors(self) -> ErrorLaw:
+        """The variances of all answers, for noise of variance 1: computed once."""
+        ...
+
+
+class Strategy(Measured, Protocol):
+    """An integer matrix A with one column a cell, and how to answer from noisy A x."""
 
     @property
     def l1_sensitivity(self) -> int:
@@ -58,11 +67,6 @@ class Strategy(Protocol):
 
     def estimate(self, noisy: Values) -> Prefixes | Nodes:
         """Returns the answers that noisy measurements give."""
-        ...
-
-    @property
-    def errors(self) -> ErrorLaw:
-        """The variances of all answers, for noise of variance 1: computed once."""
         ...
 
 
@@ -108,7 +112,4 @@ def checked_num_leaves(num_leaves: int) -> int:
     Raises:
         InputError: unless it is an integer from 1 to 2^20.
     """
-    is_integer = isinstance(num_leaves, int) and not isinstance(num_leaves, bool)
-    if not is_integer or not 1 <= num_leaves <= MAX_LEAVES:
-        raise InputError("num_leaves", num_leaves, f"must be an integer from 1 to {MAX_LEAVES:,}")
-    return num_leaves
+    return checked_integer("num_leaves", num_leaves, 1, MAX_LEAVES)

@@ -1,4 +1,4 @@
-"""The binary tree as it is published: every node noised, no least squares."""
+"""The binary tree as published: noise on every node, no least squares."""
 
 from __future__ import annotations
 

@@ -9,8 +9,6 @@ from beam_dp.mechanisms.linear_answers.answers import (
     WorkloadAnswers,
     WorkloadAnswersPlan,
     draw_workload_answers,
-    gaussian_answers,
-    laplace_answers,
     plan_workload_answers,
 )
 from beam_dp.mechanisms.marginals.gaussian import Gaussian
@@ -99,9 +97,7 @@ __all__ = [
     "check_private_mw",
     "draw_workload_answers",
     "exponential_mechanism",
-    "gaussian_answers",
     "geometric_noisy_max",
-    "laplace_answers",
     "permute_and_flip",
     "plan_private_mw",
     "plan_release",

@@ -1,4 +1,4 @@
-"""Choosing one of a public list of candidates by integer scores that depend on records.
+"""Selection from a public list by the exponential mechanism with integer scores.
 
 Scores must be integers in public units, and move by at most ``sensitivity`` when one privacy unit
 changes as the relation says. That bound holds for both relations alike; what differs is its value:
@@ -7,13 +7,13 @@ a count of records moves by 1 under add-or-remove-one, a difference of two by 2 
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.scores import MAX_SCORE
 from beam_dp.noise.exponentials import exp_bounds
@@ -152,10 +152,8 @@ def selection_scale(sensitivity: int, epsilon: float, monotone: bool = False) ->
         >>> 2 <= selection_scale(1, 1.0) < 2 + 1e-9
         True
     """
-    if not isinstance(sensitivity, int) or isinstance(sensitivity, bool) or sensitivity < 1:
-        raise InputError("sensitivity", sensitivity, "must be an integer >= 1")
-    if not 0 < epsilon < math.inf:
-        raise InputError("epsilon", epsilon, "must be finite and > 0")
+    checked_integer("sensitivity", sensitivity, 1)
+    checked_number("epsilon", epsilon, above=0)
     exact = Fraction(sensitivity * (1 if monotone else 2)) / Fraction(epsilon)
     if exact >= MAX_SCALE:
         condition = f"makes noise of a scale of 2^50 and more for the sensitivity {sensitivity}"

@@ -1,4 +1,4 @@
-"""A paid count of the records that a domain leaves out, beside a release."""
+"""Noisy counts of the records outside the domain, paid for beside a release."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from beam_dp.mechanisms.marginals.measurements import noise_variance
 from beam_dp.mechanisms.marginals.plan import check_noise
 from beam_dp.noise.bound import noise_bound
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import (
     cost,
     loss_of,
@@ -81,8 +81,8 @@ class LeftOutPlan:
     @property
     def sensitivity(self) -> int:
         """How much one unit changes the counts, in L1 norm."""
-        replaces = self.guarantee.neighboring is Neighboring.REPLACE_ONE
-        return self.guarantee.max_records_per_unit * (2 if replaces and self.num_counts > 1 else 1)
+        moved = self.guarantee.neighboring.num_moved if self.num_counts > 1 else 1
+        return self.guarantee.max_records_per_unit * moved
 
     @property
     def scale(self) -> float:

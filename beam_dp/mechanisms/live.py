@@ -1,4 +1,4 @@
-"""Objects of which there must be one: a copy that goes on would spend the same budget again."""
+"""Objects that must not be copied, because a copy would spend the same budget again."""
 
 from __future__ import annotations
 

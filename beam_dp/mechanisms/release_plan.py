@@ -1,4 +1,4 @@
-"""What a mechanism would do for a workload of any kind, with all that is released besides."""
+"""`plan_release`: the plan of any mechanism that releases a synthetic database."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Noise: where it is drawn (`source`), and how far sums of it stray (`bound`)."""
+"""Noise: how it is drawn (`source`), and tail bounds of its sums (`bound`)."""

@@ -1,4 +1,4 @@
-"""What sums of discrete noise do not exceed, but with a small probability."""
+"""Tail bounds for sums of discrete noise."""
 
 from __future__ import annotations
 

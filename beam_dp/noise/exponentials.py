@@ -1,4 +1,4 @@
-"""Powers of e between integers, so that a coin can be tossed with exactly such a probability."""
+"""Integer bounds of powers of e, for coins with exactly such a probability."""
 
 from __future__ import annotations
 

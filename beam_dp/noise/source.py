@@ -1,4 +1,4 @@
-"""The only place that draws noise.
+"""The noise source: the only place that draws noise.
 
 All noise is integer, drawn by OpenDP's exact samplers from the operating system's entropy and
 added in integers, so that no bit of a floating-point number can betray a record. Its objects do

@@ -1,1 +1,1 @@
-"""Which mechanism for a job, how wrong and how expensive: from public numbers, reading no data."""
+"""Planning: predicted errors and costs of every mechanism for a job; reads no data."""

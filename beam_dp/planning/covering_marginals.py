@@ -1,4 +1,4 @@
-"""Linear queries read from a release of marginals: which ones they need, and with what error."""
+"""Linear queries answered from a release of marginals: which ones, with what error."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections import Counter
 from typing import TypeGuard
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measurements import (
-    query_variance,
-    support_variances,
-)
+from beam_dp.mechanisms.marginals.measurements import query_variance, support_variances
 from beam_dp.mechanisms.marginals.plan import Plan
 from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload

@@ -1,4 +1,4 @@
-"""What a release of interval counts would make of a job that asks for intervals."""
+"""Planning options: releases of interval counts."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals
-from beam_dp.mechanisms.marginals.measurements import noise_variance
-from beam_dp.noise.bound import noise_bound
-from beam_dp.planning.bound import Theorem, constant
+from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.resources import intervals_resources
 from beam_dp.planning.synthetic_databases import needed
 from beam_dp.queries.linear import Product
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.files.intervals import check_ordered
+from beam_dp.theorems.intervals import intervals_theorem
 
 Ends = NDArray[np.int64]
 
@@ -34,7 +32,7 @@ def intervals_option(job: PlanningJob) -> Option:
     except InputError as error:
         return Option(name, "tight", program, str(error))
     variances = plan.noise_variance * plan.strategy.errors.variances(low, high)
-    theorem = intervals_theorem(plan, float(variances.max()), len(low), job.failure_probability)
+    theorem = intervals_theorem(plan, variances, job.failure_probability)
     return Option(
         name,
         "tight",
@@ -46,25 +44,6 @@ def intervals_option(job: PlanningJob) -> Option:
         parameters=(("attribute", attribute), ("strategy", plan.choice[0])),
         note="all intervals of one attribute, each with its standard error; no records",
     )
-
-
-def intervals_theorem(
-    plan: IntervalPlan, largest_variance: float, num_queries: int, failure_probability: float
-) -> Theorem:
-    """Returns how wrong so many intervals can be: a union bound over their noise.
-
-    Args:
-        plan: of the release.
-        largest_variance: of an interval that is asked for, in squared records.
-        num_queries: how many are.
-        failure_probability: beta.
-    """
-    name, distribution = plan.choice
-    is_laplace = distribution == "discrete_laplace"
-    laplace_variance = noise_variance(distribution, plan.scale) if is_laplace else None
-    error = noise_bound(largest_variance, num_queries, laplace_variance, failure_probability)
-    told = f"{name} strategy: union bound over intervals"
-    return Theorem(told, constant(failure_probability), constant(error))
 
 
 def asked_intervals(job: PlanningJob) -> tuple[str, Ends, Ends]:

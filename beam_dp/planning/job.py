@@ -1,4 +1,4 @@
-"""A job to plan, and what a mechanism would make of it. All of it is public."""
+"""Jobs to plan, and the options that a plan compares. All of it is public."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import dataclasses
 import math
 from typing import Any
 
+from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_RECORDS,
-    NumRecords,
-    check_failure_probability,
-)
-from beam_dp.planning.bound import Bound, Calibration, checked_fraction
+from beam_dp.mechanisms.marginals.plan import MAX_RECORDS, NumRecords, check_failure_probability
 from beam_dp.planning.resources import Resources
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+from beam_dp.theorems.theorem import Bound, Calibration, checked_fraction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +43,7 @@ class PlanningJob:
     max_error_fraction: float | None = None
 
     def __post_init__(self) -> None:
-        number = self.num_records
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise InputError("num_records", number, "must be an integer >= 1")
-        if not 1 <= number <= MAX_RECORDS:
-            raise InputError("num_records", number, f"must be from 1 to {MAX_RECORDS:,}")
+        checked_integer("num_records", self.num_records, 1, MAX_RECORDS)
         if self.guarantee.neighboring is Neighboring.REPLACE_ONE and not self.num_records_is_public:
             condition = "must be True: it is public under replace_one"
             raise InputError("num_records_is_public", False, condition)

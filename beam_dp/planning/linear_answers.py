@@ -1,4 +1,4 @@
-"""What the mechanisms that answer linear queries would make of a job."""
+"""Planning options: mechanisms that answer linear queries."""
 
 from __future__ import annotations
 
@@ -9,26 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms.linear_answers.answers import (
-    WorkloadAnswersPlan,
-    plan_workload_answers,
-)
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.small_db.choice import (
-    MAX_SIZE,
-    MultisetChoice,
-)
+from beam_dp.mechanisms.small_db.choice import MAX_SIZE, MultisetChoice
 from beam_dp.mechanisms.small_db.nested import num_products
-from beam_dp.mechanisms.small_db.size import (
-    log_num_multisets,
-    num_multisets,
-)
-from beam_dp.mechanisms.small_db.small_db import (
-    SmallDB,
-    SmallDBPlan,
-)
-from beam_dp.planning.bound import Calibration, Theorem, constant
+from beam_dp.mechanisms.small_db.size import log_num_multisets, num_multisets
+from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.resources import (
     Resources,
@@ -37,31 +24,22 @@ from beam_dp.planning.resources import (
     nested_resources,
     online_resources,
 )
-from beam_dp.planning.synthesis_theorems import (
-    best_small_db_size,
-    private_mw_theorem,
-    run_error,
-    small_db_theorem,
-)
 from beam_dp.planning.synthetic_databases import needed
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import Workload
+from beam_dp.theorems.synthesis import (
+    best_small_db_size,
+    private_mw_theorem,
+    run_error,
+    small_db_theorem,
+)
+from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 # Values of queries at cells that are looked at to plan a small database.
 MAX_MATRIX_VALUES = 2**22
 _GRID = 1 << VALUE_BITS
-
-
-def laplace_answers_option(job: PlanningJob) -> Option:
-    """Returns what discrete Laplace noise on every answer would do."""
-    return _answers(job, "laplace_answers", "discrete_laplace")
-
-
-def gaussian_answers_option(job: PlanningJob) -> Option:
-    """Returns what discrete Gaussian noise on every answer would do."""
-    return _answers(job, "gaussian_answers", "discrete_gaussian")
 
 
 def answers_theorem(plan: WorkloadAnswersPlan) -> Theorem:
@@ -198,8 +176,10 @@ def linear_queries(workload: Workload | LinearWorkload) -> tuple[LinearQuery, ..
     return tuple(dict.fromkeys(cells))
 
 
-def _answers(job: PlanningJob, name: str, distribution: Distribution) -> Option:
-    program = "answer_queries"
+def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
+    """Returns what discrete noise on every answer would do."""
+    mechanism = distribution.removeprefix("discrete_")
+    name, program = f"{mechanism}_answers", "answer_queries"
     if isinstance(job.workload, Workload):
         refusal = "answers linear queries; this job asks for marginals"
         return Option(name, "tight", program, refusal)
@@ -224,7 +204,7 @@ def _answers(job: PlanningJob, name: str, distribution: Distribution) -> Option:
         bound=theorem.bound(job.num_records),
         records_needed=needed(job, theorem),
         resources=answers_resources(job.domain.num_cells, job.num_queries),
-        parameters=(("mechanism", distribution.removeprefix("discrete_")),),
+        parameters=(("mechanism", mechanism),),
         note="every answer has noise of its own",
     )
 

@@ -1,24 +1,15 @@
-"""Every mechanism for one job, best first, decided from public numbers before any data is read."""
+"""The ranking of all mechanisms for one job, best first."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
+from beam_dp.mechanisms import MWEM, Gaussian, Laplace
 from beam_dp.planning.intervals import intervals_option
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.linear_answers import (
-    gaussian_answers_option,
-    laplace_answers_option,
-    private_mw_option,
-    small_db_option,
-)
-from beam_dp.planning.synthetic_databases import (
-    gaussian_option,
-    laplace_option,
-    mwem_option,
-    published_mwem_option,
-)
+from beam_dp.planning.linear_answers import answers_option, private_mw_option, small_db_option
+from beam_dp.planning.synthetic_databases import synthetic_option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,18 +67,21 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
         >>> ranking.best.mechanism, round(ranking.best.expected_error, 2)
         ('mwem', 2.71)
     """
+    synthetic = (
+        MWEM(),
+        Gaussian(),
+        Gaussian("textbook"),
+        Laplace(),
+        Laplace("textbook"),
+        MWEM(calibration="textbook"),
+    )
     options = [
-        mwem_option(job),
-        gaussian_option(job),
-        gaussian_option(job, "textbook"),
-        laplace_option(job),
-        laplace_option(job, "textbook"),
-        published_mwem_option(job),
+        *(synthetic_option(job, mechanism) for mechanism in synthetic),
         small_db_option(job),
         private_mw_option(job),
         private_mw_option(job, "textbook"),
-        laplace_answers_option(job),
-        gaussian_answers_option(job),
+        answers_option(job, "discrete_laplace"),
+        answers_option(job, "discrete_gaussian"),
         intervals_option(job),
     ]
     return Ranking(job, tuple(sorted(options, key=lambda option: option.rank)))

@@ -1,4 +1,4 @@
-"""How much memory and time a mechanism takes, roughly, from public sizes.
+"""Rough estimates of the memory and time of a mechanism, from public sizes.
 
 Rates are ratios of what this package took on one core of a common x86-64 machine to the sizes that
 a mechanism's cost grows with. They are good to an order of magnitude: how often a fit or a search

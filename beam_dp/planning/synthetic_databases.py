@@ -1,4 +1,4 @@
-"""What the mechanisms that release synthetic databases would make of a job."""
+"""Planning options: mechanisms that release synthetic databases."""
 
 from __future__ import annotations
 
@@ -15,48 +15,19 @@ from beam_dp.mechanisms.marginals.measurements import (
     support_variances,
 )
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_SELECTED_CELLS,
-    Plan,
-    fits_an_array,
-    tree_cells,
-)
+from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.noise.bound import noise_bound
-from beam_dp.planning.bound import Calibration, Theorem, constant
-from beam_dp.planning.covering_marginals import (
-    covering_marginals,
-    query_errors,
-    specification,
-)
+from beam_dp.planning.covering_marginals import covering_marginals, query_errors, specification
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.noise_theorems import laplace_theorem
 from beam_dp.planning.resources import Resources, fit_resources, rounds_resources
-from beam_dp.planning.synthesis_theorems import mwem_theorem
 from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.theorems.noise import laplace_theorem
+from beam_dp.theorems.synthesis import mwem_theorem
+from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 PROGRAM = "release_synthetic_database"
 _OF_TABLES = "of the noisy tables before the fit; the card states the fit's part"
-
-
-def mwem_option(job: PlanningJob) -> Option:
-    """Returns what ``MWEM`` would do: measure everything at once, or select."""
-    return _option(job, MWEM())
-
-
-def laplace_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
-    """Returns what ``Laplace`` would do."""
-    return _option(job, Laplace(calibration))
-
-
-def gaussian_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
-    """Returns what ``Gaussian`` would do."""
-    return _option(job, Gaussian(calibration))
-
-
-def published_mwem_option(job: PlanningJob) -> Option:
-    """Returns what the published MWEM would do, with the rounds of the least bound."""
-    return _option(job, MWEM(calibration="textbook"))
 
 
 def tables_theorem(job: PlanningJob, plan: Plan) -> Theorem:
@@ -94,7 +65,8 @@ def _union_bound(what: str, plan: Plan, variance: float, answers: int, beta: flo
     return Theorem(f"union bound over {what}, {_OF_TABLES}", constant(beta), constant(error))
 
 
-def _option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
+def synthetic_option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
+    """Returns what a mechanism for marginals would do: measure everything at once, or select."""
     name, calibration = mechanism.name, mechanism.calibration
     try:
         marginals = job.workload

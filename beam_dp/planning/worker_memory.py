@@ -1,4 +1,4 @@
-"""How much memory to ask a runner for: of the one worker that runs a mechanism, from public sizes.
+"""The memory to ask a runner for, for the one worker that runs a mechanism.
 
 Only public sizes enter: a request that followed the records would show in the job's graph. They are
 predictions to an order of magnitude, as in ``resources``. A user who knows better asks for more by
@@ -12,12 +12,7 @@ import math
 from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.marginals.measurements import num_noisy_cells
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_SELECTED_CELLS,
-    Plan,
-    fits_an_array,
-    tree_cells,
-)
+from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan

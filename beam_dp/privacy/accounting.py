@@ -1,4 +1,4 @@
-"""How much noise a guarantee costs, and what composed mechanisms guarantee.
+"""Calibration of noise to a guarantee, and composition of mechanisms.
 
 Every function rounds so that the stated guarantee holds (``rounding``): what is spent comes out too
 large, and a budget found by bisection is the end of its last bracket that satisfies the target.

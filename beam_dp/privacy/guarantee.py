@@ -1,13 +1,13 @@
-"""What is promised to the people in the data."""
+"""The guarantee: epsilon, delta, the relation of neighbours, and the privacy unit."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 from collections.abc import Mapping
 from typing import Any, Self
 
+from beam_dp.checks import as_float, checked_integer, checked_number
 from beam_dp.errors import InputError
 
 RECORD = "record"
@@ -31,6 +31,15 @@ class Neighboring(enum.StrEnum):
 
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
     REPLACE_ONE = "replace_one"
+
+    @property
+    def num_moved(self) -> int:
+        """How many units' contributions two neighbouring data sets differ by: 1, or 2.
+
+        A unit that is added or removed moves a sum by what it contributes; one that is replaced
+        takes one contribution away and brings another.
+        """
+        return 1 if self is Neighboring.ADD_OR_REMOVE_ONE else 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +73,9 @@ class Guarantee:
     allow_large_delta: dataclasses.InitVar[bool] = False
 
     def __post_init__(self, allow_large_delta: bool) -> None:
-        object.__setattr__(self, "epsilon", as_float("epsilon", self.epsilon))
+        epsilon = checked_number("epsilon", self.epsilon, least=MIN_EPSILON, most=MAX_EPSILON)
+        object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", checked_delta(self.delta))
-        if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
-            condition = f"must be from {MIN_EPSILON:g} to {MAX_EPSILON:,.0f}"
-            raise InputError("epsilon", self.epsilon, condition)
         if self.delta > MAX_DELTA and not allow_large_delta:
             condition = f"must be at most {MAX_DELTA:g}, unless allow_large_delta is given"
             raise InputError("delta", self.delta, condition)
@@ -80,14 +87,10 @@ class Guarantee:
         if not isinstance(self.privacy_unit, str) or not self.privacy_unit:
             raise InputError("privacy_unit", self.privacy_unit, "must be a column or 'record'")
         bound = self.max_records_per_unit
-        is_integer = isinstance(bound, int) and not isinstance(bound, bool)
-        if not (is_integer and 1 <= bound <= MAX_RECORDS_PER_UNIT):
-            condition = f"must be an integer from 1 to 2^40 = {MAX_RECORDS_PER_UNIT:,}"
-            raise InputError("max_records_per_unit", bound, condition)
+        checked_integer("max_records_per_unit", bound, 1, MAX_RECORDS_PER_UNIT)
         if self.privacy_unit == RECORD and bound != 1:
-            raise InputError(
-                "max_records_per_unit", bound, "must be 1 where the privacy unit is a record"
-            )
+            condition = "must be 1 where the privacy unit is a record"
+            raise InputError("max_records_per_unit", bound, condition)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the guarantee as JSON values."""
@@ -118,17 +121,3 @@ def checked_delta(value: object) -> float:
         condition = f"must be 0 (pure differential privacy), or >= {MIN_DELTA:g} and < 1"
         raise InputError("delta", delta, condition)
     return delta
-
-
-def as_float(name: str, value: object) -> float:
-    """Returns a number as a float, infinite where it is too large for one; its range is not judged.
-
-    Raises:
-        InputError: if it is no number.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(name, value, "must be a number")
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf  # refused by its range

@@ -1,4 +1,4 @@
-"""What one release may reveal at most, in the three forms that add up over releases.
+"""The privacy loss of a release, in three forms that add up over releases.
 
 Epsilon and delta of one release do not compose well: two mechanisms with the same pair can cost
 very different amounts together with others. So every plan states its privacy loss, from which the
@@ -15,8 +15,8 @@ from typing import Any, Literal, Self
 
 from scipy.special import log_expit, ndtri_exp
 
+from beam_dp.checks import as_float, checked_number
 from beam_dp.errors import InputError
-from beam_dp.privacy.guarantee import as_float
 from beam_dp.privacy.rounding import up
 
 Kind = Literal["pure", "gaussian", "zcdp"]
@@ -58,10 +58,7 @@ class Loss:
             value = getattr(self, name)
             if value is None and name != "rho":
                 continue
-            number = as_float("loss", value)
-            if not 0 < number < math.inf:
-                raise InputError("loss", value, f"{name} must be finite and > 0")
-            object.__setattr__(self, name, number)
+            object.__setattr__(self, name, checked_number(f"loss, {name}", value, above=0))
 
     @classmethod
     def pure(cls, epsilon: float) -> Self:

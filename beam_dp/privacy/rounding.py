@@ -1,4 +1,4 @@
-"""Rounding in the direction that keeps a promise.
+"""Directed rounding, so that a computed promise is never too strong.
 
 What a release spends and how much noise it needs are rounded up, what may be spent is rounded down.
 Quotients and roots of what is known exactly are rounded once, from rational numbers. Where

@@ -1,4 +1,4 @@
-"""Many marginals of one dense table, by sums that are shared between them; and the reverse."""
+"""Many marginals of one dense table by shared sums, and the reverse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of JSON lines that a workload is read from: what is refused is named with its line."""
+"""Reading of JSON lines: a refusal names the line."""
 
 from __future__ import annotations
 

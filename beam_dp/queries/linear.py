@@ -1,4 +1,4 @@
-"""Linear queries: functions from cells to [0, 1], summed over the records or over a hypothesis.
+"""Linear queries: functions from cells to [0, 1], summed over records.
 
 A query knows its structure, so that a dense table is summed over the cells that matter, and no
 table of queries by cells is ever made. Values are multiples of 2^-16, so that sums over records

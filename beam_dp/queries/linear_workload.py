@@ -1,4 +1,4 @@
-"""Workloads of linear queries: what is asked of one table, all at once."""
+"""Workloads of linear queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole families of linear queries over one domain, each refused by its size before it is made."""
+"""Families of linear queries over a domain: conjunctions, parities, intervals and others."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _ways(literals: dict[int, list[Literal]], rest: str, spec: str) -> int:
     most = len(literals)
     ways = int(rest) if rest.isascii() and rest.isdecimal() and len(rest) < 10 else 0
     if not 1 <= ways <= most:
-        condition = f"the number of attributes must be an integer in 1..{most}"
+        condition = f"the number of attributes must be an integer from 1 to {most}"
         if not most:
             condition = "no attribute of the domain has two levels"
         raise InputError("workload", spec, condition)

@@ -1,4 +1,4 @@
-"""Lines of JSON, one linear query each, read one by one: a bad line concerns only itself."""
+"""Linear queries as JSON lines, where a bad line concerns only itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from beam_dp.checks import is_integer
 from beam_dp.domain.strict_json import (
     RepeatedKeyError,
     parse_json,
@@ -124,7 +125,7 @@ def _parsed(line: Any) -> Mapping[str, Any]:
 def _identity(given: Any) -> str | None:
     if given is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, str | int):
+    if not (isinstance(given, str) or is_integer(given)):
         raise InputError("id", given, "must be a text or an integer")
     return _text(given if isinstance(given, str) else shown(given))
 

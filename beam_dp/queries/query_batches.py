@@ -1,4 +1,4 @@
-"""Queries that look at their attributes alike, answered together from the tables of these."""
+"""Batches of queries on the same attributes, answered together from one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear queries as users write them: attributes by name, levels by value."""
+"""The user's notation of linear queries: attributes by name, levels by value."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.domain.impossible import LevelReader
 from beam_dp.domain.ordered import (
@@ -196,10 +197,9 @@ class LinearQueries:
     def _from_codes(self, form: str, held: Any) -> LinearQuery:
         kind = Product if form == "codes" else Parity
         try:
-            axes = tuple(_integer(axis) for axis, _ in held)
+            axes = tuple(_code(axis) for axis, _ in held)
             ranges = tuple(
-                tuple((_integer(start), _integer(stop)) for start, stop in listed)
-                for _, listed in held
+                tuple((_code(start), _code(stop)) for start, stop in listed) for _, listed in held
             )
         except (TypeError, ValueError):
             raise InputError("query", held, "must be axes with ranges of codes") from None
@@ -207,7 +207,7 @@ class LinearQueries:
 
     def _from_numerators(self, held: Any) -> Explicit:
         try:
-            values = [_integer(each) / 2**16 for each in held]
+            values = [_code(each) / 2**16 for each in held]
         except (TypeError, ValueError, OverflowError):
             raise InputError("query", type(held).__name__, "must be a list of integers") from None
         return self.explicit(values)
@@ -219,7 +219,5 @@ def _complement(ranges: Ranges, size: int) -> Ranges:
     return tuple((start, stop) for start, stop in pairs if start < stop)
 
 
-def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(value)
-    return value
+def _code(value: Any) -> int:
+    return checked_integer("query", value)

@@ -1,4 +1,4 @@
-"""Sparse queries: a value for a few elements of a universe that may have no end, 0 for all others.
+"""Sparse queries: values for a few elements of a universe, 0 for all others.
 
 Elements are text, bytes or integers; ``"1"``, ``b"1"`` and ``1`` are three elements. Values are
 multiples of 2^-16, as in ``linear``, so that sums over records are exact integers.
@@ -11,6 +11,7 @@ from itertools import repeat
 from operator import mul
 from typing import Any, Literal
 
+from beam_dp.checks import is_number
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.linear import VALUE_BITS
 
@@ -201,7 +202,7 @@ def _check(by_element: Mapping[Element, float]) -> None:
             _check_element(element)
     if not set(map(type, by_element.values())) <= {int, float}:
         for element, value in by_element.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if not is_number(value):
                 raise InputError("query", value, f"the value of {shown(element)} must be a number")
     # The least and the largest value may pass NaN over, the sum does not.
     values = by_element.values()

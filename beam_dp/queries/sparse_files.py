@@ -1,4 +1,4 @@
-"""Sparse queries in files: JSON, or one key a line."""
+"""Files of sparse queries: JSON, or one key a line."""
 
 from __future__ import annotations
 

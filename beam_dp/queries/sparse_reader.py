@@ -1,4 +1,4 @@
-"""Sparse queries about records whose keys are all of one type."""
+"""The user's notation of sparse queries about keys of one type."""
 
 from __future__ import annotations
 

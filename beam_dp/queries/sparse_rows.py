@@ -1,4 +1,4 @@
-"""Sparse queries over rows of bits, such as conjunctions that fix all but a few of them.
+"""Sparse queries over rows of bits, such as long conjunctions.
 
 A row is text of ``0`` and ``1``, its first character being bit 0.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.queries.sparse import SparseQuery
 
@@ -61,8 +62,7 @@ def row_parity(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) 
 
 def _rows(num_bits: int, literals: Mapping[int, int]) -> Iterator[str]:
     """Checks at once, yields later: the rows where all literals hold."""
-    if isinstance(num_bits, bool) or not isinstance(num_bits, int) or num_bits < 1:
-        raise InputError("num_bits", num_bits, "must be an integer >= 1")
+    checked_integer("num_bits", num_bits, 1)
     if not isinstance(literals, Mapping):
         raise InputError("literals", literals, "must be 0 or 1 by bit")
     for bit, value in literals.items():
@@ -78,5 +78,4 @@ def _rows(num_bits: int, literals: Mapping[int, int]) -> Iterator[str]:
 
 
 def _check_bit(name: str, bit: object, num_bits: int) -> None:
-    if isinstance(bit, bool) or not isinstance(bit, int) or not 0 <= bit < num_bits:
-        raise InputError(name, bit, f"a bit must be an integer from 0 to {num_bits - 1}")
+    checked_integer(name, bit, 0, num_bits - 1)

@@ -1,15 +1,15 @@
-"""Workloads of marginals: which tables a release must answer well."""
+"""Workloads of marginals."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import Any
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.json_lines import parsed_lines, read_workload_text
@@ -54,14 +54,13 @@ class Workload:
             if names in seen:
                 raise InputError("workload", ",".join(names), "must list each marginal once")
             seen.add(names)
-        weights = tuple(float(weight) for weight in self.weights) or (1.0,) * len(ordered)
+        weights = tuple(
+            checked_number("weights", float(weight), above=0) for weight in self.weights
+        ) or (1.0,) * len(ordered)
         if len(weights) != len(ordered):
             raise InputError(
                 "weights", len(weights), f"must be as many as {len(ordered)} marginals"
             )
-        for weight in weights:
-            if not 0 < weight < math.inf:
-                raise InputError("weights", weight, "must be finite and > 0")
         object.__setattr__(self, "marginals", ordered)
         object.__setattr__(self, "weights", weights)
 
@@ -132,11 +131,12 @@ def workload_from_json(parsed: Any, domain: Domain) -> Workload:
     if not isinstance(parsed, dict) or set(parsed) != {"marginals", "weights"}:
         raise InputError("workload", parsed, "must have marginals and weights")
     weights = parsed["weights"]
-    if not isinstance(weights, list) or not all(map(_is_weight, weights)):
-        raise InputError("weights", weights, "must be a list of finite numbers > 0")
+    if not isinstance(weights, list):
+        raise InputError("weights", weights, "must be a list of numbers")
     if not isinstance(parsed["marginals"], list):
         raise InputError("workload", parsed["marginals"], "must be a list of marginals")
-    return Workload(domain, tuple(parsed["marginals"]), tuple(weights))
+    numbers = tuple(checked_number("weights", weight, above=0) for weight in weights)
+    return Workload(domain, tuple(parsed["marginals"]), numbers)
 
 
 def marginals(
@@ -178,8 +178,7 @@ def marginals(
     if attributes is not None and not flat:
         raise InputError("attributes", attributes, "must be one list of names beside ways")
     names = domain.names if attributes is None else _in_domain_order(domain, attributes)
-    if isinstance(ways, bool) or not isinstance(ways, int) or not 1 <= ways <= len(names):
-        raise InputError("ways", ways, f"must be an integer in 1..{len(names)}")
+    checked_integer("ways", ways, 1, len(names))
     if math.comb(len(names), ways) > MAX_MARGINALS:
         condition = f"makes {math.comb(len(names), ways)} marginals; must make <= {MAX_MARGINALS}"
         raise InputError("ways", ways, condition)
@@ -239,16 +238,13 @@ def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
             if key not in ("marginal", "weight"):
                 condition = f"line {number} has the unknown key {shown(key)}"
                 raise InputError("workload", source, condition)
-        weight = entry.get("weight", 1.0)
-        if not _is_weight(weight):
-            condition = f"the weight on line {number} must be finite and > 0"
-            raise InputError("workload", source, condition)
         try:
+            weight = entry.get("weight", 1.0)
+            weights.append(checked_number("weight", weight, above=0, note=" for a weight"))
             tables.append(_in_domain_order(domain, entry["marginal"]))
         except InputError as error:
             condition = f"line {number}: {shown(error.value)}: {error.condition}"
             raise InputError("workload", source, condition) from None
-        weights.append(float(weight))
     if not tables:
         raise InputError("workload", source, "must hold at least one marginal")
     return Workload(domain, tuple(tables), tuple(weights))
@@ -271,9 +267,3 @@ def _in_domain_order(domain: Domain, names: Any) -> Names:
     if len(set(names)) < len(names):
         raise InputError("workload", ",".join(names), "a marginal must name an attribute once")
     return tuple(sorted(names, key=lambda name: domain.axes((name,))))
-
-
-def _is_weight(value: object) -> bool:
-    """Whether a parsed JSON value is a finite float > 0 (an integer may be too large for one)."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and 0 < value <= sys.float_info.max  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""What leaves the house: releases, that may be copied and queried at no further privacy cost."""
+"""Releases: public values that may be copied and queried at no further privacy cost."""
 
 from beam_dp.releases.files.kinds import (
     Release,

@@ -1,4 +1,4 @@
-"""How far the noise of a histogram moves an answer, whichever elements the threshold keeps."""
+"""Error bounds of answers from a stability histogram."""
 
 from __future__ import annotations
 

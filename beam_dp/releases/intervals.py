@@ -1,4 +1,4 @@
-"""Noisy counts of every interval: public, and free to query."""
+"""Released interval counts: every interval, prefix and quantile of one attribute."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
+from beam_dp.checks import checked_number
 from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.strategy import (
     Indices,
+    Measured,
     Prefixes,
-    Strategy,
     Values,
 )
 from beam_dp.interval_strategies.textbook_tree import Nodes
@@ -75,7 +76,7 @@ class IntervalRelease:
     grid: int
     noise_variance: float
     mean_squared_error: float
-    strategy: Strategy
+    strategy: Measured
     estimate: Prefixes | Nodes
     draw_id: str
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -146,9 +147,7 @@ class IntervalRelease:
         the others up to a second.
         """
         first, last = self._checked(low, high)
-        if not 0 < failure_probability < 1:
-            condition = "must be > 0 and < 1"
-            raise InputError("failure_probability", failure_probability, condition)
+        checked_number("failure_probability", failure_probability, above=0, below=1)
         shape = first.shape
         first, last = first.ravel(), last.ravel()
         deviation = math.sqrt(self.noise_variance) / self.grid

@@ -1,4 +1,4 @@
-"""How many records a domain left out: noisy counts that were paid for, as a release states them."""
+"""Released noisy counts of the records outside the domain."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Self
 
+from beam_dp.checks import is_integer, is_number
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 
@@ -122,9 +123,8 @@ class LeftOut:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return is_integer(value) and -(2**63) <= value < 2**63
 
 
 def _is_number(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 <= value <= sys.float_info.max  # type: ignore[operator]
+    return is_number(value) and 0 <= value <= sys.float_info.max

@@ -1,4 +1,4 @@
-"""Marginals of a distribution that is given by its log-potentials.
+"""Marginals of a distribution given by its log-potentials.
 
 The weight of a cell is proportional to exp(sum of the potentials at its codes), and nothing where
 the domain declares it impossible. Attributes that no table joins are independent, and those that

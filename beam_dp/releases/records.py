@@ -1,4 +1,4 @@
-"""Released records as columns of codes: each distinct record once, in one canonical order."""
+"""Released records as columns of codes, in one canonical order."""
 
 from __future__ import annotations
 

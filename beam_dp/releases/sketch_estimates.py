@@ -1,4 +1,4 @@
-"""Estimates from the cells of a sketch, and their variances from the cells themselves.
+"""Estimates from the cells of a sketch, and their variances.
 
 For one element that has no records, the cell of each of its rows is a random one, with a random
 sign: noise, and what other elements left there. So the released cells hold the law of the error.

@@ -1,4 +1,4 @@
-"""A release that answers every sparse query over a huge universe: a sketch, a histogram, or both.
+"""Releases for sparse queries: a sketch, a histogram, or both.
 
 No element of a sketch can be read off it; the hash key, that is public, says where an element is
 to be looked for. A histogram does name the elements that it holds: their discovery is what its

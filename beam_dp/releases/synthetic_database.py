@@ -1,4 +1,4 @@
-"""A synthetic database: released records, and the public hypothesis that they were drawn from."""
+"""Synthetic databases: released records, and the distribution that they come from."""
 
 from __future__ import annotations
 

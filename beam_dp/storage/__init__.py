@@ -1,1 +1,1 @@
-"""Where files live: local folders and buckets; knows nothing of what they hold."""
+"""Storage in local folders and buckets. It knows nothing of what files hold."""

@@ -1,4 +1,4 @@
-"""A bucket of Amazon S3, as releases are committed in it.
+"""Buckets of Amazon S3.
 
 A version is an ETag, which tells contents apart, not writes. That is enough for a file: whoever
 finds its own bytes again may publish them. It is not enough for what opens a draft, or a writer

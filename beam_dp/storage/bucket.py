@@ -1,4 +1,4 @@
-"""A folder of an object store that holds a release: what committing one needs of a bucket.
+"""Folders of an object store, and how a release is committed in one.
 
 A bucket has no folders, no links and no renames, so a draft is a set of objects whose names start
 alike. Publishing is one atomic step of the service all the same:

@@ -1,4 +1,4 @@
-"""A bucket of Google Cloud Storage, as releases are committed in it.
+"""Buckets of Google Cloud Storage.
 
 A version is a generation, of which no name ever has the same one twice. What must happen
 once states the generation that it expects, so that the library may repeat any request whose answer

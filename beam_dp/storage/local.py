@@ -1,4 +1,4 @@
-"""Where a release is written: what committing one needs of a filesystem, and the local one."""
+"""Local folders, and the interface that all storage shares."""
 
 from __future__ import annotations
 

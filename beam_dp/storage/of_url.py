@@ -1,4 +1,4 @@
-"""Which filesystem a directory is on, and what to do where a job has left drafts in it."""
+"""The storage that a path or URL names, and advice on drafts left in it."""
 
 from __future__ import annotations
 

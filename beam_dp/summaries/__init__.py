@@ -1,4 +1,4 @@
-"""What the distributed pass computes: exact integer tables. Secret until a mechanism saw them."""
+"""Exact integer tables that the distributed pass computes. Secret."""
 
 from beam_dp.summaries.accumulator import Accumulator
 from beam_dp.summaries.element_counts import ElementCounts

@@ -1,4 +1,4 @@
-"""The contract of everything that the distributed pass can compute."""
+"""The interface of everything that the distributed pass computes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ class Accumulator(Protocol[Batch, State, Summary]):
 
     Every implementation obeys these laws, which ``tests/laws/test_accumulators.py`` checks:
     the summary depends on the multiset of records alone, never on how they were split into
-    batches, ordered, merged, compacted or sent as shards; and no batch at all gives a
-    summary of the same shape.
+    batches, ordered or sent as shards; and no batch at all gives a summary of the same shape.
 
     A state travels between workers as shards: pairs of a public block number below
     ``num_blocks`` and bytes (``shards.py``) that are added block by block, in any order.
-    A state that was passed to ``add_batch`` or ``merge`` must not be used again.
+    A state that was passed to ``add_batch`` must not be used again.
     """
 
     @property
@@ -32,15 +31,6 @@ class Accumulator(Protocol[Batch, State, Summary]):
 
     def add_batch(self, state: State, batch: Batch) -> State:
         """Returns the state with the batch added."""
-
-    def merge(self, states: Iterable[State]) -> State:
-        """Returns the state of all records of all states."""
-
-    def compact(self, state: State) -> State:
-        """Returns an equal state that takes less memory, if there is one."""
-
-    def extract(self, state: State) -> Summary:
-        """Returns the summary."""
 
     def to_shards(self, state: State) -> Iterator[tuple[int, bytes]]:
         """Yields the state block by block; blocks without records may be left out."""

@@ -1,4 +1,4 @@
-"""Counts of cells while records stream by: sparse while few are known, dense afterwards."""
+"""Streaming counts of cells: sparse at first, dense later."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CellCounts:
             # numpy's add.at is faster than its bincount, which allocates a table a call; but only
             # with a number of the table's own type.
             if self._num_recent + cells.size > _MAX_RECENT:
-                self.compact()
+                self._count_pending()
             np.add.at(self._recent, cells, np.uint32(1))
             self._num_recent += cells.size
             return
@@ -64,44 +64,11 @@ class CellCounts:
         self._pending.append(cells)
         self._num_pending += cells.size
         if self._num_pending >= _PENDING_RECORDS:
-            self.compact()
-
-    def merge(self, other: CellCounts) -> None:
-        """Adds the counts of another one over the same cells."""
-        self.compact()
-        other.compact()
-        if other._dense is None:
-            self._add_distinct(other._cells, other._counts)
-        else:
-            self._become_dense()
-            assert self._dense is not None
-            self._dense += other._dense
-
-    def compact(self) -> None:
-        """Counts what is pending."""
-        if self._recent is not None and self._num_recent:
-            self._become_dense()
-            assert self._dense is not None
-            self._dense += self._recent
-            self._recent.fill(0)
-            self._num_recent = 0
-        if not self._pending:
-            return
-        pending = np.concatenate(self._pending).astype(np.int64, copy=False)
-        self._pending, self._num_pending = [], 0
-        cells, counts = np.unique(pending, return_counts=True)
-        self._add_distinct(cells, counts)
-
-    def counts(self) -> NDArray[np.int64]:
-        """Returns all counts, shape (num_cells,), records."""
-        self.compact()
-        self._become_dense()
-        assert self._dense is not None
-        return self._dense
+            self._count_pending()
 
     def to_shards(self) -> Iterator[tuple[int, bytes]]:
         """Yields (block, shard) for each block that has records."""
-        self.compact()
+        self._count_pending()
         if self._dense is not None:
             for block in range(num_blocks(self.num_cells)):
                 start = block * BLOCK_CELLS
@@ -116,9 +83,21 @@ class CellCounts:
             offsets = self._cells[start:stop] - of_block * BLOCK_CELLS
             yield of_block, write_sparse_shard(offsets, self._counts[start:stop])
 
-    def _add_distinct(self, cells: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        if self._recent is not None:
+    def _count_pending(self) -> None:
+        if self._recent is not None and self._num_recent:
             self._become_dense()
+            assert self._dense is not None
+            self._dense += self._recent
+            self._recent.fill(0)
+            self._num_recent = 0
+        if not self._pending:
+            return
+        pending = np.concatenate(self._pending).astype(np.int64, copy=False)
+        self._pending, self._num_pending = [], 0
+        cells, counts = np.unique(pending, return_counts=True)
+        self._add_distinct(cells, counts)
+
+    def _add_distinct(self, cells: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         if self._dense is None:
             both = np.concatenate((self._cells, cells))
             order = np.argsort(both, kind="stable")

@@ -1,4 +1,4 @@
-"""Exact counts so bounded that no sum of them leaves 64 bits."""
+"""Exact counts, clipped so that no sum of them leaves 64 bits."""
 
 from __future__ import annotations
 

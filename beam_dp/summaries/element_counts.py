@@ -1,4 +1,4 @@
-"""Exact counts of the elements of a huge universe that have records, for a stability histogram."""
+"""Exact counts of universe elements, for a stability histogram."""
 
 from __future__ import annotations
 

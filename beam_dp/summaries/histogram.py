@@ -86,7 +86,7 @@ class HistogramAccumulator:
         >>> accumulator = HistogramAccumulator(Domain((BooleanAttribute("member"),)))
         >>> state = accumulator.create()
         >>> state = accumulator.add_batch(state, EncodedBatch(cells=np.array([1, 0, 1])))
-        >>> accumulator.extract(state).counts
+        >>> accumulator.from_shards(accumulator.to_shards(state)).counts
         array([1, 2])
     """
 
@@ -115,22 +115,6 @@ class HistogramAccumulator:
         """Returns the state with the batch added."""
         state.add(batch.cell_index(self.domain))
         return state
-
-    def merge(self, states: Iterable[CellCounts]) -> CellCounts:
-        """Returns the state of all records of all states."""
-        total = self.create()
-        for state in states:
-            total.merge(state)
-        return total
-
-    def compact(self, state: CellCounts) -> CellCounts:
-        """Returns the state with everything pending counted."""
-        state.compact()
-        return state
-
-    def extract(self, state: CellCounts) -> Histogram:
-        """Returns the histogram."""
-        return Histogram(self.domain, state.counts())
 
     def to_shards(self, state: CellCounts) -> Iterator[tuple[int, bytes]]:
         """Yields (block, shard) for each block that has records."""

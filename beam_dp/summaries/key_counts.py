@@ -1,4 +1,4 @@
-"""How many records have each key, of a universe of keys that may have no end."""
+"""Exact counts of keys of any universe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marginals of a domain of any size, counted straight from the code columns."""
+"""Exact marginals of a domain of any size."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class MarginalsAccumulator:
         >>> state = accumulator.create()
         >>> codes = [np.array([0, 1]), np.array([1, 1]), np.array([0, 0])]
         >>> state = accumulator.add_batch(state, EncodedBatch(codes=codes))
-        >>> accumulator.extract(state).marginal(("a", "b"))
+        >>> accumulator.from_shards(accumulator.to_shards(state)).marginal(("a", "b"))
         array([[0, 1],
                [0, 1]])
     """
@@ -198,24 +198,6 @@ class MarginalsAccumulator:
         for start in range(0, num_records, _CHUNK_RECORDS):
             self._add_chunk(state, [column[start : start + _CHUNK_RECORDS] for column in codes])
         return state
-
-    def merge(self, states: Iterable[list[CellCounts]]) -> list[CellCounts]:
-        """Returns the state of all records of all states."""
-        total = self.create()
-        for state in states:
-            for mine, theirs in zip(total, state, strict=True):
-                mine.merge(theirs)
-        return total
-
-    def compact(self, state: list[CellCounts]) -> list[CellCounts]:
-        """Returns the state with everything pending counted."""
-        for counts in state:
-            counts.compact()
-        return state
-
-    def extract(self, state: list[CellCounts]) -> Marginals:
-        """Returns the wanted tables."""
-        return self._unmerge([counts.counts() for counts in state])
 
     def to_shards(self, state: list[CellCounts]) -> Iterator[tuple[int, bytes]]:
         """Yields (block, shard) for each block that has records."""

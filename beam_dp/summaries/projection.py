@@ -1,4 +1,4 @@
-"""The hashed projection of a huge universe: what the distributed pass computes for sketches."""
+"""The exact hashed projection of a universe, for sketches."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ProjectionAccumulator:
         >>> accumulator = ProjectionAccumulator(BlockSigns(HashKey.draw(4), 8, 1))
         >>> batch = KeyBatch(np.array([7, 7], np.uint64), np.array([1, 2]))
         >>> state = accumulator.add_batch(accumulator.create(), batch)
-        >>> int(np.abs(accumulator.extract(state).sums).sum())
+        >>> int(np.abs(accumulator.from_shards(accumulator.to_shards(state)).sums).sum())
         3
     """
 
@@ -96,28 +96,24 @@ class ProjectionAccumulator:
         state.weights.append(batch.weights)
         state.num_pending += len(batch.keys)
         if state.num_pending >= _PENDING_KEYS:
-            self.compact(state)
+            self._hash_pending(state)
         return state
 
-    def merge(self, states: Iterable[ProjectionState]) -> ProjectionState:
-        """Returns the state of all records of all states."""
-        total = self.create()
-        for state in states:
-            total.keys += state.keys
-            total.weights += state.weights
-            total.num_pending += state.num_pending
-            if state.sums is not None:
-                # A state that was merged is not used again: its sums may become the total's.
-                if total.sums is None:
-                    total.sums = state.sums
-                else:
-                    total.sums += state.sums
-            if total.num_pending >= _PENDING_KEYS:
-                self.compact(total)
-        return total
+    def to_shards(self, state: ProjectionState) -> Iterator[tuple[int, bytes]]:
+        """Yields (block, shard) for each block whose sums are not all zero."""
+        self._hash_pending(state)
+        if state.sums is None:
+            return
+        for block in range(self.num_blocks):
+            part = state.sums[block * BLOCK_CELLS : (block + 1) * BLOCK_CELLS]
+            if part.any():
+                yield block, write_shard(part)
 
-    def compact(self, state: ProjectionState) -> ProjectionState:
-        """Returns the state with everything pending hashed and added."""
+    def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Projection:
+        """Returns the projection of all shards."""
+        return Projection(read_shards(shards, self.signs.projection_width))
+
+    def _hash_pending(self, state: ProjectionState) -> None:
         if state.num_pending:
             if state.sums is None:
                 state.sums = np.zeros(self.signs.projection_width, np.int64)
@@ -125,23 +121,3 @@ class ProjectionAccumulator:
             batch = merged_keys(pending)
             self.signs.add(state.sums, batch.keys, batch.weights)
         state.keys, state.weights, state.num_pending = [], [], 0
-        return state
-
-    def extract(self, state: ProjectionState) -> Projection:
-        """Returns the projection."""
-        sums = self.compact(state).sums
-        return Projection(np.zeros(self.signs.projection_width, np.int64) if sums is None else sums)
-
-    def to_shards(self, state: ProjectionState) -> Iterator[tuple[int, bytes]]:
-        """Yields (block, shard) for each block whose sums are not all zero."""
-        sums = self.compact(state).sums
-        if sums is None:
-            return
-        for block in range(self.num_blocks):
-            part = sums[block * BLOCK_CELLS : (block + 1) * BLOCK_CELLS]
-            if part.any():
-                yield block, write_shard(part)
-
-    def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Projection:
-        """Returns the projection of all shards."""
-        return Projection(read_shards(shards, self.signs.projection_width))

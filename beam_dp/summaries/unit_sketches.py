@@ -1,4 +1,4 @@
-"""Bounds the L2 norm of each unit's own sketch, by leaving out records, in exact integers."""
+"""Limits on the L2 norm of each unit's own sketch, by leaving out records, in exact integers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tools for testing mechanisms. Nothing that draws noise or makes a release imports them."""
+"""Tools for testing mechanisms. No code that draws noise or makes a release imports them."""

@@ -34,7 +34,6 @@ from beam_dp.testing.black_box import (
     audit_black_box,
     choose_event,
     epsilon_lower_bound,
-    predicted_lower_bound,
 )
 from beam_dp.testing.exact import ExactAudit, audit_law, neighbouring_units, unit_holdings
 from beam_dp.testing.laws import (
@@ -71,7 +70,6 @@ __all__ = [
     "largest_log_ratio",
     "neighbouring_units",
     "permute_and_flip",
-    "predicted_lower_bound",
     "product_law",
     "unit_holdings",
 ]

@@ -145,34 +145,6 @@ def epsilon_lower_bound(
     return bound
 
 
-def predicted_lower_bound(
-    first: Law,
-    second: Law,
-    runs: int,
-    delta: float = 0.0,
-    *,
-    score: Score | None = None,
-    false_alarm: float = FALSE_ALARM,
-) -> float:
-    """Returns the bound to expect from the best event, were outcomes as frequent as predicted.
-
-    Args:
-        first: exact law on the first data set.
-        second: exact law on the second one.
-        runs: on each of them.
-        delta: that is promised.
-        score: of an outcome, where events are to be thresholds of it.
-        false_alarm: in (0, 1).
-
-    Example:
-        >>> law, other = {0: 0.731, 1: 0.269}, {0: 0.269, 1: 0.731}
-        >>> round(predicted_lower_bound(law, other, 10_000), 2)
-        0.89
-    """
-    one, other = ({x: runs * p for x, p in law.items()} for law in (first, second))
-    return _best(one, other, runs, delta, score, false_alarm)[0]
-
-
 def choose_event(
     first: Iterable[Any],
     second: Iterable[Any],

@@ -1,4 +1,4 @@
-"""Samplers against closed forms."""
+"""Tests of samplers against closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Beam layer: one file a stage, each a few lines around the folders above."""
+"""The Beam layer: thin stages around the folders that know no Beam."""
 
 from beam_dp.transforms.counting.bound import BoundContributions
 from beam_dp.transforms.counting.encode import EncodeRecords

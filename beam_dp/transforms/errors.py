@@ -1,4 +1,4 @@
-"""The errors that a job may show: none holds anything of a record."""
+"""Errors that a job may show, which hold nothing of a record."""
 
 from __future__ import annotations
 

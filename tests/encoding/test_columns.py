@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from coded_values import encode_values
 from column_reference import code_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from beam_dp.domain import (
     NumericAttribute,
 )
 from beam_dp.encoding import columns
-from beam_dp.encoding.columns import encode_column, encode_values
+from beam_dp.encoding.columns import encode_column
 
 BASES = [
     IntegerAttribute("a", 0, 3),

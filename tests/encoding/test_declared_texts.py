@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from coded_values import encode_values
 
 from beam_dp.domain.files import domain_from_json
-from beam_dp.encoding.columns import encode_column, encode_values
+from beam_dp.encoding.columns import encode_column
 
 WORDS = {"type": "boolean", "true_values": ["stra\u00dfe", 1], "false_values": ["K"],
          "case": "ignore", "trim": True, "nullable": True, "null_values": ["", "N/A"]}  # fmt: skip

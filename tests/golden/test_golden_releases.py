@@ -9,7 +9,7 @@ import pytest
 from beam_dp.hashing import universe_elements
 from beam_dp.queries import marginals
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.releases import IntervalRelease, SparseRelease, read_release
+from beam_dp.releases import IntervalRelease, SparseRelease, read_release, write_release
 
 GOLDEN = pathlib.Path(__file__).parent
 
@@ -91,3 +91,17 @@ def test_intervals_of_schema_1_answer_as_they_did():
     np.testing.assert_allclose(answers.bounds, [54.706485, 72.154377, 81.086618], atol=1e-6)
     assert release.choice == ("weighted_tree", "discrete_gaussian")
     assert (release.attribute.name, release.num_leaves) == ("age", 23)
+
+
+def test_intervals_of_a_strategy_that_is_no_longer_planned_answer_as_they_did(tmp_path):
+    release = read_release(GOLDEN / "intervals_square_root_1")
+    assert isinstance(release, IntervalRelease)
+    assert release.choice == ("square_root", "discrete_gaussian")
+    answers = release.answer([0, 3, 0], [4, 12, 22])
+    np.testing.assert_allclose(answers.values, [30.658541, 107.402753, 203.02628], atol=1e-6)
+    errors = [18.288225, 19.941762, 17.413206]
+    np.testing.assert_allclose(answers.standard_errors, errors, atol=1e-6)
+    np.testing.assert_allclose(answers.bounds, [49.674532, 54.165874, 47.297802], atol=1e-6)
+    write_release(release, tmp_path / "again")
+    again = read_release(tmp_path / "again").answer([0, 3, 0], [4, 12, 22])
+    np.testing.assert_array_equal(again.standard_errors, answers.standard_errors)

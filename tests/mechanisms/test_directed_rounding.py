@@ -20,7 +20,7 @@ from beam_dp.mechanisms import (
     SparseProject,
 )
 from beam_dp.mechanisms.choosing import selection_scale
-from beam_dp.mechanisms.intervals.calibration import calibrate
+from beam_dp.mechanisms.intervals.plan import calibrated
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.marginals.gaussian import Gaussian
 from beam_dp.mechanisms.marginals.measurements import residual_norm
@@ -72,19 +72,17 @@ def test_a_sensitivity_that_no_double_holds_is_rounded_up() -> None:
         assert 9001 * most / Fraction(first.scale) <= Fraction(0.7)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.3, 1e-3])
-def test_intervals_spend_no_more_than_their_share(share: float) -> None:
+def test_intervals_spend_no_more_than_was_promised() -> None:
     for guarantee, leaves in itertools.product(PROMISES, (1, 7, 100)):
         matrix = tree((3, leaves)) if leaves > 3 else tree((leaves,))
         most = moved(guarantee) * guarantee.max_records_per_unit
-        found = calibrate(guarantee, "discrete_laplace", matrix, share)
+        found = calibrated(matrix, guarantee, ("tree", "discrete_laplace"))
         spent = most * matrix.l1_sensitivity / Fraction(found.scale)
-        limit = Fraction(share) * Fraction(guarantee.epsilon)
-        assert spent <= Fraction(found.loss.epsilon) <= limit
-        found = calibrate(guarantee, "discrete_gaussian", matrix, share)
+        assert spent <= Fraction(found.loss.epsilon) <= Fraction(guarantee.epsilon)
+        found = calibrated(matrix, guarantee, ("tree", "discrete_gaussian"))
         squared = guarantee.max_records_per_unit**2 * moved(guarantee)
         spent = spent_of(squared * matrix.l2_sensitivity_squared * found.grid**2, found.scale)
-        assert spent <= Fraction(found.loss.mu) ** 2 <= Fraction(share) * squared_mu(guarantee)
+        assert spent <= Fraction(found.loss.mu) ** 2 <= squared_mu(guarantee)
 
 
 def test_answers_to_a_workload_spend_no_more_than_was_promised() -> None:

@@ -46,8 +46,7 @@ def test_standard_errors_and_bounds_are_those_of_many_runs(name: str):
     stated = answers[0].standard_errors
     slack = 5 * np.sqrt(((errors / measured) ** 4).mean(axis=0) - 1) / (2 * np.sqrt(4000))
     assert (measured < stated * (1 + slack)).all()
-    if not name.startswith("square_root"):
-        assert (measured > stated * (1 - slack)).all()
+    assert (measured > stated * (1 - slack)).all()
     assert (np.abs(errors) > answers[0].bounds).mean() < 0.05
 
 
@@ -111,7 +110,7 @@ def test_a_release_has_the_same_shape_for_all_data():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["windows", "sine", "weighted_tree"])
+@pytest.mark.parametrize("name", ["windows", "sine", "tree"])
 def test_a_large_release_and_a_million_answers_are_quick(name):
     plan = plan_intervals(65536, GUARANTEE, name)
     counts = np.random.default_rng(1).integers(0, 100, 65536)

@@ -16,7 +16,6 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.folding import fold, num_buckets
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.square_root import SquareRootStrategy
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms import (
     Gaussian,
@@ -25,7 +24,6 @@ from beam_dp.mechanisms import (
     plan_private_mw,
     plan_workload_answers,
 )
-from beam_dp.mechanisms.intervals.dense import DenseStrategy
 from beam_dp.mechanisms.intervals.windows import windows
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers
 from beam_dp.mechanisms.marginals.measurements import residual_query
@@ -154,11 +152,8 @@ def test_what_is_only_summed_and_noised_is_exact_modulo_two_to_the_64() -> None:
         "textbook": TextbookTree(16, True),
         "windows": windows(16),
         "sine": SineStrategy.build(16),
-        "square root": SquareRootStrategy.build(16),
     }
     measured = {name: each.measure for name, each in strategies.items()}
-    dense = DenseStrategy.of(strategies["sine"])
-    measured["dense"] = lambda counts: dense.measure(counts[:, None])[:, 0]
     measured["residual"] = lambda counts: residual_query(counts.reshape(8, 2), 16 * 3**20).ravel()
     buckets = num_buckets(3)
     measured["fold"] = lambda counts: fold(counts[:buckets], 1, 3)

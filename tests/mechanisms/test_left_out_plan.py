@@ -49,7 +49,7 @@ def counted(domain: Domain, records: tuple[tuple[int, int], ...]) -> np.ndarray:
     left_out = encode_all_records(domain, "record", True, batch)[1]
     accumulator = HistogramAccumulator(planned(promise(), domain).domain)
     state = accumulator.add_batch(accumulator.create(), left_out)
-    return accumulator.extract(state).counts
+    return accumulator.from_shards(accumulator.to_shards(state)).counts
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])

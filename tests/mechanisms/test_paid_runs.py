@@ -104,6 +104,7 @@ def test_a_run_that_no_ledger_paid_for_goes_on_without_one(tmp_path):
 def test_a_token_of_something_else_is_refused():
     other = promise(REPLACE, 0.0, 4.0)
     for token in (
+        Token("visits", 1, "sparse_mw", GUARANTEE, PLAN.loss),
         Token("visits", 1, "private_mw", other, PLAN.loss),
         Token("visits", 1, "private_mw", GUARANTEE, dataclasses.replace(PLAN.loss, epsilon=4.0)),
     ):

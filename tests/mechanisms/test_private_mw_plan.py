@@ -9,10 +9,9 @@ import pytest
 from tiny import REPLACE, domain_of, promise
 
 from beam_dp.hypotheses.dense_weights import DenseWeights
-from beam_dp.mechanisms.online.plan import GRID
+from beam_dp.mechanisms.online.plan import GRID, published_error
 from beam_dp.mechanisms.online.private_mw_plan import (
     plan_private_mw,
-    textbook_error,
 )
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy
 from beam_dp.queries.linear import Product
@@ -74,7 +73,8 @@ def test_tight_known_answers(num_cells, questions, alpha, updates):
     ],
 )
 def test_fixed_points(num_cells, questions, total, delta, alpha):
-    found = textbook_error(promise(REPLACE, delta), num_cells, total, questions, 0.05)
+    log_cells = math.log(num_cells)
+    found = published_error(promise(REPLACE, delta), lambda _: log_cells, total, questions, 0.05)
     assert found == pytest.approx(alpha, rel=1e-5)
     # At it, the threshold is twice alpha, but for rounding up the updates.
     plan = plan_private_mw(
@@ -120,7 +120,7 @@ def test_the_misprinted_factor_of_the_theorem_is_not_used():
         return factor * log_cells * log_terms / (alpha**2 * 10**6)
 
     assert side(32, 0.161393) == pytest.approx(0.161393, rel=1e-4)
-    found = textbook_error(promise(REPLACE), 1024, 10**6, 1000, 0.05)
+    found = published_error(promise(REPLACE), lambda _: math.log(1024), 10**6, 1000, 0.05)
     assert side(36, found) == pytest.approx(found) and found > 1.03 * 0.161393
 
 

@@ -35,7 +35,7 @@ from beam_dp.mechanisms.sketches.plan import (
     HistogramNoise,
     SketchNoise,
 )
-from beam_dp.mechanisms.sparse_planner import error_of_nothing, plan_sparse_release
+from beam_dp.planning.sketches.choices import error_of_nothing, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.sketch_estimates import estimates_by_element, variance_of_median
 from beam_dp.summaries import ElementCounts, Projection

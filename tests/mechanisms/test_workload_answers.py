@@ -13,8 +13,6 @@ from tiny import ADD, REPLACE, domain_of, promise
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.linear_answers.answers import (
     draw_workload_answers,
-    gaussian_answers,
-    laplace_answers,
     plan_workload_answers,
 )
 from beam_dp.noise.source import NoiseSource
@@ -116,8 +114,10 @@ def test_the_bound_is_that_of_the_noise_exactly_for_one_laplace_answer():
 
 def test_what_is_stated_is_json_and_public():
     answers = [
-        make(PAIRS, counts, promise(ADD, 1e-9), "noisy", NoiseSource())
-        for make in (laplace_answers, gaussian_answers)
+        draw_workload_answers(
+            plan_workload_answers(PAIRS, promise(ADD, 1e-9), "noisy", kind), counts, NoiseSource()
+        )
+        for kind in ("discrete_laplace", "discrete_gaussian")
         for counts in (COUNTS, np.zeros_like(COUNTS))
     ]
     assert answers[0].public == answers[1].public and answers[2].public == answers[3].public

@@ -133,7 +133,7 @@ def test_a_missing_column_is_named_with_the_nearest(
     ("flags", "message"),
     [
         (["--sample", "missing/*.csv"], "--sample: 'missing/*.csv' is refused; must match a file"),
-        (["--sample", "x.csv", "--limit", "-1"], "--limit: -1 is refused; must be >= 0"),
+        (["--sample", "x.csv", "--limit", "-1"], "--limit: -1 is refused; must be an integer >= 0"),
         (["--sample", "x.csv", "--runner", "DirectRunner"], "nothing runs on Beam here"),
         ([], "--sample"),
     ],

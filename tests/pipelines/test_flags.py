@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import pathlib
-import re
-
 import pytest
 
-from beam_dp.cli.ledger import DECLARATION
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
-from pipelines import answer_queries, flags, release_intervals, release_projection
-from pipelines.release_synthetic_database import FLAGS
+from pipelines import flags
 
 REQUIRED = [
     f"--{flag.name}={flag.choices[0] if flag.choices else '1'}"
@@ -51,22 +46,6 @@ def test_a_switch_that_a_condition_names_is_written_as_a_flag() -> None:
         "error: --delta: 0.0001 is refused; must be at most 1e-05,"
         " unless --allow_large_delta is given"
     )
-
-
-def test_the_readme_names_every_flag() -> None:
-    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    table, _, rest = readme.partition("## Flags")[2].partition("## A budget")
-    rows = re.findall(r"^\| `--(\w+)", table, re.MULTILINE)
-    # A switch may stand in the row of the flag that it loosens.
-    known = {*FLAGS, *answer_queries.FLAGS}
-    missing = [flag for flag in known if flag.name not in rows and not flag.is_switch]
-    missing += [flag for flag in known if flag.is_switch and f"--{flag.name}" not in table]
-    # Those of other programs may share a row.
-    others = {*release_projection.FLAGS, *release_intervals.FLAGS}
-    missing += [flag for flag in others if f"`--{flag.name}" not in table]
-    assert missing == []
-    of_ledger = re.findall(r"--(\w+)", rest.partition("\n## ")[0])
-    assert [flag for flag, _, _ in DECLARATION if flag not in of_ledger] == []
 
 
 @pytest.mark.parametrize(

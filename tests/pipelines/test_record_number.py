@@ -229,7 +229,7 @@ def test_validation_shows_both_parts_of_the_budget(
             {"num_records": "500", "expect_records": "500"},
             "--expect_records: '500' is refused; must be given with --num_records noisy only",
         ),
-        ({"expect_records": "0"}, "--expect_records: 0 is refused; must be from 1 to"),
+        ({"expect_records": "0"}, "--expect_records: 0 is refused; must be an integer from 1 to"),
         ({"expect_records": "many"}, "--expect_records: 'many' is refused; must be a whole number"),
         ({"expect_records": "-3"}, "--expect_records: -3 is refused"),
     ],

@@ -22,7 +22,7 @@ from pipelines.release_intervals import main
 
 AGES: dict[str, Any] = {"name": "age", "type": "integer", "min": 10, "max": 79}
 STRATEGIES = (
-    "best", "histogram", "textbook_tree", "tree", "weighted_tree", "windows", "square_root", "sine",
+    "best", "histogram", "textbook_tree", "tree", "windows", "sine",
 )  # fmt: skip
 
 

@@ -94,5 +94,7 @@ def test_a_size_that_cannot_be_drawn_is_refused_by_its_name(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], size: str
 ) -> None:
     assert main(job_flags(tmp_path, mechanism="small_db", size=size)) == 2
-    pattern = rf"error: --size: {int(float(size))} is refused; must be from 1 to 10000\n"
+    pattern = (
+        rf"error: --size: {int(float(size))} is refused; must be an integer from 1 to 10,000\n"
+    )
     assert re.fullmatch(pattern, capfd.readouterr().err)

@@ -23,25 +23,21 @@ from beam_dp.mechanisms import (
     Mechanism,
     NumericSparse,
     PrivateMW,
-    gaussian_answers,
-    laplace_answers,
+    draw_workload_answers,
     plan_private_mw,
+    plan_workload_answers,
 )
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.binary_tree import expected_histogram_error, expected_tree_error
 from beam_dp.planning.covering_marginals import covering_marginals
 from beam_dp.planning.job import PlanningJob
-from beam_dp.planning.linear_answers import (
-    gaussian_answers_option,
-    laplace_answers_option,
-)
+from beam_dp.planning.linear_answers import answers_option
 from beam_dp.planning.ranking import rank_mechanisms
 from beam_dp.planning.resources import enumeration_resources, fit_resources
-from beam_dp.planning.small_db_law import expected_small_db_error
-from beam_dp.planning.synthetic_databases import published_mwem_option
+from beam_dp.planning.synthetic_databases import synthetic_option
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries import Histogram
+from beam_dp.theorems.small_db import expected_small_db_error
 
 pytestmark = pytest.mark.slow
 
@@ -112,14 +108,13 @@ def test_the_error_of_linear_answers_is_predicted(spec: str, neighboring: str):
     workload = parse_linear_workload(spec, domain_of(12, 8))
     guarantee = promise(neighboring, DELTA)
     job = PlanningJob(workload, guarantee, 10**6, True)
-    for option, answers in (
-        (laplace_answers_option(job), laplace_answers),
-        (gaussian_answers_option(job), gaussian_answers),
-    ):
+    for kind in ("discrete_laplace", "discrete_gaussian"):
+        option = answers_option(job, kind)
+        plan = plan_workload_answers(workload, guarantee, 10**6, kind)
         errors = []
         while sum(map(len, errors)) < 600:
             counts = data(workload.domain, 10**6, 1.0)
-            noisy = answers(workload, counts, guarantee, 10**6, NoiseSource())
+            noisy = draw_workload_answers(plan, counts, NoiseSource())
             errors.append(noisy.values - workload.counts(counts) / 2**16)
         assert option.expected_error is not None
         check(option.expected_error, root_mean_square([np.concatenate(errors)]))
@@ -168,7 +163,7 @@ def test_the_error_of_what_published_mwem_measures_is_predicted():
     for delta in (0.0, DELTA):
         workload = workload_of(domain_of(4, 3), 1)
         job = PlanningJob(workload, promise(delta=delta), 1000, True)
-        option = published_mwem_option(job)
+        option = synthetic_option(job, MWEM(calibration="textbook"))
         plan = plan_of(MWEM(calibration="textbook"), workload, job.guarantee, 1000)
         draw = NoiseSource().laplace if delta == 0 else NoiseSource().gaussian
         noisy = draw(np.zeros(2000, np.int64), plan.public["measurement_scale"])
@@ -190,32 +185,6 @@ def test_the_error_of_a_small_database_is_predicted_for_given_data(concentration
             drawn = np.bincount(mechanism.draw(counts, NoiseSource()), minlength=5)
             errors.append(np.abs(queries @ (counts - 40 * drawn)).max())
         check(expected_small_db_error(mechanism, counts), float(np.mean(errors)))
-
-
-def test_the_error_of_intervals_is_predicted():
-    """All nodes and all cells of 32 leaves, with noise of their own."""
-    leaves, guarantee = 32, promise()
-    noise = NoiseSource()
-    of_tree, of_cells = [], []
-    for _ in range(40):
-        tree = {
-            width: noise.laplace(np.zeros(leaves // width, np.int64), 6.0)
-            for width in (1, 2, 4, 8, 16, 32)
-        }
-        cells = np.cumsum([0, *noise.laplace(np.zeros(leaves, np.int64), 1.0)])
-        for start in range(leaves):
-            for stop in range(start + 1, leaves + 1):
-                of_cells.append(cells[stop] - cells[start])
-                place, error = start, 0
-                while place < stop:
-                    width = 1
-                    while place % (2 * width) == 0 and place + 2 * width <= stop:
-                        width *= 2
-                    error += tree[width][place // width]
-                    place += width
-                of_tree.append(error)
-    check(expected_tree_error(leaves, guarantee), root_mean_square([np.array(of_tree)]))
-    check(expected_histogram_error(leaves, guarantee), root_mean_square([np.array(of_cells)]))
 
 
 def test_a_prediction_that_is_wrong_by_a_factor_of_two_would_be_seen():

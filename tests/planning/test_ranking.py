@@ -244,7 +244,7 @@ def test_the_printed_commands_of_answers_are_accepted_by_the_program(
         ({"privacy_unit": ""}, "--privacy_unit: '' is refused"),
         ({"max_records_per_unit": "2"}, "--max_records_per_unit: 2 is refused"),
         ({"failure_probability": "1"}, "--failure_probability: 1.0 is refused"),
-        ({"max_error": "2"}, "--max_error: 2.0 is refused; must be > 0 and <= 1"),
+        ({"max_error": "2"}, "--max_error: 2.0 is refused; must be a number > 0 and <= 1"),
     ],
 )
 def test_a_bad_flag_costs_one_line(

@@ -12,8 +12,8 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import SparseMWPlan
 from beam_dp.mechanisms.sketches.errors import sparse_error
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.planning.sparse_job import SparsePlanningJob
-from beam_dp.planning.sparse_ranking import rank_sparse_mechanisms
+from beam_dp.planning.sketches.job import SparsePlanningJob
+from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms
 from beam_dp.privacy.guarantee import Guarantee
 from pipelines import answer_queries, release_projection
 
@@ -121,7 +121,10 @@ def test_the_table_says_what_it_is_about_and_how_to_run_the_best(capsys):
         (["--max_error", "0.1"], "--max_error: '0.1' is refused; must not be given with"),
         (["--size", "63"], "--size: 63 is refused; must be at least 64"),
         (["--size", "1_000"], "--size: '1_000' is refused; must be a whole number"),
-        (["--max_sparsity", "0"], "--max_sparsity: 0 is refused; must be from 1 to 2^31"),
+        (
+            ["--max_sparsity", "0"],
+            "--max_sparsity: 0 is refused; must be an integer from 1 to 2^31",
+        ),
         (["--largest_count", "74"], "--num_records: 300000 is refused; must be from"),
         (["--num_keys", "many"], "--num_keys: 'many' is refused; must be a whole number"),
         (["--failure_probability", "1"], "--failure_probability: 1.0 is refused; must be"),

@@ -9,13 +9,7 @@ import pytest
 
 from beam_dp import MWEM, Guarantee, SmallDB
 from beam_dp.domain import BooleanAttribute, Domain, IntegerAttribute
-from beam_dp.mechanisms import (
-    Plan,
-    SparseProject,
-    plan_private_mw,
-    plan_release,
-    plan_sparse_mw,
-)
+from beam_dp.mechanisms import Plan, SparseProject, plan_private_mw, plan_release, plan_sparse_mw
 from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.planning.worker_memory import AnyPlan, worker_bytes

@@ -197,13 +197,13 @@ def test_repetitions_are_kept_and_counted():
 
 
 REFUSED = [
-    ("conjunctions:0", "must be an integer in 1..3"),
-    ("conjunctions:4", "must be an integer in 1..3"),
-    ("conjunctions:x", "must be an integer in 1..3"),
+    ("conjunctions:0", "must be an integer from 1 to 3"),
+    ("conjunctions:4", "must be an integer from 1 to 3"),
+    ("conjunctions:x", "must be an integer from 1 to 3"),
     ("parities:1", "'age' has 6"),
     ("monotone_conjunctions:1", "'age' has 6"),
     ("intervals:agee", "'agee' is no attribute"),
-    ("marginals:5", "must be an integer in 1..4"),
+    ("marginals:5", "must be an integer from 1 to 4"),
     ("unknown:1", "known are"),
     ("matrix:absent.npy", "cannot be read as a .npy file"),
 ]

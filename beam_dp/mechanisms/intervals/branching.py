@@ -1,4 +1,4 @@
-"""Which tree is best for a number of cells."""
+"""The choice of branching factors of a tree for a number of cells."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from beam_dp.interval_strategies.hierarchy import (
 
 # How much wider or narrower than the others the highest level may be.
 _TOP_FACTORS = (0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0)
-# The weights of levels are multiples of 1 / 16 of an equal share, where there are few cells.
-_EQUAL_WEIGHT = 16
-_MAX_WEIGHTED = 2**17
 
 
 def error_of(strategy: Hierarchy, power: int) -> float:
@@ -61,35 +58,6 @@ def best_tree(num_leaves: int, power: int) -> Hierarchy:
         ]
         best = min([best, *candidates], key=lambda each: error_of(each, power))
     return best
-
-
-@functools.lru_cache(maxsize=64)
-def weighted_tree(num_leaves: int, power: int) -> Hierarchy:
-    """Returns the best tree with the best weights of its levels, found one level at a time.
-
-    Above 2^17 cells the levels of ``best_tree`` keep equal weights.
-
-    Args:
-        num_leaves: the number of cells.
-        power: 1 for Laplace noise, 2 for Gaussian noise.
-    """
-    found = best_tree(num_leaves, power)
-    sizes = found.sizes[1:]
-    if len(sizes) == 1 or num_leaves > _MAX_WEIGHTED:
-        return found
-    weights = [_EQUAL_WEIGHT] * len(sizes)
-    least = error_of(tree(sizes, tuple(weights)), power)
-    for step in (4, 2, 1):
-        for level in range(len(sizes)):
-            for change in (step, -step):
-                while weights[level] + change > 0:
-                    weights[level] += change
-                    error = error_of(tree(sizes, tuple(weights)), power)
-                    if error >= least:
-                        weights[level] -= change
-                        break
-                    least = error
-    return tree(sizes, tuple(weights))
 
 
 def _sizes(num_leaves: int, depth: int, top: float) -> tuple[int, ...]:

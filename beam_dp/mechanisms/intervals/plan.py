@@ -1,11 +1,13 @@
-"""Which strategy for intervals, with how much noise: decided before any record is read."""
+"""Plans of interval releases: strategy and noise, decided before any record is read."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import io
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,7 +17,6 @@ from beam_dp.domain import Attribute, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.square_root import SquareRootStrategy
 from beam_dp.interval_strategies.strategy import (
     Strategy,
     checked_num_leaves,
@@ -25,8 +26,7 @@ from beam_dp.interval_strategies.tables import (
     strategy_tables,
 )
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
-from beam_dp.mechanisms.intervals.branching import best_tree, weighted_tree
-from beam_dp.mechanisms.intervals.calibration import calibrate
+from beam_dp.mechanisms.intervals.branching import best_tree
 from beam_dp.mechanisms.intervals.windows import windows
 from beam_dp.mechanisms.marginals.measurements import (
     Distribution,
@@ -34,16 +34,16 @@ from beam_dp.mechanisms.marginals.measurements import (
 )
 from beam_dp.mechanisms.marginals.plan import check_noise
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
+from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import root_up, up
 from beam_dp.releases.intervals import IntervalRelease
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan
 
-StrategyName = Literal[
-    "histogram", "textbook_tree", "tree", "weighted_tree", "windows", "square_root", "sine"
-]
+StrategyName = Literal["histogram", "textbook_tree", "tree", "windows", "sine"]
 StrategyChoice = StrategyName | Literal["best"]
 Choice = tuple[StrategyName, Distribution]
 
@@ -51,21 +51,19 @@ PURE: tuple[Choice, ...] = (
     ("histogram", "discrete_laplace"),
     ("textbook_tree", "discrete_laplace"),
     ("tree", "discrete_laplace"),
-    ("weighted_tree", "discrete_laplace"),
     ("windows", "discrete_laplace"),
 )
 GAUSSIAN: tuple[Choice, ...] = (
     ("histogram", "discrete_gaussian"),
     ("textbook_tree", "discrete_gaussian"),
     ("tree", "discrete_gaussian"),
-    ("weighted_tree", "discrete_gaussian"),
-    ("square_root", "discrete_gaussian"),
     ("sine", "discrete_gaussian"),
 )
+# On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
+_GRID_DEVIATIONS = 4096
 # Finding the best tree of very many leaves takes time and memory, and another strategy has less
 # error: by 7 % with Laplace noise and by 40 % with Gaussian noise at 2^20 leaves.
 _MANY_LEAVES = 2**17
-_NEVER_BEST_OF_MANY = ("tree", "weighted_tree")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,9 +140,8 @@ def plan_intervals(
         num_leaves: the number d of cells, from 1 to 2^20.
         guarantee: with delta 0, pure strategies only.
         strategy: by name, or ``best``. ``histogram``: the cells. ``textbook_tree``: the binary
-            tree as published. ``tree``: wide branches, no root. ``weighted_tree``: the same with
-            the best weights of levels. ``windows``: overlapping sums (Laplace only).
-            ``square_root``: for streams (Gaussian only). ``sine``: nearly optimal (Gaussian only).
+            tree as published. ``tree``: wide branches, no root. ``windows``:
+            overlapping sums (Laplace only). ``sine``: nearly optimal (Gaussian only).
         distribution: of the noise, where a strategy is named that has both; by default the better.
 
     Returns:
@@ -164,7 +161,7 @@ def plan_intervals(
         if strategy in ("best", choice[0]) and distribution in (None, choice[1])
     ]
     if strategy == "best" and num_leaves > _MANY_LEAVES:
-        asked_for = [choice for choice in asked_for if choice[0] not in _NEVER_BEST_OF_MANY]
+        asked_for = [choice for choice in asked_for if choice[0] != "tree"]
     found = [planned(num_leaves, guarantee, choice) for choice in asked_for]
     if not found:
         # Names as they were asked for: of strategies alone, where no noise was named.
@@ -178,21 +175,6 @@ def plan_intervals(
         raise InputError("strategy", asked, condition)
     check_noise(guarantee, [min(plan.scale for plan in found)])
     return min(filter(_fits, found), key=lambda plan: plan.mean_squared_error)
-
-
-def predicted_errors(num_leaves: int, guarantee: Guarantee) -> Mapping[Choice, float]:
-    """Returns the exact mean squared error over all intervals of each strategy.
-
-    Args:
-        num_leaves: the number of cells.
-        guarantee: what would be promised.
-
-    Returns:
-        In squared records, by the names of strategy and noise, of those whose noise fits 64 bits.
-    """
-    checked_num_leaves(num_leaves)
-    plans = (planned(num_leaves, guarantee, choice) for choice in choices(guarantee))
-    return {plan.choice: plan.mean_squared_error for plan in filter(_fits, plans)}
 
 
 def release_intervals(
@@ -246,27 +228,34 @@ def choices(guarantee: Guarantee) -> tuple[Choice, ...]:
     return PURE + GAUSSIAN if guarantee.delta > 0 else PURE
 
 
-def planned(
-    num_leaves: int, guarantee: Guarantee, choice: Choice, share: float = 1.0
-) -> IntervalPlan:
+def planned(num_leaves: int, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
     """Returns the plan of one strategy and noise, whether or not that noise fits 64 bits.
 
     Args:
         num_leaves: the number of cells.
-        guarantee: of this release and of what else shares its budget.
+        guarantee: what would be promised.
         choice: names of the strategy and of the noise.
-        share: of the budget, as in ``calibrate``.
     """
     strategy = build(num_leaves, guarantee.neighboring, choice)
-    return calibrated(strategy, guarantee, choice, share)
+    return calibrated(strategy, guarantee, choice)
 
 
-def calibrated(
-    strategy: Strategy, guarantee: Guarantee, choice: Choice, share: float = 1.0
-) -> IntervalPlan:
-    """Returns the plan that measures a strategy with as much noise as the guarantee needs."""
-    noise = calibrate(guarantee, choice[1], strategy, share)
-    return IntervalPlan(guarantee, choice, strategy, noise.scale, noise.grid, noise.loss)
+def calibrated(strategy: Strategy, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
+    """Returns the plan that measures a strategy with as much noise as the guarantee needs.
+
+    Privacy: see ``plan_intervals``; from the strategy's sensitivities alone.
+    """
+    num_moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
+    num_records = guarantee.max_records_per_unit
+    if choice[1] == "discrete_laplace":
+        sensitivity = num_moved * num_records * strategy.l1_sensitivity
+        scale = up(Fraction(sensitivity) / Fraction(guarantee.epsilon))
+        return IntervalPlan(guarantee, choice, strategy, scale, 1, Loss.pure(guarantee.epsilon))
+    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+    squared_norm = num_records**2 * num_moved * strategy.l2_sensitivity_squared
+    grid = max(1, math.ceil(_GRID_DEVIATIONS * mu / root_up(squared_norm)))
+    scale = discrete_parameter(Fraction(squared_norm * grid**2) / Fraction(mu) ** 2)
+    return IntervalPlan(guarantee, choice, strategy, scale, grid, Loss.gaussian(mu))
 
 
 def _restored(
@@ -300,11 +289,7 @@ def build(num_leaves: int, neighboring: Neighboring, choice: Choice) -> Strategy
             return TextbookTree.build(num_leaves, neighboring)
         case "tree":
             return best_tree(num_leaves, power)
-        case "weighted_tree":
-            return weighted_tree(num_leaves, power)
         case "windows":
             return windows(num_leaves)
-        case "square_root":
-            return SquareRootStrategy.build(num_leaves)
         case "sine":
             return SineStrategy.build(num_leaves)

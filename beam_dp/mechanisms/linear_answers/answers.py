@@ -1,4 +1,4 @@
-"""Answers to a declared workload of linear queries, each with independent noise."""
+"""Plans and draws of noisy answers to a declared workload of linear queries."""
 
 from __future__ import annotations
 
@@ -250,38 +250,6 @@ def draw_workload_answers(
         failure_probability=plan.failure_probability,
         public=plan.public,
     )
-
-
-def laplace_answers(
-    workload: LinearWorkload,
-    counts: NDArray[np.int64],
-    guarantee: Guarantee,
-    num_records: NumRecords,
-    noise: NoiseSource,
-) -> WorkloadAnswers:
-    """Plans discrete Laplace noise, and draws it: epsilon, pure, whatever the delta.
-
-    Raises:
-        InputError: as ``plan_workload_answers`` and ``draw_workload_answers``.
-    """
-    plan = plan_workload_answers(workload, guarantee, num_records, "discrete_laplace")
-    return draw_workload_answers(plan, counts, noise)
-
-
-def gaussian_answers(
-    workload: LinearWorkload,
-    counts: NDArray[np.int64],
-    guarantee: Guarantee,
-    num_records: NumRecords,
-    noise: NoiseSource,
-) -> WorkloadAnswers:
-    """Plans discrete Gaussian noise, and draws it: (epsilon, delta), delta > 0.
-
-    Raises:
-        InputError: as ``plan_workload_answers`` and ``draw_workload_answers``.
-    """
-    plan = plan_workload_answers(workload, guarantee, num_records, "discrete_gaussian")
-    return draw_workload_answers(plan, counts, noise)
 
 
 def _laplace_scale(sensitivity: WorkloadSensitivity, grid: int, guarantee: Guarantee) -> float:

@@ -1,4 +1,4 @@
-"""How much the answers of a workload move when one privacy unit changes: exact integers."""
+"""Exact sensitivities of workloads of linear queries."""
 
 from __future__ import annotations
 

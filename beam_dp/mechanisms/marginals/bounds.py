@@ -1,4 +1,4 @@
-"""What a release states about the error of its marginals."""
+"""Error bounds of released marginals."""
 
 from __future__ import annotations
 

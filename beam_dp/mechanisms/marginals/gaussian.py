@@ -1,4 +1,4 @@
-"""The Gaussian baseline: measure everything the workload needs, then fit."""
+"""The Gaussian baseline: noise on everything that the workload needs, then a fit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from beam_dp.mechanisms.marginals.plan import (
 from beam_dp.mechanisms.marginals.strategies import residual_strategy
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import root_up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
@@ -78,7 +78,7 @@ class Gaussian:
 
 
 def _textbook(workload: Workload, guarantee: Guarantee) -> tuple[Measurement, ...]:
-    moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
+    moved = guarantee.neighboring.num_moved
     squared_sensitivity = guarantee.max_records_per_unit**2 * moved * len(workload)
     rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
     scale = root_up(Fraction(squared_sensitivity) / (2 * Fraction(rho)))

@@ -1,4 +1,4 @@
-"""The Laplace baseline: pure differential privacy from whole tables, then fit."""
+"""The Laplace baseline: pure privacy from noise on whole tables, then a fit."""
 
 from __future__ import annotations
 

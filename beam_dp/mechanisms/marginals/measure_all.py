@@ -1,4 +1,4 @@
-"""Measure a fixed set of tables once, then fit: what the baselines share."""
+"""Measuring a fixed set of tables at once, then fitting: shared by the baselines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noisy measurements of tables, and what a set of them says about each coefficient.
+"""Noisy measurements of tables, and the coefficients that they estimate.
 
 A *table* measurement adds independent noise to every cell of a marginal. A *residual* measurement
 adds it to what the marginal says that no smaller one does: its projection on the functions that

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
+from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import (
@@ -82,12 +83,8 @@ class MWEM:
         if rounds == "annealed":
             if self.calibration == "textbook":
                 raise InputError("num_rounds", rounds, "must be a number in the textbook algorithm")
-        elif rounds is not None and (
-            isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= 100_000
-        ):
-            raise InputError(
-                "num_rounds", rounds, "must be an integer from 1 to 100000 or 'annealed'"
-            )
+        elif rounds is not None:
+            checked_integer("num_rounds", rounds, 1, 100_000, note=" or 'annealed'")
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords

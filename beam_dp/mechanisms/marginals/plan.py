@@ -1,4 +1,4 @@
-"""What a mechanism will do, decided from public numbers before any record is read."""
+"""Plans of releases from marginals, decided from public numbers before any record is read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
@@ -256,19 +257,11 @@ def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:
     Raises:
         InputError: naming it.
     """
-    if isinstance(num_records, bool) or not isinstance(num_records, int):
-        if num_records != "noisy":
-            raise InputError("num_records", num_records, "must be an integer >= 1 or 'noisy'")
-        if guarantee.neighboring is Neighboring.REPLACE_ONE:
-            raise InputError(
-                "num_records", num_records, "must be a number: it is public under replace_one"
-            )
-    elif not 1 <= num_records <= MAX_RECORDS:
-        raise InputError(
-            "num_records",
-            num_records,
-            f"must be 'noisy' or from 1 to {MAX_RECORDS:,}",
-        )
+    if num_records != "noisy":
+        checked_integer("num_records", num_records, 1, MAX_RECORDS, note=" or 'noisy'")
+    elif guarantee.neighboring is Neighboring.REPLACE_ONE:
+        condition = "must be a number: it is public under replace_one"
+        raise InputError("num_records", num_records, condition)
 
 
 def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
@@ -306,9 +299,8 @@ def check_failure_probability(failure_probability: float) -> None:
     Raises:
         InputError: naming it.
     """
-    if not LEAST_FAILURE_PROBABILITY <= failure_probability < 1:
-        condition = f"must be from {LEAST_FAILURE_PROBABILITY:g} to below 1"
-        raise InputError("failure_probability", failure_probability, condition)
+    name = "failure_probability"
+    checked_number(name, failure_probability, least=LEAST_FAILURE_PROBABILITY, below=1)
 
 
 def check_calibration(calibration: str) -> None:

@@ -1,4 +1,4 @@
-"""Whole records from a hypothesis, and from what it could not hold."""
+"""Whole records from a fitted distribution and from measurements outside it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ from beam_dp.mechanisms.marginals.synthesis import (
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import raised
 from beam_dp.queries.workload import Workload
@@ -137,7 +137,7 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     steps add up to the guarantee's; else their rhos add up to what implies it, epsilon^2 / 8 for a
     selection (bounded range) and (sensitivity / scale)^2 / 2 for a measurement.
     """
-    moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
+    moved = guarantee.neighboring.num_moved
     l1_sensitivity = float(moved * guarantee.max_records_per_unit)
     l2_sensitivity = math.sqrt(moved) * guarantee.max_records_per_unit
     pure = guarantee.delta == 0

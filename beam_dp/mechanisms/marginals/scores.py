@@ -1,4 +1,4 @@
-"""How far a hypothesis is from exact tables: integers, so that their sensitivity is exact."""
+"""Integer scores of how far a distribution is from exact tables."""
 
 from __future__ import annotations
 

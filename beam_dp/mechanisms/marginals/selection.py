@@ -1,4 +1,4 @@
-"""Select, measure, fit: for workloads whose marginals no one hypothesis can join.
+"""Select, measure, fit: MWEM for workloads that no one model can hold.
 
 Three steps share the budget. All attributes are measured alone. Then every pair of attributes of
 the workload gets a noisy score: how far it is from independent. The pairs that promise to lower
@@ -48,7 +48,7 @@ from beam_dp.mechanisms.marginals.synthesis import (
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
@@ -98,7 +98,7 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
     replace-one, times the records of a unit: the L2 sensitivity of all scores is that times
     sqrt(num_pairs).
     """
-    moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
+    moved = guarantee.neighboring.num_moved
     squared_sensitivity = (moved * guarantee.max_records_per_unit) ** 2 * max(1, num_pairs)
     squared_mu = Fraction(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)) ** 2
     variance = squared_sensitivity / (Fraction(_SCORES_SHARE) * squared_mu)

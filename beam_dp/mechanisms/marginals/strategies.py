@@ -1,4 +1,4 @@
-"""What to measure, and how precisely: chosen from public numbers alone.
+"""Measurement strategies: what to measure and how precisely, from public numbers.
 
 The objective everywhere is the mean squared error of a cell, averaged over the marginals of the
 workload by their weights, of the unbiased estimate. Fitting lowers it further, for every strategy.
@@ -195,7 +195,7 @@ def table_strategy(tables: Iterable[Names], guarantee: Guarantee) -> tuple[Measu
     records of a unit k times as many: the scale is that L1 sensitivity over epsilon.
     """
     tables = list(tables)
-    moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
+    moved = guarantee.neighboring.num_moved
     sensitivity = moved * guarantee.max_records_per_unit * len(tables)
     scale = up(Fraction(sensitivity) / Fraction(guarantee.epsilon))
     return tuple(Measurement(names, "table", "discrete_laplace", scale) for names in tables)

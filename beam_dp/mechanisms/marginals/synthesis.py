@@ -1,4 +1,4 @@
-"""From noisy measurements to a release. Nothing here touches exact data."""
+"""From noisy measurements to a synthetic database. Nothing here touches exact data."""
 
 from __future__ import annotations
 

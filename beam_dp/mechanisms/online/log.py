@@ -1,4 +1,4 @@
-"""A run of ``PrivateMW`` as a log: what it said, from which the same run is made anew.
+"""The log of a run of ``PrivateMW``, from which the run is restored.
 
 The log is public and short: a query, its answer, and how far the hypothesis moved. The secret part
 is the state of the sparse vector, a few integers. No dense array is ever kept.

@@ -1,4 +1,4 @@
-"""What a run that answers queries from a hypothesis will do, decided from public numbers."""
+"""Plans of online mechanisms that answer from a hypothesis."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.plan import (
     MAX_RECORDS,
     NumRecords,
     check_calibration,
     check_noise,
+    check_num_records,
 )
 from beam_dp.mechanisms.sparse_vector.noise import (
     MAX_ABOVE,
@@ -28,7 +30,7 @@ from beam_dp.mechanisms.sparse_vector.noise import (
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import lowered, root_down, up
 from beam_dp.queries.linear import VALUE_BITS
@@ -174,27 +176,15 @@ def ready(plan: PlanT) -> PlanT:
     """
     check_calibration(plan.calibration)
     check_accuracy(1, plan.num_questions, plan.failure_probability)
-    if plan.max_updates is not None and (
-        isinstance(plan.max_updates, bool)
-        or not isinstance(plan.max_updates, int)
-        or not 1 <= plan.max_updates <= MAX_ABOVE
-    ):
-        raise InputError("max_updates", plan.max_updates, "must be an integer from 1 to 2^31")
-    if plan.max_error is not None and not 1e-9 <= plan.max_error < 1:
-        condition = "must be from 1e-9 to below 1, a share of the records"
-        raise InputError("max_error", plan.max_error, condition)
+    if plan.max_updates is not None:
+        checked_integer("max_updates", plan.max_updates, 1, MAX_ABOVE)
+    if plan.max_error is not None:
+        share = ", a share of the records"
+        checked_number("max_error", plan.max_error, least=1e-9, below=1, note=share)
     if plan.calibration == "textbook" and plan.max_updates is not None:
         condition = "must be 'tight' with max_updates"
         raise InputError("calibration", plan.calibration, condition)
-    if plan.num_records == "noisy":
-        if plan.guarantee.neighboring is Neighboring.REPLACE_ONE:
-            condition = "must be a number: it is public under replace_one"
-            raise InputError("num_records", plan.num_records, condition)
-    elif isinstance(plan.num_records, bool) or not isinstance(plan.num_records, int):
-        raise InputError("num_records", plan.num_records, "must be an integer >= 1 or 'noisy'")
-    elif not 1 <= plan.num_records <= MAX_RECORDS:
-        condition = f"must be 'noisy' or from 1 to {MAX_RECORDS:,}"
-        raise InputError("num_records", plan.num_records, condition)
+    check_num_records(plan.num_records, plan.guarantee)
     # What depends on the number of records is settled once here, so that it is refused now.
     settings = plan.settle(MAX_RECORDS if plan.num_records == "noisy" else plan.num_records)
     if plan.num_records != "noisy":
@@ -214,7 +204,11 @@ def published_error(
     num_questions: int,
     failure_probability: float,
 ) -> float:
-    """Returns the least alpha for which the published theorem holds: see ``textbook_error``.
+    """Returns the least alpha for which the published theorem holds.
+
+    Accuracy: answers are within 3 alpha, as a share of the records. alpha is the solution of
+    alpha = 36 ln|X| (ln|Q| + ln(32 ln|X|/(alpha^2 beta)))/(eps alpha^2 n), or with delta of
+    (2 + 32 sqrt 2) sqrt(ln|X| ln(2/delta)) (...)/(alpha eps n). It may be 1 or more: vacuous.
 
     Args:
         guarantee: of the answers.
@@ -223,6 +217,8 @@ def published_error(
         num_questions: |Q|.
         failure_probability: beta.
     """
+    if divergence(1.0) == 0:  # of one cell
+        return 0.0
     low, high = 1e-9, 1e9
     for _ in range(200):
         alpha = math.sqrt(low * high)

@@ -1,4 +1,4 @@
-"""Online private multiplicative weights: any linear query, answered when it is asked."""
+"""Online private multiplicative weights for any linear query."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ class PrivateMW(OnlineMW[LinearQuery]):
             raise InputError("start", type(start).__name__, condition)
         if saved is not None:
             check_settings("saved", "a run", saved.settings, plan.settle(saved.total))
-        payment = pay(plan, ledger_token) if saved is None else saved.payment
+        payment = pay("private_mw", plan, ledger_token) if saved is None else saved.payment
         first = start_weights(plan, start) if saved is None else saved.log_weights
         if saved is None:
             total = plan.draw_total(int(histogram.counts.sum()), noise)

@@ -1,4 +1,4 @@
-"""What online private multiplicative weights over a domain will do, decided from public numbers."""
+"""Plans of online private multiplicative weights over a domain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from beam_dp.mechanisms.marginals.plan import (
 from beam_dp.mechanisms.online.plan import (
     Calibration,
     OnlinePlan,
-    published_error,
     ready,
     whole_updates,
 )
@@ -123,26 +122,3 @@ def plan_private_mw(
         loss=Loss.pure(guarantee.epsilon),
     )
     return ready(plan)
-
-
-def textbook_error(
-    guarantee: Guarantee,
-    num_cells: int,
-    num_records: int,
-    num_questions: int,
-    failure_probability: float,
-) -> float:
-    """Returns the least alpha for which the published algorithm's theorem holds.
-
-    Accuracy: answers are within 3 alpha, as a share of the records. alpha is the solution of
-    alpha = 36 ln|X| (ln|Q| + ln(32 ln|X|/(alpha^2 beta)))/(eps alpha^2 n), or with delta of
-    (2 + 32 sqrt 2) sqrt(ln|X| ln(2/delta)) (...)/(alpha eps n). It may be 1 or more: vacuous.
-
-    Reference: Dwork and Roth (2014), Theorems 4.14 and 4.15, with 36 for the printed 32.
-    """
-    log_cells = math.log(num_cells)
-    if log_cells == 0:
-        return 0.0
-    return published_error(
-        guarantee, lambda _: log_cells, num_records, num_questions, failure_probability
-    )

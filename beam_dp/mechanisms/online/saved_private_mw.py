@@ -1,4 +1,4 @@
-"""Runs of ``PrivateMW`` on disk: a public transcript, and a secret that is used up once.
+"""Saved runs of ``PrivateMW``: a public transcript, and a secret that is used once.
 
 A folder holds ``transcript.json`` (the plan, who paid, every query and answer) and
 ``hypothesis.npz``, both public, and ``secret.json``: the noisy threshold, which must stay where the

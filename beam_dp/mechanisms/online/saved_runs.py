@@ -1,4 +1,4 @@
-"""What the folders of saved online runs share: a secret that is bound to public files, used once.
+"""Folders of saved online runs: a secret bound to public files, used once.
 
 Two runs from one state would each spend the budget. A run is handed over once, to one folder, which
 is resumed once: its secret is removed then. Where a ledger paid for the run, no copy of the folder
@@ -45,17 +45,15 @@ class Payment:
     state_number: int = 0
 
 
-def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
-    """Returns the payment of a new run.
+def pay(mechanism: str, plan: OnlinePlan, token: Token | None) -> Payment | None:
+    """Returns the payment of a new run of a mechanism.
 
     Raises:
         InputError: if the token paid for something else.
     """
     if token is None:
         return None
-    if (token.guarantee, token.loss) != (plan.guarantee, plan.loss):
-        condition = "must be of this run: its guarantee and loss"
-        raise InputError("ledger_token", token.release_id, condition)
+    token.check(mechanism, plan.guarantee, plan.loss)
     return Payment(token)
 
 

@@ -1,4 +1,4 @@
-"""Runs of ``SparseMW`` on disk: a public transcript, and a secret that is used up once.
+"""Saved runs of ``SparseMW``: a public transcript, and a secret that is used once.
 
 A folder holds ``transcript.json`` (the plan, who paid, every query, its answer and by how much it
 moved the hypothesis), which is public, and ``secret.json``: the noisy threshold, which must stay

@@ -1,4 +1,4 @@
-"""Sparse online multiplicative weights: sparse queries over any universe, as they are asked."""
+"""Online multiplicative weights for sparse queries over any universe."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class SparseMW(OnlineMW[SparseQuery]):
     ) -> None:
         if saved is not None:
             check_settings("saved", "a run", saved.settings, plan.settle(saved.total))
-        payment = pay(plan, ledger_token) if saved is None else saved.payment
+        payment = pay("sparse_mw", plan, ledger_token) if saved is None else saved.payment
         total = plan.draw_total(records.num_records, noise) if saved is None else saved.total
         slots = plan.num_slots(plan.settle(total).max_error)
         super().__init__(plan, total, SparseWeights(slots), noise, payment)

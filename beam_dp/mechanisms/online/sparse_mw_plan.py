@@ -1,11 +1,11 @@
-"""What sparse online multiplicative weights will do, decided from public numbers."""
+"""Plans of sparse online multiplicative weights."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 
-from beam_dp.errors import InputError
+from beam_dp.checks import checked_integer
 from beam_dp.mechanisms.marginals.plan import NumRecords
 from beam_dp.mechanisms.online.plan import (
     Calibration,
@@ -95,10 +95,7 @@ def plan_sparse_mw(
         >>> plan.num_slots(0.1), plan.settle(10**6).noise.max_above
         (54601, 545)
     """
-    if isinstance(max_sparsity, bool) or not isinstance(max_sparsity, int):
-        raise InputError("max_sparsity", max_sparsity, "must be an integer")
-    if not 1 <= max_sparsity <= MAX_SPARSITY:
-        raise InputError("max_sparsity", max_sparsity, "must be from 1 to 2^31")
+    checked_integer("max_sparsity", max_sparsity, 1, MAX_SPARSITY)
     plan = SparseMWPlan(
         guarantee=guarantee,
         num_records=num_records,

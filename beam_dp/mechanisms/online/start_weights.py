@@ -1,4 +1,4 @@
-"""The first hypothesis of online multiplicative weights: uniform, a release, or public weights."""
+"""The start of online multiplicative weights: uniform, a release, or public weights."""
 
 from __future__ import annotations
 

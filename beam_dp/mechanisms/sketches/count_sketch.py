@@ -7,6 +7,7 @@ import math
 from fractions import Fraction
 from typing import ClassVar, Literal
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.plan import (
@@ -19,7 +20,7 @@ from beam_dp.mechanisms.sketches.plan import (
     sketch_plan,
     unit_weight,
 )
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.sketches import (
     Distribution,
@@ -82,10 +83,7 @@ class CountSketch:
         if self.unit_norm is not None:
             if self.noise != "gaussian":
                 raise InputError("unit_norm", self.unit_norm, "is for noise 'gaussian' only")
-            norm = self.unit_norm
-            is_number = isinstance(norm, int | float) and not isinstance(norm, bool)
-            if not (is_number and 1 <= norm <= 2**30):
-                raise InputError("unit_norm", self.unit_norm, "must be from 1 to 2^30")
+            checked_number("unit_norm", self.unit_norm, least=1, most=2**30)
 
     def plan(
         self,
@@ -109,7 +107,7 @@ class CountSketch:
             squared_norm = unit_weight(guarantee, max_weight) ** 2 * self.num_rows
             if self.unit_norm is not None:
                 limit = math.floor(self.unit_norm**2 * self.num_rows)
-                moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
+                moved = guarantee.neighboring.num_moved
                 squared_norm = min(squared_norm, moved**2 * limit)
             scale, grid, loss = gaussian_noise(guarantee, squared_norm)
         sketch = SketchNoise(
@@ -134,7 +132,5 @@ def check_rows(num_rows: int) -> None:
     Raises:
         InputError: naming the number.
     """
-    if isinstance(num_rows, bool) or not isinstance(num_rows, int) or not 1 <= num_rows <= 63:
-        raise InputError("num_rows", num_rows, "must be an odd integer from 1 to 63")
-    if num_rows % 2 == 0:
+    if checked_integer("num_rows", num_rows, 1, 63) % 2 == 0:
         raise InputError("num_rows", num_rows, "must be odd: estimates are medians of rows")

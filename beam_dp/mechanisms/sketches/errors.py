@@ -1,4 +1,4 @@
-"""How wrong answers of sparse mechanisms will be, in closed form, from public numbers alone.
+"""Predicted errors of mechanisms for sparse queries, in closed form.
 
 All errors are root mean squares over noise, hash and random queries of value 1 on m keys that are
 chosen uniformly among those of the profile.

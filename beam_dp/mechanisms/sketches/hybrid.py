@@ -6,6 +6,7 @@ import dataclasses
 from fractions import Fraction
 from typing import ClassVar
 
+from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.count_sketch import CountSketch
@@ -44,8 +45,7 @@ class HybridSketch:
 
     def __post_init__(self) -> None:
         CountSketch(self.projection_width, self.num_rows)
-        if not 0 < self.histogram_share < 1:
-            raise InputError("histogram_share", self.histogram_share, "must be > 0 and < 1")
+        checked_number("histogram_share", self.histogram_share, above=0, below=1)
 
     def plan(
         self,

@@ -1,4 +1,4 @@
-"""What is publicly assumed of a table's keys, to predict errors: three numbers, no data."""
+"""Public assumptions about the keys of a table, from which errors are predicted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, magnitude
 
 _EXACT_RANKS = 1024
@@ -48,9 +49,7 @@ class KeyProfile:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**50:
-                raise InputError(field.name, value, "must be an integer from 1 to 2^50")
+            checked_integer(field.name, getattr(self, field.name), 1, 2**50)
         least = self.largest_count + self.num_keys - 1
         most = self.num_keys * self.largest_count
         if not least <= self.num_records <= most:

@@ -1,4 +1,4 @@
-"""What a release for sparse queries will do, decided from public numbers before any record is read.
+"""Plans of releases for sparse queries, decided before any record is read.
 
 All four mechanisms, ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` and
 ``HybridSketch``, make one kind of plan, which ``sparse_release.release_sparse`` carries out.
@@ -16,11 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
 from beam_dp.noise.source import MAX_SCALE
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import Real, root_up, up
 from beam_dp.releases.sketches import (
@@ -159,8 +160,7 @@ def unit_weight(guarantee: Guarantee, max_weight: int) -> int:
     Raises:
         InputError: if it is too large for exact sums.
     """
-    moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
-    return moved * guarantee.max_records_per_unit * max_weight
+    return guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
 
 
 def check_sparse_request(guarantee: Guarantee, max_sparsity: int, max_weight: int) -> None:
@@ -174,8 +174,7 @@ def check_sparse_request(guarantee: Guarantee, max_sparsity: int, max_weight: in
         ("max_weight", max_weight, MAX_WEIGHT),
         ("max_records_per_unit", guarantee.max_records_per_unit, _MAX_RECORDS_PER_UNIT),
     ):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise InputError(name, value, f"must be an integer from 1 to {most:,}")
+        checked_integer(name, value, 1, most)
 
 
 def check_width(projection_width: int) -> None:
@@ -184,12 +183,7 @@ def check_width(projection_width: int) -> None:
     Raises:
         InputError: naming the width.
     """
-    if (
-        isinstance(projection_width, bool)
-        or not isinstance(projection_width, int)
-        or not 1 <= projection_width <= MAX_PROJECTION_WIDTH
-    ):
-        raise InputError("projection_width", projection_width, "must be from 1 to 2^26")
+    checked_integer("projection_width", projection_width, 1, MAX_PROJECTION_WIDTH)
 
 
 def checked_scale(guarantee: Guarantee, exact: Real) -> float:

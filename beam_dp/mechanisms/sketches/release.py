@@ -1,4 +1,4 @@
-"""From exact sums to a release for sparse queries: the only step that sees them."""
+"""From exact sums to a release for sparse queries: the only step that sees the sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SparseProject: one noisy projection that answers every sparse query by an inner product."""
+"""SparseProject: a noisy projection that answers sparse queries by inner products."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import ClassVar, Literal
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.marginals.plan import check_calibration
@@ -74,9 +75,7 @@ class SparseProject:
         check_width(self.projection_width)
         if self.family not in ("dense", "blocks"):
             raise InputError("family", self.family, "must be 'dense' or 'blocks'")
-        blocks, most = self.num_blocks, self.projection_width
-        if isinstance(blocks, bool) or not isinstance(blocks, int) or not 1 <= blocks <= most:
-            raise InputError("num_blocks", blocks, f"must be an integer from 1 to {most:,}")
+        checked_integer("num_blocks", self.num_blocks, 1, self.projection_width)
 
     def plan(
         self,

@@ -1,4 +1,4 @@
-"""The stability histogram: noisy counts of the elements that have enough records."""
+"""Stability histograms: noisy counts of the elements that have enough records."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""SmallDB: a few cells that answer all queries, chosen by the exponential mechanism."""
+"""The choice of a small database by the exponential mechanism."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from bisect import bisect_left
 from fractions import Fraction
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
@@ -134,9 +134,7 @@ class MultisetChoice:
 
     def __post_init__(self) -> None:
         for name in ("num_records", "size", "denominator", "max_records_per_unit"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(name, value, "must be an integer >= 1")
+            checked_integer(name, getattr(self, name), 1)
         queries = self.queries
         if queries.ndim != 2 or queries.dtype != np.int64 or not queries.size:
             condition = "must be int64, at least one query by at least one cell"
@@ -265,65 +263,3 @@ class MultisetChoice:
         while size < self.size and num_multisets(kinds, size + 1) <= limit:
             size += 1
         return size
-
-
-def choose_multiset(
-    counts: NDArray[np.int64],
-    queries: NDArray[np.int64],
-    epsilon: float,
-    num_records: int,
-    size: int,
-    noise: NoiseSource,
-) -> NDArray[np.int64]:
-    """Returns ``size`` cells that answer the queries; ``MultisetChoice`` says what it promises.
-
-    Privacy: epsilon, pure, for one record a unit, under both relations.
-
-    Args:
-        counts: records of each cell, shape (num_cells,), int64, >= 0; secret.
-        queries: 0 or 1 each, shape (num_queries, num_cells), int64.
-        epsilon: finite and > 0.
-        num_records: public, >= 1.
-        size: of the multiset.
-        noise: of this draw.
-
-    Raises:
-        InputError: from public parameters, if one is out of range or no sampler is feasible.
-    """
-    return MultisetChoice(queries, epsilon, num_records, size).draw(counts, noise)
-
-
-def prefix_queries(num_cells: int) -> NDArray[np.int64]:
-    """Returns how many records are in cells 0..i, for each i but the last: thresholds.
-
-    Example:
-        >>> prefix_queries(3).tolist()
-        [[1, 0, 0], [1, 1, 0]]
-    """
-    return np.tri(num_cells, dtype=np.int64)[:-1]
-
-
-def hierarchy_queries(num_cells: int, branching: int = 2) -> NDArray[np.int64]:
-    """Returns the nodes of a tree over consecutive cells, the leaves included and the root too.
-
-    Raises:
-        InputError: if the branching is less than 2.
-
-    Example:
-        >>> hierarchy_queries(3).tolist()
-        [[1, 1, 1], [1, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]]
-    """
-    if branching < 2:
-        raise InputError("branching", branching, "must be an integer >= 2")
-    rows: list[NDArray[np.int64]] = []
-    width = branching ** math.ceil(round(math.log(max(num_cells, 1), branching), 9))
-    seen: set[bytes] = set()
-    while width >= 1:
-        for start in range(0, num_cells, width):
-            row = np.zeros(num_cells, np.int64)
-            row[start : start + width] = 1
-            if row.tobytes() not in seen:
-                seen.add(row.tobytes())
-                rows.append(row)
-        width //= branching
-    return np.array(rows)

@@ -1,4 +1,4 @@
-"""The sampler that looks at every multiset of distinct query columns, a block at a time."""
+"""The sampler that enumerates all multisets of distinct query columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multisets of cells, weighted by how well they answer: what samplers of small databases share."""
+"""The law of small databases: multisets of cells, weighted by how well they answer."""
 
 from __future__ import annotations
 

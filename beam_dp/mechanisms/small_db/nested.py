@@ -1,4 +1,4 @@
-"""The sampler for nested queries: prefixes of an ordered attribute, the nodes of a hierarchy.
+"""The sampler for nested queries, such as prefixes and hierarchies.
 
 It never looks at a multiset. exp(-loss / s) is the sum, over all losses L that can occur and are
 not less than this one, of exp(-L / s) - exp(-L' / s), where L' is the next one after L. So drawing

@@ -1,4 +1,4 @@
-"""The sampler that searches: for queries of any kind, in a time that depends on the data."""
+"""The sampler that searches: any queries, in a time that depends on the data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many records a small database needs, and how wrong its answers can be. All of it is public.
+"""Sizes of small databases and their error bounds, from public numbers.
 
 N is the public number of records and a = ``max_error_fraction`` a share of it. Sizes are least
 integers that make "some multiset of this size answers every query within a N" true; privacy holds
@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 
 Calibration = Literal["tight", "textbook"]
@@ -85,9 +86,7 @@ def small_db_size_by_vc(
         (694, 1523)
     """
     _check_fraction(max_error_fraction)
-    if not 0 <= vc_dimension <= MAX_VC_DIMENSION:
-        condition = f"must be an integer from 0 to {MAX_VC_DIMENSION:,}"
-        raise InputError("vc_dimension", vc_dimension, condition)
+    checked_integer("vc_dimension", vc_dimension, 0, MAX_VC_DIMENSION)
     if num_cells is not None:
         vc_dimension = min(vc_dimension, num_cells)
     if bound is None:
@@ -98,8 +97,7 @@ def small_db_size_by_vc(
             small_db_size_by_vc(vc_dimension, max_error_fraction, kind, num_cells) for kind in kinds
         )
     if bound == "finite":
-        if num_cells is None or num_cells < 1:
-            raise InputError("num_cells", num_cells, "must be an integer >= 1")
+        num_cells = checked_integer("num_cells", num_cells, 1)
         log_union = math.log(2) + _log_growth(num_cells, vc_dimension)
         return _least_size(log_union, max_error_fraction)
     a, v = max_error_fraction, vc_dimension
@@ -281,6 +279,4 @@ def _least(holds: Callable[[int], bool]) -> int:
 
 
 def _check_fraction(max_error_fraction: float) -> None:
-    if not LEAST_ERROR_FRACTION <= max_error_fraction <= 1:
-        condition = f"must be from {LEAST_ERROR_FRACTION:g} to 1"
-        raise InputError("max_error_fraction", max_error_fraction, condition)
+    checked_number("max_error_fraction", max_error_fraction, least=LEAST_ERROR_FRACTION, most=1)

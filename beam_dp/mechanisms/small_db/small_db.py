@@ -1,4 +1,4 @@
-"""SmallDB for pipelines: from a workload and public sizes to a release of a few records."""
+"""SmallDB: its parameters, its plan and its release."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.marginals.measurements import Names
@@ -150,16 +151,13 @@ class SmallDB:
             given = "nothing" if self.size is None else self.size
             condition = "must be given, or else max_error_fraction, but not both"
             raise InputError("size", given, condition)
-        if self.size is not None and not 1 <= self.size <= MAX_SIZE:
-            raise InputError("size", self.size, f"must be from 1 to {MAX_SIZE}")
-        if self.max_error_fraction is not None and not 0 < self.max_error_fraction <= 1:
-            condition = "must be > 0 and <= 1"
-            raise InputError("max_error_fraction", self.max_error_fraction, condition)
-        if self.vc_dimension is not None and self.vc_dimension < 0:
-            raise InputError("vc_dimension", self.vc_dimension, "must be an integer >= 0")
-        if not 0 < self.failure_probability < 1:
-            condition = "must be > 0 and < 1"
-            raise InputError("failure_probability", self.failure_probability, condition)
+        if self.size is not None:
+            checked_integer("size", self.size, 1, MAX_SIZE)
+        if self.max_error_fraction is not None:
+            checked_number("max_error_fraction", self.max_error_fraction, above=0, most=1)
+        if self.vc_dimension is not None:
+            checked_integer("vc_dimension", self.vc_dimension, 0)
+        checked_number("failure_probability", self.failure_probability, above=0, below=1)
 
     def plan(
         self,

@@ -1,4 +1,4 @@
-"""Product weights of cells that bound the weights of multisets from above.
+"""Product weights of cells that dominate the weights of multisets.
 
 A loss is the largest of many excesses, so it is at least any average of them, and an average is a
 sum over the cells of a multiset. exp(-loss / scale) is therefore at most a product of weights of

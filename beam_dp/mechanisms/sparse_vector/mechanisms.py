@@ -1,4 +1,4 @@
-"""AboveThreshold, Sparse and NumericSparse: which of many questions are above a threshold.
+"""AboveThreshold, Sparse and NumericSparse.
 
 Questions are integers, in units of which ``grid`` make one record, that one record changes by at
 most ``grid``. Whoever asks computes them from the exact data; only what ``ask`` returns may be
@@ -16,6 +16,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.live import HaltedError, Live
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise
@@ -259,13 +260,8 @@ class _Supply:
 
 
 def _check(threshold: int, calibration: SparseVectorNoise, grid: int, answers: bool) -> None:
-    for name, value in (("threshold", threshold), ("grid", grid)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InputError(name, value, "must be an integer")
-    if not abs(threshold) <= _MAX_VALUE:
-        raise InputError("threshold", threshold, "must be from -2^62 to 2^62")
-    if not 1 <= grid <= MAX_GRID:
-        raise InputError("grid", grid, "must be from 1 to 2^20")
+    checked_integer("threshold", threshold, -_MAX_VALUE, _MAX_VALUE)
+    checked_integer("grid", grid, 1, MAX_GRID)
     if (calibration.answer_noise is not None) != answers:
         condition = "must be with answers" if answers else "must be without answers"
         raise InputError("calibration", calibration.answer_noise, condition)

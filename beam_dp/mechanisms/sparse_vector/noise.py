@@ -1,4 +1,4 @@
-"""How much noise the sparse vector mechanisms need, chosen from public numbers alone.
+"""Noise scales of the sparse vector mechanisms, chosen from public numbers.
 
 A run compares questions with a threshold and halts after c of them are above it. Three
 calibrations keep a guarantee; which one needs least noise depends on c, epsilon and delta.
@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.plan import (
     check_calibration,
@@ -183,8 +184,8 @@ def noise_candidates(
     check_calibration(calibration)
     if is_monotone and guarantee.neighboring is Neighboring.REPLACE_ONE:
         raise InputError("is_monotone", is_monotone, "must be False under replace_one")
-    if answer_share is not None and not 0 < answer_share < 1:
-        raise InputError("answer_share", answer_share, "must be > 0 and < 1")
+    if answer_share is not None:
+        checked_number("answer_share", answer_share, above=0, below=1)
     shares = (0.0,) if not answers else _SHARES if answer_share is None else (answer_share,)
     textbook = _textbook(guarantee, max_above, answers, is_monotone)
     found = [] if textbook is None else [textbook]
@@ -208,10 +209,8 @@ def check_accuracy(max_above: int, num_questions: int, failure_probability: floa
     Raises:
         InputError: naming the argument.
     """
-    for name, value in (("max_above", max_above), ("num_questions", num_questions)):
-        is_integer = isinstance(value, int) and not isinstance(value, bool)
-        if not (is_integer and 1 <= value <= MAX_ABOVE):
-            raise InputError(name, value, "must be an integer from 1 to 2^31")
+    checked_integer("max_above", max_above, 1, MAX_ABOVE)
+    checked_integer("num_questions", num_questions, 1, MAX_ABOVE)
     check_failure_probability(failure_probability)
 
 

@@ -1,4 +1,4 @@
-"""The ledger: what was spent on which data, recorded before any noise can be drawn."""
+"""The ledger of budgets and releases, written before any noise can be drawn."""
 
 from beam_dp.privacy.ledger.entries import Dataset, Entry, OverBudgetError, Token
 from beam_dp.privacy.ledger.ledger import Ledger

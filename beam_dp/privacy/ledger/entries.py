@@ -1,4 +1,4 @@
-"""What a ledger holds: declared budgets and recorded releases; and how it refuses."""
+"""Records of the ledger: declared budgets, releases, and refusals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import MAX_EPSILON, Guarantee, Neighboring
 from beam_dp.privacy.ledger.filters import (
@@ -59,9 +60,8 @@ class Dataset:
         if not self.privacy_unit.isprintable():
             condition = "must be printable characters in a ledger"
             raise InputError("privacy_unit", self.privacy_unit, condition)
-        if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
-            condition = f"must be from {MIN_EPSILON:g} to {MAX_EPSILON:g} in a ledger"
-            raise InputError("epsilon", self.epsilon, condition)
+        ends = MIN_EPSILON, MAX_EPSILON
+        checked_number("epsilon", self.epsilon, least=ends[0], most=ends[1], note=" in a ledger")
         if self.composition not in COMPOSITIONS:
             known = " or ".join(map(repr, COMPOSITIONS))
             raise InputError("composition", self.composition, f"must be {known}")
@@ -89,6 +89,21 @@ class Token:
     def release_id(self) -> str:
         """The name of the release in the ledger."""
         return f"{self.dataset_id}/{self.number}"
+
+    def check(self, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
+        """Refuses to stand for what it did not pay for.
+
+        Args:
+            mechanism: what is to be done.
+            guarantee: what that promises.
+            loss: what that may reveal.
+
+        Raises:
+            InputError: if it paid for another mechanism, guarantee or loss.
+        """
+        if (self.mechanism, self.guarantee, self.loss) != (mechanism, guarantee, loss):
+            condition = f"must have paid for {mechanism!r} with the same guarantee and loss"
+            raise InputError("ledger_token", self.release_id, condition)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""When one more release still fits a budget, whatever was asked before and why.
+"""Privacy filters: whether one more release fits a budget, adaptively.
 
 An analyst looks at one release before asking for the next, so the parameters of a release may
 depend on the noise of earlier ones. A *filter* is a rule of when to stop whose promise holds all

@@ -1,4 +1,4 @@
-"""The ledger: what was spent on which data, recorded before any noise can be drawn.
+"""`Ledger`: declares budgets, records releases, and refuses what does not fit.
 
 Somebody declares a total budget for a dataset id. Every release is then recorded before it is made
 (``spend``) and marked when it is complete (``mark_released``). Nothing is ever changed or removed:
@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import math
 import shlex
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import sqlalchemy as sa
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import MAX_DELTA, Guarantee, Neighboring
 from beam_dp.privacy.ledger.entries import (
@@ -81,8 +81,7 @@ class Ledger:
     """
 
     def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
-        if not 0 < wait_seconds < math.inf:
-            raise InputError("wait_seconds", wait_seconds, "must be finite and > 0")
+        checked_number("wait_seconds", wait_seconds, above=0)
         self._storage = Storage(url, wait_seconds)
 
     @property
@@ -457,8 +456,7 @@ def _relation(text: str) -> Neighboring:
 
 
 def _check_state_number(number: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number < 2**31:
-        raise InputError("state_number", number, "must be an integer from 1 to below 2^31")
+    checked_integer("state_number", number, 1, 2**31 - 1)
 
 
 def _to_json(name: str, value: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Where the ledger's rows live: a sqlite file, or a PostgreSQL database for teams.
+"""Database tables of the ledger, in sqlite or PostgreSQL.
 
 Rows are only ever inserted, but for the schema's version. Each release of a dataset id has the next
 number, and the pair is the primary key: even if two writers slipped past the lock, they could not

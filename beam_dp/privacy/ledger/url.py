@@ -1,4 +1,4 @@
-"""Which URLs name a ledger, and what of them may be shown: a URL can hold a password."""
+"""Ledger URLs: which are valid, and how they are shown without a password."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Releases as files: one module for each kind, and what all kinds share."""
+"""Files of releases: one module for each kind, and what all kinds share."""

@@ -1,4 +1,4 @@
-"""Answers to queries that were asked one at a time, as a release: Avro, and a card.
+"""Files of released answers: the card, and rows in Avro.
 
 A directory of answers holds ``answers-DRAW.avro`` and ``card.json``, committed as ``store`` says.
 Answers to a stream come in batches, ``answers-RUN-NUMBER.avro``, and have no card.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.releases.files.answers_avro import (
     read_rows,
@@ -103,10 +104,7 @@ def read_answers_card(text: str) -> AnswersCard:
         raise InputError("files", type(files).__name__, "must be the payload of the card's draw")
     num_rows = 0
     for name in ("num_answers", "num_refused"):
-        number = parsed.get(name)
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise InputError(name, number, "must be an integer >= 0")
-        num_rows += number
+        num_rows += checked_integer(name, parsed.get(name), 0)
     payload = {name: payload_file(name, entry) for name, entry in files.items()}
     return AnswersCard(draw_id, payload, num_rows)
 

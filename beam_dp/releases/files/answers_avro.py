@@ -1,4 +1,4 @@
-"""The rows of a release of answers in Avro, written and read without trust.
+"""The Avro rows of released answers, written and read without trust.
 
 Blocks are not compressed: a file then takes no more memory than its own size allows. Compressed
 ones, which earlier versions wrote, are read as long as they do not expand further than answers do.

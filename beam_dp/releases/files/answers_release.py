@@ -1,4 +1,4 @@
-"""Reads answers that were committed as a release."""
+"""Reading of answers that were committed as a release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro object container files, as far as releases need them: written and read without trust.
+"""Avro object container files, written and read without trust.
 
 A general reader believes the lengths that a file states. This one knows the schema beforehand,
 takes every length as a claim to be checked against what is there, and expands a block no further

@@ -1,4 +1,4 @@
-"""A release of interval counts on disk: its card, and its tables in Avro.
+"""Files of interval counts: the card, and tables in Avro.
 
 A directory holds ``card.json`` and ``intervals-DRAW.avro``: the estimated prefixes (of the textbook
 tree, its noisy nodes) and the integers of the strategy, in pieces of 2^16 numbers. A strategy found
@@ -14,7 +14,6 @@ import json
 import math
 import re
 import struct
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -22,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
@@ -30,7 +30,7 @@ from beam_dp.interval_strategies.strategy import (
     Prefixes,
 )
 from beam_dp.interval_strategies.tables import (
-    strategy_from_tables,
+    measured_from_tables,
     strategy_tables,
 )
 from beam_dp.interval_strategies.textbook_tree import (
@@ -229,9 +229,7 @@ class IntervalCard:
         (attribute,) = domain.attributes
         check_ordered(attribute)
         noise = parsed["noise"]
-        grid = noise.get("grid")
-        if isinstance(grid, bool) or not isinstance(grid, int) or not 1 <= grid < 2**62:
-            raise InputError("grid", grid, "must be an integer >= 1")
+        grid = checked_integer("grid", noise.get("grid"), 1, 2**62 - 1)
         if noise.get("distribution") not in DISTRIBUTIONS:
             condition = f"must be {' or '.join(DISTRIBUTIONS)}"
             raise InputError("distribution", noise.get("distribution"), condition)
@@ -240,11 +238,11 @@ class IntervalCard:
             attribute=attribute,
             guarantee=Guarantee.from_json(parsed["guarantee"]),
             choice=(parsed["mechanism"], noise["distribution"]),
-            scale=_positive("scale", noise.get("scale")),
+            scale=checked_number("scale", noise.get("scale"), above=0),
             grid=grid,
-            noise_variance=_positive("variance", noise.get("variance")),
-            mean_squared_error=_positive(
-                "mean_squared_error", parsed["errors"].get("mean_squared_error")
+            noise_variance=checked_number("variance", noise.get("variance"), above=0),
+            mean_squared_error=checked_number(
+                "mean_squared_error", parsed["errors"].get("mean_squared_error"), above=0
             ),
             parameters=parsed["parameters"],
             versions=parsed["versions"],
@@ -263,7 +261,7 @@ class IntervalCard:
         num_leaves = self.attribute.num_levels
         values = tables.pop(_ESTIMATE, np.zeros(0))
         integers = {name: _as_integers(name, table) for name, table in tables.items()}
-        strategy = strategy_from_tables(
+        strategy = measured_from_tables(
             self.choice[0], num_leaves, self.guarantee.neighboring, integers
         )
         is_tree = isinstance(strategy, TextbookTree)
@@ -388,13 +386,6 @@ def _as_integers(name: str, table: NDArray[np.float64]) -> NDArray[np.int64]:
     if not (np.abs(table) < 2**53).all() or not (table == np.rint(table)).all():
         raise InputError(name, table.shape, "must hold integers")
     return table.astype(np.int64)
-
-
-def _positive(name: str, value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < value <= sys.float_info.max:  # type: ignore[operator]
-        raise InputError(name, value, "must be finite and > 0")
-    return float(value)  # type: ignore[arg-type]
 
 
 def _sync(draw_id: str) -> bytes:

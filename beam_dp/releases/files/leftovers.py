@@ -1,4 +1,4 @@
-"""What writers that were killed have left in a directory, once their job has ended."""
+"""Finding and removing what killed writers left in a directory."""
 
 from __future__ import annotations
 

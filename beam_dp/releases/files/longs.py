@@ -1,4 +1,4 @@
-"""Many of Avro's variable-length integers at a time."""
+"""Vectorised coding of Avro's variable-length integers."""
 
 from __future__ import annotations
 

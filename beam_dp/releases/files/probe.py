@@ -1,4 +1,4 @@
-"""Tries whether a release can be committed in a directory, before anybody pays for one."""
+"""The test of an output directory before anybody pays for a release."""
 
 from __future__ import annotations
 

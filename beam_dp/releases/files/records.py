@@ -1,4 +1,4 @@
-"""The payload of a synthetic database in Avro: its records, and its hypothesis.
+"""The Avro payload of a synthetic database: records and hypothesis.
 
 Records stand in the users' own columns and values. Equal records stand together, in the order of
 their codes, so that the file depends on nothing but the release.

@@ -1,4 +1,4 @@
-"""The card of a release: what was promised, and how wrong the answers can be."""
+"""The card of a synthetic database."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import is_integer, is_number
 from beam_dp.domain import Domain
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.strict_json import (
@@ -298,7 +299,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    return is_integer(value) and 0 <= value < 2**63
 
 
 def _error_of(entry: Any, domain: Domain) -> tuple[Names, dict[str, float | None]]:
@@ -316,8 +317,7 @@ def _error_values(values: Any) -> dict[str, float | None]:
     if not isinstance(values, dict):
         raise InputError("query_error", type(values).__name__, "must be a JSON object")
     for name, value in values.items():
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value is not None and not (is_number and 0 <= value <= sys.float_info.max):
+        if value is not None and not (is_number(value) and 0 <= value <= sys.float_info.max):
             raise InputError("errors", name, "must be finite numbers >= 0, or null")
     return values
 

@@ -1,4 +1,4 @@
-"""What the card of a release for sparse queries says about its keys."""
+"""The part of a card for sparse queries that describes keys."""
 
 from __future__ import annotations
 

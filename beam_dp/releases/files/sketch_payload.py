@@ -1,4 +1,4 @@
-"""The payload of a release for sparse queries in Avro: hash key, sums, counts of elements."""
+"""The Avro payload of a release for sparse queries: hash key, sums and counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At most k records a privacy unit, in one shuffle of column batches."""
+"""The transform that keeps at most k records of each privacy unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a unit may contribute to a sparse release: its records, and the norm of its sketch."""
+"""The limit on what a unit contributes to a sketch: its records, and its sketch's norm."""
 
 from __future__ import annotations
 

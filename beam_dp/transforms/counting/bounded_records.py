@@ -1,4 +1,4 @@
-"""Records to what mechanisms count: encoded, and bounded by unit; and those that are left out."""
+"""Encoded records with limited contributions, and those that are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records to their exact histogram."""
+"""The transform from records to their exact histogram."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weighted elements to the exact sum of each one, as shards."""
+"""The transform from weighted elements to the exact sum of each, as shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records to codes of their domain."""
+"""The transform from records to codes of a domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records to weighted elements of a huge universe."""
+"""The transform from records to weighted universe elements."""
 
 from __future__ import annotations
 

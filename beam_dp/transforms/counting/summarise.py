@@ -1,4 +1,4 @@
-"""Encoded records to one exact summary, as shards."""
+"""The transform from encoded records to one exact summary, as shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries and answers on their way through a pipeline, in elements that any runner can carry."""
+"""Batches of queries and answers as elements that any runner can carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries to answers: online private multiplicative weights as one step of a pipeline."""
+"""Online private multiplicative weights as one step of a pipeline."""
 
 from __future__ import annotations
 
@@ -171,15 +171,8 @@ def check_paid(plan: AnswerPlan, token: Token | None) -> None:
     Raises:
         InputError: if it paid for another guarantee, mechanism or loss.
     """
-    if token is None:
-        return
-    if (token.mechanism, token.guarantee, token.loss) != (
-        mechanism_name(plan),
-        plan.guarantee,
-        plan.loss,
-    ):
-        condition = "must be of this run: its mechanism, guarantee and loss"
-        raise InputError("ledger_token", token.release_id, condition)
+    if token is not None:
+        token.check(mechanism_name(plan), plan.guarantee, plan.loss)
 
 
 def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Sparse queries to answers: sparse online multiplicative weights as one step of a pipeline."""
+"""Sparse online multiplicative weights as one step of a pipeline."""
 
 from __future__ import annotations
 

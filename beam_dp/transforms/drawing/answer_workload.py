@@ -1,4 +1,4 @@
-"""Records to answers of a workload that is known before: each with noise of its own."""
+"""The transform from records to noisy answers of a known workload."""
 
 from __future__ import annotations
 

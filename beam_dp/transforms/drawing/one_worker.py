@@ -1,4 +1,4 @@
-"""The one step of a pipeline that draws noise, on a worker with enough memory, and a barrier."""
+"""The step that draws noise, on one worker with enough memory, and a barrier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From records to a release: the one place of a pipeline where noise is drawn."""
+"""The transform from records to a synthetic database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from beam_dp.transforms.elements import ReleaseShard
 if TYPE_CHECKING:
     from beam_dp.mechanisms import Mechanism, Plan
     from beam_dp.privacy.ledger.entries import Token
-    from beam_dp.privacy.loss import Loss
 
 # Beyond this many merged tables a record is counted faster in one histogram of the domain,
 # whose tables are then summed up once; up to 2^26 cells (512 MiB) of it.
@@ -135,19 +134,8 @@ def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
     Raises:
         InputError: if the token paid for another guarantee, mechanism or loss.
     """
-    check_token(token, mechanism, plan.promised, plan.loss)
+    token.check(mechanism, plan.promised, plan.loss)
     return dataclasses.replace(plan, ledger_release=token.release_id)
-
-
-def check_token(token: Token, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
-    """Refuses a token that did not pay for this release.
-
-    Raises:
-        InputError: if it paid for another guarantee, mechanism or loss.
-    """
-    if (token.mechanism, token.guarantee, token.loss) != (mechanism, guarantee, loss):
-        condition = "must be of this release: its mechanism, guarantee and loss"
-        raise InputError("ledger_token", token.release_id, condition)
 
 
 def choose_accumulator(

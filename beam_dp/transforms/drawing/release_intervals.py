@@ -1,4 +1,4 @@
-"""From records to the counts of all intervals of one ordered attribute."""
+"""The transform from records to a release of interval counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.counting.bounded_records import bounded_records
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.one_worker import draw_release
-from beam_dp.transforms.drawing.release import check_token
 from beam_dp.transforms.elements import ReleaseShard
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ class ReleaseIntervals(beam.PTransform):
         self.plan = plan
         self.parameters: dict[str, Any] = {}
         if ledger_token is not None:
-            check_token(ledger_token, MECHANISM, plan.promised, plan.loss)
+            ledger_token.check(MECHANISM, plan.promised, plan.loss)
             self.parameters["ledger_release"] = ledger_token.release_id
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:

@@ -1,4 +1,4 @@
-"""From records to a release for sparse queries: the one place where its noise is drawn."""
+"""The transform from records to a release for sparse queries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.mechanisms.sketches.release import (
     SparseSummary,
@@ -70,10 +69,7 @@ class ReleaseProjection(beam.PTransform):
         key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
         stated = {**plan.stated, "key": key}
         if ledger_token is not None:
-            paid = (ledger_token.mechanism, ledger_token.guarantee, ledger_token.loss)
-            if paid != (plan.mechanism, plan.guarantee, plan.loss):
-                condition = "must be of this release: its mechanism, guarantee and loss"
-                raise InputError("ledger_token", ledger_token.release_id, condition)
+            ledger_token.check(plan.mechanism, plan.guarantee, plan.loss)
             stated["ledger_release"] = ledger_token.release_id
         self.plan = dataclasses.replace(plan, stated=stated)
         self.columns = columns

@@ -1,1 +1,1 @@
-"""Files and elements in, batches of columns out."""
+"""Reading of files and elements as batches of columns."""

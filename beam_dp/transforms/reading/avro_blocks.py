@@ -1,4 +1,4 @@
-"""Avro by byte ranges: blocks between sync markers, decoded by fastavro into columns."""
+"""Avro files by byte ranges: blocks between sync markers, decoded into columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas of Avro files: which are read at all, and what the types of their columns mean."""
+"""Avro schemas: which are read, and what the types of columns mean."""
 
 from __future__ import annotations
 

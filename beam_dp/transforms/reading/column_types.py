@@ -1,4 +1,4 @@
-"""What the type of a column tells of its values, which are private: one rule for all sources.
+"""Types of columns: which are refused, by one rule for all sources.
 
 A column whose type has no levels would drop every record, and the release would be pure noise. Each
 source (Avro, Parquet, declared types of Python) says what its types mean in the words of ``Kind``;

@@ -1,4 +1,4 @@
-"""CSV where a record is one physical line, whatever its quotes say.
+"""CSV by physical lines, whatever quotes say.
 
 pyarrow's parser lets an open quote swallow the lines behind it, so that one malformed record
 could remove or forge its neighbours: the sensitivity of every count would be unbounded. Here

@@ -1,4 +1,4 @@
-"""What the type that a collection declares tells of its records: public, unlike they are."""
+"""Element types that a collection declares, and the columns that they promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro, Parquet and CSV files as splittable sources of Arrow batches, on any Beam filesystem."""
+"""Avro, Parquet and CSV files as splittable sources of Arrow batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pandas frames among the records: one element, and as many records as it has rows.
+"""Pandas frames as elements that hold many records.
 
 A function that reads files often yields frames without declaring it, and what an element is shows
 in a worker only. It cannot be refused there: an error would tell that the collection is not empty,

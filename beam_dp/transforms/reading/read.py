@@ -1,4 +1,4 @@
-"""Reads records from Avro, Parquet or CSV files as Arrow batches."""
+"""The transform from files to Arrow batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the transforms accept as records, and how it becomes Arrow batches."""
+"""Elements that the transforms accept as records, turned into Arrow batches."""
 
 from __future__ import annotations
 

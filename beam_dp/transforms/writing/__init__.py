@@ -1,1 +1,1 @@
-"""Releases and answers into files."""
+"""Writing of releases and answers to files."""

@@ -1,4 +1,4 @@
-"""Writes a release: whatever reads the one draw of noise ends here."""
+"""The transform that commits a release."""
 
 from __future__ import annotations
 

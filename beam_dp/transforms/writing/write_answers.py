@@ -1,4 +1,4 @@
-"""Writes answers: one run as a release, or a stream batch by batch."""
+"""Transforms that write answers: one run as a release, or a stream by batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which directories a pipeline writes to: of two releases in one, the second would be lost."""
+"""A check that no two releases of a pipeline have the same directory."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.testing import audit
 
 CELLS = 5
-TREES = {"tree": tree((2, CELLS)), "weighted_tree": tree((2, CELLS), (3, 2))}
+TREES = {"tree": tree((2, CELLS))}
 BASE = (2, 0, 0, 1, 0)
 RUNS = 1500
 DELTA = 1e-6
@@ -210,7 +210,7 @@ def mutants_of(case: Case) -> dict[str, Mutant]:
             found["padding that depends on the data"] = Mutant(pad_to_the_last_record, "price")
         if name in TREES:
             found["a level not counted"] = Mutant(
-                lower_sensitivity("l1_sensitivity", Hierarchy, 1 if name == "tree" else 2), "price"
+                lower_sensitivity("l1_sensitivity", Hierarchy, 1), "price"
             )
         if name == "windows":
             found["windows not counted"] = Mutant(

@@ -22,7 +22,6 @@ from audit_left_out import left_out_audits
 from audit_live import live_audits
 from audit_noise import noise_audits
 from audit_online import online_audits
-from audit_rectangles import rectangle_audits, several_audits
 from audit_sketch_runs import sketch_run_audits
 from audit_sketches import sketch_audits
 from audit_sparse_online import sparse_online_audits
@@ -37,8 +36,6 @@ AUDITS = [
     *mechanism_audits(),
     *workload_audits(),
     *interval_audits(),
-    *rectangle_audits(),
-    *several_audits(),
     *end_to_end_audits(),
     *collision_audits(),
     *left_out_audits(),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from intervals import all_intervals
 from planning_estimates import table_errors
 from scipy.stats import binom
 from tiny import REPLACE, domain_of, plan_of, promise, workload_of
@@ -24,45 +25,28 @@ from beam_dp.mechanisms import (
     plan_private_mw,
     plan_workload_answers,
 )
-from beam_dp.mechanisms.choosing import (
-    exponential_mechanism,
-    geometric_noisy_max,
-    permute_and_flip,
-)
+from beam_dp.mechanisms.choosing import exponential_mechanism, geometric_noisy_max, permute_and_flip
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
-from beam_dp.mechanisms.small_db.size import (
-    small_db_records_needed,
-    small_db_size,
-)
-from beam_dp.mechanisms.sparse_vector.mechanisms import (
-    HaltedError,
-    NumericSparse,
-    Sparse,
-)
-from beam_dp.mechanisms.sparse_vector.noise import (
-    SparseVectorNoise,
-    sparse_vector_noise,
-)
+from beam_dp.mechanisms.small_db.size import small_db_records_needed, small_db_size
+from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError, NumericSparse, Sparse
+from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, sparse_vector_noise
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.binary_tree import max_interval_nodes, tree_height, tree_theorem
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import answers_theorem
-from beam_dp.planning.noise_theorems import (
-    gaussian_error,
-    laplace_error,
-    selection_shortfall,
-    sparse_vector_theorem,
-)
-from beam_dp.planning.synthesis_theorems import (
-    best_small_db_size,
-    run_error,
-    small_db_theorem,
-)
 from beam_dp.planning.synthetic_databases import tables_theorem
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries import Histogram
+from beam_dp.theorems.intervals import intervals_theorem
+from beam_dp.theorems.noise import (
+    gaussian_error,
+    laplace_error,
+    selection_shortfall,
+    sparse_vector_theorem,
+)
+from beam_dp.theorems.synthesis import best_small_db_size, run_error, small_db_theorem
 
 RUNS = 1000
 BETA = 0.05
@@ -106,34 +90,16 @@ def selection(choose: Callable[..., int], slack: int = 0) -> Violated:
 
 
 def tree(delta: float) -> Violated:
-    """All intervals of 16 leaves, from nodes with noise; what is noised is 0 everywhere."""
-    leaves = 16
-    height = tree_height(leaves)
-    guarantee = promise(delta=delta)
-    bound = tree_theorem(leaves, guarantee, BETA, "textbook").bound(10**6).max_error
-    nodes = [(s, s + 2**level) for level in range(height + 1) for s in range(0, leaves, 2**level)]
-    covers = []
-    for start in range(leaves):
-        for stop in range(start + 1, leaves + 1):
-            row = np.zeros(len(nodes), np.int64)
-            inside = [each for each in nodes if start <= each[0] and each[1] <= stop]
-            for node in inside:
-                row[nodes.index(node)] = not any(
-                    other[0] <= node[0] and node[1] <= other[1] and other != node
-                    for other in inside
-                )
-            assert row.sum() <= max_interval_nodes(leaves)
-            covers.append(row)
-    intervals = np.array(covers)
+    """All intervals of 16 cells by the binary tree; what is noised is 0 everywhere."""
+    distribution = "discrete_gaussian" if delta else "discrete_laplace"
+    plan = plan_intervals(16, promise(delta=delta), "textbook_tree", distribution)
+    low, high = all_intervals(16)
+    variances = plan.noise_variance * plan.strategy.errors.variances(low, high)
+    bound = intervals_theorem(plan, variances, BETA).bound(10**6).max_error
 
     def violated(factor: float) -> bool:
-        zeros = np.zeros(len(nodes), np.int64)
-        if delta == 0:
-            noisy = NoiseSource().laplace(zeros, height + 1.0)
-        else:
-            sigma = math.sqrt((height + 1) / (2 * zcdp_rho(1.0, delta)))
-            noisy = NoiseSource().gaussian(zeros, sigma)
-        return bool(np.abs(intervals @ noisy).max() > factor * bound)
+        release = release_intervals(plan, np.zeros(16, np.int64), NoiseSource())
+        return bool(np.abs(release.estimate.answer(low, high)).max() > factor * bound)
 
     return violated
 

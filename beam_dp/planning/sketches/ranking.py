@@ -1,4 +1,4 @@
-"""Every mechanism for sparse queries, best first, before any data is read."""
+"""The ranking of mechanisms for sparse queries, best first."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from beam_dp.mechanisms import (
     StabilityHistogram,
     plan_sparse_mw,
 )
-from beam_dp.mechanisms.sparse_planner import SparseChoice, error_of_nothing, plan_sparse_release
-from beam_dp.planning.bound import Bound
-from beam_dp.planning.sparse_job import SparseOption, SparsePlanningJob
-from beam_dp.planning.synthesis_theorems import run_error
+from beam_dp.planning.sketches.choices import SparseChoice, error_of_nothing, plan_sparse_release
+from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
+from beam_dp.theorems.sparse import SPARSE_MW_BOUND
+from beam_dp.theorems.synthesis import run_theorem
 
 PROGRAM, ONLINE_PROGRAM = "release_projection", "answer_queries"
 HISTOGRAM_NOTE = "names the keys that have enough records; private but with probability delta"
@@ -169,18 +169,12 @@ def _sparse_mw_option(job: SparsePlanningJob) -> SparseOption:
         settings = plan.settle(number)
     except InputError as error:
         return SparseOption(name, "tight", ONLINE_PROGRAM, str(error))
-    bound = Bound(
-        "SMW: Blum and Roth (2011), corrected, with the run's own noise",
-        number,
-        run_error(settings),
-        job.failure_probability,
-    )
     return SparseOption(
         name,
         "tight",
         ONLINE_PROGRAM,
         measured_error=settings.noise.answer_deviation,
-        bound=bound,
+        bound=run_theorem(SPARSE_MW_BOUND, plan).bound(number),
         parameters=(("num_questions", str(job.num_questions)),),
         note=ONLINE_NOTE,
         is_pure=plan.loss.kind == "pure",

@@ -1,35 +1,23 @@
-"""How wrong SmallDB, MWEM and online multiplicative weights can be. They depend on N."""
+"""Theorems on SmallDB, MWEM and online multiplicative weights."""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 
 from scipy.optimize import brentq
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.textbook_mwem import (
-    best_num_rounds,
-    published_error,
-)
-from beam_dp.mechanisms.online.plan import Settings
-from beam_dp.mechanisms.online.private_mw_plan import (
-    plan_private_mw,
-    textbook_error,
-)
+from beam_dp.mechanisms.marginals.textbook_mwem import best_num_rounds, published_error
+from beam_dp.mechanisms.online.plan import OnlinePlan, Settings
+from beam_dp.mechanisms.online.plan import published_error as published_online_error
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
-from beam_dp.mechanisms.small_db.size import (
-    small_db_error,
-    small_db_records_needed,
-)
-from beam_dp.planning.bound import (
-    Calibration,
-    Theorem,
-    checked_parameters,
-    constant,
-)
+from beam_dp.mechanisms.small_db.size import small_db_error, small_db_records_needed
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant
 
 # Sizes of small databases that are compared grow by this factor.
 _GROWTH = 1.1
@@ -338,19 +326,12 @@ def private_mw_theorem(
         failure_probability=failure_probability, counts={"num_questions": num_questions}, reals={}
     )
     if calibration == "textbook":
-
-        def published(num_records: int) -> float:
-            return (
-                3
-                * num_records
-                * textbook_error(
-                    guarantee, domain.num_cells, num_records, num_questions, failure_probability
-                )
-            )
-
+        log_cells = math.log(domain.num_cells)
         name = "PrivateMW: Dwork and Roth (2014), Theorem "
         name += "4.14" if guarantee.delta == 0 else "4.15"
-        return Theorem(name, constant(failure_probability), published)
+        return published_online_theorem(
+            name, guarantee, lambda _: log_cells, num_questions, failure_probability
+        )
     plan = plan_private_mw(
         domain,
         guarantee,
@@ -359,13 +340,34 @@ def private_mw_theorem(
         failure_probability=failure_probability,
     )
 
-    def planned(num_records: int) -> float:
-        return run_error(plan.settle(num_records))
+    name = "PrivateMW: Hoeffding's steps, union bound over its noises"
+    return run_theorem(name, plan)
 
+
+def published_online_theorem(
+    name: str,
+    guarantee: Guarantee,
+    divergence: Callable[[float], float],
+    num_questions: int,
+    failure_probability: float,
+) -> Theorem:
+    """Returns 3 alpha N, for the least alpha by ``online.plan.published_error``."""
+
+    def error(num_records: int) -> float:
+        alpha = published_online_error(
+            guarantee, divergence, num_records, num_questions, failure_probability
+        )
+        return 3 * num_records * alpha
+
+    return Theorem(name, constant(failure_probability), error)
+
+
+def run_theorem(name: str, plan: OnlinePlan) -> Theorem:
+    """Returns the largest bound of any answer of a run as it is planned."""
     return Theorem(
-        "PrivateMW: Hoeffding's steps, union bound over its noises",
-        constant(failure_probability),
-        planned,
+        name,
+        constant(plan.failure_probability),
+        lambda num_records: run_error(plan.settle(num_records)),
     )
 
 

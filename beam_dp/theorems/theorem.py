@@ -1,17 +1,13 @@
-"""What a utility theorem says: how wrong answers can be, and how rarely they are worse."""
+"""`Theorem`: an error bound, its failure probability, and the records that it needs."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Literal
 
-from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_RECORDS,
-    check_failure_probability,
-)
+from beam_dp.checks import checked_integer, checked_number
+from beam_dp.mechanisms.marginals.plan import MAX_RECORDS, check_failure_probability
 
 Calibration = Literal["tight", "textbook"]
 
@@ -54,7 +50,7 @@ class Theorem:
             records; its share of the records must fall as they grow.
 
     Example:
-        >>> from beam_dp.planning.noise_theorems import laplace_theorem
+        >>> from beam_dp.theorems.noise import laplace_theorem
         >>> theorem = laplace_theorem(100, 100.0, 1.0, 0.05)
         >>> round(theorem.bound(10_000).max_error, 1), theorem.records_needed(0.1)
         (761.0, 7610)
@@ -70,8 +66,7 @@ class Theorem:
         Raises:
             InputError: unless that is an integer >= 1.
         """
-        if isinstance(num_records, bool) or not isinstance(num_records, int) or num_records < 1:
-            raise InputError("num_records", num_records, "must be an integer >= 1")
+        checked_integer("num_records", num_records, 1)
         error, probability = self.error(num_records), self.failure_probability(num_records)
         return Bound(self.name, num_records, error, probability)
 
@@ -125,10 +120,9 @@ def checked_fraction(max_error_fraction: float) -> float:
     Raises:
         InputError: naming it.
     """
-    if not 0 < max_error_fraction <= 1:
-        condition = "must be > 0 and <= 1, a share of the records"
-        raise InputError("max_error_fraction", max_error_fraction, condition)
-    return max_error_fraction
+    return checked_number(
+        "max_error_fraction", max_error_fraction, above=0, most=1, note=", a share of the records"
+    )
 
 
 def checked_parameters(
@@ -147,8 +141,6 @@ def checked_parameters(
     if failure_probability is not None:
         check_failure_probability(failure_probability)
     for name, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InputError(name, count, "must be an integer >= 1")
+        checked_integer(name, count, 1)
     for name, real in reals.items():
-        if not 0 < real < math.inf:
-            raise InputError(name, real, "must be finite and > 0")
+        checked_number(name, real, above=0)

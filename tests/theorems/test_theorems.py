@@ -5,26 +5,15 @@ from __future__ import annotations
 import math
 
 import pytest
+from intervals import all_intervals
 from tiny import ADD, REPLACE, domain_of, promise
 
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.mechanisms.small_db.size import small_db_records_needed
-from beam_dp.mechanisms.sparse_vector.noise import (
-    published_accuracy,
-    sparse_vector_noise,
-)
-from beam_dp.planning.binary_tree import (
-    expected_histogram_error,
-    expected_tree_error,
-    max_interval_nodes,
-    mean_interval_nodes,
-    tree_height,
-    tree_node_deviation,
-    tree_sensitivities,
-    tree_theorem,
-)
-from beam_dp.planning.bound import Theorem, constant
-from beam_dp.planning.noise_theorems import (
+from beam_dp.mechanisms.sparse_vector.noise import published_accuracy, sparse_vector_noise
+from beam_dp.theorems.intervals import intervals_theorem
+from beam_dp.theorems.noise import (
     gaussian_deviation,
     gaussian_error,
     gaussian_theorem,
@@ -33,15 +22,8 @@ from beam_dp.planning.noise_theorems import (
     selection_shortfall,
     sparse_vector_theorem,
 )
-from beam_dp.planning.sparse_queries import (
-    balanced_projection_width,
-    expected_projection_error,
-    projection_deviation,
-    published_projection,
-    sparse_mw_size,
-    sparse_mw_theorem,
-)
-from beam_dp.planning.synthesis_theorems import (
+from beam_dp.theorems.sparse import published_projection, sparse_mw_theorem
+from beam_dp.theorems.synthesis import (
     best_small_db_size,
     mwem_theorem,
     private_mw_theorem,
@@ -49,7 +31,7 @@ from beam_dp.planning.synthesis_theorems import (
     sharper_small_db_theorem,
     small_db_theorem,
 )
-from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.theorems.theorem import Theorem, constant
 
 DELTA = 1e-9
 
@@ -178,24 +160,6 @@ def test_known_answers_of_online_multiplicative_weights(
     assert tight.bound(num_records).max_error < bound.max_error
 
 
-@pytest.mark.parametrize(
-    "sparsity, share, textbook, tight",
-    [
-        (1, 0.5, (88, 87), (4, 2)),
-        (4, 0.25, (2230, 557), (165, 40)),
-        (10, 0.1, (47035, 4703), (4171, 416)),
-        (100, 0.1, (570146, 5701), (54601, 545)),
-        (1000, 0.05, (29097882, 29097), (2982001, 2981)),
-    ],
-)
-def test_known_sizes_of_sparse_multiplicative_weights(
-    sparsity: int, share: float, textbook: tuple[int, int], tight: tuple[int, int]
-):
-    for calibration, expected in (("textbook", textbook), ("tight", tight)):
-        size = sparse_mw_size(sparsity, share, calibration)  # type: ignore[arg-type]
-        assert (size.num_slots, size.max_updates) == expected
-
-
 def test_known_answers_of_sparse_project():
     small = published_projection(10, 4, 16, 0.05)
     assert small.tau == close(7.8125e-4) and small.independence == 72
@@ -204,49 +168,16 @@ def test_known_answers_of_sparse_project():
     assert large.printed_width == close(9.25044e15) and large.width == close(4.62522e14)
     assert large.independence == 134
     assert published_projection(10**6, 100, 1000, 0.05).printed_width == close(9.24859e27)
-    assert projection_deviation(promise(delta=DELTA)) == close(5.49527)
-    assert projection_deviation(promise(delta=DELTA), "textbook") == close(18.2091)
-    assert projection_deviation(promise(delta=1e-6), "textbook") == close(14.8677)
-    assert projection_deviation(promise(REPLACE, DELTA)) == close(2 * 5.49527)
-    assert balanced_projection_width(1000.0, promise(delta=DELTA)) == 33115
-    wide = expected_projection_error(10**9, 3.0, 1000.0, promise(delta=DELTA))
-    assert wide == pytest.approx(3 * 5.49527, rel=1e-3)
 
 
-def test_known_answers_of_the_binary_tree():
-    assert (tree_height(1), tree_height(8), tree_height(1000)) == (0, 3, 10)
-    add, replace = Neighboring.ADD_OR_REMOVE_ONE, Neighboring.REPLACE_ONE
-    assert tree_sensitivities(8, add)[0] == 4 and tree_sensitivities(8, replace)[0] == 6
-    assert tree_sensitivities(1000, add) == (11, close(3.31662))
-    assert tree_sensitivities(1000, replace) == (20, close(4.47214))
-    assert max_interval_nodes(8) == 4 and max_interval_nodes(1000) == 18
-    assert mean_interval_nodes(1024) == pytest.approx(8.01, abs=0.005)
-    assert tree_node_deviation(1024, promise(delta=DELTA)) == close(18.2257)
-    assert expected_histogram_error(1024, promise()) == close(25.0946)
-    assert expected_tree_error(1024, promise()) == close(44.0224)
-    assert expected_histogram_error(8192, promise()) == close(70.9178)
-    assert expected_tree_error(8192, promise()) == close(65.6581)
-    assert expected_histogram_error(128, promise(delta=DELTA)) == close(36.1743)
-    assert expected_tree_error(128, promise(delta=DELTA)) == close(35.0506)
-    assert expected_histogram_error(1024, promise(delta=DELTA)) == close(101.625)
-    assert expected_tree_error(1024, promise(delta=DELTA)) == close(51.5941)
-    # One leaf under replace-one is the public number of records.
-    assert tree_theorem(1, promise(REPLACE), 0.05).bound(10).max_error == 0
-
-
-@pytest.mark.parametrize("num_leaves", [1, 2, 3, 5, 8, 13, 16])
-def test_the_nodes_of_intervals_are_those_of_a_greedy_cover(num_leaves: int):
-    def cover(start: int, stop: int) -> int:
-        if start == stop:
-            return 0
-        width = 1
-        while start % (2 * width) == 0 and start + 2 * width <= stop:
-            width *= 2
-        return 1 + cover(start + width, stop)
-
-    sizes = [cover(s, t) for s in range(num_leaves) for t in range(s + 1, num_leaves + 1)]
-    assert mean_interval_nodes(num_leaves) == pytest.approx(sum(sizes) / len(sizes))
-    assert max(sizes) <= max_interval_nodes(num_leaves)
+def tree_theorem(delta: float = 0.0) -> Theorem:
+    """Of all intervals of 64 cells, by the binary tree."""
+    distribution = "discrete_gaussian" if delta else "discrete_laplace"
+    plan = plan_intervals(64, promise(ADD, delta), "textbook_tree", distribution)
+    low, high = all_intervals(64)
+    return intervals_theorem(
+        plan, plan.noise_variance * plan.strategy.errors.variances(low, high), 0.05
+    )
 
 
 THEOREMS: dict[str, Theorem] = {
@@ -260,8 +191,8 @@ THEOREMS: dict[str, Theorem] = {
     "private_mw textbook": private_mw_theorem(domain_of(16), 30, promise(), 0.05, "textbook"),
     "sparse_mw": sparse_mw_theorem(2, 30, promise(), 0.05),
     "sparse_mw textbook": sparse_mw_theorem(2, 30, promise(), 0.05, "textbook"),
-    "tree": tree_theorem(64, promise(ADD), 0.05),
-    "tree gaussian": tree_theorem(64, promise(ADD, DELTA), 0.05),
+    "tree": tree_theorem(),
+    "tree gaussian": tree_theorem(DELTA),
 }
 
 
@@ -302,11 +233,8 @@ def test_more_records_than_there_can_be_are_none():
         (lambda: small_db_theorem(3, 3, 1.0, math.nan), "failure_probability"),
         (lambda: mwem_theorem(3, 3, 1.0, num_rounds=0), "num_rounds"),
         (lambda: private_mw_theorem(domain_of(2), 0, promise(), 0.05), "num_questions"),
-        (lambda: sparse_mw_size(0, 0.1), "sparsity"),
-        (lambda: sparse_mw_size(1, 1.5), "max_error_fraction"),
+        (lambda: sparse_mw_theorem(0, 1, promise(), 0.05), "sparsity"),
         (lambda: published_projection(0, 1, 1, 0.05), "num_records"),
-        (lambda: expected_projection_error(1, math.inf, 1.0, promise(delta=DELTA)), "query_norm"),
-        (lambda: tree_theorem(0, promise(), 0.05), "num_leaves"),
         (lambda: sharper_small_db_theorem(8, 2, 1.0, 0.05), "num_queries"),
         (lambda: published_small_db_error(8, 8, 1.0, 10, math.nan, 0.05), "max_error_fraction"),
         (lambda: THEOREMS["laplace"].bound(0), "num_records"),

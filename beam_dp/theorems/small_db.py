@@ -1,4 +1,4 @@
-"""How wrong a small database is on average, for data that one imagines."""
+"""The expected error of a small database, for imagined data."""
 
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""Sparse queries to plan for, and what a mechanism would make of them. All of it is public."""
+"""Jobs of sparse queries to plan, and the options that a plan compares."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    check_failure_probability,
-)
+from beam_dp.mechanisms.marginals.plan import NumRecords, check_failure_probability
 from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
 from beam_dp.planning.job import Option
@@ -49,8 +47,7 @@ class SparsePlanningJob:
         if self.guarantee.neighboring is Neighboring.REPLACE_ONE and not self.num_records_is_public:
             condition = "must be True: it is public under replace_one"
             raise InputError("num_records_is_public", False, condition)
-        if not 1 <= self.max_sparsity <= MAX_SPARSITY:
-            raise InputError("max_sparsity", self.max_sparsity, "must be from 1 to 2^31")
+        checked_integer("max_sparsity", self.max_sparsity, 1, MAX_SPARSITY)
         check_failure_probability(self.failure_probability)
 
     @property

@@ -1,4 +1,4 @@
-"""How wrong noise makes answers: Laplace, Gaussian, selection and the sparse vector mechanisms.
+"""Theorems on Laplace and Gaussian noise, selection and the sparse vector mechanisms.
 
 Errors are in records, and do not depend on the number of records.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 
-from beam_dp.errors import InputError
+from beam_dp.checks import checked_number
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.sparse_vector.noise import (
     SparseVectorNoise,
     check_accuracy,
     published_accuracy,
 )
-from beam_dp.planning.bound import Calibration, Theorem, checked_parameters, constant
 from beam_dp.privacy.accounting import gaussian_mu, zcdp_rho
+from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant
 
 
 def laplace_error(
@@ -74,8 +74,7 @@ def gaussian_deviation(epsilon: float, delta: float, calibration: Calibration = 
         5.49527
     """
     checked_parameters(counts={}, reals={"epsilon": epsilon})
-    if not 0 < delta < 1:
-        raise InputError("delta", delta, "must be > 0 and < 1 for Gaussian noise")
+    checked_number("delta", delta, above=0, below=1, note=" for Gaussian noise")
     if calibration == "tight":
         return 1 / gaussian_mu(epsilon, delta)
     return 1 / math.sqrt(2 * zcdp_rho(epsilon, delta))

@@ -1,0 +1,139 @@
+"""Checks of public numbers: a boolean is none, NaN is in no range, every refusal says the range."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeGuard
+
+from beam_dp.errors import InputError
+
+_LEAST_WRITTEN_AS_POWER = 2**20
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Returns whether a value is a Python integer; a boolean is none, nor is numpy's.
+
+    Example:
+        >>> is_integer(3), is_integer(True), is_integer(3.0)
+        (True, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Returns whether a value is an integer or a float, finite or not; a boolean is none.
+
+    Example:
+        >>> is_number(3), is_number(0.5), is_number(False), is_number("3")
+        (True, True, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def as_float(name: str, value: object) -> float:
+    """Returns a number as a float, infinite where it is too large for one; its range is not judged.
+
+    Raises:
+        InputError: if it is no number.
+    """
+    if not is_number(value):
+        raise InputError(name, value, "must be a number")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf  # refused by its range
+
+
+def checked_integer(
+    name: str, value: object, least: int | None = None, most: int | None = None, note: str = ""
+) -> int:
+    """Returns an integer that is in its range.
+
+    Args:
+        name: the argument, flag or field.
+        value: what was given for it.
+        least: the smallest that is valid, if there is one.
+        most: the largest that is valid, if there is one.
+        note: what a refusal says behind the range, such as `` or 'noisy'``.
+
+    Raises:
+        InputError: if it is no integer, or out of range.
+
+    Example:
+        >>> checked_integer("size", 2, 1, 2**31)
+        2
+        >>> checked_integer("size", 0, 1, 2**31)
+        Traceback (most recent call last):
+        beam_dp.errors.InputError: size: 0 is refused; must be an integer from 1 to 2^31
+    """
+    if is_integer(value) and (least is None or value >= least) and (most is None or value <= most):
+        return value
+    limits = _range(least=least, most=most)
+    raise InputError(name, value, f"must be an integer{limits}{note}")
+
+
+def checked_number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    note: str = "",
+) -> float:
+    """Returns a finite number that is in its range, as a float.
+
+    Args:
+        name: the argument, flag or field.
+        value: what was given for it.
+        above: it must be larger.
+        least: the smallest that is valid.
+        most: the largest that is valid.
+        below: it must be smaller.
+        note: what a refusal says behind the range, such as ``, a share of the records``.
+
+    Raises:
+        InputError: if it is no number, NaN, infinite or out of range.
+
+    Example:
+        >>> checked_number("share", 1, above=0, most=1)
+        1.0
+        >>> checked_number("share", math.nan, above=0, most=1)
+        Traceback (most recent call last):
+        beam_dp.errors.InputError: share: nan is refused; must be a number > 0 and <= 1
+    """
+    number = as_float(name, value) if is_number(value) else math.nan
+    if (
+        math.isfinite(number)
+        and (above is None or number > above)
+        and (least is None or number >= least)
+        and (most is None or number <= most)
+        and (below is None or number < below)
+    ):
+        return number
+    kind = "a finite number" if most is None and below is None else "a number"
+    limits = _range(above, least, most, below)
+    raise InputError(name, value, f"must be {kind}{limits}{note}")
+
+
+def _range(
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+) -> str:
+    if least is not None and most is not None:
+        return f" from {_written(least)} to {_written(most)}"
+    ends = (">", above), (">=", least), ("<=", most), ("<", below)
+    return " and".join(f" {sign} {_written(end)}" for sign, end in ends if end is not None)
+
+
+def _written(limit: float) -> str:
+    """A limit in a few characters; a large power of two as one."""
+    if limit != int(limit):
+        return f"{limit:g}"
+    size, power = abs(limit), int(limit).bit_length() - 1
+    if size >= _LEAST_WRITTEN_AS_POWER and size == 2**power:
+        return f"{'-' if limit < 0 else ''}2^{power}"
+    return f"{int(limit):,}"

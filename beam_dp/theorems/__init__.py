@@ -1,0 +1,1 @@
+"""Theorems on the errors of mechanisms, each once, with its constants, from public numbers."""

@@ -1,0 +1,88 @@
+"""What is made from the flags themselves: tables of them, and the templates for Dataflow.
+
+`make generated` writes docs/flags.md and dataflow/*.json. Tests fail while what is committed is not
+what this makes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Iterator
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # for what is in this checkout
+
+from beam_dp.cli.main import PIPELINES, command_parsers
+from beam_dp.cli.plan_flags import FLAGS as PLAN_FLAGS
+from beam_dp.cli.programs import PROGRAMS, import_program
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "flags.md"
+HEAD = """# Flags
+
+Made by `make generated` from the programs themselves; `beam-dp NAME --help` shows the same.
+
+Beam's own flags (`--runner`, `--direct_num_workers`, ...) pass through the four programs that run
+a job. Without `--runner` a job runs on this machine, on Beam's FnApiRunner. An unknown flag is
+refused with the nearest known one. A bad argument costs one line and exit code 2, before any worker
+starts; a job that fails later exits with 1. The fields of [Beam YAML](yaml.md) have the same names.
+"""
+_TABLE = ["| flag | meaning | |", "| --- | --- | --- |"]
+
+
+def page() -> str:
+    """Returns the page, as Markdown."""
+    lines = [HEAD]
+    for command, program in PIPELINES.items():
+        lines += [f"## beam-dp {command}", "", _sentence(PROGRAMS[program]), "", *_TABLE]
+        for flag in import_program(program).FLAGS:
+            value = "" if flag.is_switch else flag.metavar or " ".join(flag.choices)
+            need = "required" if flag.required else f"`{flag.default}`" if flag.default else ""
+            lines.append(_row(f"--{flag.name}", value, flag.help, need, flag.choices))
+        lines.append("")
+    whole, parsers = command_parsers()
+    helps = {each.dest: each.help or "" for each in _helps(whole)}
+    needed = {"plan": {flag.name for flag in PLAN_FLAGS if flag.required}}
+    for command, parser in parsers.items():
+        if command not in PIPELINES:
+            lines += [f"## beam-dp {command}", "", _sentence(helps[command]), "", *_TABLE]
+            lines += [
+                _action_row(action, action.required or action.dest in needed.get(command, ()))
+                for action in parser._actions
+                if action.dest != "help"
+            ]
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _helps(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yields what the help of a parser says about each of its commands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action._choices_actions
+
+
+def _action_row(action: argparse.Action, required: bool) -> str:
+    metavar = action.metavar or ""
+    value = " ".join(metavar) if isinstance(metavar, tuple) else metavar
+    need = "required" if required else ""
+    name = action.option_strings[0] if action.option_strings else value
+    return _row(name, value if action.option_strings else "", action.help or "", need)
+
+
+def _row(name: str, value: str, meaning: str, need: str, choices: tuple[str, ...] = ()) -> str:
+    if choices:
+        value, meaning = "", f"{', '.join(f'`{each}`' for each in choices)}: {meaning}"
+    written = f"{name} {value}".strip().replace("|", "\\|")
+    return f"| `{written}` | {meaning.replace('|', chr(92) + '|')} | {need} |"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE.relative_to(ROOT))
+    sys.exit(import_program("flex_templates").main([str(ROOT / "dataflow")]))

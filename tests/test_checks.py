@@ -1,0 +1,56 @@
+"""Checks of public numbers: what is refused, and how its range is written."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from beam_dp.checks import checked_integer, checked_number
+from beam_dp.errors import InputError
+
+
+@pytest.mark.parametrize("value", [0, 2**31 + 1, 1.0, True, math.nan, "1", None, np.int64(1)])
+def test_what_is_no_integer_in_its_range_is_refused(value: object) -> None:
+    with pytest.raises(
+        InputError, match=r"^size: .* must be an integer from 1 to 2\^31 or 'best'$"
+    ):
+        checked_integer("size", value, 1, 2**31, " or 'best'")
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, 10**400, True, "0.5", None, 0, 1, -1e-300]
+)
+def test_what_is_no_number_in_its_range_is_refused(value: object) -> None:
+    with pytest.raises(InputError, match=r"^share: .* must be a number > 0 and < 1$"):
+        checked_number("share", value, above=0, below=1)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 10**400, 0])
+def test_a_number_without_a_largest_one_must_be_finite(value: float) -> None:
+    with pytest.raises(InputError, match=r"^weight: .* must be a finite number > 0$"):
+        checked_number("weight", value, above=0)
+
+
+def test_the_ends_of_a_range_belong_to_it_where_they_are_least_and_most() -> None:
+    assert [checked_integer("size", end, 1, 9) for end in (1, 9)] == [1, 9]
+    assert [checked_number("share", end, least=0, most=1) for end in (0, 1)] == [0.0, 1.0]
+    assert [checked_number("error", end, least=1e-9, below=1) for end in (1e-9, 0.5)] == [1e-9, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("ends", "written"),
+    [
+        ({"least": -(2**62), "most": 2.0**50}, "a number from -2^62 to 2^50"),
+        ({"least": 1e-300, "most": 1e6}, "a number from 1e-300 to 1,000,000"),
+        ({"least": 1e-9, "below": 1}, "a number >= 1e-09 and < 1"),
+        ({"above": 0, "most": 2**19}, "a number > 0 and <= 524,288"),
+        ({"least": 0}, "a finite number >= 0"),
+        ({"below": 2**31 - 1}, "a number < 2,147,483,647"),
+    ],
+)
+def test_a_range_is_written_in_few_characters(ends: dict[str, float], written: str) -> None:
+    with pytest.raises(InputError) as refused:
+        checked_number("error", math.nan, **ends)  # type: ignore[arg-type]
+    assert refused.value.condition == f"must be {written}"

@@ -1,0 +1,60 @@
+"""What people read: links lead somewhere, tables of flags are those of the programs."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import runpy
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+README = ROOT / "README.md"
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors(path: pathlib.Path) -> set[str]:
+    """Returns what links may name of a page: its headings, as GitHub writes them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
+    }
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_leads_to_a_file_and_a_heading_that_exist(path: pathlib.Path) -> None:
+    broken = []
+    for link in LINK.findall(path.read_text("utf-8")):
+        if link.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, waiting = set(), [README]
+    while waiting:
+        path = waiting.pop()
+        reached.add(path)
+        targets = {
+            (path.parent / link.partition("#")[0]).resolve()
+            for link in LINK.findall(path.read_text("utf-8"))
+        }
+        waiting += [each for each in targets - reached if each.suffix == ".md" and each.exists()]
+    assert [path.name for path in ROOT.glob("docs/*.md") if path not in reached] == []
+
+
+def test_the_tables_of_flags_are_those_of_the_programs() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "write_flags.py"))["page"]()
+    assert (ROOT / "docs" / "flags.md").read_text("utf-8") == page, "run `make generated`"
+
+
+def test_the_readme_is_short_and_its_flags_exist() -> None:
+    text = README.read_text("utf-8")
+    known = re.findall(r"--(\w+)", (ROOT / "docs" / "flags.md").read_text("utf-8"))
+    assert set(re.findall(r"[ `]--(\w+)[ `\n]", text)) <= {*known, "runner"}
+    assert len(text.splitlines()) < 200
