@@ -7,11 +7,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo test lint generated bench audit fuzz flink prism test-wheel test-engines test-faults clean
+.PHONY: help demo test test-slow test-all style types lint generated bench audit fuzz flink prism \
+  test-wheel test-engines test-faults clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
-	@echo "make test          lint, types, and the tests"
+	@echo "make test          lint, types, and the tests that are not slow: three minutes"
+	@echo "make test-all      the same, then the slow tests"
 	@echo "make generated     write docs/flags.md and the Dataflow templates anew, from the flags"
 	@echo "make bench         the benchmarks: speed and accuracy against stated figures"
 	@echo "make audit         the statistical privacy audits"
@@ -41,16 +43,35 @@ $(VENV)/.stamp-test: $(INSTALLED) | $(BIN)/python
 demo: $(VENV)/.stamp-demo
 	$(BIN)/python examples/flights.py
 
-lint: $(VENV)/.stamp-test
+style: $(VENV)/.stamp-test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy
+
+MYPY := $(BIN)/python -m mypy
+types: $(VENV)/.stamp-test
+	$(MYPY)
+
+lint: style types
+
+# Tests of other targets, which pyproject.toml leaves out as well. A worker that has no test left
+# takes over half of another's.
+SEPARATE := audit or engines or faults or wheel or benchmark
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Types are checked meanwhile, for that takes one core. A test without the marker `slow` fails if it
+# takes more than a second of processor time (tests/processor_time.py).
+test: style
+	@types=$$(mktemp); $(MYPY) > $$types 2>&1 & \
+	$(PYTEST) -m 'not (slow or $(SEPARATE))' --slow-after 1; code=$$?; \
+	wait $$! || code=1; cat $$types; rm $$types; exit $$code
+
+test-slow: $(VENV)/.stamp-test
+	$(PYTEST) -m 'slow and not ($(SEPARATE))'
+
+test-all: test test-slow
 
 generated: $(VENV)/.stamp-demo
 	$(BIN)/python docs/write_flags.py
-
-test: lint
-	$(BIN)/python -m pytest -n $(WORKERS)
 
 # Pytest's exit code 5 means that no test has the marker yet: said plainly, not passed off as a success.
 define run_marked

@@ -41,8 +41,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from beam_dp.domain import Domain, IntegerAttribute  # noqa: E402
 from beam_dp.summaries import HistogramAccumulator  # noqa: E402
 from beam_dp.transforms import (  # noqa: E402
-    BoundContributions,
     EncodeRecords,
+    LimitContributions,
     ReadRecords,
     Summarise,
 )
@@ -167,7 +167,7 @@ def our_histogram(pattern: str, unit: str = "record") -> np.ndarray:
             pipeline | ReadRecords(pattern, columns) | EncodeRecords(DOMAIN, unit, as_cells=True)
         )
         if unit != "record":
-            encoded = encoded | BoundContributions(DOMAIN, MAX_RECORDS_PER_UNIT)
+            encoded = encoded | LimitContributions(DOMAIN, MAX_RECORDS_PER_UNIT)
         return encoded | Summarise(accumulator)
 
     return accumulator.from_shards(run_pipeline(build)).counts
@@ -229,7 +229,7 @@ def our_marginals(path: str, unit: str = "record") -> dict[tuple[str, ...], np.n
         columns = [*ADULT.names, *([] if unit == "record" else [unit])]
         encoded = pipeline | ReadRecords(path, columns) | EncodeRecords(ADULT, unit, as_cells=False)
         if unit != "record":
-            encoded = encoded | BoundContributions(ADULT, MAX_RECORDS_PER_UNIT)
+            encoded = encoded | LimitContributions(ADULT, MAX_RECORDS_PER_UNIT)
         return encoded | Summarise(accumulator)
 
     return dict(accumulator.from_shards(run_pipeline(build)).tables)

@@ -9,12 +9,11 @@ from typing import Any
 import apache_beam as beam
 
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms import SparseMWPlan
+from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.lines import QueryLine
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.files.answers_release import AnswersRelease, read_answers_release
+from beam_dp.releases import AnswersRelease, Release, SyntheticDatabase
 from beam_dp.transforms import (
     AnswerQueries,
     AnswerSparseQueries,
@@ -23,12 +22,9 @@ from beam_dp.transforms import (
     WriteAnswers,
 )
 from beam_dp.transforms.drawing.answer_batches import numbered_queries
-from beam_dp.transforms.drawing.answer_queries import AnswerPlan, mechanism_name
-from beam_dp.transforms.writing.write_answers import answers_card
 
 from . import program
-from .accuracy import accuracy, is_vacuous
-from .flags import FlagError
+from .accuracy import accuracy
 
 _SHOWN_REFUSALS = 5
 
@@ -42,8 +38,7 @@ class Job(program.Job):
     lines: tuple[str, ...]
     asked: tuple[QueryLine, ...]
     refusals: tuple[str, ...]
-    plan: AnswerPlan
-    failure_probability: float
+    plan: PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
     start: SyntheticDatabase | None
     columns: KeyColumns | None
     resume: Path | None
@@ -94,9 +89,9 @@ class Job(program.Job):
 
     def promised(self) -> dict[str, Any]:
         """Returns what the card says whatever the number of records turns out to be."""
-        card = answers_card(self.plan, None)
+        card = self.plan.card(None)
         fixed = ("mechanism", "guarantee", "domain", "plan")
-        promised = {name: card[name] for name in fixed if name in card}
+        promised = {"kind": "answers", **{name: card[name] for name in fixed if name in card}}
         if self.payment is not None:
             promised["ledger_state"] = self.payment.state_number
         return promised
@@ -105,22 +100,16 @@ class Job(program.Job):
         """Returns what is known before any record is read."""
         known = None if self.plan.num_records == "noisy" else self.plan.num_records
         queries = {"lines": len(self.lines), "refused": list(self.refusals)}
-        return {**answers_card(self.plan, known), "queries": queries}
+        return {**self.plan.card(known), "queries": queries}
 
     def entry(self) -> tuple[str, dict[str, Any]]:
         """Returns what the ledger's entry says."""
-        plan = self.plan
-        parameters = plan.public if isinstance(plan, WorkloadAnswersPlan) else plan.to_json()
-        return mechanism_name(plan), parameters
+        return self.plan.mechanism, self.plan.public
 
     def headline(self) -> str:
         """Returns what is done, in half a line."""
-        plan = self.plan
-        if isinstance(plan, SparseMWPlan):
-            universe = "keys without end"
-        else:
-            domain = plan.workload.domain if isinstance(plan, WorkloadAnswersPlan) else plan.domain
-            universe = f"{magnitude(domain.num_cells)} cells"
+        domain = self.plan.universe
+        universe = "keys without end" if domain is None else f"{magnitude(domain.num_cells)} cells"
         return f"{len(self.lines):,} queries over {universe}"
 
     def warnings(self) -> list[str]:
@@ -128,22 +117,16 @@ class Job(program.Job):
         warnings = [f"--queries: {refusal}" for refusal in self.refusals[:_SHOWN_REFUSALS]]
         if len(self.refusals) > _SHOWN_REFUSALS:
             warnings.append(f"--queries: {len(self.refusals)} lines are refused")
-        if is_vacuous(self.plan):
+        if self.plan.is_vacuous:
             warnings.append(
                 "the bound on errors is no better than the number of records;"
                 " more records or a larger --epsilon help"
             )
         return warnings
 
-    def read_back(self) -> tuple[AnswersRelease, dict[str, Any]]:
-        """Returns the answers that are in the output, and their card."""
-        answers = read_answers_release(self.output)
-        if answers is None:
-            raise FlagError("no answers were written")
-        return answers, dict(answers.card)
-
-    def tell(self, release: AnswersRelease) -> None:
+    def tell(self, release: Release) -> None:
         """Prints how many answers there are, and how good they are."""
+        assert isinstance(release, AnswersRelease)
         card = release.card
         print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {self.output}")
-        print(accuracy(self.plan, self.failure_probability, card, release.rows))
+        print(accuracy(card, release.rows))

@@ -16,17 +16,26 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import PrivateMWPlan, plan_private_mw
+from beam_dp.flags import shared
+from beam_dp.flags.flag import Flag, FlagError, check_applies
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.options import flags_of, values_of
+from beam_dp.flags.shared import read_num_records
+from beam_dp.hashing import HashKey
+from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw, plan_sparse_mw
 from beam_dp.mechanisms.linear_answers.answers import (
     WorkloadAnswersPlan,
     plan_workload_answers,
 )
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.mechanisms.marginals.measurements import Distribution
+from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY
+from beam_dp.mechanisms.registry import ANSWERS, options_of
 from beam_dp.queries.linear_workload import (
     LinearWorkload,
     names_workload,
@@ -34,17 +43,18 @@ from beam_dp.queries.linear_workload import (
 )
 from beam_dp.queries.lines import QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.sparse import key_type_named
+from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.releases import SyntheticDatabase, read_release
-from beam_dp.transforms.drawing.answer_queries import MECHANISM as PRIVATE_MW
-from beam_dp.transforms.drawing.answer_queries import SPARSE_MW, AnswerPlan
+from beam_dp.transforms import KeyColumns
 
-from . import flags, program
+from . import program
 from .answer_job import Job
-from .answer_sparse import KEY, MAX_SPARSITY, OF_SPARSE_MW, sparse_mw_plan, sparse_queries
-from .common import read_num_records, read_text
-from .flags import Flag, FlagError, integer, number
+from .common import read_text
 from .saved_state import new_state, read_payment, saved_num_questions
 
+PRIVATE_MW, SPARSE_MW = "private_mw", "sparse_mw"
+KEY = dataclasses.replace(shared.KEY, required=False, help="sparse_mw: the column of keys")
 QUERIES = Flag(
     "queries",
     "file of JSON lines, one linear query or marginal each; or conjunctions:2, intervals:age, ...",
@@ -57,31 +67,12 @@ MECHANISM = Flag(
     " so for sparse queries about --key, without a domain; laplace and gaussian answer all at once,"
     " each with noise of its own",
     default=PRIVATE_MW,
-    choices=(PRIVATE_MW, SPARSE_MW, "laplace", "gaussian"),
-)
-NUM_QUESTIONS = Flag(
-    "num_questions",
-    "different queries that error bounds are stated for; by default all of --queries",
-    "K",
-)
-FAILURE_PROBABILITY = Flag(
-    "failure_probability",
-    "of any stated bound being wrong, > 0 and < 1",
-    "B",
-    default="0.05",
-)
-MAX_ERROR = Flag(
-    "max_error",
-    "alpha, a share of the records, > 0 and < 1; by default the one with the least bound",
-    "A",
-)
-MAX_UPDATES = Flag(
-    "max_updates", "how often it may learn; by default as often as --max_error needs", "C"
+    choices=tuple(ANSWERS),
 )
 START_FROM = Flag(
     "start_from", "directory of a synthetic database of the same domain to start from", "DIR"
 )
-DOMAIN = dataclasses.replace(flags.DOMAIN, required=False)
+DOMAIN = dataclasses.replace(shared.DOMAIN, required=False)
 STATE = Flag(
     "state",
     "folder to save the run to, so that more queries can be answered later; holds a secret",
@@ -93,31 +84,39 @@ RESUME = Flag(
 FLAGS = (
     QUERIES,
     DOMAIN,
-    *(flag for flag in flags.COMMON if flag not in (flags.WORKLOAD, flags.DOMAIN)),
+    *(flag for flag in shared.COMMON if flag not in (shared.WORKLOAD, shared.DOMAIN)),
     KEY,
-    flags.KEY_TYPE,
-    MAX_SPARSITY,
+    shared.KEY_TYPE,
     MECHANISM,
-    NUM_QUESTIONS,
-    FAILURE_PROBABILITY,
-    MAX_ERROR,
-    MAX_UPDATES,
+    *(flag for flag in flags_of(*ANSWERS.values()) if flag not in shared.COMMON),
     START_FROM,
     STATE,
     RESUME,
 )
-OF_PRIVATE_MW = (NUM_QUESTIONS, MAX_ERROR, MAX_UPDATES, START_FROM, STATE, RESUME)
+# Flags of programs that apply to some mechanisms only; the first must be given.
+_BESIDES = {PRIVATE_MW: (DOMAIN, START_FROM, STATE, RESUME), SPARSE_MW: (KEY,)}
+_OPTIONS = {
+    name: (*_BESIDES.get(name, (DOMAIN,)), *flags) for name, flags in options_of(ANSWERS).items()
+}
 
 
-def _read_job(given: dict[str, str], shared: dict[str, Any]) -> Job:
+def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe."""
-    guarantee, ledger = shared["guarantee"], shared["ledger"]
+    guarantee, ledger = fields["guarantee"], fields["ledger"]
     is_sparse = given["mechanism"] == SPARSE_MW
-    _check_belongs(given, is_sparse)
+    check_applies(given, given["mechanism"], _OPTIONS)
+    needed = ("key", "max_sparsity") if is_sparse else ("domain",)
+    for flag in FLAGS:
+        if flag.name in needed and flag.name not in given:
+            raise FlagError(f"--{flag.name}: missing; must be given: {flag.help}")
     columns, domain = None, None
     queries: QueryReader
     if is_sparse:
-        columns, queries = sparse_queries(given)
+        columns = KeyColumns(given["key"], key_type_named(given["key_type"]))
+        max_sparsity = integer("max_sparsity", given["max_sparsity"])
+        checked_integer("max_sparsity", max_sparsity, 1, MAX_SPARSITY)
+        # Only to refuse queries early: the run draws another key.
+        queries = SparseQueries(columns.key_type, max_sparsity, HashKey.draw(1))
     else:
         domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
         queries = LinearQueries(domain)
@@ -139,24 +138,33 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> Job:
         condition = f"must hold a query that can be answered{reason}"
         raise InputError("queries", given["queries"], condition)
     known = [line.query for line in asked if line.query is not None]
-    failure_probability = number("failure_probability", given["failure_probability"])
-    plan: AnswerPlan
+    options = values_of(ANSWERS[given["mechanism"]], given)
+    num_records = read_num_records(given)
+    plan: PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
     if domain is None:
-        plan = sparse_mw_plan(given, guarantee, len(lines), failure_probability)
+        plan = plan_sparse_mw(guarantee, num_records, **{"num_questions": len(lines), **options})
     elif given["mechanism"] == PRIVATE_MW:
-        plan = _private_mw(given, domain, guarantee, len(lines), failure_probability)
+        resumed = saved_num_questions(given["resume"]) if "resume" in given else len(lines)
+        plan = plan_private_mw(
+            domain,
+            guarantee,
+            num_records,
+            **{"num_questions": resumed, **options},
+            starts_from_release="start_from" in given,
+        )
     else:
         workload = LinearWorkload(domain, tuple(dict.fromkeys(known)))
-        plan = _workload(given, workload, guarantee, failure_probability)
+        kind: Distribution
+        kind = "discrete_laplace" if given["mechanism"] == "laplace" else "discrete_gaussian"
+        plan = plan_workload_answers(workload, guarantee, num_records, kind, **options)
     state = new_state(given["state"], given["output"]) if "state" in given else None
     resume = Path(given["resume"]) if "resume" in given else None
     return Job(
-        **shared,
+        **fields,
         lines=lines,
         asked=asked,
         refusals=refusals,
         plan=plan,
-        failure_probability=failure_probability,
         start=None if domain is None else _start(given, domain),
         columns=columns,
         state=state,
@@ -164,22 +172,6 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> Job:
         payment=read_payment(resume, plan, ledger, given) if resume is not None else None,
         ledger_url=given.get("ledger"),
     )
-
-
-def _check_belongs(given: dict[str, str], is_sparse: bool) -> None:
-    """Refuses flags that are not of the mechanism, and the lack of those that it needs."""
-    needed, others = (
-        (OF_SPARSE_MW, (DOMAIN, START_FROM, STATE, RESUME))
-        if is_sparse
-        else ((DOMAIN,), OF_SPARSE_MW)
-    )
-    for flag in others:
-        if flag.name in given:
-            condition = f"must not be given for {given['mechanism']}"
-            raise InputError(flag.name, given[flag.name], condition)
-    for flag in needed:
-        if flag.name not in given:
-            raise FlagError(f"--{flag.name}: missing; must be given: {flag.help}")
 
 
 def _read_queries(spec: str, domain: Domain | None) -> list[str]:
@@ -200,55 +192,6 @@ def _expanded(queries: QueryReader, line: str, number: int, source: str) -> list
         return expand_line(queries, line)
     except InputError as error:
         raise InputError("queries", source, f"line {number}: {error.condition}") from None
-
-
-def _private_mw(
-    given: dict[str, str],
-    domain: Domain,
-    guarantee: Guarantee,
-    num_lines: int,
-    failure_probability: float,
-) -> PrivateMWPlan:
-    return plan_private_mw(
-        domain,
-        guarantee,
-        read_num_records(given),
-        num_questions=(
-            integer("num_questions", given["num_questions"])
-            if "num_questions" in given
-            else saved_num_questions(given["resume"])
-            if "resume" in given
-            else num_lines
-        ),
-        failure_probability=failure_probability,
-        calibration="tight" if given["calibration"] == "tight" else "textbook",
-        max_error=number("max_error", given["max_error"]) if "max_error" in given else None,
-        max_updates=(
-            integer("max_updates", given["max_updates"]) if "max_updates" in given else None
-        ),
-        starts_from_release="start_from" in given,
-    )
-
-
-def _workload(
-    given: dict[str, str],
-    workload: LinearWorkload,
-    guarantee: Guarantee,
-    failure_probability: float,
-) -> WorkloadAnswersPlan:
-    name = given["mechanism"]
-    for flag in OF_PRIVATE_MW:
-        if flag.name in given:
-            condition = f"must not be given: it is of {PRIVATE_MW}, not of {name}"
-            raise InputError(flag.name, given[flag.name], condition)
-    if given["calibration"] != "tight":
-        raise InputError("calibration", given["calibration"], f"must be 'tight' for {name}")
-    distribution: Literal["discrete_laplace", "discrete_gaussian"]
-    distribution = "discrete_laplace" if name == "laplace" else "discrete_gaussian"
-    num_records = read_num_records(given)
-    return plan_workload_answers(
-        workload, guarantee, num_records, distribution, failure_probability
-    )
 
 
 def _start(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:

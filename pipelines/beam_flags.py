@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
-from .flags import FlagError, nearest
+from beam_dp.flags.flag import FlagError, nearest
 
 SECONDS_TO_ANSWER = 5.0
 ENVIRONMENTS = ("DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK")

@@ -22,14 +22,15 @@ from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.files import parse_domain
 from beam_dp.encoding.check import LEFT_OUT_FATE, ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
+from beam_dp.flags import shared
+from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer
 from beam_dp.transforms import ReadError, ReadRecords
 from beam_dp.transforms.errors import name_file_only
-from beam_dp.transforms.reading.formats import FORMATS
+from beam_dp.transforms.reading.formats import FORMATS, Wanted
 
 from . import flags
 from .common import read_text
-from .flags import Flag, FlagError
 from .progress import Progress
 from .running import run_main
 
@@ -47,7 +48,7 @@ LIMIT = Flag(
     "N",
     default="20",
 )
-FLAGS = (flags.DOMAIN, SAMPLE, flags.INPUT_FORMAT, LIMIT)
+FLAGS = (shared.DOMAIN, SAMPLE, shared.INPUT_FORMAT, LIMIT)
 
 
 def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list[str]]:
@@ -90,7 +91,7 @@ def _batches(
         known = reader.columns(path) or []
         columns = [name for name in domain.names if known.count(name) == 1]
         for start, stop in reader.ranges(path, num_bytes) if columns else ():
-            yield from reader.batches(path, start, stop, columns, times=times)
+            yield from reader.batches(path, start, stop, Wanted(columns, times=times))
 
 
 def _main(argv: Sequence[str], _: Progress) -> int:

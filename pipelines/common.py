@@ -5,22 +5,20 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import FlagError, nearest
 from beam_dp.mechanisms.left_out import LeftOutPlan
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.compressed import open_file
 
-from . import flags
 from .beam_flags import check_beam_flags, runner_name
 from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
-from .flags import FlagError, integer, number
 from .flink import RUNNER as FLINK_RUNNER
 from .flink import prepare_flink
 from .job_servers import JAR_SERVERS, prepare_jar_server
@@ -40,42 +38,6 @@ class BeamJob(Protocol):
     @property
     def output(self) -> str:
         """Where the release is written."""
-
-
-def read_guarantee(given: dict[str, str]) -> Guarantee:
-    """Returns the guarantee that flags describe.
-
-    Raises:
-        FlagError: the number of records per unit is missing.
-        InputError: a value is refused.
-    """
-    return Guarantee(
-        epsilon=number("epsilon", given["epsilon"]),
-        delta=number("delta", given["delta"]),
-        neighboring=Neighboring(given["neighboring"]),
-        privacy_unit=given["privacy_unit"],
-        max_records_per_unit=_max_records_per_unit(given),
-        allow_large_delta="allow_large_delta" in given,
-    )
-
-
-def _max_records_per_unit(given: dict[str, str]) -> int:
-    text = given.get("max_records_per_unit")
-    if text is not None:
-        return integer("max_records_per_unit", text)
-    if given["privacy_unit"] == "record":
-        return 1  # A record is one record: nothing is chosen here.
-    raise FlagError(
-        "--max_records_per_unit: missing; must be given with --privacy_unit"
-        f" {given['privacy_unit']}: how many records of one unit are kept"
-    )
-
-
-def read_num_records(given: dict[str, str]) -> int | Literal["noisy"]:
-    """Returns the number of records, or that it is noisy."""
-    if given["num_records"] == "noisy":
-        return "noisy"
-    return integer("num_records", given["num_records"], "or 'noisy'")
 
 
 def read_ledger(given: dict[str, str]) -> Ledger | None:
@@ -154,7 +116,7 @@ def make_pipeline(job: BeamJob) -> beam.Pipeline:
     except ValueError as error:
         if "Unexpected pipeline runner" in str(error):
             known = StandardOptions.KNOWN_RUNNER_NAMES
-            near = flags.nearest(standard.runner, known)
+            near = nearest(standard.runner, known)
             raise FlagError(
                 f"--runner: {standard.runner!r} is refused; must be a runner that Beam knows;"
                 f" the nearest is {near}"

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from beam_dp.flags.flag import Flag
+
 from . import answer_queries, release_intervals, release_projection, release_synthetic_database
-from .flags import Flag
 
 PROGRAMS = {
     "answer_queries": answer_queries,

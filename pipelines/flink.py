@@ -20,7 +20,8 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
 )
 
-from .flags import FlagError
+from beam_dp.flags.flag import FlagError
+
 from .job_servers import check_jar_exists, check_jar_is_whole, find_java
 
 RUNNER = "FlinkRunner"

@@ -23,7 +23,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.utils.subprocess_server import JavaJarServer
 
-from .flags import FlagError
+from beam_dp.flags.flag import FlagError
 
 _DEFAULT_LAUNCHER = "java"
 _SECONDS_TO_START = 30.0
@@ -113,13 +113,13 @@ def find_java(launcher: str, runner: str, least: int) -> str:
 def _no_java(launcher: str, least: int) -> str | None:
     """Returns why a program starts no Java that the job server runs on, if so."""
     if shutil.which(launcher) is None:
-        return "is no program"
+        return "is not a program"
     told = ask_program(launcher, "-version")
     if told is None:
         return "does not start"
     version = re.search(r'version "(\d+)', told[1])
     if told[0] != 0 or version is None:
-        return "is no Java: -version tells none"
+        return "is not Java: -version shows no version"
     return f"is Java {version[1]}" if int(version[1]) < least else None
 
 

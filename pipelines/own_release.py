@@ -17,18 +17,15 @@ from typing import Any
 
 from beam_dp.errors import shown
 from beam_dp.privacy.ledger import Token
-from beam_dp.releases import Release, SparseRelease
-from beam_dp.releases.files.kinds import CARD
-from beam_dp.releases.files.records_card import parse_card_text
+from beam_dp.releases import Release
+from beam_dp.releases.files.card import CARD, parse_card_text
 from beam_dp.storage.of_url import store_for
 
 
 def card_of(release: Release, output: str) -> dict[str, Any]:
-    """Returns the card of a release that was read from the output, and its hash key, if any."""
-    card: dict[str, Any] = parse_card_text(store_for(output, "output").read(CARD).decode())
-    if isinstance(release, SparseRelease):
-        card["hash_key"] = release.hash_key.to_bytes().hex()
-    return card
+    """Returns the card of a release that was read from the output, and its public keys, if any."""
+    card = parse_card_text(store_for(output, "output").read(CARD).decode())
+    return {**card, **release.public_keys()}
 
 
 def other_than(

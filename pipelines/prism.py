@@ -18,7 +18,8 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 
-from .flags import FlagError
+from beam_dp.flags.flag import FlagError
+
 from .job_servers import ask_program
 
 RUNNER = "PrismRunner"

@@ -19,6 +19,9 @@ import apache_beam as beam
 
 from beam_dp.cli.programs import command_of
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import Flag
+from beam_dp.flags.shared import read_guarantee
+from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.online.saved_runs import Payment
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger, Token
@@ -26,8 +29,7 @@ from beam_dp.releases import Release, probe_output, read_release
 from beam_dp.transforms import ReadRecords, WriteRelease
 
 from . import flags
-from .common import make_pipeline, read_guarantee, read_ledger
-from .flags import Flag, FlagError
+from .common import make_pipeline, read_ledger
 from .own_release import card_of
 from .progress import Progress
 from .running import (
@@ -64,7 +66,7 @@ class Job(ABC):
     input: str
     input_format: str | None
     guarantee: Guarantee
-    plan: Any
+    plan: Plan
     ledger: Ledger | None
     dataset_id: str
     output: str
@@ -109,25 +111,16 @@ class Job(ABC):
         """Returns what is done, in half a line."""
 
     @abstractmethod
-    def tell(self, release: Any) -> None:
+    def tell(self, release: Release) -> None:
         """Prints where the release is, and what can be done with it.
 
         Args:
-            release: as ``read_back`` returned it.
+            release: as it was committed and read back.
         """
 
     def warnings(self) -> list[str]:
         """Returns what to tell before anything is paid."""
         return []
-
-    @abstractmethod
-    def read_back(self) -> tuple[Any, dict[str, Any]]:
-        """Returns the release that is in the output, and its card.
-
-        Raises:
-            FlagError: there is none.
-            InputError: it can't be read.
-        """
 
 
 class ReleaseJob(Job):
@@ -146,11 +139,6 @@ class ReleaseJob(Job):
         """Adds the release of some records, and its writing."""
         written = "Write" >> WriteRelease(self.output)
         return records | "Release" >> self.release(token) | written
-
-    def read_back(self) -> tuple[Release, dict[str, Any]]:
-        """Returns the release that is in the output, and its card."""
-        release = read_release(self.output)
-        return release, card_of(release, self.output)
 
 
 JobT = TypeVar("JobT", bound=Job)
@@ -324,18 +312,20 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         if not run_pipeline(pipeline, progress, job.output):
             return flags.EXIT_JOB_FAILED
         try:
-            release, card = job.read_back()
-        except (FlagError, InputError) as error:
+            # Says why not, where the workers do not share this directory.
+            release = read_release(job.output)
+        except InputError as error:
             print(f"error: {error}; every worker must see --output", file=sys.stderr)
             return flags.EXIT_JOB_FAILED
+        card = card_of(release, job.output)
         if not is_own(job.output, card, job.promised(), token):
             return flags.EXIT_JOB_FAILED
         progress.say(job.done)
         # A run that goes on is one draw with what it said before, which the ledger knows.
         if job.ledger is not None and token is not None and job.payment is None:
-            mark_released(job.ledger, token, card["draw_id"])
+            mark_released(job.ledger, token, release.draw_id)
         is_saved = True
         if save_in is not None and job.state is not None:
-            is_saved = keep_state(save_in, card["draw_id"], job.state)
+            is_saved = keep_state(save_in, release.draw_id, job.state)
     job.tell(release)
     return 0 if is_saved else flags.EXIT_JOB_FAILED

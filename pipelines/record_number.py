@@ -7,22 +7,18 @@ number goes nowhere else: not to the workers, the card, the ledger or a log, onl
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import Literal
 
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measurements import noise_variance
-from beam_dp.mechanisms.marginals.plan import MAX_RECORDS
-from beam_dp.releases import IntervalRelease, Release, SyntheticDatabase
-
-from .flags import EXPECT_RECORDS, integer
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.shared import EXPECT_RECORDS
+from beam_dp.mechanisms.contract import MAX_RECORDS
+from beam_dp.releases import Release
 
 # So many standard errors away is no accident.
 _STANDARD_ERRORS = 3
-# What ``SmallDB`` calls it among its noise.
-_NUMBER = "number of records"
 
 
 def read_expected(given: dict[str, str], num_records: int | Literal["noisy"]) -> int | None:
@@ -64,7 +60,7 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
         release: as it was committed and read back.
         expected: what the user expects, or None.
     """
-    found = noisy_number(release)
+    found = release.noisy_number()
     if found is None:
         return None
     number, error = found
@@ -97,33 +93,6 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
     lost = "outside the domain"
     if release.guarantee.privacy_unit != "record":
         lost += ", without a unit or beyond --max_records_per_unit"
-    if isinstance(release, IntervalRelease) and (
-        release.attribute.size > release.attribute.num_levels
-    ):
-        lost += ", or counted in no interval: other or null"
+    if release.not_counted():
+        lost += f", or {release.not_counted()}"
     return f"{told}; many records may have been left out: {lost}; {advice}"
-
-
-def noisy_number(release: Release) -> tuple[float, float] | None:
-    """Returns the noisy number of records of a release, and its standard error.
-
-    Args:
-        release: of any kind.
-
-    Returns:
-        Both in records; None where the number is public, or the release states no error of it.
-    """
-    if isinstance(release, IntervalRelease):
-        everything = release.answer(0, release.num_leaves - 1)
-        return float(everything.values), float(everything.standard_errors)
-    if not isinstance(release, SyntheticDatabase):
-        return None
-    if release.num_represented is not None:
-        # Chosen records that stand for a number which had noise of its own, or was public.
-        scales = [each["scale"] for each in release.noise if each.get("what") == _NUMBER]
-        error = math.sqrt(noise_variance("discrete_laplace", scales[0])) if scales else None
-    elif release.num_records_is_public:
-        error = None
-    else:
-        error = release.errors.get((), {}).get("standard_error")
-    return None if error is None else (release.represented, error)

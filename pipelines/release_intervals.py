@@ -21,6 +21,8 @@ import apache_beam as beam
 
 from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
+from beam_dp.flags import shared
+from beam_dp.flags.flag import Flag
 from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.intervals.plan import StrategyName
 from beam_dp.privacy.ledger import Token
@@ -28,9 +30,8 @@ from beam_dp.releases import Release
 from beam_dp.transforms import ReleaseIntervals
 from beam_dp.transforms.drawing.release_intervals import MECHANISM, plan_attribute
 
-from . import flags, program
+from . import program
 from .common import left_out_json, promised_left_out, read_text
-from .flags import Flag
 from .record_number import read_expected, warn_of_number
 
 ATTRIBUTE = Flag(
@@ -42,11 +43,11 @@ STRATEGY = Flag(
     default="best",
     choices=("best", *get_args(StrategyName)),
 )
-_UNUSED = (flags.WORKLOAD, flags.NUM_RECORDS, flags.CALIBRATION)
+_UNUSED = (shared.WORKLOAD, shared.NUM_RECORDS, shared.CALIBRATION)
 FLAGS = (
-    *(flag for flag in flags.COMMON if flag not in _UNUSED),
-    flags.COUNT_LEFT_OUT,
-    flags.EXPECT_RECORDS,
+    *(flag for flag in shared.COMMON if flag not in _UNUSED),
+    shared.COUNT_LEFT_OUT,
+    shared.EXPECT_RECORDS,
     ATTRIBUTE,
     STRATEGY,
 )
@@ -113,18 +114,18 @@ class Job(program.ReleaseJob):
         print(f"  beam-dp answer {directory} --interval LOW HIGH")
 
 
-def _read_job(given: dict[str, str], shared: dict[str, Any]) -> Job:
+def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe."""
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
     expected = read_expected(given, "noisy")
     return Job(
-        **shared,
+        **fields,
         domain=domain,
         attribute=given["attribute"],
         plan=plan_attribute(
             domain,
             given["attribute"],
-            shared["guarantee"],
+            fields["guarantee"],
             given["strategy"],  # type: ignore[arg-type]  # one of its choices
             "count_left_out" in given,
         ),

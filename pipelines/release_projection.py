@@ -20,14 +20,16 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_dp.flags import shared
+from beam_dp.flags.flag import Flag, FlagError
+from beam_dp.flags.numbers import integer
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.sparse import key_type_named
 from beam_dp.releases import Release
 from beam_dp.transforms import KeyColumns, ReleaseProjection
 
-from . import flags, program
-from .flags import Flag, FlagError, integer
+from . import program
 from .sparse_mechanisms import AUTO, MECHANISM_FLAGS, choices_json, choose
 
 WEIGHT = Flag("weight", "column of whole weights; by default each record weighs 1", "COLUMN")
@@ -35,24 +37,24 @@ MAX_WEIGHT = Flag(
     "max_weight", "the largest weight, with --weight; larger ones become it, negative ones 0", "W"
 )
 FLAGS = (
-    flags.INPUT,
-    flags.INPUT_FORMAT,
-    flags.KEY,
-    flags.KEY_TYPE,
+    shared.INPUT,
+    shared.INPUT_FORMAT,
+    shared.KEY,
+    shared.KEY_TYPE,
     WEIGHT,
     MAX_WEIGHT,
-    flags.MAX_SPARSITY,
-    flags.EPSILON,
-    flags.DELTA,
-    flags.ALLOW_LARGE_DELTA,
-    flags.NEIGHBORING,
-    flags.PRIVACY_UNIT,
-    flags.MAX_RECORDS_PER_UNIT,
+    shared.MAX_SPARSITY,
+    shared.EPSILON,
+    shared.DELTA,
+    shared.ALLOW_LARGE_DELTA,
+    shared.NEIGHBORING,
+    shared.PRIVACY_UNIT,
+    shared.MAX_RECORDS_PER_UNIT,
     *MECHANISM_FLAGS,
-    flags.LEDGER,
-    flags.DATASET_ID,
-    flags.VALIDATE_ONLY,
-    flags.OUTPUT,
+    shared.LEDGER,
+    shared.DATASET_ID,
+    shared.VALIDATE_ONLY,
+    shared.OUTPUT,
 )
 
 
@@ -108,9 +110,9 @@ class Job(program.ReleaseJob):
         print(f"  beam-dp answer {directory} --sparse keys.txt")
 
 
-def _read_job(given: dict[str, str], shared: dict[str, Any]) -> Job:
+def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe; the hash key of its plan is drawn here."""
-    guarantee, ledger = shared["guarantee"], shared["ledger"]
+    guarantee, ledger = fields["guarantee"], fields["ledger"]
     max_sparsity = integer("max_sparsity", given["max_sparsity"])
     max_weight = _max_weight(given)
     account = None
@@ -118,7 +120,7 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> Job:
         account = ledger.account(given["dataset_id"])
     mechanism, choices = choose(given, guarantee, max_sparsity, max_weight, account=account)
     return Job(
-        **shared,
+        **fields,
         columns=KeyColumns(
             key=given["key"],
             key_type=key_type_named(given["key_type"]),

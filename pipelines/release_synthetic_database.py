@@ -20,65 +20,35 @@ import apache_beam as beam
 
 from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
-from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms import (
-    MWEM,
-    Gaussian,
-    Laplace,
-    Mechanism,
-    Plan,
-    SmallDB,
-    plan_release,
-)
-from beam_dp.mechanisms.small_db.small_db import SmallDBPlan
+from beam_dp.errors import magnitude
+from beam_dp.flags import shared
+from beam_dp.flags.flag import Flag, FlagError, check_applies
+from beam_dp.flags.options import flags_of, values_of
+from beam_dp.flags.shared import read_num_records
+from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism, SmallDB, plan_release
+from beam_dp.mechanisms.registry import SYNTHETIC, options_of
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import Release
 from beam_dp.transforms import ReleaseSyntheticDatabase
 
-from . import flags, program
-from .common import left_out_json, promised_left_out, read_num_records, read_text
-from .flags import Flag, FlagError, integer, number
+from . import program
+from .common import left_out_json, promised_left_out, read_text
 from .record_number import read_expected, warn_of_number
 
 MECHANISM = Flag(
     "mechanism",
-    "mwem measures what is predicted to be best, then fits; laplace and gaussian measure all;"
-    " small_db releases a few records that answer any linear queries",
-    default="mwem",
-    choices=("mwem", "laplace", "gaussian", "small_db"),
+    "; ".join(f"{name} {each.summary}" for name, each in SYNTHETIC.items()),
+    default=MWEM.name,
+    choices=tuple(SYNTHETIC),
 )
-NUM_ROUNDS = Flag(
-    "num_rounds",
-    "rounds of mwem: a number, or 'annealed'; by default none, if the workload fits one model",
-    "T",
-)
-SIZE = Flag("size", "small_db: how many records are released; or else --max_error_fraction", "M")
-MAX_ERROR_FRACTION = Flag(
-    "max_error_fraction",
-    "small_db: so many records that they can answer up to this share of all records, 0 < A <= 1",
-    "A",
-)
-VC_DIMENSION = Flag(
-    "vc_dimension",
-    "small_db: of the queries, where it is known, may need fewer records",
-    "V",
-)
-SAMPLER = Flag(
-    "sampler",
-    "small_db: how the records are drawn, always exactly; auto decides by public sizes, and search,"
-    " whose time depends on the data, is used by this name only",
-    choices=("auto", "enumeration", "nested", "search"),
-)
-OF_SMALL_DB = (SIZE, MAX_ERROR_FRACTION, VC_DIMENSION, SAMPLER)
 FLAGS = (
-    *flags.COMMON,
-    flags.COUNT_LEFT_OUT,
-    flags.EXPECT_RECORDS,
+    *shared.COMMON,
+    shared.COUNT_LEFT_OUT,
+    shared.EXPECT_RECORDS,
     MECHANISM,
-    NUM_ROUNDS,
-    *OF_SMALL_DB,
+    *(flag for flag in flags_of(*SYNTHETIC.values()) if flag not in shared.COMMON),
 )
 
 
@@ -91,7 +61,7 @@ class Job(program.ReleaseJob):
     workload_spec: str
     mechanism: Mechanism
     num_records: int | Literal["noisy"]
-    plan: Plan
+    plan: MarginalsPlan
     expect_records: int | None
 
     def release(self, token: Token | None) -> beam.PTransform:
@@ -143,8 +113,7 @@ class Job(program.ReleaseJob):
 
     def warnings(self) -> list[str]:
         """Returns what to tell before a release is made."""
-        plan = self.plan
-        if not (isinstance(plan, SmallDBPlan) and plan.choice.sampler_time_depends_on_data):
+        if not self.plan.time_depends_on_data:
             return []
         return [
             "--sampler search: how long it takes depends on the records; use it only where nobody"
@@ -161,73 +130,36 @@ class Job(program.ReleaseJob):
         print(f"  beam-dp answer {directory} --marginal {names}")
 
 
-def _read_job(given: dict[str, str], shared: dict[str, Any]) -> Job:
+def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe."""
     num_records = read_num_records(given)
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
-    read_workload = parse_linear_workload if given["mechanism"] == "small_db" else parse_workload
+    takes_linear = SYNTHETIC[given["mechanism"]].answers_linear_queries
+    read_workload = parse_linear_workload if takes_linear else parse_workload
     workload: Workload | LinearWorkload = read_workload(given["workload"], domain)
     mechanism = _mechanism(given)
     expected = read_expected(given, num_records)
     left_out = "count_left_out" in given
     return Job(
-        **shared,
+        **fields,
         domain=domain,
         workload=workload,
         workload_spec=given["workload"],
         mechanism=mechanism,
         num_records=num_records,
-        plan=plan_release(mechanism, domain, workload, shared["guarantee"], num_records, left_out),
+        plan=plan_release(mechanism, domain, workload, fields["guarantee"], num_records, left_out),
         expect_records=expected,
     )
 
 
 def _mechanism(given: dict[str, str]) -> Mechanism:
     name = given["mechanism"]
-    calibration: Literal["tight", "textbook"]
-    calibration = "tight" if given["calibration"] == "tight" else "textbook"
-    if name == "small_db":
-        return _small_db(given, calibration)
-    for flag in OF_SMALL_DB:
-        if flag.name in given:
-            condition = f"must not be given: it is of small_db, not of {name}"
-            raise InputError(flag.name, given[flag.name], condition)
-    if name == "mwem":
-        return MWEM(
-            num_rounds=_num_rounds(given.get("num_rounds")),
-            calibration=calibration,
-        )
-    if "num_rounds" in given:
-        raise InputError(
-            "num_rounds", given["num_rounds"], f"must not be given: {name} has no rounds"
-        )
-    return Gaussian(calibration) if name == "gaussian" else Laplace(calibration)
-
-
-def _small_db(given: dict[str, str], calibration: Literal["tight", "textbook"]) -> SmallDB:
-    if "num_rounds" in given:
-        condition = "must not be given: small_db has no rounds"
-        raise InputError("num_rounds", given["num_rounds"], condition)
-    if "size" not in given and "max_error_fraction" not in given:
+    check_applies(given, name, options_of(SYNTHETIC))
+    if name == SmallDB.name and not {"size", "max_error_fraction"} & given.keys():
         raise FlagError(
             "--size: missing; must be given with --mechanism small_db, or --max_error_fraction"
         )
-    fraction = given.get("max_error_fraction")
-    return SmallDB(
-        size=integer("size", given["size"]) if "size" in given else None,
-        max_error_fraction=None if fraction is None else number("max_error_fraction", fraction),
-        vc_dimension=(
-            integer("vc_dimension", given["vc_dimension"]) if "vc_dimension" in given else None
-        ),
-        sampler=given.get("sampler", "auto"),  # type: ignore[arg-type]  # one of its choices
-        calibration=calibration,
-    )
-
-
-def _num_rounds(text: str | None) -> int | Literal["annealed"] | None:
-    if text is None:
-        return None
-    return "annealed" if text == "annealed" else integer("num_rounds", text, "or 'annealed'")
+    return SYNTHETIC[name](**values_of(SYNTHETIC[name], given))
 
 
 PROGRAM = program.Program("release_synthetic_database", FLAGS, __doc__, _read_job)

@@ -12,12 +12,12 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineRunner
 
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.privacy.ledger import Ledger, LedgerError, Token
 from beam_dp.releases import finish_writing
 
 from . import flags
 from .empty_pipeline import LOCAL_RUNNER
-from .flags import Flag, FlagError
 from .own_release import other_than
 from .progress import Progress, early_failure, failure
 from .stopping import Stopped, StopSignals, cancel, silence_beam

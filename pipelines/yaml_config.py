@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from beam_dp.errors import InputError
-
-from .flags import Flag, FlagError, check_texts, nearest
+from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
 
 _READ_AS_JSON = ("domain", "workload", "queries")
 

@@ -15,6 +15,8 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import Flag, FlagError
+from beam_dp.flags.shared import INPUT, INPUT_FORMAT
 from beam_dp.privacy.ledger.url import holds_secrets
 from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords as ReadFiles
@@ -24,7 +26,6 @@ from beam_dp.transforms.writing.write_outputs import refuse_taken_output
 from . import answer_queries, release_intervals, release_projection, release_synthetic_database
 from .common import refuse_unshared_output
 from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
-from .flags import INPUT, INPUT_FORMAT, Flag, FlagError
 from .program import Job, Program, pay
 from .yaml_config import config_error, texts_of, without_dashes
 

@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from beam_dp.hypotheses.basis import marginal_of
 from beam_dp.mechanisms.marginals.measurements import combine
-from beam_dp.mechanisms.marginals.plan import Plan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.synthesis import plan_basis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.summaries import Histogram
 
 
-def table_errors(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def table_errors(plan: MarginalsPlan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Draws all measurements once; returns the error of every cell of the workload's marginals.
 
     Of the unbiased estimates from all measurements together, and a total that is public.

@@ -72,7 +72,7 @@ def test_describe_says_what_was_promised(
     out = capfd.readouterr().out
     for text in (
         "epsilon 1, delta 1e-09, add or remove one",
-        "one person, at most 3 records",
+        "one person, of which at most 3 records are used",
         "60 (a noisy count)",
         "3 marginals",
         "discrete_gaussian",
@@ -100,7 +100,7 @@ def test_answer_prints_value_error_and_bound(
     assert len(re.findall(r"[Tt]rue .* 20\.0 ", out)) == 3
     assert len(re.findall(r"[Ff]alse .* 0\.0 ", out)) == 3
     assert "standard error of a cell 7.0 records" in out
-    assert "within 30.5 records but with probability 0.05" in out
+    assert "within 30.5 records of the truth, except with probability 0.05" in out
 
 
 def test_answer_says_where_no_error_is_stated(

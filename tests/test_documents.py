@@ -48,6 +48,17 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert [path.name for path in ROOT.glob("docs/*.md") if path not in reached] == []
 
 
+def test_the_listing_of_folders_names_every_folder_in_thirty_lines() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    listing = re.findall(
+        r"^    .*$", text.partition("## Where things are")[2].partition("##")[0], re.M
+    )
+    folders = {path.parent.name for path in ROOT.glob("beam_dp/**/__init__.py")} | {"pipelines"}
+    named = {name for line in listing for name in re.findall(r"(\w+)/", line)}
+    assert sorted(folders - named) == []
+    assert len(listing) <= 30
+
+
 def test_the_tables_of_flags_are_those_of_the_programs() -> None:
     page = runpy.run_path(str(ROOT / "docs" / "write_flags.py"))["page"]()
     assert (ROOT / "docs" / "flags.md").read_text("utf-8") == page, "run `make generated`"

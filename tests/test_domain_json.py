@@ -125,9 +125,9 @@ def test_a_text_that_is_no_domain_is_refused_in_one_line(text, condition):
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"cannot be read as a file \(No such file"):
         read_domain(tmp_path / "absent.json")
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+    with pytest.raises(InputError, match=r"cannot be read as a file \(Is a directory"):
         read_domain(tmp_path)
     with pytest.raises(InputError, match="cannot be read"):
         read_domain("nul\0byte")
@@ -165,6 +165,7 @@ attributes = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(attributes, min_size=1, max_size=4, unique_by=lambda a: a.name))
 def test_to_json_and_back_is_the_same_domain(entries):
     domain = Domain(tuple(entries))
@@ -319,5 +320,5 @@ def test_levels_of_dates_and_of_declared_words_are_named_as_users_write_them():
     assert parse_domain(json.dumps(domain.to_json())) == domain
     with pytest.raises(InputError, match="known are pairs of its edges, each a list in the list"):
         domain.with_impossible([{"smoker": ["yes"], "visit": ["2020-01-01", "2020-04-01"]}])
-    with pytest.raises(InputError, match="is none of its levels; known are pairs of its edges"):
+    with pytest.raises(InputError, match="is not one of its levels; known are pairs of its edges"):
         domain.with_impossible([{"smoker": ["yes"], "at": [["2020-01-01", "2020-01-02"]]}])

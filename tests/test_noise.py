@@ -51,6 +51,7 @@ def clipped_law(kind: str, scale: float, reach: int) -> np.ndarray:
     return np.bincount(np.clip(z, -reach, reach) + reach, weights=law)
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("scale", [0.5, 1.0, 7.5])
 def test_noise_follows_its_law_and_no_other_scale(kind: str, scale: float):
@@ -80,6 +81,7 @@ def test_wide_noise_lies_on_every_integer():
     assert not rejects(np.bincount(draws & 63, minlength=64), np.ones(64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [0, 10**9, 2**60, -(2**62)])
 def test_selection_follows_its_law_and_no_other_scale(base: int):
     scores = np.array([10, 9, 5, 0], np.int64)
@@ -97,6 +99,7 @@ def test_selection_law_known_answer():
     assert (law / law.sum()).tolist() == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_selection_among_ties_is_fair():
     noise = NoiseSource()
     counts = np.bincount([noise.select(np.full(5, 10**9), 1.0) for _ in range(2500)], minlength=5)
@@ -150,6 +153,7 @@ def test_anything_but_64_bit_integers_is_refused(kind: str, dtype: type):
         getattr(NoiseSource(), kind)(np.zeros(2, dtype), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.3, 2.0, 9.0])
 def test_geometric_noise_follows_its_law_and_no_other_scale(scale: float):
     drawn = NoiseSource().geometric(DRAWS, scale)

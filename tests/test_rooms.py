@@ -7,8 +7,6 @@ that it shows. The rule is a function of source texts, so that it can be shown w
 from __future__ import annotations
 
 import ast
-import functools
-from collections.abc import Collection
 
 import pytest
 from test_architecture import imports, module_name, package_sources
@@ -18,10 +16,11 @@ from test_architecture import imports, module_name, package_sources
 FLOORS = (
     ("errors",),
     ("checks",),
-    ("domain", "flags", "noise", "storage"),
+    ("domain", "noise", "storage"),
     ("hashing",),
     ("privacy",),
     ("queries",),
+    ("flags",),
     ("interval_strategies", "hypotheses"),
     ("encoding",),
     ("privacy.ledger",),
@@ -50,12 +49,6 @@ ROOMS_WITHIN = {
     "transforms": None,
     "privacy": {"ledger"},
     "releases": {"files"},
-}
-# Arrows upward that are known, each to be removed.
-KNOWN = {
-    ("releases", "releases.files"),
-    ("storage", "releases.files"),
-    ("transforms.writing", "transforms.drawing"),
 }
 
 
@@ -93,12 +86,7 @@ def arrows(files: dict[str, str]) -> Arrows:
     return found
 
 
-@functools.cache
-def arrows_of_the_package() -> Arrows:
-    return arrows(package_sources())
-
-
-def upward(found: Arrows, known: Collection[tuple[str, str]] = ()) -> list[str]:
+def upward(found: Arrows) -> list[str]:
     """Imports, for types too, of a room that is not on a floor below."""
     wrong = []
     for (room, other), example in found.items():
@@ -107,7 +95,7 @@ def upward(found: Arrows, known: Collection[tuple[str, str]] = ()) -> list[str]:
             wrong.append(f"{room if here is None else other} has no floor")
             continue
         is_shared = here == there and room.startswith(SHARED_FLOOR[:-1])
-        if there >= here and not is_shared and (room, other) not in known:
+        if there >= here and not is_shared:
             wrong.append(example)
     return wrong
 
@@ -122,12 +110,11 @@ def without_types(source: str) -> str:
     return ast.unparse(Running().visit(ast.parse(source)))
 
 
-def circles(files: dict[str, str], known: Collection[tuple[str, str]] = ()) -> list[str]:
+def circles(files: dict[str, str]) -> list[str]:
     """Rooms that import each other while they run, also inside functions."""
     graph: dict[str, set[str]] = {}
     for room, other in arrows({path: without_types(text) for path, text in files.items()}):
-        if (room, other) not in known:
-            graph.setdefault(room, set()).add(other)
+        graph.setdefault(room, set()).add(other)
     done: set[str] = set()
     found: list[str] = []
 
@@ -145,15 +132,11 @@ def circles(files: dict[str, str], known: Collection[tuple[str, str]] = ()) -> l
 
 
 def test_no_room_imports_one_above_it() -> None:
-    assert upward(arrows_of_the_package(), KNOWN) == []
+    assert upward(arrows(package_sources())) == []
 
 
 def test_no_rooms_import_each_other_in_a_circle() -> None:
-    assert circles(package_sources(), KNOWN) == []
-
-
-def test_every_known_exception_is_still_needed() -> None:
-    assert arrows_of_the_package().keys() >= KNOWN
+    assert circles(package_sources()) == []
 
 
 TARGETS = dict.fromkeys(

@@ -21,13 +21,11 @@ from noise_sources import Draw, Scripted
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.mechanisms import Mechanism
+from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.marginals import plan as plan_module
 from beam_dp.mechanisms.marginals import rounds as rounds_module
 from beam_dp.mechanisms.marginals import selection as selection_module
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    Plan,
-)
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
@@ -72,7 +70,7 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
         yield
 
 
-def summary(plan: Plan, counts: np.ndarray) -> Marginals:
+def summary(plan: MarginalsPlan, counts: np.ndarray) -> Marginals:
     return Histogram(plan.domain, np.asarray(counts, np.int64)).marginals(plan.summary_tables)
 
 
@@ -140,9 +138,9 @@ def budgets(guarantee: Guarantee) -> tuple[float, float]:
 
 
 def largest_share(
-    plan: Plan,
+    plan: MarginalsPlan,
     guarantee: Guarantee,
-    run: Callable[[Plan, Marginals, Any], object],
+    run: Callable[[MarginalsPlan, Marginals, Any], object],
     bases: Sequence[np.ndarray],
     scripts: Sequence[Callable[[], Scripted]],
 ) -> float:
@@ -175,5 +173,5 @@ def scripted(seed: int, num_selections: int = 1, high: int = 40) -> Callable[[],
 
 def plan_of(
     mechanism: Mechanism, workload: Workload, guarantee: Guarantee, num_records: NumRecords
-) -> Plan:
+) -> MarginalsPlan:
     return mechanism.plan(workload.domain, workload, guarantee, num_records)

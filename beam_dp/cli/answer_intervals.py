@@ -96,7 +96,8 @@ def _print_intervals(
     print_table(release.attribute.name, COLUMNS, rows)
     if len(names) > len(rows):
         print(f"{len(rows)} of {len(names):,} intervals; --limit shows more")
-    print(f"each error is within its bound but with probability {answers.failure_probability:g}")
+    beta = answers.failure_probability
+    print(f"each error is within its bound, except with probability {beta:g}")
 
 
 def _print_quantiles(options: argparse.Namespace, release: IntervalRelease) -> None:

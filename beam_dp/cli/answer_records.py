@@ -12,7 +12,7 @@ from typing import Any
 from beam_dp.cli.tables import print_table
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.parser import RefusedError
+from beam_dp.flags.flag import FlagError
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import MarginalAnswer, SyntheticDatabase
@@ -26,7 +26,7 @@ def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) ->
         release: a synthetic database.
 
     Raises:
-        RefusedError: if a flag is refused.
+        FlagError: if a flag is refused.
     """
     domain = release.domain
     flag = "--queries" if options.queries is not None else "--marginal"
@@ -44,7 +44,7 @@ def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) ->
             tables = [[text] if text in domain else text.split(",") for text in options.marginal]
             workload = Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
     except InputError as error:
-        raise RefusedError(f"{flag}: {shown(error.value)} is refused; {error.condition}") from None
+        raise FlagError(f"{flag}: {shown(error.value)} is refused; {error.condition}") from None
     if isinstance(workload, LinearWorkload):
         _answer_queries(options, release, workload)
         return
@@ -69,8 +69,8 @@ def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) ->
             notes.append("no error is stated: the release did not measure this marginal whole")
         if answer.bound is not None:
             notes.append(
-                f"every cell is within {answer.bound:,.1f} records"
-                f" but with probability {answer.failure_probability:g}"
+                f"every cell is within {answer.bound:,.1f} records of the truth,"
+                f" except with probability {answer.failure_probability:g}"
             )
         if len(rows) < answer.values.size:
             notes.append(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
@@ -118,7 +118,7 @@ def _answer_queries(
     stated = [each for each in answers if each.bound is not None]
     if stated:
         print(
-            "all errors that are stated hold together but with probability"
+            "all stated errors hold together, except with probability"
             f" {stated[0].failure_probability:g}"
         )
 

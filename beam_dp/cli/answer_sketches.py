@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from typing import TYPE_CHECKING
 
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import FlagError
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_files import read_sparse_query
 from beam_dp.queries.sparse_reader import of_type
-from beam_dp.releases.files.sketch_keys import key_type_of
-
-if TYPE_CHECKING:
-    from beam_dp.releases import SparseRelease
+from beam_dp.releases.sketch_keys import key_type_of
+from beam_dp.releases.sketches import SparseRelease
 
 
-def answer_sparse(release: SparseRelease, path: str, *, as_json: bool) -> str:
-    """Returns what to print of the answer of the sparse query in a file.
+def answer_sparse(options: argparse.Namespace, release: SparseRelease) -> None:
+    """Prints the answer of the sparse query in a file.
 
     Args:
+        options: of `beam-dp answer`; keys of the file's lines are of the release's type.
         release: of which it is asked.
-        path: of the file, see ``read_sparse_query``; keys of lines are of the release's type.
-        as_json: whether to print JSON.
 
     Raises:
         InputError: if the file or the query is refused.
+        FlagError: if no such query is asked.
     """
+    path = options.sparse
+    if path is None:
+        raise FlagError("--sparse: missing; must be given: this release answers no other")
     try:
         query = read_query(release, path)
         answer = release.answer_query(query)
@@ -34,7 +36,7 @@ def answer_sparse(release: SparseRelease, path: str, *, as_json: bool) -> str:
         if error.name.startswith(path):
             raise
         raise InputError("--sparse", error.value, error.condition) from None
-    if as_json:
+    if options.json:
         found = {
             "num_elements": query.sparsity,
             "value": answer.value,
@@ -42,12 +44,14 @@ def answer_sparse(release: SparseRelease, path: str, *, as_json: bool) -> str:
             "bound": answer.bound,
             "failure_probability": answer.failure_probability,
         }
-        return json.dumps(found)
+        print(json.dumps(found))
+        return
     unit = "records" if release.max_weight == 1 else "in weight"
-    return (
+    print(
         f"{answer.value:,.1f} {unit}, of {query.sparsity:,} keys\n"
         f"standard error {answer.standard_error:,.1f}\n"
-        f"within {answer.bound:,.1f} but with probability {answer.failure_probability:g}"
+        f"within {answer.bound:,.1f} of the truth,"
+        f" except with probability {answer.failure_probability:g}"
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from beam_dp.cli.tables import guarantee_text, unit_text
 from beam_dp.domain import Attribute
 from beam_dp.errors import magnitude
-from beam_dp.releases.files.answers_release import AnswersRelease
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.answers import AnswersRelease
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 
@@ -33,12 +35,6 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     Example:
         >>> rich.print(describe(read_release("out/visits")))  # doctest: +SKIP
     """
-    from rich.console import Group
-    from rich.text import Text
-
-    guarantee = release.guarantee
-    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
-    relation = guarantee.neighboring.value.replace("_", " ")
     origin = "public" if release.num_records_is_public else "a noisy count"
     error = release.errors.get((), {}).get("standard_error")
     if error is not None and not release.num_records_is_public:
@@ -46,8 +42,7 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     cells = magnitude(release.domain.num_cells)
     facts = {
         "mechanism": release.mechanism,
-        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
-        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
+        **promise_facts(release.guarantee),
         "records": f"{release.num_records:,} ({origin})",
         **_small_facts(release),
         **left_out_facts(release.left_out),
@@ -80,10 +75,7 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     ):
         if values:
             parts.append(plain_table((title, ""), [(k, short_value(v)) for k, v in values.items()]))
-    spaced: list[RenderableType] = []
-    for part in parts:
-        spaced += [part, Text()]
-    return Group(*spaced[:-1])
+    return below_each_other(parts)
 
 
 def describe_answers(release: AnswersRelease) -> RenderableType:
@@ -95,9 +87,6 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
     Returns:
         Tables of the card, and of the numbers of answers by route.
     """
-    from rich.console import Group
-    from rich.text import Text
-
     routes = collections.Counter(
         "refused" if row["error"] is not None else row["route"] for row in release.rows
     )
@@ -107,8 +96,24 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
         held = release.card.get(title)
         facts = held if isinstance(held, dict) else {title: held}
         shown = [(str(key), short_value(value)) for key, value in facts.items()]
-        parts += [plain_table((title.replace("_", " "), ""), shown), Text()]
-    return Group(*parts, plain_table(("route", "answers"), rows))
+        parts.append(plain_table((title.replace("_", " "), ""), shown))
+    return below_each_other([*parts, plain_table(("route", "answers"), rows)])
+
+
+def promise_facts(guarantee: Guarantee) -> dict[str, str]:
+    """Returns what was promised, and to whom."""
+    return {"promise": guarantee_text(guarantee), "protects": unit_text(guarantee)}
+
+
+def below_each_other(parts: Sequence[RenderableType]) -> RenderableType:
+    """Returns tables with an empty line between them."""
+    from rich.console import Group
+    from rich.text import Text
+
+    spaced: list[RenderableType] = []
+    for part in parts:
+        spaced += [part, Text()]
+    return Group(*spaced[:-1])
 
 
 def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
@@ -120,8 +125,8 @@ def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
         told = f"{len(release.queries):,} linear queries"
         bound = release.query_error.get("bound")
         if bound is not None:
-            beta = release.query_error.get("failure_probability")
-            told += f", all within {bound:,.1f} records but with probability {short_value(beta)}"
+            beta = short_value(release.query_error.get("failure_probability"))
+            told += f", all within {bound:,.1f} records, except with probability {beta}"
         facts["answers"] = told
     return facts
 

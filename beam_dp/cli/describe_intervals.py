@@ -6,8 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from beam_dp.cli.describe import (
+    below_each_other,
     left_out_facts,
     plain_table,
+    promise_facts,
 )
 from beam_dp.releases.intervals import IntervalRelease
 
@@ -24,18 +26,12 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
     Returns:
         Tables for ``rich`` to print: the guarantee, the attribute, errors, noise.
     """
-    from rich.console import Group
-    from rich.text import Text
-
-    guarantee, attribute = release.guarantee, release.attribute
-    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
-    relation = guarantee.neighboring.value.replace("_", " ")
+    attribute = release.attribute
     num_leaves = release.num_leaves
     facts = {
         "counts": f"all {num_leaves * (num_leaves + 1) // 2:,} intervals of {attribute.name}",
         "strategy": release.choice[0],
-        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
-        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
+        **promise_facts(release.guarantee),
         "levels": f"{num_leaves:,}, from {attribute.label(0)} to {attribute.label(num_leaves - 1)}",
         "error": f"{math.sqrt(release.mean_squared_error):,.1f} records,"
         " the root of the mean squared error over all intervals",
@@ -53,7 +49,4 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
             plain_table(("parameter", ""), [(k, str(v)) for k, v in release.parameters.items()])
         )
     parts.append(plain_table(("made with", ""), list(release.versions.items())))
-    spaced: list[RenderableType] = []
-    for part in parts:
-        spaced += [part, Text()]
-    return Group(*spaced[:-1])
+    return below_each_other(parts)

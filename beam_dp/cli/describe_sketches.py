@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from beam_dp.cli.describe import (
+    below_each_other,
     plain_table,
+    promise_facts,
     short_value,
 )
 from beam_dp.releases.sketches import SparseRelease
@@ -23,18 +25,11 @@ def describe_sparse(release: SparseRelease) -> RenderableType:
     Returns:
         Tables of the guarantee, the sketch, the histogram and the parameters.
     """
-    from rich.console import Group
-    from rich.text import Text
-
-    guarantee = release.guarantee
-    unit = "a record" if guarantee.privacy_unit == "record" else f"one {guarantee.privacy_unit}"
-    relation = guarantee.neighboring.value.replace("_", " ")
     columns = release.public.get("key") or {}
     weight = columns.get("weight")
     facts = {
         "mechanism": release.mechanism,
-        "promise": f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}",
-        "protects": f"{unit}, at most {guarantee.max_records_per_unit} records of it are used",
+        **promise_facts(release.guarantee),
         "keys": f"{columns.get('key', 'not stated')}, {columns.get('key_type', 'of any type')}",
         "weight": "1 a record" if weight is None else f"{weight}, from 0 to {release.max_weight:,}",
         "queries": f"at most {release.max_sparsity:,} keys, values from 0 to 1",
@@ -67,7 +62,4 @@ def describe_sparse(release: SparseRelease) -> RenderableType:
     if shown:
         rows = {name: short_value(value) for name, value in shown.items()}
         parts.append(plain_table(("parameter", ""), list(rows.items())))
-    spaced: list[RenderableType] = []
-    for part in parts:
-        spaced += [part, Text()]
-    return Group(*spaced[:-1])
+    return below_each_other(parts)

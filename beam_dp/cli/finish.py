@@ -13,7 +13,6 @@ def add_finish(commands: Any) -> None:
     finish = commands.add_parser(
         "finish",
         help="once a job has ended: complete what it committed, remove its drafts",
-        allow_abbrev=False,
     )
     finish.add_argument("directory", metavar="DIR", help="output of a job that has ended")
 
@@ -29,14 +28,14 @@ def run_finish(options: argparse.Namespace) -> None:
         ReleaseError: if a card was committed and its release can't be completed.
     """
     from beam_dp.releases import ReleaseError, finish_writing
-    from beam_dp.releases.files.kinds import CARD
+    from beam_dp.releases.files.card import CARD
     from beam_dp.storage.of_url import store_for
 
     directory = options.directory
     store = store_for(directory, "output")
     try:
         if not store.exists():
-            condition = "must be a directory: nothing was written there, or its name is another"
+            condition = "must be a directory that exists: is the name right?"
             raise InputError("output", directory, condition)
         num_drafts = len(store.drafts())
         is_complete = finish_writing(directory)

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dp.cli.tables import print_table
 from beam_dp.errors import InputError, shown
+from beam_dp.flags.flag import FlagError, Once
 from beam_dp.flags.numbers import number
-from beam_dp.flags.parser import (
-    Once,
-    RefusedError,
-)
 
 if TYPE_CHECKING:
     from beam_dp.privacy.ledger import Dataset, Ledger
@@ -30,9 +27,7 @@ DECLARATION = (
 
 def add_ledger(commands: Any) -> None:
     """Adds the command's arguments to those of `beam-dp`."""
-    ledger = commands.add_parser(
-        "ledger", help="what was spent on which data, and what is left", allow_abbrev=False
-    )
+    ledger = commands.add_parser("ledger", help="what was spent on which data, and what is left")
     ledger.add_argument(
         "url", metavar="URL", help="sqlite file, or postgresql://USER@HOST/DATABASE"
     )
@@ -58,7 +53,7 @@ def run_ledger(options: argparse.Namespace) -> None:
         options: of `beam-dp ledger`.
 
     Raises:
-        RefusedError: if a flag is refused.
+        FlagError: if a flag is refused.
         InputError: if the ledger refuses.
     """
     from beam_dp.privacy.ledger import Ledger
@@ -69,7 +64,7 @@ def run_ledger(options: argparse.Namespace) -> None:
     else:
         for flag in (*(flag for flag, _, _ in DECLARATION), "allow_large_delta"):
             if getattr(options, flag) not in (None, False):
-                raise RefusedError(f"--{flag}: must be given with --declare NAME")
+                raise FlagError(f"--{flag}: must be given with --declare NAME")
     reports = [_report(ledger, dataset) for dataset in ledger.datasets()]
     if options.json:
         print(json.dumps({"ledger": ledger.name, "datasets": reports}, ensure_ascii=False))
@@ -88,8 +83,8 @@ def run_ledger(options: argparse.Namespace) -> None:
     ]
     columns = ("dataset", "unit, relation", "delta", "epsilon", "spent", "left", "slack")
     print_table(f"budgets of {ledger.name}", columns, rows)
-    print("left: the epsilon of one more release of pure, Gaussian or zero-concentrated privacy")
-    print("slack: the delta that is left for releases that are private but with some probability")
+    print("left: what one more pure, Gaussian or zero-concentrated release may have of epsilon")
+    print("slack: the delta left for releases that are private except with some probability")
     entries = [entry for report in reports for entry in report["entries"]]
     if entries:
         rows = [
@@ -113,7 +108,7 @@ def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
         if text is None:
             if flag == "composition":
                 continue
-            raise RefusedError(f"--{flag}: missing; must be given with --declare: {meaning}")
+            raise FlagError(f"--{flag}: missing; must be given with --declare: {meaning}")
         values[flag] = text
     try:
         for flag in ("epsilon", "delta"):
@@ -124,7 +119,7 @@ def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
         if error.name in names or error.name in values:
             flag = names.get(error.name, error.name)
             condition = error.condition.replace("unless allow_", "unless --allow_")
-            raise RefusedError(f"--{flag}: {shown(error.value)} is refused; {condition}") from None
+            raise FlagError(f"--{flag}: {shown(error.value)} is refused; {condition}") from None
         raise
 
 

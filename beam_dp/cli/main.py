@@ -7,28 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from beam_dp.cli.finish import (
-    add_finish,
-    run_finish,
-)
-from beam_dp.cli.ledger import (
-    add_ledger,
-    run_ledger,
-)
-from beam_dp.cli.plan import (
-    add_plan,
-    run_plan,
-)
-from beam_dp.cli.programs import (
-    PROGRAMS,
-    import_program,
-)
-from beam_dp.errors import InputError, shown
-from beam_dp.flags.parser import (
-    Parser,
-    RefusedError,
-    nearest,
-)
+from beam_dp.cli.finish import add_finish, run_finish
+from beam_dp.cli.ledger import add_ledger, run_ledger
+from beam_dp.cli.plan import add_plan, run_plan
+from beam_dp.cli.programs import PROGRAMS, import_program
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import FlagError, Parser, nearest
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
@@ -56,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "ledger": run_ledger,
         }
         run[options.command](options)
-    except (RefusedError, InputError) as error:
+    except (FlagError, InputError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
@@ -71,16 +55,15 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         prog="beam-dp",
         description="Plan, make and read private releases.",
         epilog="`beam-dp COMMAND --help` lists the flags of a command.",
-        allow_abbrev=False,
     )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
     add_plan(commands)
     describe = commands.add_parser(
-        "describe", help="what was promised, and how wrong the answers can be", allow_abbrev=False
+        "describe", help="what was promised, and how wrong the answers can be"
     )
-    answer = commands.add_parser("answer", help="answer queries", allow_abbrev=False)
+    answer = commands.add_parser("answer", help="answer queries")
     for command in (describe, answer):
         command.add_argument("directory", metavar="DIR", help="directory that holds a release")
         command.add_argument("--json", action="store_true", help="JSON for machines")
@@ -102,13 +85,13 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         action="append",
         nargs=2,
         metavar=("LOW", "HIGH"),
-        help="of interval counts: integers, both included, or edges of bins; may be repeated",
+        help="interval counts: integers, both included, or edges of bins; may be repeated",
     )
     what.add_argument(
         "--quantile",
         action="append",
         metavar="SHARE",
-        help="of interval counts: where this share of the records is reached; may be repeated",
+        help="interval counts: where this share of the records is reached; may be repeated",
     )
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
@@ -124,7 +107,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser, commands = command_parsers()
     known_commands = [*commands]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in known_commands:
-        raise RefusedError(
+        raise FlagError(
             f"{arguments[0]!r} is refused; must be one of {', '.join(known_commands)};"
             f" the nearest is {nearest(arguments[0], known_commands)}"
         )
@@ -132,9 +115,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if unknown:
         command = commands[options.command]
         flags = [option for action in command._actions for option in action.option_strings]
-        raise RefusedError(
-            f"{unknown[0]}: unknown; the nearest flag is {nearest(unknown[0], flags)}"
-        )
+        raise FlagError(f"{unknown[0]}: unknown; the nearest flag is {nearest(unknown[0], flags)}")
     return options
 
 
@@ -153,64 +134,26 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
 def _describe(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from beam_dp.cli.describe import (
-        describe,
-        describe_answers,
-    )
-    from beam_dp.cli.describe_intervals import describe_intervals
-    from beam_dp.cli.describe_sketches import describe_sparse
-    from beam_dp.releases import IntervalRelease, SparseRelease, read_release
-    from beam_dp.releases.files.answers_release import read_answers_release
-    from beam_dp.releases.files.kinds import CARD
+    from beam_dp.cli.kinds import described
+    from beam_dp.releases import read_release
+    from beam_dp.releases.files.card import CARD
     from beam_dp.storage.of_url import store_for
 
-    answers = read_answers_release(options.directory)
-    if answers is not None:
-        described = describe_answers(answers)
-    else:
-        release = read_release(options.directory)
-        if isinstance(release, IntervalRelease):
-            described = describe_intervals(release)
-        elif isinstance(release, SparseRelease):
-            described = describe_sparse(release)
-        else:
-            described = describe(release)
+    release = read_release(options.directory)
     if options.json:
         # All of the release was verified when it was read, so this is its card.
         print(store_for(options.directory, "release").read(CARD).decode(), end="")
     else:
-        Console().print(described)
+        Console().print(described(release))
 
 
 def _answer(options: argparse.Namespace) -> None:
-    from beam_dp.cli.answer_intervals import answer_intervals
-    from beam_dp.cli.answer_records import answer_synthetic
-    from beam_dp.cli.answer_sketches import answer_sparse
-    from beam_dp.releases import IntervalRelease, SparseRelease, read_release
-    from beam_dp.releases.files.answers_release import read_answers_release
+    from beam_dp.cli.kinds import answer
+    from beam_dp.releases import read_release
 
     if options.limit < 1:
-        raise RefusedError(f"--limit: {options.limit} is refused; must be >= 1")
-    if read_answers_release(options.directory) is not None:
-        condition = "holds answers, and answers nothing more: see beam-dp describe"
-        raise InputError("release", options.directory, condition)
-    release = read_release(options.directory)
-    if isinstance(release, SparseRelease):
-        if options.sparse is None:
-            raise RefusedError("--sparse: missing; must be given: this release answers no other")
-        print(answer_sparse(release, options.sparse, as_json=options.json))
-        return
-    if options.sparse is not None:
-        condition = "must be asked of a release for sparse queries"
-        raise RefusedError(f"--sparse: {shown(options.sparse)} is refused; {condition}")
-    if isinstance(release, IntervalRelease):
-        answer_intervals(options, release)
-        return
-    for name in ("interval", "quantile"):
-        if getattr(options, name) is not None:
-            condition = "must be asked of interval counts; of synthetic records use --queries"
-            raise RefusedError(f"--{name}: {condition}")
-    answer_synthetic(options, release)
+        raise FlagError(f"--limit: {options.limit} is refused; must be >= 1")
+    answer(options, read_release(options.directory))
 
 
 if __name__ == "__main__":

@@ -7,26 +7,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from beam_dp.cli.plan_flags import (
-    FLAGS,
-    SWITCHES,
-)
+from beam_dp.cli.plan_flags import FLAGS
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.parser import (
-    Once,
-    RefusedError,
-)
+from beam_dp.flags.flag import FlagError
 
 
 def add_plan(commands: Any) -> None:
     """Adds the command's arguments to those of `beam-dp`."""
-    plan = commands.add_parser(
-        "plan", help="every mechanism for a job, before any data is read", allow_abbrev=False
-    )
-    for flag in FLAGS:
-        plan.add_argument(f"--{flag.name}", metavar=flag.metavar, action=Once, help=flag.help)
-    for flag in SWITCHES:
-        plan.add_argument(f"--{flag.name}", action="store_true", help=flag.help)
+    plan = commands.add_parser("plan", help="every mechanism for a job, before any data is read")
+    plan.add_flags(FLAGS)
     plan.add_argument("--json", action="store_true", help="JSON for machines")
 
 
@@ -37,13 +26,11 @@ def run_plan(options: argparse.Namespace) -> None:
         options: of `beam-dp plan`.
 
     Raises:
-        RefusedError: if a flag is refused.
+        FlagError: if a flag is refused.
     """
     texts = {flag.name: getattr(options, flag.name) for flag in FLAGS}
-    switches = {flag.name: getattr(options, flag.name) for flag in SWITCHES}
-    plan = _plan_queries if texts["max_sparsity"] is None else _plan_sparse
     try:
-        plan(texts, switches, options.json)
+        _plan(texts, options.json)
     except InputError as error:
         # Arguments of functions whose flags have other names.
         name = {"max_size": "size", "projection_width": "size"}.get(error.name, error.name)
@@ -51,48 +38,27 @@ def run_plan(options: argparse.Namespace) -> None:
             raise
         condition = error.condition.replace("unless allow_", "unless --allow_")
         told = "missing" if error.value is None else f"{shown(error.value)} is refused"
-        raise RefusedError(f"--{name}: {told}; {condition}") from None
+        raise FlagError(f"--{name}: {told}; {condition}") from None
 
 
-def _plan_queries(
-    texts: Mapping[str, str | None], switches: Mapping[str, bool], as_json: bool
-) -> None:
+def _plan(texts: Mapping[str, str | None], as_json: bool) -> None:
     from rich.console import Console
 
-    from beam_dp.cli.plan_command import (
-        command_line,
-        job_of,
-        ranking_json,
-    )
-    from beam_dp.cli.plan_table import ranking_table
-    from beam_dp.planning.ranking import rank_mechanisms
+    from beam_dp.cli.plan_command import command_line, job_of, ranking_json, sparse_job_of
+    from beam_dp.cli.plan_table import ranking_table, sparse_ranking_table
+    from beam_dp.planning.ranking import Ranking, rank_mechanisms
+    from beam_dp.planning.sketches.ranking import SparseRanking, rank_sparse_mechanisms
 
-    ranking = rank_mechanisms(job_of(texts, switches))
+    ranking: Ranking | SparseRanking
+    if texts["max_sparsity"] is None:
+        ranking = rank_mechanisms(job_of(texts))
+        table = ranking_table(ranking)
+    else:
+        ranking = rank_sparse_mechanisms(sparse_job_of(texts))
+        table = sparse_ranking_table(ranking)
     if as_json:
         print(json.dumps(ranking_json(ranking, texts), ensure_ascii=False))
         return
-    Console().print(ranking_table(ranking))
+    Console().print(table)
     if ranking.best is not None:
-        print(command_line(ranking, ranking.best, texts))
-
-
-def _plan_sparse(
-    texts: Mapping[str, str | None], switches: Mapping[str, bool], as_json: bool
-) -> None:
-    from rich.console import Console
-
-    from beam_dp.cli.plan_sketches_command import (
-        sparse_command_line,
-        sparse_job_of,
-        sparse_ranking_json,
-    )
-    from beam_dp.cli.plan_sketches_table import sparse_ranking_table
-    from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms
-
-    ranking = rank_sparse_mechanisms(sparse_job_of(texts, switches))
-    if as_json:
-        print(json.dumps(sparse_ranking_json(ranking, texts), ensure_ascii=False))
-        return
-    Console().print(sparse_ranking_table(ranking))
-    if ranking.best is not None:
-        print(sparse_command_line(ranking.job, ranking.best, texts))
+        print(command_line(ranking.job, ranking.best, texts))

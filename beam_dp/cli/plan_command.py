@@ -2,60 +2,56 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from beam_dp.cli.plan_flags import (
-    FLAGS,
-    OF_SPARSE,
-)
+from beam_dp.cli.plan_flags import FLAGS, NOT_OF_SPARSE, OF_SPARSE
 from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
-from beam_dp.domain.files import parse_domain
+from beam_dp.domain.files import read_domain
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import (
-    integer,
-    number,
-)
+from beam_dp.flags.flag import check_texts
+from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.options import values_of
+from beam_dp.flags.shared import read_guarantee
+from beam_dp.mechanisms.sketches.key_profile import KeyProfile
+from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
-from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
+from beam_dp.planning.sketches.job import SparsePlanningJob
+from beam_dp.planning.sketches.ranking import SparseRanking
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 
 
-def job_of(texts: Mapping[str, str | None], switches: Mapping[str, bool]) -> PlanningJob:
+def job_of(texts: Mapping[str, str | None]) -> PlanningJob:
     """Returns the job that flags describe; reads the domain and a file of queries, and no data.
 
     Args:
         texts: the text of each of ``FLAGS``; None where it was not given.
-        switches: whether each of ``SWITCHES`` was.
 
     Raises:
+        FlagError: a flag is missing.
         InputError: naming the flag, without its dashes.
     """
     for flag in OF_SPARSE:
         if texts[flag.name] is not None:
             raise InputError(flag.name, texts[flag.name], "must be given with --max_sparsity")
-    for flag in FLAGS:
-        if flag.required and texts[flag.name] is None:
-            raise InputError(flag.name, None, f"must be given: {flag.help}")
+    check_texts(FLAGS, texts)
     given = {name: text for name, text in texts.items() if text is not None}
-    guarantee = read_guarantee(given, switches)
-    domain = _read_domain(given["domain"])
+    guarantee = read_guarantee(given)
     max_error = given.get("max_error")
-    is_public = switches["num_records_is_public"]
     try:
         return PlanningJob(
-            workload=read_workload(given["workload"], domain),
+            workload=read_workload(given["workload"], read_domain(given["domain"])),
             guarantee=guarantee,
             num_records=_guess(given["num_records"]),
-            num_records_is_public=is_public or guarantee.neighboring is Neighboring.REPLACE_ONE,
-            failure_probability=number(
-                "failure_probability", given.get("failure_probability", "0.05")
-            ),
+            num_records_is_public=_is_public(given, guarantee),
+            failure_probability=_failure_probability(given),
             max_error_fraction=None if max_error is None else number("max_error", max_error),
         )
     except InputError as error:
@@ -64,26 +60,42 @@ def job_of(texts: Mapping[str, str | None], switches: Mapping[str, bool]) -> Pla
         raise
 
 
-def read_guarantee(given: Mapping[str, str], switches: Mapping[str, bool]) -> Guarantee:
-    """Returns the guarantee that flags describe.
+def sparse_job_of(texts: Mapping[str, str | None]) -> SparsePlanningJob:
+    """Returns the job about queries of keys that flags describe; reads nothing.
+
+    Args:
+        texts: the text of each of ``FLAGS``; None where it was not given.
 
     Raises:
+        FlagError: a flag is missing.
         InputError: naming the flag, without its dashes.
     """
-    unit = given["privacy_unit"]
-    if "max_records_per_unit" not in given and unit not in ("", RECORD):
-        condition = f"must be given with --privacy_unit {unit}: how many records of one are kept"
-        raise InputError("max_records_per_unit", None, condition)
-    return Guarantee(
-        epsilon=number("epsilon", given["epsilon"]),
-        delta=number("delta", given["delta"]),
-        neighboring=given["neighboring"],  # type: ignore[arg-type]  # its value is accepted
-        privacy_unit=unit,
-        max_records_per_unit=integer(
-            "max_records_per_unit", given.get("max_records_per_unit", "1")
-        ),
-        allow_large_delta=switches["allow_large_delta"],
+    for name in NOT_OF_SPARSE:
+        if texts[name] is not None:
+            condition = "must not be given with --max_sparsity: keys need no domain"
+            raise InputError(name, texts[name], condition)
+    check_texts([flag for flag in FLAGS if flag.name not in NOT_OF_SPARSE], texts)
+    check_texts([dataclasses.replace(flag, required=True) for flag in OF_SPARSE[:3]], texts)
+    given = {name: text for name, text in texts.items() if text is not None}
+    guarantee = read_guarantee(given)
+    questions = given.get("num_questions")
+    return SparsePlanningJob(
+        guarantee=guarantee,
+        profile=KeyProfile(**values_of(KeyProfile, given)),
+        max_sparsity=integer("max_sparsity", given["max_sparsity"]),
+        max_size=integer("size", given.get("size", str(DEFAULT_SIZE))),
+        num_questions=None if questions is None else integer("num_questions", questions),
+        num_records_is_public=_is_public(given, guarantee),
+        failure_probability=_failure_probability(given),
     )
+
+
+def _is_public(given: Mapping[str, str], guarantee: Guarantee) -> bool:
+    return "num_records_is_public" in given or guarantee.neighboring is Neighboring.REPLACE_ONE
+
+
+def _failure_probability(given: Mapping[str, str]) -> float:
+    return number("failure_probability", given.get("failure_probability", "0.05"))
 
 
 def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
@@ -101,57 +113,66 @@ def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
         return parse_linear_workload(spec, domain)
 
 
-def command_line(ranking: Ranking, option: Option, texts: Mapping[str, str | None]) -> str | None:
+def command_line(
+    job: PlanningJob | SparsePlanningJob, option: Option, texts: Mapping[str, str | None]
+) -> str | None:
     """Returns what to type to run an option; None where no program runs it.
 
     Args:
-        ranking: of the job.
+        job: that was planned.
         option: one of its options.
         texts: the text of each of ``FLAGS``.
     """
     if option.program is None or not option.is_feasible:
         return None
-    job = ranking.job
     guarantee = job.guarantee
-    flags: dict[str, str] = {
-        "input": texts["input"] or "INPUT",
-        "domain": texts["domain"] or "DOMAIN",
-        "workload": texts["workload"] or "WORKLOAD",
-        "epsilon": f"{guarantee.epsilon:.17g}",
-        "delta": f"{guarantee.delta:.17g}",
+    flags = {"input": texts["input"] or "INPUT"}
+    if isinstance(job, PlanningJob):
+        flags["domain"] = texts["domain"] or "DOMAIN"
+        flags["workload"] = texts["workload"] or "WORKLOAD"
+    else:
+        flags["key"] = texts["key"] or "KEY"
+        flags["max_sparsity"] = str(job.max_sparsity)
+    flags |= {
+        "epsilon": texts["epsilon"] or f"{guarantee.epsilon:.17g}",
+        "delta": texts["delta"] or f"{guarantee.delta:.17g}",
         "neighboring": guarantee.neighboring.value,
         "privacy_unit": guarantee.privacy_unit,
         "max_records_per_unit": str(guarantee.max_records_per_unit),
-        "num_records": str(job.given_num_records),
-        "mechanism": option.mechanism,
-        "calibration": option.calibration,
-        **dict(option.parameters),
-        "output": texts["output"] or "OUTPUT",
     }
-    for name in ("epsilon", "delta"):
-        flags[name] = texts[name] or flags[name]
+    if option.program in ("release_synthetic_database", "answer_queries"):
+        flags["num_records"] = str(job.given_num_records)
+    if option.program != "release_intervals":  # which releases all intervals
+        flags["mechanism"] = option.mechanism
+        if isinstance(job, PlanningJob):
+            flags["calibration"] = option.calibration
+    flags |= dict(option.parameters)
     if option.program == "answer_queries":
-        spec = flags.pop("workload")
-        # Marginals have weights for a release only.
-        is_weighted = isinstance(job.workload, Workload) and set(job.workload.weights) != {1.0}
-        is_other = pathlib.Path(spec).is_file() and is_weighted
-        flags["queries"] = "QUERIES" if is_other else spec
+        flags["queries"] = _queries(job, flags.pop("workload", "QUERIES"))
         flags["failure_probability"] = f"{job.failure_probability:g}"
     if option.program == "release_intervals":
-        # All intervals are released, of any number of records.
-        for name in ("workload", "num_records", "mechanism", "calibration"):
-            del flags[name]
+        del flags["workload"]
+    flags["output"] = texts["output"] or "OUTPUT"
     words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
     if guarantee.delta > 1e-5:
         words.append("--allow_large_delta")
     return " ".join([command_of(option.program), *words])
 
 
-def ranking_json(ranking: Ranking, texts: Mapping[str, str | None]) -> dict[str, Any]:
+def _queries(job: PlanningJob | SparsePlanningJob, spec: str) -> str:
+    """What --queries is for a workload: marginals have weights for a release only."""
+    workload = getattr(job, "workload", None)
+    is_weighted = isinstance(workload, Workload) and set(workload.weights) != {1.0}
+    return "QUERIES" if is_weighted and pathlib.Path(spec).is_file() else spec
+
+
+def ranking_json(
+    ranking: Ranking | SparseRanking, texts: Mapping[str, str | None]
+) -> dict[str, Any]:
     """Returns a ranking with the command lines of its options."""
     found = ranking.to_json()
     for entry, option in zip(found["options"], ranking.options, strict=True):
-        entry["command"] = command_line(ranking, option, texts)
+        entry["command"] = command_line(ranking.job, option, texts)
     return found
 
 
@@ -160,14 +181,3 @@ def _guess(text: str) -> int:
         condition = "must be about how many records there are: a public guess, to compare errors by"
         raise InputError("num_records", text, condition)
     return integer("num_records", text)
-
-
-def _read_domain(path: str) -> Domain:
-    try:
-        text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError("domain", path, f"is not UTF-8 at byte {error.start}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        raise InputError("domain", path, f"cannot be read as a file ({reason})") from None
-    return parse_domain(text, source=path)

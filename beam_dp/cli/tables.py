@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from beam_dp.privacy.guarantee import Guarantee
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -20,3 +23,18 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*map(plain_text, row))
     Console().print(table)
+
+
+def guarantee_text(guarantee: Guarantee) -> str:
+    """Returns a promise in a few words."""
+    relation = guarantee.neighboring.value.replace("_", " ")
+    return f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}, {relation}"
+
+
+def unit_text(guarantee: Guarantee) -> str:
+    """Returns what a promise protects, in a few words."""
+    if guarantee.privacy_unit == "record":
+        return "a record"
+    most = guarantee.max_records_per_unit
+    used = "1 record is used" if most == 1 else f"{most:,} records are used"
+    return f"one {guarantee.privacy_unit}, of which at most {used}"

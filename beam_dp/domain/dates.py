@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.domain.texts import (
-    DAY,
-    time_of,
-)
+from beam_dp.domain.texts import DAY, time_of
 
 _EPOCH = datetime.date(1970, 1, 1)
 _EPOCH_TIME = datetime.datetime(1970, 1, 1)

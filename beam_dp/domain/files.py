@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from beam_dp.checks import is_integer
 from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.strict_json import (
-    RepeatedKeyError,
-    parse_json,
-)
+from beam_dp.domain.strict_json import checked_json, json_text
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 
@@ -50,17 +45,8 @@ def read_domain(text_or_path: str | os.PathLike[str]) -> Domain:
         >>> read_domain('{"age": 85, "sex": 2}').shape
         (85, 2)
     """
-    if isinstance(text_or_path, str) and text_or_path.lstrip().startswith("{"):
-        return parse_domain(text_or_path)
-    source = os.fspath(text_or_path)
-    try:
-        text = Path(source).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError("domain", source, f"is not UTF-8 at byte {error.start}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        raise InputError("domain", source, f"cannot be read: {reason}") from None
-    return parse_domain(text, source)
+    text = json_text("domain", text_or_path)
+    return parse_domain(text, "<text>" if text is text_or_path else os.fspath(text_or_path))
 
 
 def parse_domain(text: str, source: str = "<text>") -> Domain:
@@ -102,24 +88,7 @@ def parse_domain(text: str, source: str = "<text>") -> Domain:
         >>> parse_domain('{"attributes": [{"name": "alive", "type": "boolean"}]}').names
         ('alive',)
     """
-
-    def refuse_constant(constant: str) -> NoReturn:
-        raise InputError("domain", source, f"{constant} is not a JSON number")
-
-    try:
-        parsed = parse_json(text, refuse_constant)
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise InputError("domain", source, f"is not JSON at {place}: {error.msg}") from None
-    except RecursionError:
-        raise InputError("domain", source, "is nested too deeply") from None
-    except RepeatedKeyError as error:
-        condition = f"the key {shown(error.key)} must stand once in an object"
-        raise InputError("domain", source, condition) from None
-    except InputError:
-        raise
-    except ValueError:  # an integer of thousands of digits
-        raise InputError("domain", source, "holds a number that is too long") from None
+    parsed = checked_json("domain", source, text)
     try:
         return domain_from_json(parsed, source)
     except RecursionError:

@@ -10,19 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.attributes import (
-    OTHER_LABEL,
-    Attribute,
-    nearest_known,
-)
-from beam_dp.domain.listed import (
-    BooleanAttribute,
-    ListedAttribute,
-)
-from beam_dp.domain.ordered import (
-    BinnedAttribute,
-    IntegerAttribute,
-)
+from beam_dp.domain.attributes import OTHER_LABEL, Attribute, nearest_known
+from beam_dp.domain.listed import BooleanAttribute, ListedAttribute
+from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.errors import InputError, shown
 
 Range = tuple[int, int]  # codes from the first, below the second
@@ -119,7 +109,7 @@ def read_combinations(
         found = {}
         for name, listed in levels.items():
             if name not in axis_of:
-                condition = f"is no attribute; {nearest_known(str(name), axis_of)}"
+                condition = f"is not an attribute; {nearest_known(str(name), axis_of)}"
                 raise InputError(place, name, condition)
             axis = axis_of[name]
             if axis not in readers:
@@ -285,7 +275,7 @@ class LevelReader:
         for level in levels:
             codes = self._read(level)
             if codes is None:
-                raise InputError(where, level, f"is none of its levels; {self._hint(level)}")
+                raise InputError(where, level, f"is not one of its levels; {self._hint(level)}")
             found.append(codes)
         ranges = _union(found)
         if not may_be_all and ranges == ((0, self._attribute.size),):

@@ -9,15 +9,8 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from beam_dp.domain.attributes import (
-    OTHER_LABEL,
-    Attribute,
-    Value,
-)
-from beam_dp.domain.texts import (
-    BLANKS,
-    int64_of,
-)
+from beam_dp.domain.attributes import OTHER_LABEL, Attribute, Value
+from beam_dp.domain.texts import BLANKS, int64_of
 from beam_dp.errors import shown
 
 _LISTED_TYPES = {str: "a string", int: "an integer"}

@@ -14,14 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import is_integer, is_number
-from beam_dp.domain.attributes import (
-    Attribute,
-    Value,
-)
-from beam_dp.domain.texts import (
-    int64_of,
-    number_of,
-)
+from beam_dp.domain.attributes import Attribute, Value
+from beam_dp.domain.texts import int64_of, number_of
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from beam_dp.domain.attributes import (
-    MAX_INDEXED_CELLS,
-    Attribute,
-    nearest_known,
-)
+from beam_dp.domain.attributes import MAX_INDEXED_CELLS, Attribute, nearest_known
 from beam_dp.domain.impossible import (
     Impossible,
     check_combinations,

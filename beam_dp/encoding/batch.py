@@ -23,7 +23,7 @@ class EncodedBatch:
         cells: shape (n,), any integer type, cell indices.
         codes: one array of shape (n,) an attribute, any integer type.
         units: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit;
-            None once contributions are bounded, or where the unit is the record.
+            None once contributions are limited, or where the unit is the record.
     """
 
     cells: NDArray[Any] | None = None

@@ -3,9 +3,9 @@
 How a value is read:
 
 - null is the null level where there is one; else it is treated like a value that has no level;
-- integers of any width, floats that are whole, booleans (as 0 and 1), decimals that are whole and
-  texts that look like integers (``12``, `` +07``, ``5.0``) are integers; a numeric attribute reads
-  every number, also as text; NaN has no level;
+- integers of any width, floats that are whole, booleans (as 0 and 1) and texts that look like
+  integers (``12``, `` +07``, ``5.0``) are integers; a numeric attribute reads every number, also as
+  text; NaN has no level; a decimal is the text of its digits;
 - a boolean attribute also reads ``true`` and ``false`` in any capitals, or instead the texts that
   it declares;
 - a categorical attribute compares the exact text first; an integer stands for its usual writing;
@@ -20,7 +20,6 @@ domain.
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,17 +29,17 @@ from numpy.typing import NDArray
 from beam_dp.domain import Attribute, Domain
 from beam_dp.domain.impossible import any_impossible
 from beam_dp.domain.texts import DAY
-from beam_dp.encoding.canonical import NANOSECONDS, time_of_object
+from beam_dp.encoding.canonical import NANOSECONDS
 from beam_dp.encoding.coded import Coded, Levels, inside
 from beam_dp.encoding.layouts import union_parts
 from beam_dp.encoding.levels import levels_of
 from beam_dp.encoding.texts import Mask
+from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BELOW_INT64 = float(np.nextafter(-(2.0**63), -np.inf))
 _WINDOW = 2**16  # records worked on at once: eight narrow columns of them stay in the cache
 
 
@@ -237,10 +236,11 @@ def _code(levels: Levels, window: pa.Array) -> Coded:
 
     try:
         coded = _code_by_type(levels, window)
-        return _settle(levels, coded, _nulls(window))
     except pa.ArrowException:
         # A conversion that Arrow refuses for a whole column: only the values at fault may suffer.
-        return _code_objects(levels, [_object(scalar) for scalar in window])
+        window = _as_python(window)
+        coded = _code_by_type(levels, window)
+    return _settle(levels, coded, _nulls(window))
 
 
 def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
@@ -274,7 +274,7 @@ def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
     if pa.types.is_union(kind):
         return _code_union(levels, window)
     if pa.types.is_decimal(kind) or pa.types.is_dictionary(kind):
-        return _code_objects(levels, [_object(scalar) for scalar in window])
+        return _code(levels, _as_python(window))
     if pa.types.is_run_end_encoded(kind):
         return _code(levels, pc.run_end_decode(window))
     return levels.nothing(len(window))
@@ -291,76 +291,9 @@ def _code_union(levels: Levels, window: pa.UnionArray) -> Coded:
     return Coded(codes, outside if outside.any() else None)
 
 
-def _code_objects(levels: Levels, values: list[object]) -> Coded:
-    """Codes Python values, those of one type together."""
-    import pyarrow as pa
-
-    codes = np.zeros(len(values), levels.dtype)
-    outside = np.ones(len(values), np.bool_)
-    kinds: dict[str, tuple[list[int], list[Any]]] = {}
-    for place, value in enumerate(values):
-        kind, read = _classify(value)
-        places, read_values = kinds.setdefault(kind, ([], []))
-        places.append(place)
-        read_values.append(read)
-    missing = kinds.pop("null", ([], []))[0]
-    kinds.pop("junk", None)
-    for kind, (places, read_values) in kinds.items():
-        if kind == "boolean":
-            coded = levels.booleans(np.array(read_values, np.bool_))
-        elif kind == "integer":
-            coded = levels.integers(np.array(read_values, np.int64))
-        elif kind == "float":
-            coded = levels.floats(np.array(read_values, np.float64))
-        elif kind in ("time", "moment"):
-            coded = levels.times(np.array(read_values, object), 1, kind == "moment")
-        else:
-            coded = levels.texts(pa.array(read_values, pa.large_binary()))
-        codes[places] = coded.codes
-        outside[places] = ~inside(coded)
-    nulls = np.zeros(len(values), np.bool_)
-    nulls[missing] = True
-    return _settle(levels, Coded(codes, outside if outside.any() else None), nulls)
-
-
-def _classify(value: object) -> tuple[str, Any]:
-    """What a Python value is read as, and the value itself in a type that numpy or Arrow takes."""
-    if value is None:
-        return "null", None
-    if isinstance(value, (bool, np.bool_)):
-        return "boolean", bool(value)
-    if isinstance(value, decimal.Decimal):
-        if not value.is_finite():
-            return "junk", None
-        if value == value.to_integral_value() and value.adjusted() < 40:
-            value = int(value)
-        else:
-            return "float", float(value)
-    if isinstance(value, (int, np.integer)):
-        return _classify_integer(int(value))
-    if isinstance(value, (float, np.floating)):
-        return "float", float(value)
-    if isinstance(value, str):
-        return "text", value.encode("utf-8", "surrogatepass")
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return "text", bytes(value)
-    if isinstance(value, np.datetime64) and np.isnat(value):
-        return "null", None
-    if (time := time_of_object(value)) is not None:
-        return ("moment" if time.has_zone else "time"), time.nanoseconds
-    return "junk", None
-
-
-def _classify_integer(value: int) -> tuple[str, Any]:
-    if -(2**63) <= value < 2**63:
-        return "integer", value
-    # Beyond 64 bits an integer has no level of its own, but a bin may hold it. As a float it must
-    # not become -2^63, which may have one.
-    try:
-        number = float(value)
-    except OverflowError:
-        return "float", np.inf
-    return "float", min(number, _BELOW_INT64) if value < 0 else number
+def _as_python(window: pa.Array) -> pa.Array:
+    """The values as Python has them, as records hold them: each by its own type."""
+    return arrow_column([_object(scalar) for scalar in window])
 
 
 def _object(scalar: pa.Scalar) -> object:

@@ -14,10 +14,10 @@ class KeyBatch:
 
     Args:
         keys: shape (n,), uint64, from ``hashing.universe_elements``; repetitions count.
-        weights: shape (n,), int64, already from 0 to the declared largest weight
-            (``numbers.clamped_numbers``).
+        weights: shape (n,), int64, already from 0 to the declared largest weight: sensitivities
+            rest on it.
         units: shape (2, n), uint64, the 128-bit fingerprint of each record's privacy unit;
-            None once contributions are bounded, or where the unit is the record.
+            None once contributions are limited, or where the unit is the record.
     """
 
     keys: NDArray[np.uint64]

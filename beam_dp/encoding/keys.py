@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.plain_integers import (
-    plain_integer,
-    plain_integers,
-)
+from beam_dp.domain.plain_integers import plain_integer, plain_integers
 from beam_dp.encoding.canonical import canonical_bytes
 from beam_dp.encoding.layouts import gather, is_indirect, union_parts, values_and_places
 from beam_dp.hashing import HashKey, universe_elements

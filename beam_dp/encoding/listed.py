@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.listed import (
-    BooleanAttribute,
-    ListedAttribute,
-)
+from beam_dp.domain.listed import BooleanAttribute, ListedAttribute
 from beam_dp.domain.texts import int64_of
 from beam_dp.encoding.coded import Coded, Levels
 from beam_dp.encoding.numbers import by_table

@@ -82,7 +82,7 @@ class IntegerLevels(Levels):
             return Coded(codes, None)
         if lowest > self._maximum or highest < self._minimum:
             return self.nothing(values.size)
-        # The bounds are clipped to what the column holds, hence to its type.
+        # The ends are clipped to what the column holds, hence to its type.
         low, high = max(self._minimum, lowest), min(self._maximum, highest)
         return Coded(codes, (values < low) | (values > high))
 

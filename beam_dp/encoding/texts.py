@@ -9,10 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Attribute
-from beam_dp.domain.texts import (
-    int64_of,
-    number_of,
-)
+from beam_dp.domain.texts import int64_of, number_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,9 +3,9 @@
 A unit is the text of its value: ``7``, ``7.0``, ``"7"``, ``"7.0"`` and ``b"7"`` are one unit,
 ``"007"`` and ``"7.00"`` are others, so that a unit is not split in two by how a file, or a batch of
 it, stores its column. A value without a text that is its own is no unit, as null is none: records
-that are not known to be one person's would be bounded by nothing.
+that are not known to be one person's would be limited by nothing.
 
-Two units that shared a fingerprint would be bounded as if they were one. Then the presence of
+Two units that shared a fingerprint would be limited as if they were one. Then the presence of
 one could push out records of the other, and one unit would change up to twice as many records
 as promised. So values of at most 15 bytes and all 64-bit integers have fingerprints of their
 own, by construction; longer values share one only if 120 bits of BLAKE2b collide.

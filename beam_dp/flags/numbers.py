@@ -15,7 +15,7 @@ def number(name: str, text: str) -> float:
         text: its value. ``1_000``, which Python reads, is refused: it may be a slip.
 
     Raises:
-        InputError: if it is no number.
+        InputError: if it is not a number.
 
     Example:
         >>> number("epsilon", "1e-9")
@@ -38,7 +38,7 @@ def integer(name: str, text: str, or_word: str = "") -> int:
         or_word: what else the flag takes, for the refusal.
 
     Raises:
-        InputError: if it is no whole number.
+        InputError: if it is not a whole number.
 
     Example:
         >>> integer("num_records", "1e6")

@@ -26,7 +26,7 @@ def universe_elements(values: Any, key: HashKey, name: str = "element") -> Words
     2.7 % for 1e9). That costs accuracy, never privacy.
 
     The elements may be public (the support of a query) or records. It raises on a value that is
-    no element: ``encoding.keys`` leaves such records out.
+    no element, so records must be chosen first (``encoding.keys``).
 
     Args:
         values: a numpy array (integers, text, or objects), an Arrow array (integers, text, binary,

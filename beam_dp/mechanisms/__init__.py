@@ -1,68 +1,46 @@
 """Mechanisms: the only door from the secret side, a summary, to the public side, a release."""
 
-from beam_dp.mechanisms.choosing import (
-    exponential_mechanism,
-    geometric_noisy_max,
-    permute_and_flip,
-)
-from beam_dp.mechanisms.linear_answers.answers import (
+from beam_dp.mechanisms.choosing import exponential_mechanism, geometric_noisy_max, permute_and_flip
+from beam_dp.mechanisms.contract import AnswersPlan, Plan
+from beam_dp.mechanisms.linear_answers import (
     WorkloadAnswers,
     WorkloadAnswersPlan,
     draw_workload_answers,
     plan_workload_answers,
 )
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.laplace import Laplace
-from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import (
-    Mechanism,
-    Plan,
-)
-from beam_dp.mechanisms.online.private_mw import (
+from beam_dp.mechanisms.marginals import MWEM, Gaussian, Laplace, MarginalsPlan, Mechanism
+from beam_dp.mechanisms.online import (
     PrivateAnswer,
     PrivateMW,
-)
-from beam_dp.mechanisms.online.private_mw_plan import (
     PrivateMWPlan,
-    plan_private_mw,
-)
-from beam_dp.mechanisms.online.saved_private_mw import (
     Restart,
+    SparseMW,
+    SparseMWPlan,
     check_private_mw,
+    plan_private_mw,
+    plan_sparse_mw,
     restart_private_mw,
     resume_private_mw,
-    save_private_mw,
-)
-from beam_dp.mechanisms.online.saved_sparse_mw import (
     resume_sparse_mw,
+    save_private_mw,
     save_sparse_mw,
 )
-from beam_dp.mechanisms.online.sparse_mw import SparseMW
-from beam_dp.mechanisms.online.sparse_mw_plan import (
-    SparseMWPlan,
-    plan_sparse_mw,
-)
-from beam_dp.mechanisms.release_plan import plan_release
-from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.hybrid import HybridSketch
-from beam_dp.mechanisms.sketches.plan import (
+from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.sketches import (
+    CountSketch,
+    HybridSketch,
     SparseMechanism,
     SparsePlan,
-)
-from beam_dp.mechanisms.sketches.release import (
+    SparseProject,
     SparseSummary,
+    StabilityHistogram,
     release_sparse,
 )
-from beam_dp.mechanisms.sketches.sparse_project import SparseProject
-from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
-from beam_dp.mechanisms.small_db.choice import MultisetChoice
-from beam_dp.mechanisms.small_db.small_db import SmallDB
-from beam_dp.mechanisms.sparse_vector.mechanisms import (
+from beam_dp.mechanisms.small_db import MultisetChoice, SmallDB
+from beam_dp.mechanisms.sparse_vector import (
     AboveThreshold,
     NumericSparse,
     Sparse,
-)
-from beam_dp.mechanisms.sparse_vector.noise import (
     SparseVectorNoise,
     sparse_vector_noise,
 )
@@ -70,10 +48,12 @@ from beam_dp.mechanisms.sparse_vector.noise import (
 __all__ = [
     "MWEM",
     "AboveThreshold",
+    "AnswersPlan",
     "CountSketch",
     "Gaussian",
     "HybridSketch",
     "Laplace",
+    "MarginalsPlan",
     "Mechanism",
     "MultisetChoice",
     "NumericSparse",

@@ -11,15 +11,11 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measurements import noise_variance
-from beam_dp.mechanisms.marginals.plan import check_noise
-from beam_dp.noise.bound import noise_bound
+from beam_dp.mechanisms.contract import check_noise
+from beam_dp.noise.bound import noise_bound, noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.filters import (
-    cost,
-    loss_of,
-)
+from beam_dp.privacy.ledger.filters import cost, loss_of
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases import IntervalRelease, SyntheticDatabase
 from beam_dp.releases.left_out import LeftOut
@@ -157,7 +153,7 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
     whole = loss_of(main_loss.kind, guarantee.epsilon, guarantee.delta)
     epsilon = _largest_within(whole, main_loss, rest)
     if not epsilon > 0:
-        condition = "is too small to count what is left out: take more"
+        condition = "is too small to count what is left out as well: use a larger one"
         raise InputError("epsilon", guarantee.epsilon, condition)
     plan = LeftOutPlan(
         names=domain.names,

@@ -41,7 +41,7 @@ class Live:
         """
         # Before the lock, which may have been held by a thread that no child has.
         if self._made_in != _this_process():
-            raise HaltedError("a forked process holds a copy: go on where the object was made")
+            raise HaltedError("this is a copy in a forked process: use the original")
         with self._lock:
             if self._ended is not None and not also_ended:
                 raise HaltedError(self._ended)

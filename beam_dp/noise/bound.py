@@ -3,6 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
+
+
+def noise_variance(
+    distribution: Literal["discrete_laplace", "discrete_gaussian"], scale: float
+) -> float:
+    """Returns the variance of one noise, in squared units of its scale.
+
+    Example:
+        >>> round(noise_variance("discrete_laplace", 3.0), 3)
+        17.834
+    """
+    if distribution == "discrete_gaussian":
+        return scale**2
+    # 2a / (1 - a)^2 with a = exp(-1 / scale), in a form that does not underflow. Where noise
+    # is rarer than once in 1e17 cells the variance is overstated, lest its inverse overflow.
+    half = math.sinh(min(0.5 / scale, 20.0))
+    return 0.5 / half**2 if half > 1e-150 else math.inf
 
 
 def noise_bound(

@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measurements import query_variance, support_variances
-from beam_dp.mechanisms.marginals.plan import Plan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
@@ -23,7 +23,7 @@ def covering_marginals(queries: LinearWorkload) -> Workload:
         InputError: if a query looks at cells that are no sum of a marginal's, or all at nothing.
     """
     if queries.explicit:
-        condition = "must be without explicit values: a release answers sums of cells of marginals"
+        condition = "must not have explicit values: a release answers sums of cells of marginals"
         raise InputError("workload", "explicit values", condition)
     weights = Counter(query.axes for query in queries if _is_of_marginal(query) and query.axes)
     names = queries.domain.names
@@ -42,7 +42,7 @@ def specification(marginals: Workload) -> str:
     return found if is_plain and len(found) <= _MAX_SPECIFICATION else "MARGINALS"
 
 
-def query_errors(queries: LinearWorkload, plan: Plan) -> tuple[float, float]:
+def query_errors(queries: LinearWorkload, plan: MarginalsPlan) -> tuple[float, float]:
     """Returns the mean and the largest variance of the queries' unbiased estimates.
 
     Args:

@@ -9,8 +9,8 @@ from typing import Any
 from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.plan import MAX_RECORDS, NumRecords, check_failure_probability
-from beam_dp.planning.resources import Resources
+from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords, check_failure_probability
+from beam_dp.mechanisms.resources import Resources
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload

@@ -12,18 +12,18 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.small_db.choice import MAX_SIZE, MultisetChoice
-from beam_dp.mechanisms.small_db.nested import num_products
-from beam_dp.mechanisms.small_db.size import log_num_multisets, num_multisets
-from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
-from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.resources import (
+from beam_dp.mechanisms.resources import (
     Resources,
     answers_resources,
     enumeration_resources,
     nested_resources,
     online_resources,
 )
+from beam_dp.mechanisms.small_db.choice import MAX_SIZE, MultisetChoice
+from beam_dp.mechanisms.small_db.nested import num_products
+from beam_dp.mechanisms.small_db.size import log_num_multisets, num_multisets
+from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
+from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.synthetic_databases import needed
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload

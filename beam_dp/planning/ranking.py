@@ -5,11 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace
+from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.planning.intervals import intervals_option
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.linear_answers import answers_option, private_mw_option, small_db_option
+from beam_dp.planning.linear_answers import (
+    answers_option,
+    private_mw_option,
+    small_db_option,
+)
 from beam_dp.planning.synthetic_databases import synthetic_option
+from beam_dp.theorems.theorem import Calibration
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,16 +72,10 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
         >>> ranking.best.mechanism, round(ranking.best.expected_error, 2)
         ('mwem', 2.71)
     """
-    synthetic = (
-        MWEM(),
-        Gaussian(),
-        Gaussian("textbook"),
-        Laplace(),
-        Laplace("textbook"),
-        MWEM(calibration="textbook"),
-    )
+    measuring = [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
+    calibrations: tuple[Calibration, ...] = ("tight", "textbook")
     options = [
-        *(synthetic_option(job, mechanism) for mechanism in synthetic),
+        *(synthetic_option(job, each, name) for name in calibrations for each in measuring),
         small_db_option(job),
         private_mw_option(job),
         private_mw_option(job, "textbook"),

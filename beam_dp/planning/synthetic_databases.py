@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
+from typing import Any
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
@@ -14,13 +15,16 @@ from beam_dp.mechanisms.marginals.measurements import (
     num_noisy_cells,
     support_variances,
 )
-from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, Plan, fits_an_array, tree_cells
+from beam_dp.mechanisms.marginals.plan import (
+    MAX_SELECTED_CELLS,
+    MarginalsPlan,
+    Mechanism,
+)
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
+from beam_dp.mechanisms.resources import fit_resources, rounds_resources
 from beam_dp.noise.bound import noise_bound
 from beam_dp.planning.covering_marginals import covering_marginals, query_errors, specification
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.resources import Resources, fit_resources, rounds_resources
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.theorems.noise import laplace_theorem
 from beam_dp.theorems.synthesis import mwem_theorem
@@ -30,7 +34,31 @@ PROGRAM = "release_synthetic_database"
 _OF_TABLES = "of the noisy tables before the fit; the card states the fit's part"
 
 
-def tables_theorem(job: PlanningJob, plan: Plan) -> Theorem:
+def synthetic_option(
+    job: PlanningJob, mechanism: type[Mechanism], calibration: Calibration = "tight"
+) -> Option:
+    """Returns what a mechanism that measures marginals would do, with its default options.
+
+    Args:
+        job: what was asked.
+        mechanism: that answers marginals, such as ``MWEM``.
+        calibration: ``tight`` or ``textbook``: the published one.
+    """
+    option = Option(mechanism.name, calibration, PROGRAM)
+    options: dict[str, Any] = {"calibration": calibration}
+    try:
+        marginals = job.workload
+        if isinstance(marginals, LinearWorkload):
+            marginals = covering_marginals(marginals)
+        plan = mechanism(**options).plan(
+            job.domain, marginals, job.guarantee, job.given_num_records
+        )
+    except InputError as error:
+        return dataclasses.replace(option, refusal=str(error))
+    return _planned(plan, job, option)
+
+
+def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
     """Returns how wrong the unbiased estimates from all measurements of a plan can be.
 
     Accuracy: with probability 1 - beta no cell of any marginal of the workload is wrong by more.
@@ -55,7 +83,9 @@ def tables_theorem(job: PlanningJob, plan: Plan) -> Theorem:
     return _union_bound("cells", plan, largest, plan.workload.num_cells(), beta)
 
 
-def _union_bound(what: str, plan: Plan, variance: float, answers: int, beta: float) -> Theorem:
+def _union_bound(
+    what: str, plan: MarginalsPlan, variance: float, answers: int, beta: float
+) -> Theorem:
     laplace = [
         each.variance for each in plan.measurements if each.distribution == "discrete_laplace"
     ]
@@ -65,36 +95,24 @@ def _union_bound(what: str, plan: Plan, variance: float, answers: int, beta: flo
     return Theorem(f"union bound over {what}, {_OF_TABLES}", constant(beta), constant(error))
 
 
-def synthetic_option(job: PlanningJob, mechanism: MWEM | Laplace | Gaussian) -> Option:
-    """Returns what a mechanism for marginals would do: measure everything at once, or select."""
-    name, calibration = mechanism.name, mechanism.calibration
-    try:
-        marginals = job.workload
-        if isinstance(marginals, LinearWorkload):
-            marginals = covering_marginals(marginals)
-        plan = mechanism.plan(job.domain, marginals, job.guarantee, job.given_num_records)
-    except InputError as error:
-        return Option(name, calibration, PROGRAM, str(error))
-    if isinstance(plan, MeasureAllPlan):
-        return _measured(job, plan, name, calibration)
+def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
+    """Returns an option with what a plan makes of a job: here one that selects what it measures."""
     if isinstance(job.workload, LinearWorkload):
         # What is selected, round by round or at once, is selected for marginals.
-        return Option(name, calibration, PROGRAM, "selects what it measures, for marginals only")
-    if isinstance(plan, TextbookPlan):
-        return _rounds(job, plan, name)
-    return Option(
-        name,
-        calibration,
-        PROGRAM,
-        resources=_resources(plan, MAX_SELECTED_CELLS),
+        return dataclasses.replace(option, refusal="selects what it measures, for marginals only")
+    measured = num_noisy_cells(plan.domain, plan.measurements)
+    return dataclasses.replace(
+        option,
+        resources=fit_resources(MAX_SELECTED_CELLS, measured),
         note="selects what it measures, by noisy scores: no error is known before",
     )
 
 
-def _measured(
-    job: PlanningJob, plan: MeasureAllPlan, name: str, calibration: Calibration
-) -> Option:
-    domain = job.domain
+_planned = functools.singledispatch(_selected)
+
+
+@_planned.register
+def _measured(plan: MeasureAllPlan, job: PlanningJob, option: Option) -> Option:
     parameters: tuple[tuple[str, str], ...] = ()
     note = "errors are of the noisy tables; where many cells are empty the fit lowers them"
     if isinstance(job.workload, LinearWorkload):
@@ -106,23 +124,21 @@ def _measured(
     else:
         theorem = tables_theorem(job, plan)
         expected = plan.predicted_cell_error
-    cells = domain.num_cells
-    if not fits_an_array(domain):
-        cells = tree_cells(domain, [domain.axes(names) for names in plan.workload.maximal()])
-    return Option(
-        name,
-        calibration,
-        PROGRAM,
+    return dataclasses.replace(
+        option,
         expected_error=expected,
         bound=theorem.bound(job.num_records),
         records_needed=needed(job, theorem),
-        resources=_resources(plan, cells),
+        resources=plan.resources,
         parameters=parameters,
         note=note,
     )
 
 
-def _rounds(job: PlanningJob, plan: TextbookPlan, name: str) -> Option:
+@_planned.register
+def _rounds(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
+    if isinstance(job.workload, LinearWorkload):
+        return _selected(plan, job, option)
     rounds = plan.num_rounds
     measured = Measurement((), "table", plan.distribution, plan.measurement_scale)
     bound = required = None
@@ -136,10 +152,8 @@ def _rounds(job: PlanningJob, plan: TextbookPlan, name: str) -> Option:
         )
         bound, required = theorem.bound(job.num_records), needed(job, theorem)
         note = "the bound is of the average of all hypotheses; the last one is released"
-    return Option(
-        name,
-        "textbook",
-        PROGRAM,
+    return dataclasses.replace(
+        option,
         measured_error=math.sqrt(measured.variance),
         bound=bound,
         records_needed=required,
@@ -147,10 +161,6 @@ def _rounds(job: PlanningJob, plan: TextbookPlan, name: str) -> Option:
         parameters=(("num_rounds", str(rounds)),),
         note=note,
     )
-
-
-def _resources(plan: Plan, hypothesis_cells: int) -> Resources:
-    return fit_resources(hypothesis_cells, num_noisy_cells(plan.domain, plan.measurements))
 
 
 def needed(job: PlanningJob, theorem: Theorem) -> int | None:

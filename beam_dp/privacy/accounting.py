@@ -190,7 +190,9 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     """
     rho = _largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon * (1 - _SAFETY))
     if rho == 0:
-        raise InputError("epsilon", epsilon, f"is too small for a delta of {delta:g}: take more")
+        raise InputError(
+            "epsilon", epsilon, f"is too small for a delta of {delta:g}: use a larger one"
+        )
     return rho
 
 

@@ -86,11 +86,11 @@ class Guarantee:
             raise InputError("neighboring", self.neighboring, f"must be {known}") from None
         if not isinstance(self.privacy_unit, str) or not self.privacy_unit:
             raise InputError("privacy_unit", self.privacy_unit, "must be a column or 'record'")
-        bound = self.max_records_per_unit
-        checked_integer("max_records_per_unit", bound, 1, MAX_RECORDS_PER_UNIT)
-        if self.privacy_unit == RECORD and bound != 1:
+        most = self.max_records_per_unit
+        checked_integer("max_records_per_unit", most, 1, MAX_RECORDS_PER_UNIT)
+        if self.privacy_unit == RECORD and most != 1:
             condition = "must be 1 where the privacy unit is a record"
-            raise InputError("max_records_per_unit", bound, condition)
+            raise InputError("max_records_per_unit", most, condition)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the guarantee as JSON values."""

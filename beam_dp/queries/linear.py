@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +112,12 @@ class Product(LinearQuery):
         object.__setattr__(self, "_view", view)
         object.__setattr__(self, "_slices", tuple(slices))
         object.__setattr__(self, "_taken", tuple(taken))
+
+    @classmethod
+    def of(cls, shape: Shape, ranges: Mapping[int, tuple[Range, ...]]) -> Product:
+        """Returns 1 where the codes of attributes lie in ranges, by position; those of all go."""
+        kept = sorted(each for each in ranges.items() if each[1] != ((0, shape[each[0]]),))
+        return cls(shape, tuple(axis for axis, _ in kept), tuple(listed for _, listed in kept))
 
     def count(self, counts: NDArray[np.int64]) -> int:
         """Returns 2^16 times the number of records where it is 1."""
@@ -276,6 +282,13 @@ class Explicit(LinearQuery):
     def to_json(self) -> dict[str, Any]:
         """Returns the query as JSON values."""
         return {"numerators": self._table.tolist()}
+
+
+def complement(ranges: Sequence[Range], size: int) -> tuple[Range, ...]:
+    """Returns the codes of an attribute that are in none of some ascending ranges."""
+    ends = [0, *(end for each in ranges for end in each), size]
+    pairs = zip(ends[::2], ends[1::2], strict=True)
+    return tuple((start, stop) for start, stop in pairs if start < stop)
 
 
 def _check_codes(shape: Shape, axes: Sequence[int], ranges: Sequence[Sequence[Range]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,36 +12,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
+from beam_dp.domain.strict_json import json_text
 from beam_dp.errors import InputError, magnitude, shown
-from beam_dp.queries import linear_workload_forms as forms
-from beam_dp.queries.dense_tables import (
-    Number,
-    marginal_tables,
-    sum_of_tables,
-)
-from beam_dp.queries.json_lines import parsed_lines, read_workload_text
+from beam_dp.queries.dense_tables import Number, marginal_tables, sum_of_tables
+from beam_dp.queries.json_lines import parsed_lines
 from beam_dp.queries.linear import MAX_QUERY_CELLS, VALUE_BITS, Explicit, LinearQuery
+from beam_dp.queries.linear_workload_forms import (
+    EXAMPLES,
+    FORMS,
+    MAX_QUERIES,
+    check_num_queries,
+)
 from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of
 from beam_dp.queries.reader import LinearQueries
 
-MAX_QUERIES = forms.MAX_QUERIES
 # Values of explicit queries that are held in memory, of all queries together: 256 MiB.
 MAX_VALUES = 2**26
 # Sums of 2^16 times the values end here.
 MAX_ANSWER = 2**62
 
-_FORMS: dict[str, Callable[[Domain, str, str], Iterator[LinearQuery]]] = {
-    "marginals": forms.marginal_queries,
-    "conjunctions": forms.conjunctions,
-    "monotone_conjunctions": forms.monotone_conjunctions,
-    "parities": forms.parities,
-    "intervals": forms.intervals,
-    "prefixes": forms.prefixes,
-}
 _KNOWN_FORMS = (
-    "known are 'marginals:2', 'marginals:age,sex;age', 'conjunctions:2',"
-    " 'monotone_conjunctions:2', 'parities:2', 'intervals:age', 'prefixes:age',"
-    " 'matrix:FILE.npy' and a file of JSON lines"
+    f"known are {', '.join(map(repr, EXAMPLES))}, 'matrix:FILE.npy' and a file of JSON lines"
 )
 
 
@@ -195,7 +186,7 @@ def names_workload(spec: str) -> bool:
         (True, False)
     """
     form, colon, _ = spec.partition(":")
-    return bool(colon) and (form in _FORMS or form == "matrix")
+    return bool(colon) and (form in FORMS or form == "matrix")
 
 
 def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
@@ -236,11 +227,11 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
     """
     make = LinearQueries(domain)
     form, colon, rest = spec.partition(":")
-    if colon and form in _FORMS:
-        return LinearWorkload(domain, tuple(_FORMS[form](domain, rest, spec)))
+    if colon and form in FORMS:
+        return LinearWorkload(domain, tuple(FORMS[form](domain, rest, spec)))
     if colon and form == "matrix":
         return LinearWorkload(domain, _read_matrix(rest, spec, domain))
-    text = read_workload_text(spec, _KNOWN_FORMS)
+    text = json_text("workload", spec, f"; {_KNOWN_FORMS}")
     return LinearWorkload(domain, tuple(_read_lines(text, spec, make)))
 
 
@@ -249,13 +240,13 @@ def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[LinearQuery, ...
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or "no array of numbers"
+        reason = getattr(error, "strerror", None) or "not an array of numbers"
         raise InputError("workload", spec, f"cannot be read as a .npy file ({reason})") from None
     shape = getattr(matrix, "shape", None)
     if shape is None or len(shape) != 2 or shape[1] != domain.num_cells or not shape[0]:
         condition = f"must be of shape (num_queries, {domain.num_cells}), and is {shape}"
         raise InputError("workload", spec, condition)
-    forms.check_num_queries(shape[0], spec)
+    check_num_queries(shape[0], spec)
     _check_values(shape[0], domain, spec)
     if matrix.dtype.kind not in "biuf":
         raise InputError("workload", spec, f"must hold real numbers, and holds {matrix.dtype}")
@@ -282,7 +273,7 @@ def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[LinearQ
                 # What is no list of known names is refused below.
                 known = [name for name in names if isinstance(name, str) and name in domain]
                 cells = math.prod(domain[name].size for name in set(known))
-                forms.check_num_queries(num_queries + cells, source)
+                check_num_queries(num_queries + cells, source)
                 queries.extend(make.marginal_cells(parsed["marginal"]))
             else:
                 queries.append(make.from_json(parsed))
@@ -291,7 +282,7 @@ def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[LinearQ
             raise InputError("workload", source, condition) from None
         num_queries += len(queries)
         num_explicit += isinstance(queries[0], Explicit)
-        forms.check_num_queries(num_queries, source)
+        check_num_queries(num_queries, source)
         _check_values(num_explicit, domain, source)
         yield from queries
 

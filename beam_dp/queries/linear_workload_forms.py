@@ -1,20 +1,40 @@
-"""Families of linear queries over a domain: conjunctions, parities, intervals and others."""
+"""Families of linear queries over a domain: conjunctions, parities, intervals and others.
+
+A form of workload is a function here, decorated by ``_form``: nothing else lists them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, product
 
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.errors import InputError, magnitude, shown
-from beam_dp.queries.linear import LinearQuery, Parity, Product, Range
+from beam_dp.queries.linear import LinearQuery, Parity, Product, Range, complement
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import parse_workload
 
 MAX_QUERIES = 2**18
 
 Literal = tuple[Range, ...]
+Form = Callable[[Domain, str, str], Iterator[LinearQuery]]
+
+# By the name before the colon. Each is given the domain, the text behind the colon, and all of it.
+FORMS: dict[str, Form] = {}
+# One of each form, or more, to show what may be typed.
+EXAMPLES: list[str] = []
+
+
+def _form(*examples: str) -> Callable[[Form], Form]:
+    """Makes a function a form, named by what stands before the colon of its examples."""
+
+    def added(function: Form) -> Form:
+        FORMS[examples[0].partition(":")[0]] = function
+        EXAMPLES.extend(examples)
+        return function
+
+    return added
 
 
 def check_num_queries(num_queries: int, spec: str) -> None:
@@ -28,6 +48,7 @@ def check_num_queries(num_queries: int, spec: str) -> None:
         raise InputError("workload", spec, condition)
 
 
+@_form("marginals:2", "marginals:age,sex;age")
 def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields a query for every cell of marginals, in their order."""
     tables = parse_workload(f"marginals:{rest}", domain)
@@ -36,6 +57,7 @@ def marginal_queries(domain: Domain, rest: str, spec: str) -> Iterator[LinearQue
     return (query for names in tables for query in make.marginal_cells(names))
 
 
+@_form("conjunctions:2")
 def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields every conjunction of literals of exactly K attributes.
 
@@ -48,15 +70,17 @@ def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
         if size >= 2:
             literals[axis] = [((code, code + 1),) for code in range(size)]
         if size > 2:
-            literals[axis] += [_all_but(code, size) for code in range(size)]
+            literals[axis] += [complement([(code, code + 1)], size) for code in range(size)]
     return _of_exactly(domain, literals, rest, spec)
 
 
+@_form("monotone_conjunctions:2")
 def monotone_conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields, for every K attributes, "each is at its last level"; all must have two levels."""
     return _of_exactly(domain, _last_levels(domain, spec), rest, spec)
 
 
+@_form("parities:2")
 def parities(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields, for every K attributes, "an odd number are at their last level", of two each."""
     literals = _last_levels(domain, spec)
@@ -68,6 +92,7 @@ def parities(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     )
 
 
+@_form("intervals:age")
 def intervals(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields every interval of an attribute's levels, by its first and then its last level.
 
@@ -77,15 +102,16 @@ def intervals(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     size = domain.attributes[axis].num_levels
     check_num_queries(size * (size + 1) // 2, spec)
     pairs = combinations(range(size + 1), 2)
-    return (_range_query(domain, axis, start, stop) for start, stop in pairs)
+    return (Product.of(domain.shape, {axis: (pair,)}) for pair in pairs)
 
 
+@_form("prefixes:age")
 def prefixes(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields the intervals of an attribute's levels that begin with the first, shortest first."""
     axis = _axis(domain, rest, spec)
     size = domain.attributes[axis].num_levels
     check_num_queries(size, spec)
-    return (_range_query(domain, axis, 0, stop) for stop in range(1, size + 1))
+    return (Product.of(domain.shape, {axis: ((0, stop),)}) for stop in range(1, size + 1))
 
 
 def _of_exactly(
@@ -137,17 +163,6 @@ def _ways(literals: dict[int, list[Literal]], rest: str, spec: str) -> int:
 def _axis(domain: Domain, rest: str, spec: str) -> int:
     name = rest if rest in domain else rest.strip()
     if name not in domain:
-        condition = f"{shown(name)} is no attribute; {nearest_known(name, domain.names)}"
+        condition = f"{shown(name)} is not an attribute; {nearest_known(name, domain.names)}"
         raise InputError("workload", spec, condition)
     return domain.axes((name,))[0]
-
-
-def _range_query(domain: Domain, axis: int, start: int, stop: int) -> Product:
-    if stop - start == domain.shape[axis]:
-        return Product(domain.shape, (), ())
-    return Product(domain.shape, (axis,), (((start, stop),),))
-
-
-def _all_but(code: int, size: int) -> Literal:
-    ranges = ((0, code), (code + 1, size))
-    return tuple((start, stop) for start, stop in ranges if start < stop)

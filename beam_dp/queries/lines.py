@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from beam_dp.checks import is_integer
-from beam_dp.domain.strict_json import (
-    RepeatedKeyError,
-    parse_json,
-)
+from beam_dp.domain.strict_json import RepeatedKeyError, parse_json
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.linear_workload_forms import MAX_QUERIES
 from beam_dp.queries.reader import LinearQueries
@@ -59,7 +56,7 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
         >>> read_line(queries, '{"id": 1, "conjunction": {"age": 3}}').id
         '1'
         >>> read_line(queries, '{"conjunction": {"agee": 3}}').error
-        "query: 'agee' is refused; is no attribute; the nearest known is 'age'"
+        "query: 'agee' is refused; is not an attribute; the nearest known is 'age'"
     """
     identity, text = None, _text(str(line))
     try:

@@ -11,12 +11,17 @@ from numpy.typing import ArrayLike
 from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.domain.impossible import LevelReader
-from beam_dp.domain.ordered import (
-    BinnedAttribute,
-    OrderedAttribute,
-)
+from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.errors import InputError, magnitude, shown
-from beam_dp.queries.linear import MAX_QUERY_CELLS, Explicit, LinearQuery, Parity, Product, Range
+from beam_dp.queries.linear import (
+    MAX_QUERY_CELLS,
+    Explicit,
+    LinearQuery,
+    Parity,
+    Product,
+    Range,
+    complement,
+)
 
 Ranges = tuple[Range, ...]
 
@@ -60,15 +65,7 @@ class LinearQueries:
             literals: by attribute: one level, a list of levels of which any will do, or
                 ``{"not": ...}`` of either.
         """
-        axes, ranges = self._literals("conjunction", literals)
-        kept = [
-            (axis, listed)
-            for axis, listed in zip(axes, ranges, strict=True)
-            if listed != ((0, self.domain.shape[axis]),)
-        ]
-        return Product(
-            self.domain.shape, tuple(a for a, _ in kept), tuple(listed for _, listed in kept)
-        )
+        return Product.of(self.domain.shape, self._literals("conjunction", literals))
 
     def marginal_cells(self, names: Sequence[str]) -> Iterator[Product]:
         """Yields one query for each cell of a marginal, in the order of its cells."""
@@ -79,14 +76,8 @@ class LinearQueries:
             raise InputError("query", names, "a marginal must name attributes, each once")
         sizes = [range(self.domain.shape[axis]) for axis in axes]
         for codes in product(*sizes):
-            kept = [
-                each for each in zip(axes, codes, strict=True) if self.domain.shape[each[0]] > 1
-            ]
-            yield Product(
-                self.domain.shape,
-                tuple(axis for axis, _ in kept),
-                tuple(((code, code + 1),) for _, code in kept),
-            )
+            ranges = {axis: ((code, code + 1),) for axis, code in zip(axes, codes, strict=True)}
+            yield Product.of(self.domain.shape, ranges)
 
     def interval(self, attribute: str, low: Any, high: Any) -> Product:
         """Returns 1 from one level of an attribute to another.
@@ -106,9 +97,7 @@ class LinearQueries:
             if start >= stop:
                 raise InputError("query", [low, high], "an interval must have low <= high")
             ranges = ((start, stop),)
-        if ranges == ((0, self.domain.shape[axis]),):
-            return Product(self.domain.shape, (), ())
-        return Product(self.domain.shape, (axis,), (ranges,))
+        return Product.of(self.domain.shape, {axis: ranges})
 
     def prefix(self, attribute: str, high: Any) -> Product:
         """Returns 1 from the first level of an attribute to another: see ``interval``."""
@@ -119,8 +108,8 @@ class LinearQueries:
 
     def parity(self, literals: Mapping[str, Any]) -> Parity:
         """Returns 1 where an odd number of literals hold, which are as of ``conjunction``."""
-        axes, ranges = self._literals("parity", literals)
-        return Parity(self.domain.shape, axes, ranges)
+        found = self._literals("parity", literals)
+        return Parity(self.domain.shape, tuple(found), tuple(found.values()))
 
     def explicit(self, values: ArrayLike) -> Explicit:
         """Returns the query with these values in [0, 1], one a cell, rounded to 2^-16."""
@@ -162,7 +151,8 @@ class LinearQueries:
             return self._from_numerators(held)
         raise InputError("query", form, f"known are {_FORMS}")
 
-    def _literals(self, form: str, literals: Any) -> tuple[tuple[int, ...], tuple[Ranges, ...]]:
+    def _literals(self, form: str, literals: Any) -> dict[int, Ranges]:
+        """The ranges of each attribute that is concerned, by position, in domain order."""
         if not isinstance(literals, Mapping):
             raise InputError("query", literals, f"a {form} must be levels by attribute")
         found = {}
@@ -174,12 +164,11 @@ class LinearQueries:
             listed = level["not"] if negated else level
             ranges = self._levels(axis, listed if isinstance(listed, list | tuple) else [listed])
             if negated:
-                ranges = _complement(ranges, self.domain.shape[axis])
+                ranges = complement(ranges, self.domain.shape[axis])
                 if not ranges:
                     raise InputError("query", level, "must leave a level: none is left")
             found[axis] = ranges
-        axes = tuple(sorted(found))
-        return axes, tuple(found[axis] for axis in axes)
+        return dict(sorted(found.items()))
 
     def _levels(self, axis: int, levels: Sequence[Any]) -> Ranges:
         attribute = self.domain.attributes[axis]
@@ -190,7 +179,7 @@ class LinearQueries:
 
     def _axis(self, name: Any) -> int:
         if not isinstance(name, str) or name not in self.domain:
-            condition = f"is no attribute; {nearest_known(str(name), self.domain.names)}"
+            condition = f"is not an attribute; {nearest_known(str(name), self.domain.names)}"
             raise InputError("query", name, condition)
         return self.domain.axes((name,))[0]
 
@@ -211,12 +200,6 @@ class LinearQueries:
         except (TypeError, ValueError, OverflowError):
             raise InputError("query", type(held).__name__, "must be a list of integers") from None
         return self.explicit(values)
-
-
-def _complement(ranges: Ranges, size: int) -> Ranges:
-    ends = [0, *(end for each in ranges for end in each), size]
-    pairs = zip(ends[::2], ends[1::2], strict=True)
-    return tuple((start, stop) for start, stop in pairs if start < stop)
 
 
 def _code(value: Any) -> int:

@@ -7,17 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 from beam_dp.domain.plain_integers import plain_integer
-from beam_dp.domain.strict_json import (
-    RepeatedKeyError,
-    parse_json,
-)
+from beam_dp.domain.strict_json import checked_json
 from beam_dp.errors import InputError
 from beam_dp.queries.sparse import Element, SparseQuery
 
 # As records are read: 007 is no integer key, for which there would be two ways to write one.
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,19}")
-_FORM = "must be UTF-8 text: a key a line, or a JSON object with sparse"
-_ONCE = "must be given once: an element is repeated"
 
 
 def read_sparse_query(
@@ -46,20 +41,10 @@ def read_sparse_query(
     except OSError as error:
         raise InputError("query", str(path), f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise InputError("query", str(path), _FORM) from None
+        raise InputError("query", str(path), "must be UTF-8 text") from None
     if file.suffix == ".json":
-        return _from_json(str(path), text)
+        return SparseQuery.from_json(checked_json("query", str(path), text))
     return _from_lines(str(path), text, keys)
-
-
-def _from_json(path: str, text: str) -> SparseQuery:
-    try:
-        parsed = parse_json(text)
-    except RepeatedKeyError as error:
-        raise InputError(path, error.key, _ONCE) from None
-    except (ValueError, RecursionError):
-        raise InputError("query", path, _FORM) from None
-    return SparseQuery.from_json(parsed)
 
 
 def _from_lines(path: str, text: str, keys: str) -> SparseQuery:
@@ -74,7 +59,7 @@ def _from_lines(path: str, text: str, keys: str) -> SparseQuery:
             written, weight = weight, "1"
         key = _key(where, written, keys)
         if key in values:
-            raise InputError(where, key, _ONCE)
+            raise InputError(where, key, "must be given once: an element is repeated")
         values[key] = _value(where, weight)
     return SparseQuery(values)
 

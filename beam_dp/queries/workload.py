@@ -11,8 +11,9 @@ from typing import Any
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Domain, nearest_known
+from beam_dp.domain.strict_json import json_text
 from beam_dp.errors import InputError, shown
-from beam_dp.queries.json_lines import parsed_lines, read_workload_text
+from beam_dp.queries.json_lines import parsed_lines
 
 Names = tuple[str, ...]
 
@@ -222,7 +223,7 @@ def parse_workload(spec: str, domain: Domain) -> Workload:
         return Workload(domain, tables)
     if colon and form in ("conjunctions", "intervals"):
         raise InputError("workload", spec, f"must be of marginals; {_KNOWN_FORMS}")
-    text = read_workload_text(spec, _KNOWN_FORMS)
+    text = json_text("workload", spec, f"; {_KNOWN_FORMS}")
     return _parse_lines(text, spec, domain)
 
 

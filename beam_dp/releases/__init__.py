@@ -1,8 +1,9 @@
 """Releases: public values that may be copied and queried at no further privacy cost."""
 
+from beam_dp.releases.answers import AnswersRelease
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.files.kinds import (
-    Release,
-    check_output,
     commit_release,
     read_release,
     release_from_bytes,
@@ -11,12 +12,9 @@ from beam_dp.releases.files.kinds import (
 )
 from beam_dp.releases.files.leftovers import finish_writing
 from beam_dp.releases.files.probe import probe_output
-from beam_dp.releases.files.records_card import (
-    Card,
-    ReleaseError,
-)
 from beam_dp.releases.intervals import IntervalAnswers, IntervalRelease
 from beam_dp.releases.records import distinct_records
+from beam_dp.releases.release import Release
 from beam_dp.releases.sketches import (
     NoisyCounts,
     NoisySketch,
@@ -26,7 +24,7 @@ from beam_dp.releases.sketches import (
 from beam_dp.releases.synthetic_database import MarginalAnswer, QueryAnswer, SyntheticDatabase
 
 __all__ = [
-    "Card",
+    "AnswersRelease",
     "IntervalAnswers",
     "IntervalRelease",
     "MarginalAnswer",

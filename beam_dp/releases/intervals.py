@@ -15,6 +15,7 @@ from beam_dp.checks import checked_number
 from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.strategy import (
+    MAX_LEAVES,
     Indices,
     Measured,
     Prefixes,
@@ -22,10 +23,10 @@ from beam_dp.interval_strategies.strategy import (
 )
 from beam_dp.interval_strategies.textbook_tree import Nodes
 from beam_dp.noise.bound import noise_bound
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.left_out import LeftOut
-from beam_dp.releases.synthetic_database import library_versions
+from beam_dp.releases.plain import library_versions
+from beam_dp.releases.release import Release
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,7 +47,7 @@ class IntervalAnswers:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class IntervalRelease:
+class IntervalRelease(Release):
     """Counts of all intervals of one ordered attribute: everything here is public.
 
     Answers of intervals that share an end add up, but those of the textbook tree. The levels
@@ -70,7 +71,6 @@ class IntervalRelease:
     """
 
     attribute: Attribute
-    guarantee: Guarantee
     choice: tuple[str, str]
     scale: float
     grid: int
@@ -78,7 +78,6 @@ class IntervalRelease:
     mean_squared_error: float
     strategy: Measured
     estimate: Prefixes | Nodes
-    draw_id: str
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=library_versions)
     left_out: LeftOut | None = None
@@ -93,6 +92,16 @@ class IntervalRelease:
     def num_leaves(self) -> int:
         """The number d of cells."""
         return self.strategy.num_leaves
+
+    def noisy_number(self) -> tuple[float, float]:
+        """See ``Release``: what all cells together are answered."""
+        everything = self.answer(0, self.num_leaves - 1)
+        return float(everything.values), float(everything.standard_errors)
+
+    def not_counted(self) -> str:
+        """See ``Release``: those that are in no interval."""
+        has_others = self.attribute.size > self.num_leaves
+        return "counted in no interval: other or null" if has_others else ""
 
     def cells(self, low: Any, high: Any) -> tuple[int, int]:
         """Returns the first and the last cell of an interval of the attribute's own values.
@@ -223,3 +232,29 @@ class IntervalRelease:
         if not np.all((ends[0] <= ends[1]) & (ends[1] < self.num_leaves)):
             raise InputError("high", high, f"must be >= low and < {self.num_leaves}")
         return ends[0].astype(np.int64), ends[1].astype(np.int64)
+
+
+def check_ordered(attribute: Attribute) -> None:
+    """Refuses an attribute whose intervals cannot be counted.
+
+    Raises:
+        InputError: unless it has integers or bins, from 2 to 2^20 of them.
+    """
+    if not isinstance(attribute, OrderedAttribute):
+        kinds = "an integer, numeric, date or datetime attribute"
+        condition = f"must be {kinds}; it is {attribute.kind}, unordered"
+        raise InputError("attribute", attribute.name, condition)
+    if not 2 <= attribute.num_levels <= MAX_LEAVES:
+        condition = f"must have from 2 to {MAX_LEAVES:,} levels; it has {attribute.num_levels:,}"
+        raise InputError("attribute", attribute.name, condition)
+
+
+def ordered_domain(domain: Domain, name: str) -> Domain:
+    """Returns the domain of one ordered attribute.
+
+    Raises:
+        InputError: if it has none of this name, or it is not ordered.
+    """
+    attribute = domain[name]
+    check_ordered(attribute)
+    return Domain((attribute,))

@@ -7,7 +7,6 @@ sign: noise, and what other elements left there. So the released cells hold the 
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,24 +14,10 @@ from scipy.stats import binom
 
 from beam_dp.hashing import BlockSigns, DenseSigns
 from beam_dp.hashing.folding import cell_of
+from beam_dp.noise.bound import noise_variance
 
 # In noise scales: about the best for three to five rows of Laplace noise, with collisions or not.
 _CLIP = 1.5
-
-
-def noise_variance(
-    distribution: Literal["discrete_laplace", "discrete_gaussian"], scale: float
-) -> float:
-    """Returns the variance of the noise of one cell.
-
-    Example:
-        >>> round(noise_variance("discrete_laplace", 3.0), 3)
-        17.834
-    """
-    if distribution == "discrete_gaussian":
-        return scale**2
-    # 2a / (1 - a)^2 with a = exp(-1 / scale), in a form that does not underflow.
-    return 0.5 / math.sinh(min(0.5 / scale, 20.0)) ** 2
 
 
 def squared_norm(cells: NDArray[np.float64], num_blocks: int, noise: float) -> float:
@@ -159,3 +144,37 @@ def dense_estimate(
         own += float((weights[part] ** 2) @ (columns @ cells / width) ** 2)
     coefficients /= width
     return float(coefficients @ cells), float(coefficients @ coefficients), own
+
+
+def selected_noise_bound(
+    scale: float,
+    weights: NDArray[np.float64],
+    selected_weight: float,
+    failure_probability: float,
+) -> float:
+    """Returns what the weighted noise of any selection of a query's elements passes rarely.
+
+    Which elements a histogram keeps depends on their noise Z, so that the noise of those that
+    are kept is biased upwards. But whatever is selected, its weighted noise is at most the sum of
+    w max(Z, 0) over all elements of the query, and at least minus that of w max(-Z, 0). These are
+    sums of independent terms that know of no selection. Cantelli bounds each; the largest of all
+    Z, and of all -Z, has a union bound. Each of the four fails with a quarter of the probability.
+    Where none fails both bounds hold at once, so the smaller one does too.
+
+    Args:
+        scale: of the discrete Laplace noise, b; q = e^(-1 / b).
+        weights: shape (m,), float64, at least 0, of all elements of the query.
+        selected_weight: the sum of the weights of what is selected; may depend on the noise.
+        failure_probability: in (0, 1).
+
+    Source: P(Z >= k) = q^k / (1 + q) for k >= 1, so E max(Z, 0) = q / (1 - q^2); half of the
+    second moment of Z is that of max(Z, 0).
+    """
+    each = failure_probability / 4
+    ratio = math.exp(-1 / scale)
+    mean = ratio / (1 - ratio**2)
+    variance = noise_variance("discrete_laplace", scale) / 2 - mean**2
+    norm = float((weights**2).sum())
+    summed = mean * float(weights.sum()) + math.sqrt(variance * norm * (1 - each) / each)
+    largest = scale * math.log(max(len(weights), 1) / (each * (1 + ratio)))
+    return min(summed, largest * selected_weight)

@@ -19,21 +19,21 @@ from numpy.typing import NDArray
 from beam_dp.errors import InputError
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey, universe_elements
 from beam_dp.hashing.folding import collisions, fold, num_buckets
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.noise.bound import noise_variance
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_reader import with_plain_keys
-from beam_dp.releases.files.sketch_keys import key_rule_of
-from beam_dp.releases.histogram_bound import selected_noise_bound
+from beam_dp.releases.release import Release
 from beam_dp.releases.sketch_estimates import (
     clipped_mean,
     dense_estimate,
     estimates_by_element,
-    noise_variance,
+    selected_noise_bound,
     squared_norm,
     variance_of_clipped_mean,
     variance_of_mean,
     variance_of_median,
 )
+from beam_dp.releases.sketch_keys import key_rule_of
 
 Family = Literal["dense", "blocks"]
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
@@ -156,7 +156,7 @@ def folded(
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class SparseRelease:
+class SparseRelease(Release):
     """What a sparse mechanism publishes.
 
     Args:
@@ -172,9 +172,7 @@ class SparseRelease:
             the sketch of what the histogram leaves out.
     """
 
-    draw_id: str
     mechanism: str
-    guarantee: Guarantee
     hash_key: HashKey
     max_sparsity: int
     max_weight: int
@@ -184,6 +182,10 @@ class SparseRelease:
 
     def __repr__(self) -> str:
         return f"SparseRelease(mechanism={self.mechanism!r})"
+
+    def public_keys(self) -> dict[str, str]:
+        """See ``Release``: the hash key."""
+        return {"hash_key": self.hash_key.to_bytes().hex()}
 
     def answer_query(self, query: SparseQuery) -> SparseAnswer:
         """Returns the answer of a query; see ``answer``.

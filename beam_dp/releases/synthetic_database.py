@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
-import io
-import json
 import math
-import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +13,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain, Value
 from beam_dp.errors import InputError
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.noise.bound import noise_variance
 from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.left_out import LeftOut
@@ -26,24 +21,15 @@ from beam_dp.releases.marginal_weights import (
     MAX_CELLS,
     marginal_weights,
 )
-from beam_dp.releases.records import checked_codes, code_type
+from beam_dp.releases.plain import library_versions, plain_json
+from beam_dp.releases.records import checked_codes
+from beam_dp.releases.release import Release
 
 Names = tuple[str, ...]
 
+# What ``SmallDB`` calls it among its noise.
+NUM_RECORDS = "number of records"
 _ERROR_FIELDS = ("standard_error", "bound", "failure_probability")
-_LIBRARIES = ("beam_dp", "numpy", "scipy", "opendp", "dp-accounting")
-
-
-@functools.cache
-def library_versions() -> dict[str, str]:
-    """Returns the versions that a card records: Python, this package, what it computes with."""
-    versions = {"python": platform.python_version()}
-    for library in _LIBRARIES:
-        try:
-            versions[library] = importlib.metadata.version(library)
-        except importlib.metadata.PackageNotFoundError:
-            versions[library] = "not installed"
-    return versions
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +68,7 @@ class QueryAnswer:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class SyntheticDatabase:
+class SyntheticDatabase(Release):
     """A release: everything here is public, and may be copied and queried at no further cost.
 
     Args:
@@ -118,14 +104,12 @@ class SyntheticDatabase:
 
     domain: Domain
     workload: Workload
-    guarantee: Guarantee
     mechanism: str
     num_records: int
     num_records_is_public: bool
     codes: Sequence[NDArray[Any]]
     counts: NDArray[np.int64]
     potentials: Sequence[tuple[Names, NDArray[np.float64]]]
-    draw_id: str
     record_tables: Sequence[Names] = ()
     num_represented: int | None = None
     queries: Sequence[LinearQuery] = ()
@@ -237,6 +221,18 @@ class SyntheticDatabase:
         """Number of records that the released ones stand for."""
         return self.num_records if self.num_represented is None else self.num_represented
 
+    def noisy_number(self) -> tuple[float, float] | None:
+        """See ``Release``; of records that stand for more of them, the number of those."""
+        if self.num_represented is not None:
+            # Chosen records that stand for a number which had noise of its own, or was public.
+            scales = [each["scale"] for each in self.noise if each.get("what") == NUM_RECORDS]
+            error = math.sqrt(noise_variance("discrete_laplace", scales[0])) if scales else None
+        elif self.num_records_is_public:
+            error = None
+        else:
+            error = self.errors.get((), {}).get("standard_error")
+        return None if error is None else (self.represented, error)
+
     def is_answered_by_records(self, names: Sequence[str]) -> bool:
         """Returns whether the records, not the hypothesis, answer a marginal."""
         return any(set(held) <= set(names) for held in self.record_tables)
@@ -281,38 +277,6 @@ class SyntheticDatabase:
                 for attribute, column in zip(self.domain, self.codes, strict=True)
             }
 
-    def to_bytes(self) -> bytes:
-        """Returns the release as one string of bytes, without pickle."""
-        from beam_dp.releases.files.records_card import Card
-
-        header = {
-            "card": Card.of(self, files={}).to_json(),
-            "potentials": [list(names) for names, _ in self.potentials],
-        }
-        arrays = {f"potential_{i}": table for i, (_, table) in enumerate(self.potentials)}
-        arrays |= {f"codes_{axis}": column for axis, column in enumerate(self.codes)}
-        # Most records are few of their kind: eight bytes a count would be the longest column.
-        counts = self.counts.astype(code_type(int(self.counts.max(initial=0)) + 1))
-        buffer = io.BytesIO()
-        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        np.savez(buffer, header=text, counts=counts, **arrays)  # type: ignore[arg-type]
-        return buffer.getvalue()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> SyntheticDatabase:
-        """Returns the release that ``to_bytes`` wrote."""
-        from beam_dp.releases.files.records_card import Card
-
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            header = json.loads(arrays["header"].tobytes())
-            potentials = [
-                (tuple(names), arrays[f"potential_{i}"])
-                for i, names in enumerate(header["potentials"])
-            ]
-            card = Card.from_json(header["card"])
-            codes = [arrays[f"codes_{axis}"] for axis in range(card.domain.num_attributes)]
-            return card.release(codes, arrays["counts"], potentials)
-
     def _check_records(self) -> None:
         counts = np.asarray(self.counts)
         if counts.ndim != 1 or counts.dtype.kind not in "iu":
@@ -348,25 +312,6 @@ def _restricted(query: LinearQuery) -> tuple[tuple[int, ...], LinearQuery]:
         return tuple(range(len(query.shape))), query
     shape = tuple(query.shape[axis] for axis in query.axes)
     return query.axes, replace(query, shape=shape, axes=tuple(range(len(shape))))
-
-
-def plain_json(value: Any) -> Any:
-    """Returns the value as JSON holds it: numpy numbers and tuples replaced.
-
-    Raises:
-        InputError: if it holds anything else, or a number that is not finite.
-    """
-    if isinstance(value, np.generic):
-        return plain_json(value.item())
-    if isinstance(value, Mapping):
-        return {str(key): plain_json(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_json(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InputError("card", value, "must hold finite numbers only")
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    raise InputError("card", type(value).__name__, "must hold JSON values only")
 
 
 def _error(entry: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from beam_dp.storage.bucket import BucketSettingsError
-from beam_dp.storage.local import DRAFT_PREFIX
+from beam_dp.storage.store import DRAFT_PREFIX
 
 _CHUNK_BYTES = 2**20
 _MAX_BYTES = 5 * 2**30

@@ -23,13 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
 from beam_dp.errors import InputError
-from beam_dp.releases.files.records_card import PayloadFile
-from beam_dp.storage.local import (
-    DRAFT_PREFIX,
-    FREE,
-    Store,
-    check_size,
-)
+from beam_dp.storage.store import DRAFT_PREFIX, FREE, PayloadFile, Store, check_size
 
 _COMMIT = "commit"
 # Names of drafts and files are appended, and the services allow 1,024 bytes in all.

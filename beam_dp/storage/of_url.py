@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from beam_dp.errors import InputError
-from beam_dp.releases.files.records_card import ReleaseError
 from beam_dp.storage.amazon import AmazonBucket
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.storage.google import GoogleBucket
-from beam_dp.storage.local import (
-    LocalStore,
-    Store,
-)
-
-T = TypeVar("T")
+from beam_dp.storage.local import LocalStore
+from beam_dp.storage.store import Store
 
 
 def store_for(directory: str | os.PathLike[str], name: str) -> Store:
@@ -67,32 +58,3 @@ def local_path(directory: str | os.PathLike[str], name: str) -> Path:
 def is_url(text: str) -> bool:
     """Returns whether a text names a directory on another filesystem than the local one."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
-
-
-def names_finish(
-    read: Callable[[str | os.PathLike[str]], T],
-) -> Callable[[str | os.PathLike[str]], T]:
-    """Lets what reads a directory name ``beam-dp finish`` where it fails and drafts are left."""
-
-    @functools.wraps(read)
-    def reading(directory: str | os.PathLike[str]) -> T:
-        try:
-            return read(directory)
-        except ReleaseError as error:
-            advice = advice_on_drafts(store_for(directory, "release"), directory)
-            raise ReleaseError(os.fspath(directory), error.condition + advice) from None
-
-    return reading
-
-
-def advice_on_drafts(store: Store, directory: str | os.PathLike[str]) -> str:
-    """Returns the end of a refusal: what a stopped job has left, and what helps; else nothing."""
-    try:
-        if not store.drafts():
-            return ""
-    except Exception:  # of any storage's library: the refusal matters, not the advice
-        return ""
-    return (
-        "; drafts of a job are left there: once it has ended,"
-        f" `beam-dp finish {shlex.quote(os.fspath(directory))}` completes what it committed"
-    )

@@ -11,7 +11,7 @@ MAX_TOTAL = 2**61
 def clipped_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Returns the counts of all cells of one table, each from 0 to 2^61 over their number.
 
-    The bound is public, and far above what any table holds. It is there because sums that wrap
+    The limit is public, and far above what any table holds. It is there because sums that wrap
     are only private as long as nothing but sums and noise follows.
 
     Privacy: sensitivities that are proved for the counts hold after clipping, for both relations.

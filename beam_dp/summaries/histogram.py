@@ -27,7 +27,7 @@ class Histogram:
     Args:
         domain: the universe.
         counts: shape (num_cells,), int64, records; sums to the number of records, but for cells
-            that are clipped at a bound that none reaches (``clipped_counts``).
+            that are clipped at a limit that none reaches (``clipped_counts``).
     """
 
     domain: Domain

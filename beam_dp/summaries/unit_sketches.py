@@ -17,13 +17,13 @@ def within_squared_norm(
     row_width: int,
     max_squared_norm: int,
 ) -> KeyBatch:
-    """Returns the records of each unit up to the first that takes its sketch over a bound.
+    """Returns the records of each unit up to the first that takes its sketch over a limit.
 
     The records of a unit must come together in one batch, in an order that its own records alone
     decide, such as by their encoded values: what is kept of it then depends on nothing else.
 
     Guarantee: the sum of the squares of the sketch of what is kept of each unit is at most the
-    bound: adding or removing the unit moves the sketch of all data by at most its root in L2 norm,
+    limit: adding or removing the unit moves the sketch of all data by at most its root in L2 norm,
     replacing it by twice that.
 
     Args:
@@ -60,6 +60,6 @@ def within_squared_norm(
             before = cells.get(place, 0)
             cells[place] = before + change
             squared += change * (2 * before + change)
-        # Once over the bound, none of the unit's further records is looked at.
+        # Once over the limit, none of the unit's further records is looked at.
         kept[record] = squared <= max_squared_norm
     return KeyBatch(batch.keys[kept], batch.weights[kept])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from beam_dp.interval_strategies.strategy import Values
 from beam_dp.mechanisms.intervals import IntervalPlan
-from beam_dp.mechanisms.marginals.measurements import noise_variance
-from beam_dp.noise.bound import noise_bound
+from beam_dp.noise.bound import noise_bound, noise_variance
 from beam_dp.theorems.theorem import Theorem, constant
 
 

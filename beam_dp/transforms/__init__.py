@@ -1,8 +1,8 @@
 """The Beam layer: thin stages around the folders that know no Beam."""
 
-from beam_dp.transforms.counting.bound import BoundContributions
 from beam_dp.transforms.counting.encode import EncodeRecords
 from beam_dp.transforms.counting.encode_keys import KeyColumns
+from beam_dp.transforms.counting.limit_contributions import LimitContributions
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.answer_queries import AnswerQueries
 from beam_dp.transforms.drawing.answer_sparse import AnswerSparseQueries
@@ -16,6 +16,8 @@ from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.writing.write import WriteRelease
 from beam_dp.transforms.writing.write_answers import WriteAnswers
 
+BoundContributions = LimitContributions  # its name until 0.1
+
 __all__ = [
     "AnswerBatch",
     "AnswerQueries",
@@ -24,6 +26,7 @@ __all__ = [
     "BoundContributions",
     "EncodeRecords",
     "KeyColumns",
+    "LimitContributions",
     "PrivateStepError",
     "ReadError",
     "ReadRecords",

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
 from declared_packages import undeclared_modules
 from every_column import everything_read
 
@@ -26,6 +27,7 @@ def test_what_tests_need_is_no_declared_package() -> None:
     assert not {"numpy", "pyarrow", "apache_beam", "grpc", "yaml"} & undeclared_modules()
 
 
+@pytest.mark.slow
 def test_columns_of_every_type_are_read_the_same_without_undeclared_packages() -> None:
     folders = (HERE.parent.parent, HERE.parent, HERE)
     result = subprocess.run(

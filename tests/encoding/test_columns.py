@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from coded_values import encode_values
 from column_reference import code_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from beam_dp.domain import (
 )
 from beam_dp.encoding import columns
 from beam_dp.encoding.columns import encode_column
+from beam_dp.encoding.units import arrow_column
 
 BASES = [
     IntegerAttribute("a", 0, 3),
@@ -344,6 +344,7 @@ def _expected(attribute, values):
     return [code_of(attribute, value) for value in values]
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @settings(max_examples=40)
@@ -370,7 +371,7 @@ objects = st.one_of(st.none(), st.booleans(), int64s, uint64s, st.integers(), fl
 @example(IntegerAttribute("a", -(2**63), -(2**63)), [-(2**63) - 1])
 @settings(max_examples=200)
 def test_mixed_python_values_are_coded_as_one_by_one(attribute, values):
-    assert encode_values(attribute, values).tolist() == _expected(attribute, values)
+    assert encode_column(attribute, arrow_column(values)).tolist() == _expected(attribute, values)
 
 
 @pytest.mark.parametrize("base", [base for base in BASES if base.kind[:4] != "date"])
@@ -380,8 +381,10 @@ def test_values_without_meaning_are_outside_or_other(base):
         decimal.Decimal("NaN"), decimal.Decimal("sNaN"), decimal.Decimal("Infinity"), math.nan,
         "\ud800", np.longdouble("inf"), 10**5000,
     ]  # fmt: skip
-    assert encode_values(base, values).tolist() == [-1] * len(values)
-    assert set(encode_values(_with_flags(base, True, False), values)) == {base.num_levels}
+    assert encode_column(base, arrow_column(values)).tolist() == [-1] * len(values)
+    assert set(encode_column(_with_flags(base, True, False), arrow_column(values))) == {
+        base.num_levels
+    }
 
 
 @pytest.mark.parametrize(
@@ -452,6 +455,7 @@ def test_one_bad_text_changes_no_other():
     assert encode_column(attribute, pa.array([*good, "1 2"])).tolist() == [*expected, -1]
 
 
+@pytest.mark.slow
 def test_a_long_junk_text_costs_linear_time():
     array = pa.array(["1" * 1_000_000 + "x", " " * 1_000_000 + "x", "1" * 1_000_000])
     with processor_seconds_below(5):

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from coded_values import encode_values
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.columns import encode_column
+from beam_dp.encoding.units import arrow_column
 
 WORDS = {"type": "boolean", "true_values": ["stra\u00dfe", 1], "false_values": ["K"],
          "case": "ignore", "trim": True, "nullable": True, "null_values": ["", "N/A"]}  # fmt: skip
@@ -66,8 +66,10 @@ def test_a_value_has_this_level_alone_and_beside_all_others(
 ) -> None:
     (attribute,) = domain_from_json({"attributes": [{"name": "a", **fields}]}).attributes
     for value, code in expected.items():
-        assert encode_values(attribute, [value]).tolist() == [code], value
-    assert encode_values(attribute, list(expected)).tolist() == list(expected.values())
+        assert encode_column(attribute, arrow_column([value])).tolist() == [code], value
+    assert encode_column(attribute, arrow_column(list(expected))).tolist() == list(
+        expected.values()
+    )
     texts = {text: code for text, code in expected.items() if isinstance(text, str)}
     column = pa.array(texts)
     for stored in (column, column.dictionary_encode(), column.cast(pa.large_string()),

@@ -55,6 +55,7 @@ def test_a_key_does_not_depend_on_its_neighbours(values: list[Any], key_type: Ke
     assert together(values, key_type) == one_by_one(values, key_type)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6))
 def test_a_weight_does_not_depend_on_its_neighbours(values: list[Any]) -> None:

@@ -76,6 +76,7 @@ def test_different_texts_are_different_units() -> None:
     assert len(set(fingerprints(pa.array(DIFFERENT)))) == len(DIFFERENT)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.lists(

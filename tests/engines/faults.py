@@ -24,8 +24,8 @@ from patience import HANG_SECONDS, wait_for
 
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import finish_writing, read_release
-from beam_dp.storage.local import DRAFT_PREFIX
 from beam_dp.storage.of_url import store_for
+from beam_dp.storage.store import DRAFT_PREFIX
 
 TASK_MANAGER, WORKER, JOB_MANAGER = "task manager", "Python worker", "job manager"
 DATASET = "people"

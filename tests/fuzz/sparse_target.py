@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 from functools import cache
 from typing import Any
@@ -23,9 +21,9 @@ from beam_dp.releases import (
     SyntheticDatabase,
     read_release,
 )
-from beam_dp.releases.files.sketch_keys import key_type_of
-from beam_dp.releases.files.sketch_payload import payload_of
-from beam_dp.releases.files.sketches import SparseCard
+from beam_dp.releases.files.card import card_text
+from beam_dp.releases.files.sketches import fields, payload
+from beam_dp.releases.sketch_keys import key_type_of
 
 DRAW = "0123456789abcdef0123456789abcdef"
 
@@ -44,21 +42,11 @@ def _good() -> tuple[SparseRelease, dict[str, bytes]]:
         sketch=NoisySketch("blocks", 3, np.arange(-9, 9), "discrete_laplace", 3.5, "median"),
         histogram=NoisyCounts(elements, np.arange(50, 70), 2.5, 50),
     )
-    files = {}
-    for name, write in payload_of(release).items():
-        file = io.BytesIO()
-        write(file)
-        files[name] = file.getvalue()
-    return release, files
+    return release, payload(release)
 
 
 def _card_of(files: dict[str, bytes]) -> Any:
-    card = SparseCard.of(_good()[0], {}).to_json()
-    card["files"] = {
-        name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-        for name, data in files.items()
-    }
-    return card
+    return json.loads(card_text("sparse_release", DRAW, fields(_good()[0]), files))
 
 
 def read_sparse_release_target(data: bytes) -> None:
@@ -90,6 +78,4 @@ def _use(release: SyntheticDatabase | SparseRelease) -> None:
     key_type_of(release.public)
     answer = release.answer(np.array([5], np.uint64), np.ones(1))
     assert np.isfinite([answer.value, answer.standard_error, answer.bound]).all()
-    SparseCard.of(release, {}).to_text().encode()
-    for write in payload_of(release).values():
-        write(io.BytesIO())
+    card_text("sparse_release", DRAW, fields(release), payload(release)).encode()

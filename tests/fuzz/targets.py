@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
-import io
 import json
 import pathlib
 import shutil
@@ -29,11 +27,13 @@ from beam_dp.releases import (
     read_release,
 )
 from beam_dp.releases.files import records as avro
+from beam_dp.releases.files.card import card_text
 from beam_dp.releases.files.container import (
     encode_bytes,
     encode_long,
+    sync_marker,
 )
-from beam_dp.releases.files.records_card import Card
+from beam_dp.releases.files.records_card import fields
 
 CARD = "card.json"
 RECORDS = avro.records_file(DRAW)
@@ -59,27 +59,17 @@ def _good() -> tuple[SyntheticDatabase, bytes, bytes]:
         DOMAIN.with_impossible([{"hours": [[-3, 12], "other"], "age": [[17, 25], None]}]),
         num_records=40,
     )
-    files = []
-    for write in (avro.write_records, avro.write_hypothesis):
-        file = io.BytesIO()
-        write(release, file)
-        files.append(file.getvalue())
-    return release, files[0], files[1]
+    return release, avro.records_bytes(release), avro.hypothesis_bytes(release)
 
 
 def _card_of(files: dict[str, bytes]) -> Any:
     """The card as parsed JSON; its checksums are those of the files, damaged or not."""
-    card = Card.of(_good()[0], {}).to_json()
-    card["files"] = {
-        name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-        for name, data in files.items()
-    }
-    return card
+    return json.loads(card_text("synthetic_database", DRAW, fields(_good()[0]), files))
 
 
 def _with_mutated_block(good: bytes, choices: Choices, *, deflate: bool) -> bytes:
     """A container whose header stands, and whose one block is damaged before it is packed."""
-    sync = avro._sync(DRAW, "records" if deflate else "hypothesis")
+    sync = sync_marker(DRAW, "records" if deflate else "hypothesis")
     header, rest = good[: good.index(sync) + 16], good[good.index(sync) + 16 :]
     if deflate:
         # The number of records and the length come first, a few bytes each.
@@ -138,8 +128,8 @@ def _use(release: SyntheticDatabase) -> None:
     assert int(release.counts.sum()) == release.num_records
     repr(release)
     describe(release)
-    Card.of(release, {}).to_text().encode()
-    avro.write_hypothesis(release, io.BytesIO())
+    card_text("synthetic_database", release.draw_id, fields(release), {}).encode()
+    avro.hypothesis_bytes(release)
 
 
 _DECLARED = DOMAIN.with_impossible(

@@ -23,6 +23,7 @@ def test_any_input_is_parsed_or_refused(name: str, data: bytes) -> None:
     TARGETS[name](data)
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", TARGETS)
 def test_memory_is_bounded(name: str) -> None:
     generator = random.Random(5)
@@ -38,9 +39,10 @@ def test_memory_is_bounded(name: str) -> None:
     assert peak < 2**26
 
 
+@pytest.mark.slow
 def test_a_check_that_is_missing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target that cannot fail is no test: without this check, a card cannot be written again."""
-    monkeypatch.setattr("beam_dp.releases.files.records_card._check_unicode", lambda text: None)
+    monkeypatch.setattr("beam_dp.releases.files.card._check_unicode", lambda text: None)
     generator = random.Random(7)
     with pytest.raises(UnicodeEncodeError):
         for _ in range(20_000):

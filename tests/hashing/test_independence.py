@@ -60,6 +60,7 @@ def dependent_subsets(entries: NDArray[np.bool_], size: int) -> int:
     return len(unfair)
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("independence", [2, 3])
 def test_entries_of_one_polynomial_are_uniform_over_all_keys(independence: int) -> None:
     entries = all_keys_of_one_polynomial(independence)

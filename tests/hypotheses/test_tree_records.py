@@ -106,6 +106,7 @@ def test_no_record_is_impossible(seed: int):
         assert not table_of(codes, axes)[cells].any()
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("num_records", [1, 10, 300, 20000])
 def test_moves_lower_the_error_and_know_it(num_records: int):
     tree = calibrated()

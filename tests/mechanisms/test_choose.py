@@ -149,6 +149,7 @@ def test_far_scores_and_single_candidates(name: str):
     assert set(draws(name, scores, 3)) == {617}
 
 
+@pytest.mark.slow
 def test_accuracy_bound_of_a_thousand_candidates():
     bound = 2 * (math.log(1000) + math.log(1 / 0.05))
     assert bound == pytest.approx(19.8070, rel=1e-5)

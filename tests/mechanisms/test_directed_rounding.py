@@ -32,7 +32,7 @@ from beam_dp.mechanisms.marginals.strategies import (
     table_strategy,
 )
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.sparse_vector import noise as sparse_vector_noise
+from beam_dp.mechanisms.sparse_vector import sparse_vector_noise
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import parse_linear_workload

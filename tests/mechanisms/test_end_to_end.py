@@ -12,14 +12,12 @@ from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, s
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    Plan,
-)
+from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
 
 # A warning of numpy's is a line of log that depends on what was measured.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -63,7 +61,7 @@ def released(
     return mechanism.release(plan, summary(plan, counts), noise or NoiseSource())
 
 
-def check(release: SyntheticDatabase, plan: Plan) -> None:
+def check(release: SyntheticDatabase, plan: MarginalsPlan) -> None:
     """What holds for every release, whatever the data and the noise."""
     assert release.domain == plan.domain and release.guarantee == plan.guarantee
     if plan.total_is_public:
@@ -80,10 +78,11 @@ def check(release: SyntheticDatabase, plan: Plan) -> None:
             assert 0 <= answer.standard_error < math.inf and 0 <= answer.bound < math.inf
             assert answer.failure_probability == 0.05
     json.dumps([release.noise, release.parameters, release.fit])
-    again = SyntheticDatabase.from_bytes(release.to_bytes())
+    again = release_from_bytes(release_to_bytes(release))
     assert (again.counts == release.counts).all()
 
 
+@pytest.mark.mostly_slow(one_in=6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("neighboring, num_records", [(ADD, 12), (ADD, "noisy"), (REPLACE, 12)])
@@ -104,9 +103,10 @@ def test_releases_are_well_formed(name: str, shape: str, neighboring: str, num_r
 
 
 def public_face(release: SyntheticDatabase) -> bytes:
-    return release.to_bytes()
+    return release_to_bytes(release)
 
 
+@pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("name", WITH_ANNEALED)
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("num_records", [20, "noisy"])
@@ -208,6 +208,7 @@ def test_a_noisy_number_of_records_has_a_public_limit(seed: int):
         assert 1 <= release.num_records <= 2**40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, delta",
     [("mwem", PURE), ("mwem", APPROXIMATE)],

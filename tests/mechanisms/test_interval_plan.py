@@ -24,6 +24,7 @@ ALL = PURE + GAUSSIAN
 SIZES = (2, 3, 1000, 1024, 65536)
 
 
+@pytest.mark.mostly_slow(one_in=5, start=1)
 @pytest.mark.parametrize(("num_leaves", "runs"), [(2, 1500), (3, 1500), (200, 400)])
 @pytest.mark.parametrize("choice", ALL)
 def test_predicted_errors_are_those_of_noisy_releases(num_leaves: int, runs: int, choice):
@@ -118,7 +119,7 @@ def test_more_records_and_replacement_cost_what_they_must():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, promise()), "num_leaves: 0 is refused; must be an integer from 1 to 2^20"),
+        ((0, promise()), r"num_leaves: 0 is refused; must be an integer from 1 to 2\^20"),
         ((2.0, promise()), "num_leaves"),
         ((True, promise()), "num_leaves"),
         ((2**20 + 1, promise()), "num_leaves"),

@@ -34,6 +34,7 @@ def test_without_noise_answers_are_exact(name: str):
     np.testing.assert_allclose(release.histogram(), COUNTS, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", plans())
 def test_standard_errors_and_bounds_are_those_of_many_runs(name: str):
     """5 standard errors of a variance of 4,000 runs: false alarm below 1e-4 for a seed, fixed."""

@@ -24,7 +24,7 @@ from beam_dp.mechanisms.left_out import (
     plan_left_out,
     share_guarantee,
 )
-from beam_dp.mechanisms.marginals.measurements import noise_variance
+from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss

@@ -123,7 +123,7 @@ def exit_code_in_a_fork(call: Callable[[], Any], fork: Callable[[], int] = os.fo
             call()
             code = 0
         except HaltedError as error:
-            code = 3 if "a forked process holds a copy" in str(error) else 5
+            code = 3 if "this is a copy in a forked process" in str(error) else 5
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -213,7 +213,7 @@ def test_more_answers_than_were_paid_for_are_no_reason_to_go_on():
     mechanism = sparse_vector()
     mechanism._num_above = 2
     assert mechanism.has_halted
-    with pytest.raises(HaltedError, match="all that was paid for"):
+    with pytest.raises(HaltedError, match="were paid for, and all were given"):
         mechanism.ask(ABOVE)
     run = small_run(1)
     run._sparse._num_above = 2
@@ -262,7 +262,7 @@ def test_a_run_is_handed_over_once(name: str):
     run = LIVE[name]()
     run.hand_over()
     for again in (run.hand_over, lambda: use(name, run)):
-        with pytest.raises(HaltedError, match=r"^the run was saved: go on from what was saved$"):
+        with pytest.raises(HaltedError, match=r"^the run was saved: resume it from there$"):
             again()
     # What is public can still be read.
     assert run.updates_left == 1 and run.transcript == ()
@@ -281,7 +281,7 @@ def test_one_run_goes_on_from_what_was_handed_over(name: str):
     run = LIVE[name]()
     saved = run.hand_over()
     goes_on = continued(run, saved)
-    with pytest.raises(HaltedError, match="the state was used: a run goes on from it once"):
+    with pytest.raises(HaltedError, match="the state was used before: a run resumes from it once"):
         continued(run, saved)
     use(name, goes_on)
 

@@ -209,6 +209,7 @@ def counts_of(mechanism: MultisetChoice) -> np.ndarray:
     return np.array([3, 1, 0, 1, 2])[: mechanism.queries.shape[1]]
 
 
+@pytest.mark.mostly_slow(one_in=12, start=5)
 @pytest.mark.parametrize("name, sampler", CASES)
 @pytest.mark.parametrize("epsilon, num_records, size", [(2.0, 7, 3), (30.0, 4, 4)])
 def test_samplers_follow_the_law_by_hand(
@@ -234,6 +235,7 @@ def test_samplers_follow_the_law_and_no_other_scale(name: str, sampler: str):
             assert not audit.audit_sampler(outcomes, law_by_hand(other, counts)).passes
 
 
+@pytest.mark.mostly_slow(one_in=5, start=2)
 @pytest.mark.parametrize("table_entries", [1, 6, 40, 10**6])
 @pytest.mark.parametrize("name", ["crossed", "equal columns crossed", "nothing asked"])
 def test_blocks_of_any_length_have_the_same_law(
@@ -263,6 +265,7 @@ def always_keep(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Seeded, "coin", lambda self, bounds: True)
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("bug", [None, always_keep])
 def test_coins_make_up_for_loose_bounds(sampler: str, bug, monkeypatch: pytest.MonkeyPatch):
@@ -280,6 +283,7 @@ def independent_cells(cells: np.ndarray, size: int, noise: NoiseSource) -> list[
     return [int(cells[noise.below(len(cells))]) for _ in range(size)]
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_sequences_for_multisets_are_seen(sampler: str, monkeypatch: pytest.MonkeyPatch):
     for module in (multisets_enumerated, multisets_nested, multisets_searched):
@@ -290,6 +294,7 @@ def test_sequences_for_multisets_are_seen(sampler: str, monkeypatch: pytest.Monk
     assert not found.passes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["enumeration", "search"])
 def test_numbers_of_cells_of_a_type_forgotten_are_seen(
     sampler: str, monkeypatch: pytest.MonkeyPatch
@@ -453,12 +458,14 @@ def test_speed_of_the_search(seed: int):
         SearchSampler(mechanism.law(counts)).draw(Seeded(seed))
 
 
+@pytest.mark.slow
 def test_deep_trees_are_no_trouble_for_the_search():
     """Many queries of one cell each: no division by a query is even."""
     mechanism = MultisetChoice(np.eye(1500, dtype=np.int64), 1e-3, 10, 2, sampler="search")
     assert SearchSampler(mechanism.law(np.ones(1500, np.int64))).draw(Seeded(1)).shape == (2,)
 
 
+@pytest.mark.slow
 def test_the_search_ends_where_weights_are_far_apart():
     """Also for answers that no multiset comes near."""
     queries = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 1]])

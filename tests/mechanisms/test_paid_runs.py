@@ -112,6 +112,7 @@ def test_a_token_of_something_else_is_refused():
             PrivateMW(PLAN, HISTOGRAM, NoNoise(), ledger_token=token)
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", ["transcript.json", "hypothesis.npz", "secret.json"])
 def test_a_damaged_folder_is_refused_and_uses_no_state(tmp_path, name):
     """Every byte matters."""
@@ -161,6 +162,7 @@ def kill(folder: pathlib.Path, ledger: Ledger | None, is_removed: bool = False) 
     assert process.exitcode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_killed_between_the_ledger_and_the_first_answer_the_state_is_lost(tmp_path):
     ledger = saved_run(tmp_path)
     kill(tmp_path / "run", ledger)
@@ -173,6 +175,7 @@ def test_killed_between_the_ledger_and_the_first_answer_the_state_is_lost(tmp_pa
     assert token.release_id == "visits/2"
 
 
+@pytest.mark.slow
 def test_killed_at_its_secret_a_run_without_a_ledger_is_whole_or_gone(tmp_path):
     """There is no moment at which the secret has another name."""
     for name in ("run", "other"):

@@ -29,6 +29,7 @@ PLANS = [
 ]
 
 
+@pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("neighboring, delta, calibration, named", PLANS)
 def test_the_exact_law_keeps_the_promise(neighboring, delta, calibration, named):
     with whole_records():

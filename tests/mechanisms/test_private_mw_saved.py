@@ -115,7 +115,7 @@ def test_a_run_is_saved_once(tmp_path):
     with pytest.raises(InputError, match="must not exist"):
         save_private_mw(run, tmp_path)
     save_private_mw(run, tmp_path / "first")  # nothing was handed over before
-    with pytest.raises(HaltedError, match=r"^the run was saved: go on from what was saved$"):
+    with pytest.raises(HaltedError, match=r"^the run was saved: resume it from there$"):
         save_private_mw(run, tmp_path / "second")
     assert [path.name for path in tmp_path.iterdir()] == ["first"]
 

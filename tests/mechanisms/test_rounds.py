@@ -25,7 +25,6 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM
 from beam_dp.mechanisms.marginals import rounds as rounds_module
 from beam_dp.mechanisms.marginals.rounds import (
-    release_rounds,
     round_budget,
 )
 from beam_dp.privacy.accounting import zcdp_epsilon
@@ -39,7 +38,7 @@ def without_the_final_fit(monkeypatch: pytest.MonkeyPatch):
 
 
 def run(plan, marginals, noise):
-    return release_rounds("mwem", plan, marginals, noise, None)
+    return plan.release(marginals, noise)
 
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])

@@ -29,21 +29,16 @@ from tiny import (
 from beam_dp.domain import Domain, Impossible
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
+from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.marginals import released_records as records_module
 from beam_dp.mechanisms.marginals import selection as selection_module
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_RECORDS,
-    MAX_SELECTED_CELLS,
-    NumRecords,
-    Plan,
-    tree_cells,
-)
+from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, MarginalsPlan, tree_cells
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
 from beam_dp.summaries import Marginals
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -66,7 +61,7 @@ SHAPES = {
 }
 
 
-def check(release: SyntheticDatabase, plan: Plan, selected_cells: int) -> None:
+def check(release: SyntheticDatabase, plan: MarginalsPlan, selected_cells: int) -> None:
     """What holds for every release, whatever the data and the noise."""
     if plan.total_is_public:
         assert release.num_records == plan.num_records
@@ -80,13 +75,14 @@ def check(release: SyntheticDatabase, plan: Plan, selected_cells: int) -> None:
         if answer.bound is not None:
             assert 0 <= answer.standard_error < math.inf and 0 <= answer.bound < math.inf
     json.dumps([release.noise, release.parameters, release.fit])
-    again = SyntheticDatabase.from_bytes(release.to_bytes())
+    again = release_from_bytes(release_to_bytes(release))
     assert (again.counts == release.counts).all()
     assert release.fit["hypothesis"] == "junction_tree"
     joined = [plan.domain.axes(names) for names, _ in release.potentials]
     assert release.fit["tree_cells"] == tree_cells(plan.domain, joined) <= selected_cells
 
 
+@pytest.mark.mostly_slow(one_in=7, start=5)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize(
@@ -106,10 +102,9 @@ def test_releases_are_well_formed(
             assert plan.public["strategy"] == ("selection" if name == "pairs" else "rounds")
             counts = np.zeros(domain.num_cells, np.int64)
             counts[-1] = 12
-            for seed in range(2):
-                check(mechanism.release(plan, summary(plan, counts), Seeded(seed)), plan, 10**9)
-                release = mechanism.release(plan, summary(plan, 0 * counts), NoiseSource())
-                check(release, plan, selected_cells)
+            check(mechanism.release(plan, summary(plan, counts), Seeded(ways)), plan, 10**9)
+            release = mechanism.release(plan, summary(plan, 0 * counts), NoiseSource())
+            check(release, plan, selected_cells)
 
 
 def correlated(domain: Domain, num_records: int) -> np.ndarray:
@@ -124,6 +119,7 @@ def correlated(domain: Domain, num_records: int) -> np.ndarray:
     return np.bincount(cells, minlength=domain.num_cells)
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_a_huge_epsilon_gives_the_exact_tables_of_what_was_joined(name: str, neighboring: str):
@@ -164,6 +160,7 @@ def test_the_pairs_of_most_use_are_chosen():
     assert release.fit["num_joined_pairs"] == 2
 
 
+@pytest.mark.slow
 def test_more_noise_joins_fewer_pairs():
     domain = domain_of(4, 4, 4, 4)
     counts = correlated(domain, 2000)
@@ -176,7 +173,7 @@ def test_more_noise_joins_fewer_pairs():
     assert numbers[0] < numbers[-1] == 6
 
 
-def zeros(plan: Plan) -> Marginals:
+def zeros(plan: MarginalsPlan) -> Marginals:
     return Marginals(
         plan.domain,
         {
@@ -201,8 +198,7 @@ WIDE: dict[str, Workload] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WIDE)
-@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-@pytest.mark.parametrize("num_records", [200, "noisy"])
+@pytest.mark.parametrize(("delta", "num_records"), [(PURE, 200), (APPROXIMATE, "noisy")])
 def test_wide_domains_get_a_release(name: str, delta: float, num_records: NumRecords):
     workload = WIDE[name]
     mechanism = MWEM(num_rounds=4) if delta == PURE else MWEM()
@@ -212,6 +208,7 @@ def test_wide_domains_get_a_release(name: str, delta: float, num_records: NumRec
     assert without_delta.public["num_rounds"] == "annealed"
 
 
+@pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("mechanism", [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()], ids=repr)
 def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism: Mechanism):
     workload = workload_of(domain_of(*[9] * 35), 1)
@@ -225,12 +222,13 @@ def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism: Mechani
 # What is drawn, and what it costs.
 
 
-def without_the_final_fit(plan: Plan, marginals: Marginals, noise: Any) -> None:
+def without_the_final_fit(plan: MarginalsPlan, marginals: Marginals, noise: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection_module, "synthesise", lambda *arguments, **named: None)
         MWEM().release(plan, marginals, noise)
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("epsilon", [0.1, 10.0])
 @pytest.mark.parametrize(
     "neighboring, most, total, least",
@@ -342,10 +340,12 @@ def released_faces(
         plan = plan_of(mechanism, workload, guarantee, num_records)
         for counts in (np.zeros(48), np.eye(48)[3], rng.integers(0, 9, 48), np.full(48, 10**9)):
             noise = scripted(7, 20, high)()
-            faces.add(mechanism.release(plan, summary(plan, counts), noise).to_bytes())
+            release = mechanism.release(plan, summary(plan, counts), noise)
+            faces.add(release_to_bytes(release))
     return faces
 
 
+@pytest.mark.mostly_slow(one_in=5, start=3)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("num_records", [20, "noisy"])
 def test_with_the_same_noisy_outputs_every_byte_is_the_same(name: str, num_records: NumRecords):
@@ -353,6 +353,7 @@ def test_with_the_same_noisy_outputs_every_byte_is_the_same(name: str, num_recor
     assert len(released_faces(mechanism, promise(ADD, delta), num_records)) == 1
 
 
+@pytest.mark.slow
 def test_a_choice_by_exact_scores_is_seen(monkeypatch: pytest.MonkeyPatch):
     selection_bugs.exact_scores(monkeypatch)
     assert len(released_faces(MWEM(), promise(ADD, APPROXIMATE), 20)) > 1
@@ -389,6 +390,7 @@ def test_more_records_than_candidates_are_copies_of_them(
         assert len(release.counts) <= 500
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 1e3])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_selections_run_or_are_refused_when_planned(epsilon: float, neighboring: str):
@@ -409,6 +411,7 @@ def test_selections_run_or_are_refused_when_planned(epsilon: float, neighboring:
                     without_the_final_fit(plan, summary(plan, counts), scripted(1, 9, 2**40)())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_records", [1000, "noisy"])
 @pytest.mark.parametrize("name", ["pairs", "rounds, delta"])
 def test_bounds_of_measured_marginals_hold(name: str, num_records: NumRecords):
@@ -457,6 +460,7 @@ TIGHT: dict[str, tuple[Mechanism, float, int | None]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=28, start=25)
 @pytest.mark.parametrize("name", TIGHT)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 1e5])
 @pytest.mark.parametrize("num_records", [300, "noisy"])
@@ -472,17 +476,16 @@ def test_impossible_combinations_get_no_mass(name: str, epsilon: float, num_reco
     assert all(not counts.ravel()[each].any() and each.any() for each in forbidden)
     with on_trees(selected_cells):
         plan = plan_of(mechanism, workload, promise(ADD, delta, epsilon), num_records)
-        for seed in range(3):
-            release = mechanism.release(plan, summary(plan, counts.ravel()), Seeded(seed))
-            assert int(release.counts.sum()) == release.num_records
-            assert release.fit["hypothesis"] == "junction_tree"
-            assert not any(each.matches(release.codes).any() for each in IMPOSSIBLE)
-            (pair,) = release.answer(Workload(domain, (("a0", "a1"),)))
-            assert (pair.values[1:, 0] == 0).all() and pair.values.sum() == pytest.approx(
-                release.num_records
-            )
-            (triple,) = release.answer(Workload(domain, (("a1", "a2", "a3"),)))
-            assert triple.values[0, 0, 0] == 0
+        release = mechanism.release(plan, summary(plan, counts.ravel()), Seeded(1))
+        assert int(release.counts.sum()) == release.num_records
+        assert release.fit["hypothesis"] == "junction_tree"
+        assert not any(each.matches(release.codes).any() for each in IMPOSSIBLE)
+        (pair,) = release.answer(Workload(domain, (("a0", "a1"),)))
+        assert (pair.values[1:, 0] == 0).all() and pair.values.sum() == pytest.approx(
+            release.num_records
+        )
+        (triple,) = release.answer(Workload(domain, (("a1", "a2", "a3"),)))
+        assert triple.values[0, 0, 0] == 0
 
 
 def test_an_impossible_record_is_replaced_by_a_possible_one():

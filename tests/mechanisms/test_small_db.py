@@ -24,7 +24,13 @@ from beam_dp.mechanisms.small_db.small_db import (
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import marginals
-from beam_dp.releases import SyntheticDatabase, read_release, write_release
+from beam_dp.releases import (
+    SyntheticDatabase,
+    read_release,
+    release_from_bytes,
+    release_to_bytes,
+    write_release,
+)
 from beam_dp.testing import audit
 
 
@@ -45,6 +51,7 @@ def cells_of(release: SyntheticDatabase) -> tuple[int, ...]:
     return tuple(np.repeat(cells, release.counts).tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec, sizes", [("conjunctions:2", (2, 2)), ("prefixes:a0", (4,)), ("parities:1", (2, 2))]
 )
@@ -62,6 +69,7 @@ def test_whole_releases_follow_the_law_by_hand(spec: str, sizes: tuple[int, ...]
         assert not audit.audit_sampler(outcomes, other).passes
 
 
+@pytest.mark.slow
 def test_impossible_cells_are_never_released_and_leave_the_law():
     domain = domain_of(2, 2).with_impossible([{"a0": [1], "a1": [1]}])
     workload = parse_linear_workload("conjunctions:1", domain)
@@ -113,6 +121,7 @@ def test_any_noisy_number_makes_a_release(drawn: int):
     assert release.num_records == 3 and 1 <= release.represented <= 2**40
 
 
+@pytest.mark.slow
 def test_no_error_exceeds_the_bound_more_often_than_stated():
     """At a failure probability of 0.3, 200 runs: 90 failures would be 4.6 standard errors more."""
     counts = np.array([30, 2, 9, 0, 1, 5, 3, 10])
@@ -137,7 +146,7 @@ def test_answers_are_scaled_and_survive_the_disk(tmp_path):
     for each in (
         release,
         read_release(tmp_path / "out"),
-        SyntheticDatabase.from_bytes(release.to_bytes()),
+        release_from_bytes(release_to_bytes(release)),
     ):
         assert (each.num_records, each.represented) == (3, 1000)
         (answer,) = each.answer(marginals(each.domain, attributes=["a0", "a1"]))
@@ -244,6 +253,7 @@ def test_public_parameters_out_of_range_are_refused(change: dict, name: str):
     assert refused.value.name == name
 
 
+@pytest.mark.slow
 def test_workloads_that_do_not_fit_are_refused():
     domain, guarantee = domain_of(4), promise(ADD)
     queries = parse_linear_workload("prefixes:a0", domain)
@@ -264,6 +274,7 @@ def test_marginals_are_taken_as_their_cells():
     assert dataclasses.replace(of_marginals, queries=of_queries.queries) == of_queries
 
 
+@pytest.mark.slow
 def test_the_samplers_release_the_same_law():
     for sampler, spec in itertools.product(("nested", "enumeration", "search"), ("prefixes:a0",)):
         plan = planned(spec, (4,), size=2, sampler=sampler)

@@ -96,6 +96,7 @@ def measured_sums(mechanism, counts: np.ndarray, seed: int) -> tuple[float, floa
     return squares, products
 
 
+@pytest.mark.mostly_slow(one_in=12, start=7)
 @pytest.mark.parametrize("shape", PROFILES)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_predicted_errors_are_measured(name, shape):
@@ -114,6 +115,7 @@ def test_predicted_errors_are_measured(name, shape):
         assert law.error(m) ** 2 == pytest.approx(squared.mean(), abs=allowed), m
 
 
+@pytest.mark.slow
 def test_no_query_asks_for_more_keys_than_there_are():
     shape = PROFILES["ten"]
     law = sparse_error(StabilityHistogram().plan(PROMISE, max_sparsity=4096), shape)
@@ -198,6 +200,7 @@ def choose(shape, size=2**16, **named):
     return plan_sparse_release(guarantee, shape, max_size=size, **named)
 
 
+@pytest.mark.slow
 def test_keys_of_few_records_are_expected_where_counts_differ():
     """The planes that left New York in 2013: 943 of 4,043 had fewer than 22 flights."""
     counts, keys = KeyProfile(334_264, 4_043, 575).groups
@@ -207,6 +210,7 @@ def test_keys_of_few_records_are_expected_where_counts_differ():
     assert not isinstance(choices[0].mechanism, StabilityHistogram)
 
 
+@pytest.mark.slow
 def test_the_planner_knows_which_wins_where():
     million = 10**6
     distinct = choose(KeyProfile(million, million, 1), 2**20, sparsity=256)
@@ -233,6 +237,7 @@ def test_without_a_delta_only_pure_releases_are_planned():
     assert {type(choice.mechanism) for choice in choices} == {CountSketch}
 
 
+@pytest.mark.slow
 def test_a_few_light_elements_are_best_answered_by_nothing():
     distinct = KeyProfile(10**6, 10**6, 1)
     assert error_of_nothing(distinct, 1) == pytest.approx(1)

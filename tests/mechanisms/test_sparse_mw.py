@@ -107,6 +107,7 @@ def test_without_a_slot_that_is_never_taken_the_claim_is_false():
     assert worst_after(slots, num_updates(slots, 0.5, "tight")) < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 def test_slots_never_run_out(calibration):
     """Fresh elements after every update, that no record has, in 1,000 runs; noise at its worst."""
@@ -161,6 +162,7 @@ def hard_queries(run, held, sparsity, rounds):
         )
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 @pytest.mark.parametrize("mass", [1.0, 0.6])
 def test_updates_without_noise_stay_within_their_bound(calibration, mass):
@@ -189,6 +191,7 @@ def test_updates_without_noise_stay_within_their_bound(calibration, mass):
     assert 3 <= used <= math.log(run.num_slots) / drop
 
 
+@pytest.mark.mostly_slow(one_in=5, start=4)
 @pytest.mark.parametrize("neighboring, num_records", [(REPLACE, 2_000_000), (ADD, "noisy")])
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
@@ -284,12 +287,13 @@ def test_refusals():
     assert run.questions_left == 3
 
 
+@pytest.mark.slow
 def test_the_loss_is_known_before_the_number_of_records():
     plan = plan_sparse_mw(promise(ADD, 1e-9), "noisy", max_sparsity=10, num_questions=100)
     for total in (1, 10**3, 10**6, 2**40):
         settings = plan.settle(total)
         assert settings.noise.loss.rho + 1 / (2 * plan.count_scale**2) <= plan.loss.rho
-    json.dumps([plan.to_json(), plan.settle(5).to_json()], allow_nan=False)
+    json.dumps([plan.public, plan.settle(5).to_json()], allow_nan=False)
 
 
 # Saved runs.

@@ -23,7 +23,6 @@ from tiny import (
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM
-from beam_dp.mechanisms.marginals.textbook_mwem import release_textbook
 from beam_dp.queries.workload import marginals
 
 
@@ -32,7 +31,7 @@ def textbook(num_rounds: int | None = None) -> MWEM:
 
 
 def run(plan, held, noise):
-    return release_textbook("mwem", plan, held, noise, None)
+    return plan.release(held, noise)
 
 
 @pytest.mark.parametrize(

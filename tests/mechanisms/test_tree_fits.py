@@ -17,11 +17,9 @@ from beam_dp.domain import Domain
 from beam_dp.domain.files import read_domain
 from beam_dp.encoding.columns import encode_cells
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
+from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.marginals import selection as selection_module
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    Plan,
-)
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Histogram, Marginals
@@ -42,7 +40,9 @@ def correlated(domain: Domain, num_records: int) -> np.ndarray:
     return np.bincount(cells, minlength=domain.num_cells)
 
 
-def both_fits(plan: Plan, mechanism: Mechanism, held: Marginals) -> list[SyntheticDatabase]:
+def both_fits(
+    plan: MarginalsPlan, mechanism: Mechanism, held: Marginals
+) -> list[SyntheticDatabase]:
     """The same noisy tables, fitted over one array and over a junction tree."""
     found = [mechanism.release(plan, held, Seeded(5))]
     with on_trees():
@@ -65,6 +65,7 @@ SMALL: dict[str, tuple[tuple[int, ...], Sequence[tuple[str, ...]]]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=4, start=2)
 @pytest.mark.parametrize("case", SMALL)
 @pytest.mark.parametrize("mechanism", [Gaussian(), Laplace("textbook"), MWEM(num_rounds=4)])
 @pytest.mark.parametrize("num_records", [2000, "noisy"])

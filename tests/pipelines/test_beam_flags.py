@@ -70,6 +70,7 @@ def test_it_costs_one_line_and_nothing_is_spent(
     assert ledger.entries("people") == [] and everything_under(folder) == before
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize(
     "flags",
     [

@@ -32,6 +32,7 @@ def declared(folder: pathlib.Path) -> tuple[Ledger, dict[str, str | None]]:
     return ledger, {"ledger": url, "dataset_id": "visits", "output": OUT}
 
 
+@pytest.mark.slow
 def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(
     service: FakeGoogleStorage, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,6 +52,7 @@ def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(
     assert "Female" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_answers_are_written_to_a_bucket_and_read_from_it(
     service: FakeGoogleStorage, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +87,7 @@ def test_a_taken_folder_costs_one_line(
     assert service.names() == ["out/card.json"]
 
 
+@pytest.mark.slow
 def test_a_service_that_fails_half_way_ends_the_job_in_a_line_and_leaves_nothing(
     service: FakeGoogleStorage,
     tmp_path: pathlib.Path,
@@ -106,6 +109,7 @@ def test_a_service_that_fails_half_way_ends_the_job_in_a_line_and_leaves_nothing
     assert service.names() == []
 
 
+@pytest.mark.slow
 def test_a_program_releases_into_amazon_s3_and_beam_dp_reads_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

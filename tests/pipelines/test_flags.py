@@ -5,24 +5,26 @@ from __future__ import annotations
 import pytest
 
 from beam_dp.errors import InputError
+from beam_dp.flags import shared
+from beam_dp.flags.numbers import integer
 from beam_dp.privacy.guarantee import Guarantee
 from pipelines import flags
 
 REQUIRED = [
     f"--{flag.name}={flag.choices[0] if flag.choices else '1'}"
-    for flag in flags.COMMON
+    for flag in shared.COMMON
     if flag.required
 ]
 
 
 def parse(*argv: str) -> tuple[dict[str, str], list[str]]:
-    return flags.parse(flags.COMMON, argv, program="program", description="A program.")
+    return flags.parse(shared.COMMON, argv, program="program", description="A program.")
 
 
 def refusal(*argv: str) -> str:
     with pytest.raises(flags.FlagError) as caught:
         parse(*argv)
-    return flags.one_line(caught.value, flags.COMMON)
+    return flags.one_line(caught.value, shared.COMMON)
 
 
 def test_our_flags_are_text_and_beams_flags_pass_through() -> None:
@@ -42,7 +44,7 @@ def test_a_negative_number_is_a_value() -> None:
 def test_a_switch_that_a_condition_names_is_written_as_a_flag() -> None:
     with pytest.raises(InputError) as caught:
         Guarantee(1.0, 1e-4, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
-    assert flags.one_line(caught.value, flags.COMMON) == (
+    assert flags.one_line(caught.value, shared.COMMON) == (
         "error: --delta: 0.0001 is refused; must be at most 1e-05,"
         " unless --allow_large_delta is given"
     )
@@ -70,7 +72,7 @@ def test_a_value_of_a_switch_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("flag", [flag.name for flag in flags.COMMON if flag.required])
+@pytest.mark.parametrize("flag", [flag.name for flag in shared.COMMON if flag.required])
 def test_a_required_flag_has_no_default(flag: str) -> None:
     line = refusal(*(given for given in REQUIRED if not given.startswith(f"--{flag}=")))
     assert line.startswith(f"error: --{flag}: missing; must be given")
@@ -78,7 +80,7 @@ def test_a_required_flag_has_no_default(flag: str) -> None:
 
 @pytest.mark.parametrize("flag", ["epsilon", "delta", "neighboring", "privacy_unit", "num_records"])
 def test_every_privacy_parameter_is_required(flag: str) -> None:
-    known = {known.name: known for known in flags.COMMON}
+    known = {known.name: known for known in shared.COMMON}
     assert known[flag].required
     assert known[flag].default is None
 
@@ -107,19 +109,19 @@ def test_what_follows_a_lone_double_dash_is_not_ignored() -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("3", 3), ("1e6", 1_000_000), ("-2", -2)])
 def test_whole_numbers_may_be_written_as_floats(text: str, value: int) -> None:
-    assert flags.integer("num_records", text) == value
+    assert integer("num_records", text) == value
 
 
 @pytest.mark.parametrize("text", ["", "three", "1.5", "nan", "inf", "1e400"])
 def test_what_is_no_whole_number_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="must be a"):
-        flags.integer("num_records", text)
+        integer("num_records", text)
 
 
 def test_a_refused_value_shows_as_its_flag() -> None:
     error = InputError("epsilon", 0.0, "must be finite and > 0")
     assert (
-        flags.one_line(error, flags.COMMON)
+        flags.one_line(error, shared.COMMON)
         == "error: --epsilon: 0.0 is refused; must be finite and > 0"
     )
 
@@ -127,6 +129,6 @@ def test_a_refused_value_shows_as_its_flag() -> None:
 def test_a_refused_field_that_is_no_flag_has_no_dashes() -> None:
     error = InputError("age.edges", [1], "must hold two numbers\nor more")
     assert (
-        flags.one_line(error, flags.COMMON)
+        flags.one_line(error, shared.COMMON)
         == "error: age.edges: [1] is refused; must hold two numbers or more"
     )

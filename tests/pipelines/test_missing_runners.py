@@ -161,7 +161,7 @@ def test_java_is_missing_or_old(
     refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, runner: str
 ) -> None:
     new_program(tmp_path / "old" / "bin" / "java", "echo 'java version \"1.8.0\"'")
-    for home, reason in ((tmp_path / "old", "is Java 1"), (tmp_path, "is no program")):
+    for home, reason in ((tmp_path / "old", "is Java 1"), (tmp_path, "is not a program")):
         monkeypatch.setenv("JAVA_HOME", str(home))
         pattern = rf"--runner: '{runner}' is refused; must have Java 11 or newer, and .* {reason}"
         refused(pattern, runner=runner)

@@ -91,15 +91,13 @@ def _killed_before_card(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LocalStore, "remove_draft", remove)
 
 
+# All steps are tried in ``releases/test_crashes``.
 CRASHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "at once": _fail_before("open_draft"),
-    "with an empty draft": _fail_after("open_draft"),
     "with half a draft": _fail_after("write_draft"),
     "before the card": _fail_before("create_exclusively"),
     "killed before the card, its draft left": _killed_before_card,
     "after the card, before the payload": _fail_after("create_exclusively"),
     "after half of the payload": _fail_after("place"),
-    "before drafts are removed": _fail_before("remove_draft"),
     "at the very end": _fail_after("remove_draft"),
 }
 
@@ -163,12 +161,14 @@ def _checksums(folder: pathlib.Path) -> set[bytes]:
     return {part for each in sums for part in (each[:32], each[32:])}
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 def test_every_bundle_done_three_times(tmp_path: pathlib.Path, barrier: bool) -> None:
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
     assert len(set(DRAWS)) == 3  # the bundle with the draw was done again, too
     assert_one_draw(tmp_path)
 
 
+@pytest.mark.mostly_slow(one_in=6, start=2)
 @pytest.mark.parametrize("crash", CRASHES)
 def test_a_replayed_writer_that_failed_first(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, barrier: bool, crash: str
@@ -190,6 +190,7 @@ def test_a_replayed_writer_that_failed_first(
     assert_one_draw(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", CRASHES)
 def test_a_runner_that_retries_the_bundle(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, crash: str
@@ -214,6 +215,7 @@ def test_a_writer_that_fails_for_good_leaves_no_draft(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_job_killed_before_the_card_leaves_nothing_once_another_one_released(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +231,7 @@ def test_a_job_killed_before_the_card_leaves_nothing_once_another_one_released(
     assert_one_draw(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_job_whose_writer_was_killed_leaves_no_draft(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +241,7 @@ def test_a_job_whose_writer_was_killed_leaves_no_draft(
     assert everything_under(tmp_path / "out") == []
 
 
+@pytest.mark.slow
 def test_a_writer_that_keeps_its_drafts_is_seen(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +252,7 @@ def test_a_writer_that_keeps_its_drafts_is_seen(
         assert_one_draw(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_writer_that_lets_the_last_draw_win_is_seen(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def refusal(capfd: pytest.CaptureFixture[str], code: int) -> str:
     return err
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_output_without_hard_links_costs_one_line(
     tmp_path: pathlib.Path,
@@ -63,6 +64,7 @@ def test_without_a_ledger_it_is_tried_before_the_job_runs(
     assert "--output" in refusal(capfd, release_synthetic_database.main(argv))
 
 
+@pytest.mark.slow
 def test_a_release_of_yaml_is_refused_before_it_pays(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import re
 import shutil
+from collections.abc import Callable
 
 import pytest
 from engines.programs import PROGRAMS, Program
@@ -30,17 +31,36 @@ def argv(program: Program, folder: pathlib.Path, output: str, *more: str) -> lis
     return [*flags, f"--output={folder / output}", *more]
 
 
+Earlier = Callable[[str], pathlib.Path]
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Earlier:
+    """Returns a release of a program, made once, for which no ledger paid."""
+    folders: dict[str, pathlib.Path] = {}
+
+    def release_of(name: str) -> pathlib.Path:
+        if name not in folders:
+            folder = tmp_path_factory.mktemp("earlier")
+            assert PROGRAMS[name].main(argv(PROGRAMS[name], folder, "out")) == 0
+            folders[name] = folder / "out"
+        return folders[name]
+
+    return release_of
+
+
 def loses(
-    program: Program,
+    name: str,
+    earlier: Earlier,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     *more: str,
 ) -> str:
-    assert program.main(argv(program, tmp_path, "earlier")) == 0
+    winner = earlier(name)
     capfd.readouterr()
-    losing(monkeypatch, tmp_path / "earlier", tmp_path / "out")
-    assert program.main(argv(program, tmp_path, "out", *more)) == 1
+    losing(monkeypatch, winner, tmp_path / "out")
+    assert PROGRAMS[name].main(argv(PROGRAMS[name], tmp_path, "out", *more)) == 1
     out, err = capfd.readouterr()
     errors = re.findall(
         r"^error: --output: '[^']+' holds the release of another job: .*$", err, re.M
@@ -49,17 +69,20 @@ def loses(
     return str(errors[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_release_of_another_guarantee_is_not_the_jobs(
     name: str,
+    earlier: Earlier,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    error = loses(PROGRAMS[name], tmp_path, monkeypatch, capfd, "--epsilon=500")
+    error = loses(name, earlier, tmp_path, monkeypatch, capfd, "--epsilon=500")
     assert "guarantee.epsilon is 1000.0 there, and 500.0 in this job" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "flag", "field"),
     [
@@ -76,13 +99,15 @@ def test_a_release_of_another_plan_is_not_the_jobs(
     name: str,
     flag: str,
     field: str,
+    earlier: Earlier,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert f"job: {field}" in loses(PROGRAMS[name], tmp_path, monkeypatch, capfd, flag)
+    assert f"job: {field}" in loses(name, earlier, tmp_path, monkeypatch, capfd, flag)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["release_intervals", "answer_queries, laplace"])
 @pytest.mark.parametrize(
     ("is_paid", "reason"),
@@ -96,6 +121,7 @@ def test_a_release_that_another_entry_paid_for_is_not_the_jobs(
     name: str,
     is_paid: tuple[bool, bool],
     reason: str,
+    earlier: Earlier,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -105,10 +131,10 @@ def test_a_release_that_another_entry_paid_for_is_not_the_jobs(
     ledger = dp.Ledger(url)
     ledger.declare("people", 3000.0, 1e-8, given["privacy_unit"], "add_or_remove_one")
     paid = [f"--ledger={url}", "--dataset_id=people"]
-    earlier, later = (paid if is_it else [] for is_it in is_paid)
-    assert program.main(argv(program, tmp_path, "earlier", *earlier)) == 0
-    losing(monkeypatch, tmp_path / "earlier", tmp_path / "out")
-    assert program.main(argv(program, tmp_path, "out", *later)) == 1
+    if is_paid[0]:
+        assert program.main(argv(program, tmp_path, "earlier", *paid)) == 0
+    losing(monkeypatch, tmp_path / "earlier" if is_paid[0] else earlier(name), tmp_path / "out")
+    assert program.main(argv(program, tmp_path, "out", *(paid if is_paid[1] else []))) == 1
     err = capfd.readouterr().err
     assert f"another job: {reason}; what this job drew was discarded" in err
     states = [entry.state for entry in ledger.entries("people")]

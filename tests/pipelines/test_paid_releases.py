@@ -33,6 +33,7 @@ def line(capfd: pytest.CaptureFixture[str], argv: list[str], code: int = 2) -> s
     return err
 
 
+@pytest.mark.slow
 def test_a_release_is_paid_for_and_marked_when_complete(
     tmp_path: pathlib.Path, ledger_url: str
 ) -> None:
@@ -47,6 +48,7 @@ def test_a_release_is_paid_for_and_marked_when_complete(
     assert ledger.total("visits") == pytest.approx(1000.0)
 
 
+@pytest.mark.slow
 def test_a_second_release_of_the_whole_budget_is_refused_before_it_runs(
     tmp_path: pathlib.Path, ledger_url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,6 +64,7 @@ def test_a_second_release_of_the_whole_budget_is_refused_before_it_runs(
     assert len(ledger.entries("visits")) == 1
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_has_spent_its_budget(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +123,7 @@ def test_validation_refuses_what_a_submission_would(
     assert ledger.entries("visits") == []
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize(
     ("overrides", "pattern"),
     [
@@ -152,6 +156,7 @@ def test_a_bad_ledger_costs_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_without_a_ledger_nothing_is_recorded(tmp_path: pathlib.Path) -> None:
     assert main(job_flags(tmp_path)) == 0
     assert "ledger" not in (tmp_path / "out" / "card.json").read_text()

@@ -26,7 +26,7 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.mechanisms import MWEM, Laplace, Mechanism, SmallDB
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from pipelines import record_number, release_synthetic_database
-from pipelines.record_number import noisy_number, warning_of_number
+from pipelines.record_number import warning_of_number
 from pipelines.release_intervals import main as main_of_intervals
 from pipelines.release_synthetic_database import main
 from pipelines.yaml_config import ConfigError
@@ -57,7 +57,7 @@ def released(mechanism: Mechanism, total: int, num_records: Any = "noisy") -> dp
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
 def test_a_number_near_0_or_far_from_what_was_expected_is_warned_of(mechanism: Mechanism) -> None:
     none, many = released(mechanism, 0), released(mechanism, 10_000)
-    found = noisy_number(many)
+    found = many.noisy_number()
     assert found is not None
     number, error = found
     assert number == pytest.approx(10_000)
@@ -94,7 +94,7 @@ def test_the_warning_names_what_a_release_of_intervals_does_not_count() -> None:
 @pytest.mark.parametrize("mechanism", [MWEM(), Laplace(), SmallDB(size=3)], ids=repr)
 def test_a_public_number_is_warned_of_never(mechanism: Mechanism) -> None:
     release = released(mechanism, 0, 5000)
-    assert noisy_number(release) is None
+    assert release.noisy_number() is None
     assert warning_of_number(release, 4) is None
 
 
@@ -105,7 +105,7 @@ def test_interval_counts_have_a_noisy_number_too(strategy: Any) -> None:
         counts = np.zeros(8, np.int64)
         counts[3] = total
         release = release_intervals(plan, counts, NoNoise())
-        found = noisy_number(release)
+        found = release.noisy_number()
         assert found is not None and found[0] == pytest.approx(total)
         assert (warning_of_number(release, None) is not None) == warns
         assert "below --expect_records 9,000" in str(warning_of_number(release, 9000))
@@ -126,6 +126,7 @@ def everything_outside(num_records: int = 300) -> pa.Table:
     return table.set_column(2, "sex", sex).set_column(3, "smokes", smokes)
 
 
+@pytest.mark.slow
 def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,6 +194,7 @@ def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
     assert "epsilon 9.5, delta 1e-09 for the release; epsilon 0." in shown
 
 
+@pytest.mark.slow
 def test_a_release_as_expected_is_silent(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,6 +208,7 @@ def test_a_release_as_expected_is_silent(
     assert "records outside the domain" in " ".join(capfd.readouterr().out.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [main, main_of_intervals])
 def test_validation_shows_both_parts_of_the_budget(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], program: Any

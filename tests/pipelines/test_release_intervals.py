@@ -44,6 +44,7 @@ def released(folder: pathlib.Path, **flags: Any) -> IntervalRelease:
     return release
 
 
+@pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_answers_are_the_counts_but_for_little_noise(tmp_path: pathlib.Path, strategy: str) -> None:
     release = released(tmp_path, strategy=strategy)
@@ -57,6 +58,7 @@ def test_answers_are_the_counts_but_for_little_noise(tmp_path: pathlib.Path, str
     assert np.all(np.abs(found.values - exact) < 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [{}, {"other": True, "nullable": True}])
 def test_other_and_null_are_in_no_interval(tmp_path: pathlib.Path, flags: dict[str, bool]) -> None:
     table = pa.table({"age": [15, 15, None, 500, 79], "household": [1, 2, 3, 4, 5]})
@@ -68,12 +70,14 @@ def test_other_and_null_are_in_no_interval(tmp_path: pathlib.Path, flags: dict[s
     assert np.rint(release.histogram()).tolist() == [0] * 5 + [2] + [0] * 63 + [1]
 
 
+@pytest.mark.slow
 def test_no_unit_counts_for_more_than_its_share(tmp_path: pathlib.Path) -> None:
     table = pa.table({"age": [20] * 50 + [30], "household": [1] * 50 + [2]})
     release = released(tmp_path, table=table, max_records_per_unit="3", strategy="histogram")
     assert np.rint(release.histogram()[[10, 20]]).tolist() == [3, 1]
 
 
+@pytest.mark.slow
 def test_noise_grows_with_the_records_of_a_unit(tmp_path: pathlib.Path) -> None:
     scales = []
     for most in ("1", "4"):
@@ -85,6 +89,7 @@ def test_noise_grows_with_the_records_of_a_unit(tmp_path: pathlib.Path) -> None:
     assert scales[1] == pytest.approx(4 * scales[0])
 
 
+@pytest.mark.slow
 def test_empty_input_gives_a_release(tmp_path: pathlib.Path) -> None:
     release = released(tmp_path, table=people(0))
     assert abs(release.prefixes()[-1]) < 3
@@ -132,6 +137,7 @@ def test_validating_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_ledger_pays(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = str(tmp_path / "budgets.sqlite")
     Ledger(url).declare("people", 1.5, 0, "household", "add_or_remove_one")
@@ -143,6 +149,7 @@ def test_a_ledger_pays(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str
     assert "epsilon" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["best", "textbook_tree"])
 def test_every_bundle_done_three_times_leaves_one_draw(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, strategy: str
@@ -201,6 +208,7 @@ def test_the_command_answers(tmp_path: pathlib.Path, capsys: pytest.CaptureFixtu
         assert code == 0 and "age" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -226,12 +234,14 @@ def test_a_bad_question_costs_one_line(
     assert re.sub(r"^error: ", "", error).startswith(message) or message in error
 
 
+@pytest.mark.slow
 def test_edges_of_bins_are_intervals(tmp_path: pathlib.Path) -> None:
     numeric = {"attributes": [{"name": "age", "type": "numeric", "edges": [0, 20.5, 40, 60, 101]}]}
     release = released(tmp_path, domain=numeric)
     assert release.cells(20.5, 60) == (1, 2) and release.cells(0, 101) == (0, 3)
 
 
+@pytest.mark.slow
 def test_bins_of_dates_are_counted_and_asked_for_by_their_edges(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,7 @@ def largest_error(true: np.ndarray, released: np.ndarray) -> float:
     )
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
 def test_released_marginals_approach_the_truth(tmp_path: pathlib.Path, file_format: str) -> None:
     table = people()
@@ -60,6 +61,7 @@ def test_released_marginals_approach_the_truth(tmp_path: pathlib.Path, file_form
     assert largest_error(true_counts(table), released) <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["mwem", "gaussian", "laplace"])
 @pytest.mark.parametrize("calibration", ["tight", "textbook"])
 def test_every_mechanism_approaches_the_truth(
@@ -105,6 +107,7 @@ def test_a_public_number_of_records_is_kept(tmp_path: pathlib.Path) -> None:
     assert len(released_records(tmp_path / "out")) == 500
 
 
+@pytest.mark.slow
 def test_every_bundle_replayed_still_makes_one_release(tmp_path: pathlib.Path) -> None:
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
     assert len(everything_under(tmp_path / "out")) == 3
@@ -121,6 +124,7 @@ def card_structure(value: object) -> object:
     return type(value).__name__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_rows", [0, 1])
 def test_hardly_any_input_gives_a_release_of_the_same_shape(
     tmp_path: pathlib.Path, num_rows: int
@@ -135,6 +139,7 @@ def test_hardly_any_input_gives_a_release_of_the_same_shape(
     assert card_structure(cards[0]) == card_structure(cards[1])
 
 
+@pytest.mark.slow
 def test_one_record_is_released_at_a_huge_epsilon(tmp_path: pathlib.Path) -> None:
     table = people().slice(3, 1)
     assert main(job_flags(tmp_path, table, workload="marginals:3")) == 0
@@ -143,6 +148,7 @@ def test_one_record_is_released_at_a_huge_epsilon(tmp_path: pathlib.Path) -> Non
     assert (counts_of(records) == true_counts(table)).all()
 
 
+@pytest.mark.slow
 def test_one_attribute(tmp_path: pathlib.Path) -> None:
     table = people()
     assert main(job_flags(tmp_path, table, domain={"age": 101}, workload="marginals:1")) == 0
@@ -150,6 +156,7 @@ def test_one_attribute(tmp_path: pathlib.Path) -> None:
     assert np.abs(released - np.bincount(table["age"].to_numpy(), minlength=101)).max() <= 4
 
 
+@pytest.mark.slow
 def test_one_cell(tmp_path: pathlib.Path) -> None:
     table = pa.table({"all": pa.array([0] * 70)})
     assert main(job_flags(tmp_path, table, domain={"all": 1}, workload="marginals:1")) == 0
@@ -158,6 +165,7 @@ def test_one_cell(tmp_path: pathlib.Path) -> None:
     assert abs(len(records) - 70) <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [1, 3])
 def test_a_unit_with_a_thousand_records_keeps_no_more_than_the_bound(
     tmp_path: pathlib.Path, bound: int
@@ -180,6 +188,7 @@ def test_a_unit_with_a_thousand_records_keeps_no_more_than_the_bound(
     assert abs(released[1] - bound) <= 4
 
 
+@pytest.mark.slow
 def test_column_names_that_avro_does_not_allow_come_back(tmp_path: pathlib.Path) -> None:
     table = pa.table(
         {"getting in/out of bed": pa.array([0, 1, 1] * 50), "größe (cm)": pa.array([2, 0, 1] * 50)}
@@ -193,6 +202,7 @@ def test_column_names_that_avro_does_not_allow_come_back(tmp_path: pathlib.Path)
     assert dp.read_release(str(tmp_path / "out")).domain.names == tuple(domain)
 
 
+@pytest.mark.slow
 def test_malformed_records_concern_only_themselves(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +233,7 @@ def test_malformed_records_concern_only_themselves(
         assert trace not in text
 
 
+@pytest.mark.slow
 def test_a_damaged_container_stops_the_job_with_its_name_and_nothing_else(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,6 +263,7 @@ def test_validate_only_prints_the_public_part_of_the_card_and_writes_nothing(
     assert everything_under(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_progress_names_public_quantities_only(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ import shutil
 import stat
 
 import fastavro
+import pytest
 from jobs import everything_under, job_flags, people
 
 from beam_dp.mechanisms.online import saved_runs
@@ -55,6 +56,7 @@ def refusal(capfd, argv: list[str]) -> str:
     return err
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_once_and_pays_once(tmp_path, capfd):
     ledger = saved(tmp_path)
     state = tmp_path / "state"
@@ -89,6 +91,7 @@ def test_a_run_goes_on_once_and_pays_once(tmp_path, capfd):
     assert len(ledger.entries("people")) == 1
 
 
+@pytest.mark.slow
 def test_a_run_without_a_ledger_goes_on_without_one(tmp_path):
     state = str(tmp_path / "state")
     assert main(flags(tmp_path, [WOMEN], "first", state=state)) == 0
@@ -98,6 +101,7 @@ def test_a_run_without_a_ledger_goes_on_without_one(tmp_path):
     assert not (tmp_path / "state" / "secret.json").exists()
 
 
+@pytest.mark.slow
 def test_attempts_that_are_done_again_leave_one_state(tmp_path):
     """That of the answers that were written; each attempt is a draw of its own."""
     saved(tmp_path, direct_runner_bundle_repeat="2")
@@ -106,6 +110,7 @@ def test_attempts_that_are_done_again_leave_one_state(tmp_path):
     assert transcript["answers"][0]["value"] == answers(tmp_path / "first")[0]["value"]
 
 
+@pytest.mark.slow
 def test_an_attempt_that_is_done_again_never_uses_a_state_twice(tmp_path, capfd):
     ledger = saved(tmp_path)
     state = str(tmp_path / "state")
@@ -115,6 +120,7 @@ def test_an_attempt_that_is_done_again_never_uses_a_state_twice(tmp_path, capfd)
     assert len(ledger.entries("people")) == 1
 
 
+@pytest.mark.slow
 def test_a_job_that_dies_after_the_ledger_knows_has_lost_the_state(tmp_path, capfd, monkeypatch):
     saved(tmp_path)
     named = {"resume": str(tmp_path / "state"), **paid(tmp_path)}
@@ -136,6 +142,7 @@ def failing_for(name: str):
     return fail
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_leaves_no_state_behind(tmp_path):
     argv = flags(tmp_path, [WOMEN], "out", state=str(tmp_path / "state"), num_records="500")
     data = (tmp_path / "people.parquet").read_bytes()
@@ -155,6 +162,7 @@ def test_a_state_that_cannot_be_moved_to_its_name_is_an_error(tmp_path, capfd):
     assert everything_under(tmp_path / "state") != []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_resumed_costs_one_line_and_no_state(tmp_path, capfd):
     ledger = saved(tmp_path)
     ledger.declare("other", 1000.0, 1e-9, "record", "add_or_remove_one")

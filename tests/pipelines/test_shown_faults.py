@@ -81,6 +81,7 @@ def test_a_fault_is_told_by_its_fields() -> None:
         assert public_fault(error) is None
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_be_set_up_says_what_is_missing(
     fails: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_worker_that_cannot_be_set_up_says_what_is_missing(
     assert fails() == "error: a worker can't be set up: No such file or directory\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [WITHHELD[0], WITHHELD[3]], ids=repr)
 def test_any_other_error_of_a_worker_s_setup_is_withheld(
     fails: Program, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -99,6 +101,7 @@ def test_any_other_error_of_a_worker_s_setup_is_withheld(
     assert "withheld" in fails()
 
 
+@pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize(
     ("step", "error"),
     [
@@ -139,6 +142,7 @@ def test_a_job_that_cannot_be_submitted_says_what_is_missing(
     assert line == f"{expected} or directory\n"
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("error", [*WITHHELD[:1], *WITHHELD[3:4], no_file()], ids=repr)
 def test_what_else_is_raised_while_a_job_is_submitted_is_withheld(
     fails: Program, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -160,6 +164,7 @@ def test_once_a_job_was_submitted_it_is_withheld(
     assert "withheld" in fails(**EMBEDDED)
 
 
+@pytest.mark.slow
 def test_workers_in_this_process_print_no_traceback(
     fails: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def test_a_release_answers_prefixes(
     assert "stand for" in capsys.readouterr().out
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("sampler", ["search", "auto"])
 def test_a_search_warns_of_its_time(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], sampler: str
@@ -77,6 +78,7 @@ def test_a_bad_flag_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_release_is_paid_for_as_pure(tmp_path: pathlib.Path) -> None:
     ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 1500.0, 0.0, "record", "add_or_remove_one")

@@ -16,6 +16,7 @@ from pipelines.release_synthetic_database import main
 from pipelines.stopping import Stopped, StopSignals, cancel
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_the_write_leaves_no_draft(
     tmp_path: pathlib.Path, number: signal.Signals
@@ -36,6 +37,7 @@ def test_a_signal_before_the_job_costs_a_line(
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.slow
 def test_a_signal_while_drafts_are_removed_waits_until_they_are(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

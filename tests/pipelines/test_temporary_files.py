@@ -46,6 +46,7 @@ def test_a_refusal_leaves_no_temporary_files(
     assert os.listdir(temporary) == []
 
 
+@pytest.mark.slow
 def test_a_paid_release_leaves_no_temporary_files(
     tmp_path: pathlib.Path, temporary: pathlib.Path, budget: dict[str, str]
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_paid_release_leaves_no_temporary_files(
     assert os.listdir(temporary) == []
 
 
+@pytest.mark.slow
 def test_a_paid_release_of_beam_yaml_leaves_no_temporary_files(
     tmp_path: pathlib.Path, temporary: pathlib.Path, budget: dict[str, str]
 ) -> None:

@@ -16,10 +16,10 @@ from yaml_jobs import NAMES, PROMISE, RELEASE, read, run, step
 
 import beam_dp.yaml
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import FlagError
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import read_release
 from pipelines import release_synthetic_database
-from pipelines.flags import FlagError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples" / "yaml").glob("*.yaml"))
@@ -51,6 +51,7 @@ def test_the_examples_show_every_transform() -> None:
         assert issubclass(getattr(beam_dp.yaml, name), beam.PTransform)
 
 
+@pytest.mark.slow
 def test_a_release_is_that_of_the_command_line(tmp_path: pathlib.Path) -> None:
     flags = {name: str(each) for name, each in PROMISE.items()}
     argv = job_flags(tmp_path, **flags, output=str(tmp_path / "program"))
@@ -63,6 +64,7 @@ def test_a_release_is_that_of_the_command_line(tmp_path: pathlib.Path) -> None:
         assert of_yaml[public] == program[public]
 
 
+@pytest.mark.slow
 def test_rows_of_another_source_are_released(tmp_path: pathlib.Path) -> None:
     elements = [{"who": i // 2, "years": i % 100} for i in range(60)]
     fields = {"household": "who", "age": "years"}
@@ -178,6 +180,7 @@ def test_windowed_records_are_refused_when_the_pipeline_is_built(tmp_path: pathl
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path: pathlib.Path) -> None:
     url = str(tmp_path / "ledger.sqlite")
     ledger = Ledger(url)
@@ -201,6 +204,7 @@ def test_a_ledger_is_paid_once_and_only_for_what_can_be_built(tmp_path: pathlib.
     assert len(ledger.entries("people")) == 1 and not (tmp_path / "more").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
 def test_queries_are_given_inline_and_refused_ones_are_named(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, mechanism: str

@@ -26,6 +26,7 @@ def ledger(tmp_path: pathlib.Path) -> Ledger:
     return ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", PAID_JOBS)
 def test_a_release_is_paid_for_by_the_entry_that_its_card_names(
     tmp_path: pathlib.Path, ledger: Ledger, job: str

@@ -27,13 +27,13 @@ from beam_dp.mechanisms import (
     plan_private_mw,
     plan_workload_answers,
 )
+from beam_dp.mechanisms.resources import enumeration_resources, fit_resources
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.covering_marginals import covering_marginals
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import answers_option
 from beam_dp.planning.ranking import rank_mechanisms
-from beam_dp.planning.resources import enumeration_resources, fit_resources
 from beam_dp.planning.synthetic_databases import synthetic_option
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries import Histogram
@@ -163,7 +163,7 @@ def test_the_error_of_what_published_mwem_measures_is_predicted():
     for delta in (0.0, DELTA):
         workload = workload_of(domain_of(4, 3), 1)
         job = PlanningJob(workload, promise(delta=delta), 1000, True)
-        option = synthetic_option(job, MWEM(calibration="textbook"))
+        option = synthetic_option(job, MWEM, "textbook")
         plan = plan_of(MWEM(calibration="textbook"), workload, job.guarantee, 1000)
         draw = NoiseSource().laplace if delta == 0 else NoiseSource().gaussian
         noisy = draw(np.zeros(2000, np.int64), plan.public["measurement_scale"])

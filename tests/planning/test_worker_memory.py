@@ -9,10 +9,17 @@ import pytest
 
 from beam_dp import MWEM, Guarantee, SmallDB
 from beam_dp.domain import BooleanAttribute, Domain, IntegerAttribute
-from beam_dp.mechanisms import Plan, SparseProject, plan_private_mw, plan_release, plan_sparse_mw
+from beam_dp.mechanisms import (
+    MarginalsPlan,
+    Plan,
+    SparseProject,
+    plan_private_mw,
+    plan_release,
+    plan_sparse_mw,
+)
 from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
-from beam_dp.planning.worker_memory import AnyPlan, worker_bytes
+from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import marginals
 
@@ -25,7 +32,7 @@ def domain(*sizes: int) -> Domain:
     )
 
 
-def synthetic(*sizes: int) -> Plan:
+def synthetic(*sizes: int) -> MarginalsPlan:
     universe = domain(*sizes)
     return plan_release(MWEM(), universe, marginals(universe, ways=2), GUARANTEE, "noisy")
 
@@ -35,7 +42,7 @@ def queries(universe: Domain) -> LinearWorkload:
 
 
 # For each kind of plan, one whose memory grows with the size given, and two sizes.
-GROWING: dict[str, tuple[Callable[[int], AnyPlan], int, int]] = {
+GROWING: dict[str, tuple[Callable[[int], Plan], int, int]] = {
     "synthetic database": (lambda size: synthetic(size, size), 4, 2**12),
     "intervals": (lambda size: plan_intervals(size, GUARANTEE), 2**8, 2**20),
     "private_mw": (
@@ -51,6 +58,7 @@ GROWING: dict[str, tuple[Callable[[int], AnyPlan], int, int]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", GROWING)
 def test_more_is_asked_for_larger_sizes(name: str) -> None:
     plan, small, large = GROWING[name]

@@ -13,8 +13,8 @@ import pytest
 from apache_beam.metrics import Metrics
 
 import beam_dp.mechanisms.marginals.synthesis as synthesis
-import beam_dp.transforms.counting.bound as bound_module
 import beam_dp.transforms.counting.encode as encode_module
+import beam_dp.transforms.counting.limit_contributions as limit_module
 import beam_dp.transforms.writing.write as write_module
 
 Leak = Callable[[pytest.MonkeyPatch], None]
@@ -74,13 +74,13 @@ def leak_progress(patch: pytest.MonkeyPatch) -> None:
 
 def leak_temporary_file(patch: pytest.MonkeyPatch) -> None:
     """A file for each unit's partition, removed at once."""
-    original = bound_module.select_records
+    original = limit_module.select_records
 
     def spilling(*given: Any) -> Any:
         with tempfile.NamedTemporaryFile(prefix="spill-"):
             return original(*given)
 
-    patch.setattr(bound_module, "select_records", spilling)
+    patch.setattr(limit_module, "select_records", spilling)
 
 
 def leak_draft(patch: pytest.MonkeyPatch) -> None:

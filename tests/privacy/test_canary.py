@@ -142,6 +142,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
     job(tmp_path_factory.mktemp("warm"), common(4), "csv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["household", "record"])
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_nothing_tells_neighbours_apart(
@@ -162,6 +163,7 @@ def test_nothing_tells_neighbours_apart(
     assert json.loads(seen["with"].card)["num_records"]["noisy"] > 0
 
 
+@pytest.mark.mostly_slow(one_in=8, start=7)
 @pytest.mark.parametrize(
     "flags",
     [
@@ -188,6 +190,7 @@ def test_nothing_tells_neighbours_apart_whatever_the_flags(
     assert (seen["with"].exit_code == 0) == ("output" not in flags)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_counts_of_what_is_left_out_tell_no_neighbours_apart(
     tmp_path: pathlib.Path, file_format: str
@@ -207,6 +210,7 @@ def test_counts_of_what_is_left_out_tell_no_neighbours_apart(
     assert MARK not in seen["with"].everything()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["best", "textbook_tree", "sine"])
 def test_interval_counts_tell_no_neighbours_apart(tmp_path: pathlib.Path, strategy: str) -> None:
     seen = {}
@@ -223,6 +227,7 @@ def test_interval_counts_tell_no_neighbours_apart(tmp_path: pathlib.Path, strate
     assert_same(seen)
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_does_not_say_on_what(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +255,7 @@ def schemas(folder: pathlib.Path) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_with_real_noise_card_and_schema_have_one_structure(
     tmp_path: pathlib.Path, file_format: str
@@ -262,6 +268,7 @@ def test_with_real_noise_card_and_schema_have_one_structure(
     assert found["with"] == found["without"] == found["empty"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leak", LEAKS)
 def test_a_leak_that_is_added_by_hand_is_seen(
     tmp_path: pathlib.Path, leak: str, monkeypatch: pytest.MonkeyPatch
@@ -286,6 +293,7 @@ def test_drafts_that_stay_are_seen(tmp_path: pathlib.Path, monkeypatch: pytest.M
     assert any(".draft-" in name for name, _, _ in seen.files)
 
 
+@pytest.mark.slow
 def test_the_script_hides_the_data_but_real_answers_do_not(tmp_path: pathlib.Path) -> None:
     """The comparison is not blind: noise so small that it hides nothing shows the difference."""
     from noise_sources import NoNoise

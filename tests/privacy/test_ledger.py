@@ -124,7 +124,7 @@ def test_ten_tenths_fit_and_an_eleventh_does_not(ledger_url: str) -> None:
         assert ledger.remaining("visits") == pytest.approx(1 - number / 10)
         assert ledger.total("visits") == pytest.approx(number / 10)
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
-    with pytest.raises(OverBudgetError):
+    with pytest.raises(OverBudgetError, match=r"id: nothing is left: .* remaining 0 of"):
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
     assert len(ledger.entries("visits")) == 10
     assert ledger.remaining("visits") <= 1e-12
@@ -157,7 +157,7 @@ def test_a_refusal_says_how_much_delta_is_left(ledger_url: str) -> None:
         ledger.spend("visits", guarantee, loss, "stability_histogram")
     assert one_line(error) == (
         "delta: 4e-10 is refused; must be at most 2e-10: that much of delta is left of 'visits' for"
-        " releases that are private but with some probability, of 1e-09 kept for them"
+        " releases that are private except with some probability, of 1e-09 kept for them"
     )
     last = Guarantee(0.1, 2e-10, AR, "person", 3)
     ledger.spend("visits", last, Loss.approximate(0.1, 2e-10), "hybrid_sketch")

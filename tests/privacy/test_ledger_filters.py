@@ -357,6 +357,7 @@ def whole_delta_for_the_filter(account: Account, which: Filter, next_loss: Loss 
     return limit(which, account.epsilon, account.delta)
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize(
     ("name", "value"),
     [

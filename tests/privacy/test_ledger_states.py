@@ -40,6 +40,7 @@ def as_of_schema_1(url: str) -> None:
     execute(url, "DROP TABLE beam_dp_used_states", "UPDATE beam_dp_ledger SET version = 1")
 
 
+@pytest.mark.mostly_slow(one_in=2)
 def test_each_state_is_used_once_and_in_order(ledger_url: str) -> None:
     ledger, token = paid(ledger_url)
     for number in (1, 2, 3):

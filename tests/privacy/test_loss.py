@@ -9,7 +9,7 @@ from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, w
 
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
 from beam_dp.mechanisms.marginals.measurements import residual_norm
-from beam_dp.mechanisms.marginals.plan import Plan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 
 MECHANISMS = [
     MWEM(),
@@ -23,7 +23,7 @@ MECHANISMS = [
 ]
 
 
-def claims(plan: Plan) -> dict[str, float]:
+def claims(plan: MarginalsPlan) -> dict[str, float]:
     """Pure epsilon, mu and rho of a plan's noise, by add-or-remove-one, from scales alone."""
     most, public = plan.guarantee.max_records_per_unit, plan.public
     if plan.measurements:

@@ -40,7 +40,7 @@ from beam_dp.mechanisms.marginals import rounds as rounds_module
 from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals import textbook_mwem as textbook_module
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.plan import Plan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.rounds import (
     RoundBudget,
     round_budget,
@@ -72,7 +72,7 @@ def audit(
     workload = workload_of(domain, ways)
     plan = plan_of(mechanism, workload, planned or promised, num_records)
 
-    def run(plan: Plan, held: Marginals, noise: Any) -> None:
+    def run(plan: MarginalsPlan, held: Marginals, noise: Any) -> None:
         mechanism.release(plan, held, noise)
 
     bases = [np.array(each) for each in ([12, 5, 0, 0], [0, 0, 0, 0])]
@@ -96,7 +96,7 @@ def audit_trees(
     with on_trees(selected_cells):
         plan = plan_of(mechanism, workload, planned or promised, num_records)
 
-        def run(plan: Plan, held: Marginals, noise: Any) -> None:
+        def run(plan: MarginalsPlan, held: Marginals, noise: Any) -> None:
             mechanism.release(plan, held, noise)
 
         # Residuals and scores lie on fine grids: answers are some records at most.
@@ -126,6 +126,7 @@ AUDITS: dict[str, Callable[[], float]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", AUDITS)
 def test_the_audits_pass_on_the_code_as_it_is(name: str):
     assert 0.5 < AUDITS[name]() <= 1
@@ -296,6 +297,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=5, start=1)
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_audit_sees_the_bug(mutant: str, monkeypatch: pytest.MonkeyPatch):
     name, apply = MUTANTS[mutant]
@@ -319,6 +321,7 @@ def test_add_remove_noise_does_not_do_for_replace_one(
     assert audit(mechanism, promised, planned) > 1.05
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize(
     "mechanism", [MWEM(), Gaussian(), Gaussian("textbook"), Laplace(), ROUNDS, TEXTBOOK], ids=repr
 )
@@ -330,6 +333,7 @@ def test_noise_for_one_record_does_not_do_for_two(mechanism: Mechanism, neighbor
     assert audit(mechanism, promised, planned) > 1.2
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("mechanism", [PAIRS, ROUNDS], ids=repr)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_noise_of_a_selection_is_for_its_relation_and_unit(mechanism: Mechanism, neighboring: str):

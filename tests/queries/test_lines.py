@@ -40,6 +40,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(FORMS), JSON) | JSON)
 def test_whatever_a_line_holds_it_is_a_query_or_an_error(held):
@@ -77,6 +78,7 @@ def test_a_good_line():
     assert json.loads(found.text) == {"conjunction": {"sex": "f"}}
 
 
+@pytest.mark.slow
 def test_a_marginal_of_too_many_cells_is_refused_at_once():
     queries = LinearQueries(read_domain('{"a": 1024, "b": 1024}'))
     with pytest.raises(InputError, match=r"must have at most 262,144 cells$"):

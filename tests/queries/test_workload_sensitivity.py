@@ -29,6 +29,7 @@ def brute_force(workload: LinearWorkload, neighboring: str) -> tuple[int, int]:
     return int(changes.sum(axis=2).max()), int((changes**2).sum(axis=2).max())
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(workloads(), st.sampled_from([ADD, REPLACE]), st.integers(1, 3))
 def test_it_is_the_largest_change_over_all_pairs(workload, neighboring, most):
@@ -37,6 +38,7 @@ def test_it_is_the_largest_change_over_all_pairs(workload, neighboring, most):
     assert found == WorkloadSensitivity(most * l1, most**2 * l2_squared, True)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(workloads())
 def test_where_pairs_are_too_many_it_is_a_bound_or_says_that_it_is_exact(workload):

@@ -341,6 +341,7 @@ def test_a_copy_that_fails_after_its_status_was_sent_has_failed(
     assert service.names() == ["card", "commit"]
 
 
+@pytest.mark.slow
 def test_a_large_file_is_sent_in_one_piece(service: FakeAmazonStorage) -> None:
     data = bytes(range(256)) * (40 * 2**10)  # 10 MiB
     bucket, held = AmazonBucket("releases"), io.BytesIO()

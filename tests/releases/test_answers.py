@@ -30,6 +30,7 @@ def brute_force(shape, potentials, wanted):
 axes_sets = st.lists(st.integers(0, 4), unique=True, max_size=4).map(lambda a: tuple(sorted(a)))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 4), min_size=5, max_size=5),
     st.lists(axes_sets, max_size=6),

@@ -28,25 +28,16 @@ from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files import container as avro_container
 from beam_dp.releases.files import records as avro
 from beam_dp.releases.files.container import (
-    DamagedFileError,
     decode_bytes,
     decode_long,
     encode_bytes,
     encode_long,
 )
-from beam_dp.releases.files.records_card import Card
+from beam_dp.storage.store import DamagedFileError
 
 
-def records_bytes(release):
-    file = io.BytesIO()
-    avro.write_records(release, file)
-    return file.getvalue()
-
-
-def hypothesis_bytes(release):
-    file = io.BytesIO()
-    avro.write_hypothesis(release, file)
-    return file.getvalue()
+def read_records(data, release):
+    return avro.read_records(data, release.domain, DRAW, release.num_records)
 
 
 def columns_of(release):
@@ -57,7 +48,7 @@ def columns_of(release):
 @pytest.mark.parametrize("num_records", [0, 1, 500])
 def test_another_avro_reader_sees_the_users_columns_and_values(num_records):
     release = release_of(num_records=num_records)
-    reader = fastavro.reader(io.BytesIO(records_bytes(release)))
+    reader = fastavro.reader(io.BytesIO(avro.records_bytes(release)))
     rows = list(reader)
     assert [field["name"] for field in reader.writer_schema["fields"]] == [
         "getting_in_out_of_bed", "hours", "age", "member",
@@ -73,7 +64,7 @@ def test_another_avro_reader_sees_the_users_columns_and_values(num_records):
 
 def test_another_avro_reader_sees_the_hypothesis():
     release = release_of()
-    rows = list(fastavro.reader(io.BytesIO(hypothesis_bytes(release))))
+    rows = list(fastavro.reader(io.BytesIO(avro.hypothesis_bytes(release))))
     assert [tuple(row["attributes"]) for row in rows] == [names for names, _ in release.potentials]
     for row, (_, table) in zip(rows, release.potentials, strict=True):
         assert np.array_equal(np.reshape(row["values"], row["shape"]), table)
@@ -106,7 +97,7 @@ def test_another_avro_reader_sees_declared_words_dates_and_times():
             DatetimeAttribute("moment", ("2020-01-01T08:00+01:00", "2020-01-01T09:00Z")),
         )
     )
-    (row,) = fastavro.reader(io.BytesIO(records_bytes(release_of(domain, num_records=1))))
+    (row,) = fastavro.reader(io.BytesIO(avro.records_bytes(release_of(domain, num_records=1))))
     half_past_seven = datetime.datetime(2020, 1, 1, 7, 30)
     assert row == {
         "smoker": row["smoker"],
@@ -129,6 +120,7 @@ def test_a_released_record_read_again_has_its_own_codes():
         assert again == [list(batch[name]) for name in domain.names]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=4, unique_by=lambda a: a.name),
        st.integers(0, 60), st.integers(0, 5), st.sampled_from([1, 100, 2**20]))  # fmt: skip
 @settings(max_examples=100)
@@ -138,8 +130,8 @@ def test_what_is_written_is_read(attributes, num_records, seed, block_bytes):
         patch.setattr(avro, "_BLOCK_BYTES", block_bytes)
         patch.setattr(avro, "_CHUNK_RECORDS", 7)
         release = release_of(domain, num_records=num_records, seed=seed, potentials=[])
-        data = records_bytes(release)
-        codes, counts = avro.read_records(data, Card.of(release, {}))
+        data = avro.records_bytes(release)
+        codes, counts = read_records(data, release)
     assert all(map(np.array_equal, codes, release.codes))
     assert [column.dtype for column in codes] == [column.dtype for column in release.codes]
     assert np.array_equal(counts, release.counts)
@@ -150,20 +142,22 @@ def test_what_is_written_is_read(attributes, num_records, seed, block_bytes):
         assert [row[attribute.name] for row in rows] == values
 
 
+@pytest.mark.slow
 def test_many_equal_records_take_little_time_and_space():
     domain = domain_from_json({"a": 2, "b": 3})
     release = release_of(
         domain, codes=domain.codes([1, 4]), counts=[3_000_000, 2_000_000], num_records=5_000_000
     )
-    data = records_bytes(release)
+    data = avro.records_bytes(release)
     assert len(data) < 100_000
-    codes, counts = avro.read_records(data, Card.of(release, {}))
+    codes, counts = read_records(data, release)
     assert domain.cell_index(codes).tolist() == [1, 4] and counts.tolist() == [3_000_000, 2_000_000]
 
 
 def test_a_retry_writes_the_same_bytes_and_no_order_but_that_of_codes():
-    assert records_bytes(release_of(num_records=500)) == records_bytes(release_of(num_records=500))
-    assert hypothesis_bytes(release_of()) == hypothesis_bytes(release_of())
+    first, second = (avro.records_bytes(release_of(num_records=500)) for _ in range(2))
+    assert first == second
+    assert avro.hypothesis_bytes(release_of()) == avro.hypothesis_bytes(release_of())
 
 
 def test_names_that_avro_does_not_allow_are_mapped_to_distinct_ones():
@@ -196,10 +190,8 @@ def test_a_text_longer_than_its_file_is_refused(data):
         decode_bytes(data, 0)
 
 
-def container(schema, sync, *blocks, deflate=True):
-    file = io.BytesIO()
-    avro_container.write_container(file, schema, {}, sync, blocks, deflate=deflate)
-    return file.getvalue()
+def container(schema, draw_id, purpose, *blocks, deflate=True):
+    return avro_container.write_container(schema, draw_id, purpose, blocks, deflate=deflate)
 
 
 DOMAIN_2 = domain_from_json(
@@ -208,16 +200,16 @@ DOMAIN_2 = domain_from_json(
                     {"name": "c", "type": "numeric", "edges": [0, 1, 2]},
                     {"name": "d", "type": "boolean"}]}
 )  # fmt: skip
-SYNC = avro._sync(DRAW, "records")
+SYNC = avro_container.sync_marker(DRAW, "records")
 ONE = b"\x00\x02\x02x" + struct.pack("<d", 0.5) + b"\x00"
 TWO = b"\x00\x04\x02x" + struct.pack("<d", 0.5) + b"\x00"
 
 
-def read_blocks(*blocks, num_records=2, sync=SYNC, schema=None, deflate=True):
+def read_blocks(*blocks, num_records=2, draw_id=DRAW, schema=None, deflate=True):
     release = release_of(DOMAIN_2, num_records=num_records)
     schema = schema or avro.records_schema(DOMAIN_2)
-    data = container(schema, sync, *blocks, deflate=deflate)
-    return avro.read_records(data, Card.of(release, {}))
+    data = container(schema, draw_id, "records", *blocks, deflate=deflate)
+    return read_records(data, release)
 
 
 def test_a_well_formed_file_by_hand_is_read():
@@ -248,7 +240,7 @@ def test_a_well_formed_file_by_hand_is_read():
         ({"blocks": [(2**62, ONE)]}, "more records than it has room for"),
         ({"blocks": [(-1, ONE)]}, "more records than it has room for"),
         ({"blocks": [(1, ONE + b"\0" * 2**21)]}, "cut short or expands too far"),
-        ({"blocks": [(1, ONE)], "sync": b"?" * 16}, "sync marker"),
+        ({"blocks": [(1, ONE)], "draw_id": "f" * 32}, "sync marker"),
         (
             {"blocks": [(1, ONE)], "schema": {"type": "record"}},
             "fit its card",
@@ -263,25 +255,28 @@ def test_a_file_that_is_not_the_cards_is_refused(arguments, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_compressed_bomb_is_not_expanded():
     bomb = zlib.compressobj(9, wbits=-15)
     packed = bomb.compress(bytes(2**28)) + bomb.flush()
-    header = container(avro.records_schema(DOMAIN_2), SYNC)
+    header = container(avro.records_schema(DOMAIN_2), DRAW, "records")
     data = header + encode_long(1) + encode_bytes(packed) + SYNC
     tracemalloc.start()
     with pytest.raises(DamagedFileError, match="expands too far"):
-        avro.read_records(data, Card.of(release_of(DOMAIN_2), {}))
+        read_records(data, release_of(DOMAIN_2))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**23
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", ["records", "hypothesis"])
 @given(data=st.data())
 @settings(max_examples=400)
 def test_damaged_bytes_are_refused_or_still_a_release(read, data):
     release = release_of(DOMAIN_2, num_records=5)
-    good = bytearray(records_bytes(release) if read == "records" else hypothesis_bytes(release))
+    write = avro.records_bytes if read == "records" else avro.hypothesis_bytes
+    good = bytearray(write(release))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(good) - 1))
         how = data.draw(st.sampled_from(["set", "cut", "insert"]))
@@ -291,9 +286,11 @@ def test_damaged_bytes_are_refused_or_still_a_release(read, data):
             del good[place:]
         else:
             good[place:place] = data.draw(st.binary(max_size=9))
-    reader = avro.read_records if read == "records" else avro.read_hypothesis
     try:
-        reader(bytes(good), Card.of(release, {}))
+        if read == "records":
+            read_records(bytes(good), release)
+        else:
+            avro.read_hypothesis(bytes(good), release.domain, DRAW)
     except DamagedFileError as error:
         assert "\n" not in str(error)
 
@@ -318,16 +315,14 @@ def potential(names, shape, values, ends=(b"\0", b"\0", b"\0")):
         (potential([b"d", b"d"], [2, 2], [0] * 4), "not in its domain"),
         (potential([b"d"] * 5, [2] * 5, [0] * 32), "longer than it can be"),
         (potential([b"d"], [2], [0, 1], ends=(b"\2", b"\0", b"\0")), "not end where it should"),
-        (potential([b"d"], [2], [0, 1]) + b"x", "bytes after the tables"),
+        (potential([b"d"], [2], [0, 1]) + b"x", "bytes after the records"),
         (encode_long(1) + encode_bytes(b"d") + b"\0\2\4\0" + encode_long(2**60), "longer than it"),
     ],
 )
 def test_a_hypothesis_that_is_not_of_the_domain_is_refused(block, message):
-    data = container(
-        avro.HYPOTHESIS_SCHEMA, avro._sync(DRAW, "hypothesis"), (1, block), deflate=False
-    )
+    data = container(avro.HYPOTHESIS_SCHEMA, DRAW, "hypothesis", (1, block), deflate=False)
     with pytest.raises(DamagedFileError, match=message):
-        avro.read_hypothesis(data, Card.of(release_of(DOMAIN_2), {}))
+        avro.read_hypothesis(data, DOMAIN_2, DRAW)
 
 
 @pytest.mark.parametrize("value", (4160, 4200, 4223))
@@ -335,5 +330,5 @@ def test_a_number_that_begins_like_a_longer_one_is_read_at_the_end_of_a_block(va
     domain = Domain((IntegerAttribute("n", 4160, 8255),))
     release = release_of(domain, codes=(np.array([value - 4160]),), counts=np.array([1]),
                          num_records=1)  # fmt: skip
-    codes, counts = avro.read_records(records_bytes(release), Card.of(release, {}))
+    codes, counts = read_records(avro.records_bytes(release), release)
     assert (codes[0].tolist(), counts.tolist()) == ([value - 4160], [1])

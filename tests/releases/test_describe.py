@@ -16,7 +16,7 @@ def text_of(release, width=200):
 def test_a_release_is_described_by_what_it_promises():
     text = text_of(release_of())
     for part in (
-        "epsilon 1, delta 1e-09, add or remove one", "one person_id, at most 2 records of it",
+        "epsilon 1, delta 1e-09, add or remove one", "one person_id, of which at most 2 records",
         "50 (a noisy count)", "getting in/out of bed", "[17, 25)",
         "standard error of a cell", "2.5",
         "11", "discrete_gaussian", "calibration", "num_rounds", "residual", "numpy",

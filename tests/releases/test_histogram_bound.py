@@ -11,7 +11,7 @@ from scipy import stats
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.count_sketch import INDEPENDENCE
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.histogram_bound import selected_noise_bound
+from beam_dp.releases.sketch_estimates import selected_noise_bound
 from beam_dp.releases.sketches import (
     NoisyCounts,
     SparseRelease,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import pathlib
 import pickle
@@ -34,11 +33,11 @@ from beam_dp.releases import (
 )
 from beam_dp.releases.files.container import (
     read_container,
+    sync_marker,
     write_container,
 )
 from beam_dp.releases.files.intervals import (
     TABLE_SCHEMA,
-    _sync,
     intervals_file,
 )
 
@@ -81,6 +80,7 @@ def test_what_is_read_is_what_was_written(
     assert_same(release, again)
 
 
+@pytest.mark.slow
 def test_trees_below_windows_are_read(tmp_path: pathlib.Path) -> None:
     release = released(("windows", "discrete_laplace"), MANY)
     assert len(strategy_tables(release.strategy)["sizes"]) == 2
@@ -186,15 +186,14 @@ def tables_changed(
 ) -> Callable[[bytes], bytes]:
     """The file with its blocks changed, which are named by their tables."""
     draw_id = released(choice).draw_id
+    sync = sync_marker(draw_id, "intervals")
 
     def changed(data: bytes) -> bytes:
-        found = read_container(data, TABLE_SCHEMA, _sync(draw_id), max_block_bytes=2**20)
+        found = read_container(data, TABLE_SCHEMA, sync, max_block_bytes=2**20)
         blocks = {block[1 : 1 + block[0] // 2].decode(): block for _, block in found}
         change(blocks)
-        file = io.BytesIO()
         held = [(1, block) for block in blocks.values()]
-        write_container(file, TABLE_SCHEMA, {}, _sync(draw_id), held, deflate=True)
-        return file.getvalue()
+        return write_container(TABLE_SCHEMA, draw_id, "intervals", held, deflate=True)
 
     return changed
 

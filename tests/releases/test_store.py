@@ -173,69 +173,6 @@ def test_a_card_that_was_created_but_not_synced_keeps_its_payload(tmp_path, monk
     assert_holds(tmp_path, OURS)
 
 
-METHODS = ("open_draft", "write_draft", "create_exclusively", "place", "fingerprint", "read",
-           "publish", "drafts", "remove_draft")  # fmt: skip
-
-
-def crash_in_child(release, directory, crash_at, *, after):
-    """Commits in a process that dies at the given call of its store; returns its exit code."""
-
-    def child():
-        calls = 0
-
-        def dying(original):
-            def method(*args):
-                nonlocal calls
-                calls += 1
-                is_last = calls == crash_at
-                if is_last and not after:
-                    os._exit(9)
-                try:
-                    return original(*args)
-                finally:
-                    if is_last:
-                        os._exit(9)
-
-            return method
-
-        for name in METHODS:
-            setattr(LocalStore, name, dying(getattr(LocalStore, name)))
-        commit_release(release, directory)
-        os._exit(0)
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join()
-    return process.exitcode
-
-
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("retry", ["same draw", "other draw"])
-def test_a_crash_at_any_step_is_repaired_by_any_later_attempt(tmp_path, retry, after):
-    release = OURS if retry == "same draw" else OTHERS
-    winners = set()
-    for crash_at in range(1, 100):
-        directory = tmp_path / str(crash_at)
-        code = crash_in_child(OURS, directory, crash_at, after=after)
-        was_committed = (directory / "card.json").exists()
-        won = commit_release(release, directory)
-        assert won == (release is OURS or not was_committed)
-        assert_holds(directory, release if won else OURS)
-        winners.add(won)
-        if code == 0:
-            break
-    assert code == 0 and crash_at > 10
-    assert winners == ({True} if release is OURS else {True, False})
-
-
-def test_a_directory_with_only_drafts_of_a_crashed_job_may_be_written(tmp_path):
-    assert crash_in_child(OURS, tmp_path / "out", 4, after=True) == 9
-    assert [name[:7] for name in names_in(tmp_path / "out")] == [".draft-"]
-    check_output(tmp_path / "out")
-    write_release(OTHERS, tmp_path / "out")
-    assert_holds(tmp_path / "out", OTHERS)
-
-
 def test_a_committed_release_that_lost_its_payload_is_an_error_for_all(tmp_path):
     write_release(OURS, tmp_path)
     (tmp_path / payload(DRAW)[0]).unlink()

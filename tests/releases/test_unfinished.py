@@ -9,18 +9,21 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from jobs import interval_flags, job_flags
-from release_examples import release_of
+from release_examples import GUARANTEE, release_of
 
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.errors import InputError
-from beam_dp.releases import ReleaseError, check_output, commit_release, read_release
-from beam_dp.releases.files.answers import OnlineAnswers
-from beam_dp.releases.files.answers_release import read_answers_release
-from beam_dp.releases.files.kinds import commit_draw
+from beam_dp.releases import (
+    AnswersRelease,
+    ReleaseError,
+    check_output,
+    commit_release,
+    read_release,
+)
 from beam_dp.storage.local import LocalStore
 from pipelines import release_intervals, release_synthetic_database
 
-ANSWERS = OnlineAnswers("a" * 32, [], {})
+ANSWERS = AnswersRelease(draw_id="a" * 32, guarantee=GUARANTEE, rows=[], card={})
 
 
 class KilledError(BaseException):
@@ -69,11 +72,10 @@ def test_what_reads_a_release_names_what_completes_it(
 
 
 def test_answers_name_it_too(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
-    left_by_a_kill(tmp_path, lambda folder: commit_draw(ANSWERS, folder))
+    left_by_a_kill(tmp_path, lambda folder: commit_release(ANSWERS, folder))
     assert beam_dp(["describe", str(tmp_path)]) == 2
     assert beam_dp(named_command(capfd.readouterr().err)) == 0
-    answers = read_answers_release(tmp_path)
-    assert answers is not None and answers.card["draw_id"] == ANSWERS.draw_id
+    assert read_release(tmp_path).draw_id == ANSWERS.draw_id
 
 
 def test_a_program_that_is_run_again_names_it(

@@ -15,10 +15,10 @@ from beam_dp import Guarantee
 from beam_dp.domain import BooleanAttribute, Domain
 from beam_dp.mechanisms import plan_private_mw
 from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.releases import read_release
 from beam_dp.releases.files.answers import (
     answers_file,
     read_answers,
-    read_answers_card,
 )
 from beam_dp.transforms import AnswerBatch, AnswerQueries, WriteAnswers
 from beam_dp.transforms.drawing.answer_batches import (
@@ -95,7 +95,7 @@ def test_a_run_in_several_batches_is_one_release(
             | AnswerQueries(plan, records)
             | WriteAnswers(tmp_path / "out", plan)
         )
-    answers = read_answers_card((tmp_path / "out" / "card.json").read_text("utf-8"))
+    answers = read_release(tmp_path / "out")
     rows = list(read_answers(tmp_path / "out" / answers_file(answers.draw_id)))
     assert [each["id"] for each in rows] == [str(number) for number in range(9)]
     assert all(abs(each["value"] - 50) < 5 for each in rows)

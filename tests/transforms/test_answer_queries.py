@@ -21,7 +21,6 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.answers import (
     read_answers,
-    read_answers_card,
 )
 from beam_dp.summaries.shards import write_shard
 from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
@@ -133,6 +132,7 @@ def test_a_noisy_number_of_records_is_drawn_once(is_stream):
     assert len({batch.num_records for batch in batches}) == 1
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_bundle_that_is_done_again_answers_once(is_stream):
     """FnApiRunner does each bundle three times and keeps the state and the output of one."""
@@ -205,6 +205,7 @@ def set_of(batches: list[AnswerBatch]) -> list[AnswerBatch]:
     return list(found.values())
 
 
+@pytest.mark.slow
 def test_a_stream_of_several_panes_is_one_run():
     with streaming_pipeline() as p:
         held = p | "Records" >> beam.Create(RECORDS)
@@ -213,6 +214,7 @@ def test_a_stream_of_several_panes_is_one_run():
     check_stream(COLLECTED["stream"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 3])
 def test_a_reader_that_fails_once_sees_the_same_answers(after):
     SEEN.clear()
@@ -225,6 +227,7 @@ def test_a_reader_that_fails_once_sees_the_same_answers(after):
     check_stream(COLLECTED["stream"])
 
 
+@pytest.mark.slow
 def test_a_run_is_made_anew_from_its_state_and_goes_on_alike(monkeypatch):
     """Without what the object keeps, every batch starts from the state."""
     rebuilt = []
@@ -375,6 +378,7 @@ def test_a_run_is_saved_where_all_steps_see_the_folder(tmp_path, runner, is_stre
     assert error.value.name == ("queries" if is_stream else "runner")
 
 
+@pytest.mark.slow
 def test_a_run_is_saved_under_its_id_and_goes_on_once(tmp_path):
     for number in range(2):
         with pipeline(0) as p:
@@ -412,6 +416,7 @@ def write(folder: pathlib.Path, **named: Any) -> list[dict[str, Any]]:
     return read_answers(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [0, 2])
 def test_answers_are_written_as_one_release(tmp_path, repeats):
     folder = tmp_path / "out"
@@ -419,9 +424,7 @@ def test_answers_are_written_as_one_release(tmp_path, repeats):
     assert [row["id"] for row in rows] == ["a", "bad", "2"]
     text = (folder / "card.json").read_text()
     card = json.loads(text)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(
-        ["card.json", *read_answers_card(text).files]
-    )
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["card.json", *card["files"]])
     assert card["mechanism"] == "private_mw" and card["num_refused"] == 1
     assert card["settings"]["total"] == card["num_records"]["noisy"]
     assert not card["settings"]["is_vacuous"]
@@ -429,6 +432,7 @@ def test_answers_are_written_as_one_release(tmp_path, repeats):
         write(folder)
 
 
+@pytest.mark.slow
 def test_a_stream_is_written_batch_by_batch(tmp_path):
     with streaming_pipeline() as p:
         held = p | "Records" >> beam.Create(RECORDS)
@@ -442,6 +446,7 @@ def test_a_stream_is_written_batch_by_batch(tmp_path):
     assert np.unique([path.name[:40] for path in files]).size == 1
 
 
+@pytest.mark.slow
 def test_of_two_attempts_at_a_batch_the_first_stays(tmp_path):
     from beam_dp.releases.files.answers import write_batch
 

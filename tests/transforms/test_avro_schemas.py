@@ -20,6 +20,7 @@ from beam_dp.releases.files.container import (
     encode_long,
     write_container,
 )
+from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.avro_blocks import (
@@ -149,11 +150,10 @@ def test_a_header_of_any_length_and_form_is_read_and_a_shorter_one_never() -> No
 
 def test_a_release_with_such_a_schema_is_refused_by_its_reader() -> None:
     for schema in (RECURSIVE["a list"][0], TOO_DEEP["many arrays"]):
-        target = io.BytesIO()
-        write_container(target, schema, {}, MARKER, [(1, b"\2\2" * 5000)], deflate=False)
-        with pytest.raises(avro_container.DamagedFileError, match="does not fit its card"):
+        data = write_container(schema, "a" * 32, "records", [(1, b"\2\2" * 5000)], deflate=False)
+        with pytest.raises(DamagedFileError, match="does not fit its card"):
             list(
                 avro_container.read_container(
-                    target.getvalue(), record("R", "long"), MARKER, max_block_bytes=None
+                    data, record("R", "long"), MARKER, max_block_bytes=None
                 )
             )

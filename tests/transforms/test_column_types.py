@@ -33,7 +33,7 @@ from beam_dp.hashing import HashKey
 from beam_dp.queries.sparse import KEY_TYPES
 from beam_dp.transforms import EncodeRecords, ReadRecords
 from beam_dp.transforms.reading.declared_types import check_field
-from beam_dp.transforms.reading.formats import FORMATS
+from beam_dp.transforms.reading.formats import FORMATS, Wanted
 
 SOME = uuid.UUID(int=7)
 NOON = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -144,7 +144,7 @@ def test_an_avro_column_is_accepted_where_its_type_has_levels(
     path = avro(tmp_path, kind, values)
     assert accepted(ReadRecords(path).check_column) == expected
     # And these are the attributes that its values do have levels of.
-    batches = list(FORMATS["avro"].batches(path, 0, 2**20, ["a"]))
+    batches = list(FORMATS["avro"].batches(path, 0, 2**20, Wanted(["a"])))
     for attribute in ATTRIBUTES if batches and name != "null" else ():
         codes = encode_column(attribute, batches[0].column(0))
         assert (codes >= 0).any() == (attribute in expected), attribute
@@ -163,7 +163,7 @@ def test_an_avro_column_is_a_key_or_a_weight_where_its_values_are(
     else:
         ReadRecords(path).check_column(argument, "a")
     if any(value is not None for value in values):
-        (batch,) = FORMATS["avro"].batches(path, 0, 2**20, ["a"])
+        (batch,) = FORMATS["avro"].batches(path, 0, 2**20, Wanted(["a"]))
         key = HashKey.draw(1)
         found = [key_elements(batch.column(0), each, key)[1].any() for each in KEY_TYPES]
         assert any(found) == (name not in NO_KEYS)

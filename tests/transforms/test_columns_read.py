@@ -67,6 +67,7 @@ CONSUMERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("comes_first", [True, False])
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_beside_any_other_consumer_all_columns_are_read_as_texts(
@@ -91,6 +92,7 @@ def test_columns_that_were_named_are_read_beside_any_consumer(path: str) -> None
     assert reading(p).columns == ["hours", "age"] and not reading(p).integers
 
 
+@pytest.mark.slow
 def test_a_release_behind_a_step_finds_its_columns_beside_another_release(path: str) -> None:
     with pipeline() as p:
         records = p | ReadRecords(path)

@@ -51,6 +51,7 @@ def text(value: str | bytes | int | None) -> str | None:
     return None if value in (None, "") else str(value)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     header=st.sampled_from([b"a,b,c\n", b"a,b,c\r\n", b'\xef\xbb\xbf"a",b,c\n']),
@@ -120,6 +121,7 @@ def test_a_line_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
         assert read(data, [cut], []) == [("1", "2", "3"), ("4", "5", "6")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_whether_a_line_is_too_long_depends_on_nothing_else(
     monkeypatch: pytest.MonkeyPatch, end: bytes
@@ -136,6 +138,7 @@ def test_whether_a_line_is_too_long_depends_on_nothing_else(
             assert found == good * num_before + kept + good * num_behind
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.lists(st.sampled_from([*PIECES, b"y" * 11]), max_size=30).map(b"".join),

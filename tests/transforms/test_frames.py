@@ -66,6 +66,7 @@ FRAMES = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("kind", FRAMES)
 def test_a_frame_is_read_as_its_rows_are(kind: str) -> None:
     expected = encoded(DICTS)

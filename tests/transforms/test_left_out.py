@@ -87,12 +87,14 @@ def test_a_record_is_counted_once_at_the_first_attribute_that_it_fails(
     assert found.total == 6
 
 
+@pytest.mark.slow
 def test_impossible_records_have_no_count_where_none_are_declared(tmp_path: pathlib.Path) -> None:
     found = released([{**GOOD, "smokes": True}], tmp_path / "out")
     assert found.impossible is None
     assert found.total == 0
 
 
+@pytest.mark.slow
 def test_of_a_unit_at_most_k_records_are_counted_beside_k_inside(tmp_path: pathlib.Path) -> None:
     def of(unit: Any, record: dict[str, Any], number: int) -> list[dict[str, Any]]:
         return [{**record, "household": unit}] * number
@@ -113,6 +115,7 @@ def test_of_a_unit_at_most_k_records_are_counted_beside_k_inside(tmp_path: pathl
     assert release.num_records == 3  # those outside push out none of those inside
 
 
+@pytest.mark.slow
 def test_no_records_give_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> None:
     found = released([], tmp_path / "none", domain=IMPOSSIBLE)
     assert dict(found.counts) == {"age": 0, "sex": 0, "smokes": 0}

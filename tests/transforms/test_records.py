@@ -17,7 +17,7 @@ from fakes import COLLECTED, DOMAIN, collect, pipeline
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms import BoundContributions, EncodeRecords, ReadRecords, Summarise
+from beam_dp.transforms import EncodeRecords, LimitContributions, ReadRecords, Summarise
 
 
 @dataclasses.dataclass
@@ -208,11 +208,12 @@ def count(records: beam.PCollection[Any], k: int) -> beam.PCollection[Any]:
     return (
         records
         | EncodeRecords(DOMAIN, "household", as_cells=True)
-        | BoundContributions(DOMAIN, k, num_partitions=4)
+        | LimitContributions(DOMAIN, k, num_partitions=4)
         | Summarise(HistogramAccumulator(DOMAIN))
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bundle_repeat", [0, 2])
 def test_bounding_keeps_the_same_records_however_they_come(bundle_repeat: int) -> None:
     people = [dict(each, age=i % 10, sex="fm"[i % 2]) for i, each in enumerate(DICTS)]

@@ -69,6 +69,7 @@ def run(
         )
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("people", [PEOPLE, PEOPLE[:1], []], ids=["many", "one", "none"])
 @pytest.mark.parametrize("unit", ["record", "household"])
 def test_the_release_holds_the_records(
@@ -78,6 +79,7 @@ def test_the_release_holds_the_records(
     assert released(tmp_path / "out") == as_counter(people)
 
 
+@pytest.mark.slow
 def test_no_records_give_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> None:
     run([], tmp_path / "none")
     run(PEOPLE, tmp_path / "many")
@@ -95,6 +97,7 @@ def test_a_unit_with_many_records_keeps_k_of_them(tmp_path: pathlib.Path) -> Non
     assert not found - as_counter(people)
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize(
     "domain",
     [
@@ -141,6 +144,7 @@ def test_the_test_above_would_see_two_draws_without_the_barrier(
     assert len({draw_id for draw_id, _ in COLLECTED["seen"]}) == 3
 
 
+@pytest.mark.slow
 def test_of_two_draws_one_is_written(tmp_path: pathlib.Path) -> None:
     with pipeline() as p:
         people = p | beam.Create(PEOPLE)
@@ -158,6 +162,7 @@ def test_an_incomplete_draw_is_not_written(tmp_path: pathlib.Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_everything_twice_in_one_pipeline_needs_only_labels(tmp_path: pathlib.Path) -> None:
     with pipeline() as p:
         people = p | beam.Create(PEOPLE)

@@ -21,12 +21,12 @@ from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases import SparseRelease, read_release
 from beam_dp.summaries import ElementCounts, ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReleaseProjection, WriteRelease
-from beam_dp.transforms.counting.bound_keys import BoundKeys
 from beam_dp.transforms.counting.count_elements import (
     CountElements,
     counts_of_shards,
 )
 from beam_dp.transforms.counting.encode_keys import EncodeKeys
+from beam_dp.transforms.counting.limit_keys import LimitKeys
 from beam_dp.transforms.counting.summarise import Summarise
 
 HUGE = 1e6  # an epsilon whose noise is 0 but with a probability that no test will see
@@ -70,6 +70,7 @@ SKETCHES = [
 ]
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("mechanism", SKETCHES, ids=lambda each: f"{each.projection_width}")
 def test_the_distributed_projection_is_exact(mechanism: Any) -> None:
     made = plan(mechanism)
@@ -78,13 +79,14 @@ def test_the_distributed_projection_is_exact(mechanism: Any) -> None:
     shards: list[Any] = (
         RECORDS
         | EncodeKeys(COLUMNS, 5, made.hash_key, "record")
-        | BoundKeys(made)
+        | LimitKeys(made)
         | Summarise(accumulator)
     )
     np.testing.assert_array_equal(accumulator.from_shards(shards).sums, exact(RECORDS, made))
     assert max(len(shard) for _, shard in shards) <= 2**20 + 8
 
 
+@pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("size", [1, 7, 600])
 def test_any_batches_give_the_same_counts(size: int) -> None:
     key = HashKey.draw(4)
@@ -98,12 +100,13 @@ def test_any_batches_give_the_same_counts(size: int) -> None:
     np.testing.assert_array_equal(counts.counts, numbers)
 
 
+@pytest.mark.slow
 def test_a_unit_keeps_k_records_and_others_do_not_matter() -> None:
     made = plan(StabilityHistogram(), "person", 2)
     encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
 
     def bounded(records: list[dict[str, Any]]) -> dict[int, int]:
-        counts = counts_of_shards(records | encode | BoundKeys(made) | CountElements())
+        counts = counts_of_shards(records | encode | LimitKeys(made) | CountElements())
         return dict(zip(counts.elements.tolist(), counts.counts.tolist(), strict=True))
 
     everybody, without = bounded(RECORDS), bounded(RECORDS[3:])
@@ -122,12 +125,13 @@ def test_the_norm_of_a_units_sketch_is_bounded() -> None:
 
     def squared(records: list[dict[str, Any]]) -> int:
         encoded = records | EncodeKeys(COLUMNS, 1, made.hash_key, "person")
-        sums = accumulator.from_shards(encoded | BoundKeys(made) | Summarise(accumulator)).sums
+        sums = accumulator.from_shards(encoded | LimitKeys(made) | Summarise(accumulator)).sums
         return int((sums**2).sum())
 
     assert 0 < squared(one_unit) <= 12
 
 
+@pytest.mark.slow
 def test_what_is_kept_of_a_unit_depends_on_its_own_records_alone() -> None:
     made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0), "person", 50)
     encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
@@ -136,7 +140,7 @@ def test_what_is_kept_of_a_unit_depends_on_its_own_records_alone() -> None:
     (x,) = universe_elements(["x"], made.hash_key)
 
     def kept(records: list[dict[str, Any]]) -> list[int]:
-        keys = np.concatenate([each.keys for each in records | encode | BoundKeys(made)])
+        keys = np.concatenate([each.keys for each in records | encode | LimitKeys(made)])
         return sorted(keys[keys != x].tolist())
 
     alone = kept(one_unit)
@@ -150,7 +154,7 @@ def test_a_heavy_record_is_left_out_where_each_is_a_unit() -> None:
     made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0))
     records = [{"email": "a", "n": weight} for weight in (1, 2, 3, 5)]
     columns = KeyColumns("email", weight="n")
-    batches = records | EncodeKeys(columns, 5, made.hash_key, "record") | BoundKeys(made)
+    batches = records | EncodeKeys(columns, 5, made.hash_key, "record") | LimitKeys(made)
     assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2]
 
 
@@ -162,6 +166,7 @@ def test_weights_are_clamped_and_what_has_none_is_left_out() -> None:
     assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2, 2, 3, 5]
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(
     "mechanism",
     [*SKETCHES, StabilityHistogram(), HybridSketch(3 * 2**10, 3)],
@@ -174,6 +179,7 @@ def test_a_release_answers_through_files(mechanism: Any, tmp_path: pathlib.Path)
     assert answer.value == pytest.approx(120, abs=5 * answer.standard_error + 1e-6)
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("mechanism", [CountSketch(3 * 64), StabilityHistogram()])
 def test_a_key_is_the_same_however_its_integer_was_written(
     mechanism: Any, tmp_path: pathlib.Path
@@ -187,6 +193,7 @@ def test_a_key_is_the_same_however_its_integer_was_written(
         found.answer_query(SparseQuery({"7.0": 1, "7": 1}))
 
 
+@pytest.mark.slow
 def test_empty_input_gives_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> None:
     made = plan(HybridSketch(2**10), epsilon=1.0)
     empty = release([], made, tmp_path / "empty")
@@ -220,6 +227,7 @@ def test_repeated_bundles_count_each_record_once(tmp_path: pathlib.Path) -> None
 CANARY = "canary-4711@example.org"
 
 
+@pytest.mark.slow
 def test_nothing_tells_of_records(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     metrics = []

@@ -180,6 +180,7 @@ def of_a_file(visits: str) -> dict[str, str]:
     return {name: str(outcome(ReadRecords(visits), name)) for name in TRANSFORMS}
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_of_a_file_only_the_columns_that_are_needed_are_read(name: str, visits: str) -> None:
     p = pipeline()
@@ -192,6 +193,7 @@ def test_of_a_file_only_the_columns_that_are_needed_are_read(name: str, visits: 
     assert set(reading(p).columns) == needed.get(name, {*DOMAIN.names, "born"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_records_of_any_kind_make_what_those_of_a_file_make(
     name: str, of_a_file: dict[str, str]
@@ -231,6 +233,7 @@ class Broken(dict):
     __repr__ = __str__ = lambda self: "canary-4711"
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_no_exception_and_no_log_depends_on_a_record(
     name: str, of_a_file: dict[str, str], caplog: pytest.LogCaptureFixture

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from fakes import COLLECTED, collect, pipeline
 
-import beam_dp.transforms.counting.bound as bound_module
+import beam_dp.transforms.counting.limit_contributions as limit_module
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator
-from beam_dp.transforms import BoundContributions, EncodeRecords, Summarise
+from beam_dp.transforms import EncodeRecords, LimitContributions, Summarise
 
 LARGE = Domain(
     tuple(IntegerAttribute(f"a{i}", 0, s - 1) for i, s in enumerate((2**40, 5, 3, 2**40)))
@@ -41,7 +41,7 @@ def summarise(
             | EncodeRecords(domain, unit, as_cells=domain.has_index)
         )
         if unit != "record":
-            encoded = encoded | BoundContributions(domain, 7)
+            encoded = encoded | LimitContributions(domain, 7)
         _ = encoded | Summarise(accumulator) | collect("shards")
     shards = set(COLLECTED["shards"])
     assert len({block for block, _ in shards}) == len(shards)
@@ -62,7 +62,7 @@ def test_a_histogram_of_several_blocks_is_that_of_numpy(bundle_repeat: int) -> N
 
 @pytest.mark.parametrize("unit", ["record", "unit"])
 def test_marginals_of_a_domain_without_index(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bound_module, "_BUFFERED_RECORDS", 16)
+    monkeypatch.setattr(limit_module, "_BUFFERED_RECORDS", 16)
     accumulator = MarginalsAccumulator(LARGE, [("a1", "a2"), ("a2",)])
     summary = summarise(LARGE, accumulator, unit, 5)
     records = pa.Table.from_batches(batches(LARGE, 5))

@@ -21,7 +21,7 @@ from beam_dp.encoding.columns import encode_column
 from beam_dp.errors import InputError
 from beam_dp.transforms import EncodeRecords, ReadRecords
 from beam_dp.transforms.reading.declared_types import check_field
-from beam_dp.transforms.reading.formats import FORMATS
+from beam_dp.transforms.reading.formats import FORMATS, Wanted
 from pipelines.check_domain import main as check_domain
 
 NOON = datetime.datetime(2020, 1, 2, 12)
@@ -92,7 +92,7 @@ def test_an_avro_column_has_levels_of_times_where_it_holds_such(
     path = avro(tmp_path, kind, values)
     assert accepted(ReadRecords(path).check_column) == expected
     for attribute in TIMES if values else ():
-        (batch,) = FORMATS["avro"].batches(path, 0, 2**20, ["a"], times=["a"])
+        (batch,) = FORMATS["avro"].batches(path, 0, 2**20, Wanted(["a"], times=["a"]))
         codes = encode_column(attribute, batch.column(0)).tolist()
         if "string" in name or name == "bytes":
             continue

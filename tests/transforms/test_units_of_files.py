@@ -15,9 +15,10 @@ from fakes import COLLECTED, collect, pipeline
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.transforms import EncodeRecords, ReadRecords
-from beam_dp.transforms.counting.bound import BoundContributions
+from beam_dp.transforms.counting.limit_contributions import LimitContributions
 from beam_dp.transforms.reading.formats import (
     FORMATS,
+    Wanted,
     format_of,
 )
 
@@ -30,7 +31,7 @@ def units_of(path: pathlib.Path) -> set[tuple[int, int]]:
     file_format = format_of(str(path))
     assert file_format is not None
     for start, stop in file_format.ranges(str(path), path.stat().st_size):
-        for batch in file_format.batches(str(path), start, stop, ["id"]):
+        for batch in file_format.batches(str(path), start, stop, Wanted(["id"])):
             units, valid = unit_fingerprints(batch.column(0))
             assert valid.all()
             found |= set(map(tuple, units.T.tolist()))
@@ -79,6 +80,6 @@ def test_a_unit_in_two_files_keeps_as_many_records_as_in_one(tmp_path: pathlib.P
     domain = Domain((IntegerAttribute("age", 0, 9),))
     with pipeline() as p:
         encoded = p | ReadRecords(f"{tmp_path}/*.csv") | EncodeRecords(domain, "id", as_cells=True)
-        _ = encoded | BoundContributions(domain, 1) | collect("kept")
+        _ = encoded | LimitContributions(domain, 1) | collect("kept")
     kept = np.concatenate([batch.cells for batch in COLLECTED["kept"]])
     assert len(kept) == 3 and {2, 5} <= set(kept.tolist())

@@ -27,8 +27,8 @@ from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases import SyntheticDatabase, distinct_records, read_release
 from beam_dp.summaries import MarginalsAccumulator
 from beam_dp.transforms import (
-    BoundContributions,
     EncodeRecords,
+    LimitContributions,
     ReadRecords,
     ReleaseSyntheticDatabase,
     Summarise,
@@ -72,11 +72,12 @@ def summarised(source: Any, unit: str, k: int, name: str) -> MarginalsAccumulato
     with pipeline() as p:
         encoded = p | source | EncodeRecords(DOMAIN, unit, as_cells=False)
         if unit != "record":
-            encoded = encoded | BoundContributions(DOMAIN, k)
+            encoded = encoded | LimitContributions(DOMAIN, k)
         _ = encoded | Summarise(accumulator) | collect(name)
     return accumulator
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("file_format", ["csv", "avro", "parquet", "dicts"])
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("unit", 2), ("unit", 5)])
 def test_every_way_in_counts_every_record_that_is_inside(
@@ -127,6 +128,7 @@ class Independent(NoPrivacy):
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_release_of_a_wide_domain_is_written_and_read(tmp_path: pathlib.Path) -> None:
     people, codes = table()
     workload = marginals(DOMAIN, ways=1)

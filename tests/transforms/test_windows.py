@@ -18,8 +18,8 @@ from beam_dp import transforms
 from beam_dp.errors import InputError
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms import (
-    BoundContributions,
     EncodeRecords,
+    LimitContributions,
     ReadRecords,
     Summarise,
     WriteAnswers,
@@ -29,7 +29,7 @@ from beam_dp.transforms.counting.count_elements import CountElements
 
 GUARDED: dict[str, Callable[[Any, pathlib.Path], Any]] = {
     **{name: lambda records, _, apply=apply: apply(records) for name, apply in TRANSFORMS.items()},
-    "BoundContributions": lambda records, _: records | BoundContributions(DOMAIN, 1),
+    "LimitContributions": lambda records, _: records | LimitContributions(DOMAIN, 1),
     "EncodeRecords": lambda records, _: records | EncodeRecords(DOMAIN, "who", as_cells=True),
     "Summarise": lambda records, _: records | Summarise(HistogramAccumulator(DOMAIN)),
     "WriteAnswers": lambda batches, out: batches | WriteAnswers(out, PLANS["private_mw"]),
@@ -73,6 +73,7 @@ def test_everything_exported_is_held_against_windows() -> None:
     assert exported() - {ReadRecords.__name__} == GUARDED.keys() - {CountElements.__name__}
 
 
+@pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("name", GUARDED)
 def test_windows_and_triggers_are_refused_in_a_line(name: str, tmp_path: pathlib.Path) -> None:
     for kind, given in WINDOWINGS.items():

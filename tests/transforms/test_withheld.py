@@ -223,7 +223,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "bound._Partition.process": ("database", {"bound.RecordWords.from_batch": fail}),
     "bound._Partition.finish_bundle": ("database", {"bound.split_by_unit": fail}),
     "bound._Select.process": ("database", {"bound.select_records": fail}),
-    "bound_keys._LeaveOutHeavy.process": (
+    "limit_keys._LeaveOutHeavy.process": (
         "clipped",
         {"encode_keys._Encode._encoded": lambda *_: Unreadable()},
     ),
@@ -284,12 +284,14 @@ def test_a_fault_is_injected_into_every_guarded_step() -> None:
     assert guarded == {*(each.partition(" of ")[0] for each in FAULTS), OF_STREAMS}
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("job", JOBS)
 def test_the_jobs_run_without_a_fault(job: str) -> None:
     with pipeline() as p:
         _ = JOBS[job](p | beam.Create(RECORDS))
 
 
+@pytest.mark.mostly_slow(one_in=6, start=4)
 @pytest.mark.parametrize("step", FAULTS)
 def test_an_error_that_quotes_a_record_leaves_no_step(
     step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

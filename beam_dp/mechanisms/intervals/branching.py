@@ -5,10 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
-from beam_dp.interval_strategies.hierarchy import (
-    Hierarchy,
-    tree,
-)
+from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
 
 # How much wider or narrower than the others the highest level may be.
 _TOP_FACTORS = (0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0)

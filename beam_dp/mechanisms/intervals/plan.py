@@ -8,7 +8,7 @@ import io
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,31 +17,21 @@ from beam_dp.domain import Attribute, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.strategy import (
-    Strategy,
-    checked_num_leaves,
-)
-from beam_dp.interval_strategies.tables import (
-    strategy_from_tables,
-    strategy_tables,
-)
+from beam_dp.interval_strategies.strategy import Strategy, checked_num_leaves
+from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
+from beam_dp.mechanisms.contract import Plan, check_noise
 from beam_dp.mechanisms.intervals.branching import best_tree
 from beam_dp.mechanisms.intervals.windows import windows
-from beam_dp.mechanisms.marginals.measurements import (
-    Distribution,
-    noise_variance,
-)
-from beam_dp.mechanisms.marginals.plan import check_noise
+from beam_dp.mechanisms.marginals.measurements import Distribution
+from beam_dp.mechanisms.resources import intervals_resources
+from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up, up
 from beam_dp.releases.intervals import IntervalRelease
-
-if TYPE_CHECKING:
-    from beam_dp.mechanisms.left_out import LeftOutPlan
 
 StrategyName = Literal["histogram", "textbook_tree", "tree", "windows", "sine"]
 StrategyChoice = StrategyName | Literal["best"]
@@ -66,39 +56,38 @@ _GRID_DEVIATIONS = 4096
 _MANY_LEAVES = 2**17
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class IntervalPlan:
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class IntervalPlan(Plan):
     """The public parameters of one release of all intervals.
 
-    Args:
-        guarantee: what the measurements keep.
+    Args: as of ``Plan``, and
         choice: names of the strategy and of the noise.
         strategy: what is measured.
         scale: of the noise of each measurement, in grid units.
         grid: grid units that make one unit of the strategy, an integer >= 1.
-        loss: what the release may reveal, for a ledger, with all that it counts besides.
-        left_out: how the records without a level are counted, where that was asked for.
     """
 
-    guarantee: Guarantee
+    mechanism: str = "intervals"
     choice: Choice
     strategy: Strategy
     scale: float
     grid: int
-    loss: Loss
-    left_out: LeftOutPlan | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the strategy as its tables, without the variances that were computed of it."""
         tables = io.BytesIO()
         np.savez_compressed(tables, **strategy_tables(self.strategy))  # type: ignore[arg-type]
-        fields = (self.guarantee, self.choice, self.scale, self.grid, self.loss, self.left_out)
-        return _restored, (self.num_leaves, tables.getvalue(), *fields)
+        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        del fields["strategy"]
+        return _restored, (self.num_leaves, tables.getvalue(), fields)
 
     @property
-    def promised(self) -> Guarantee:
-        """What the release promises, with all that it counts besides."""
-        return self.guarantee if self.left_out is None else self.left_out.guarantee
+    def memory_bytes(self) -> float:
+        """Memory of the worker that draws, without the histogram."""
+        return intervals_resources(self.num_leaves).memory_bytes
+
+    def _stated(self) -> dict[str, Any]:
+        return {"strategy": self.choice[0]}
 
     @property
     def num_leaves(self) -> int:
@@ -245,32 +234,28 @@ def calibrated(strategy: Strategy, guarantee: Guarantee, choice: Choice) -> Inte
 
     Privacy: see ``plan_intervals``; from the strategy's sensitivities alone.
     """
-    num_moved = 1 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else 2
+    num_moved = guarantee.neighboring.num_moved
     num_records = guarantee.max_records_per_unit
+    grid, loss = 1, Loss.pure(guarantee.epsilon)
     if choice[1] == "discrete_laplace":
         sensitivity = num_moved * num_records * strategy.l1_sensitivity
         scale = up(Fraction(sensitivity) / Fraction(guarantee.epsilon))
-        return IntervalPlan(guarantee, choice, strategy, scale, 1, Loss.pure(guarantee.epsilon))
-    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
-    squared_norm = num_records**2 * num_moved * strategy.l2_sensitivity_squared
-    grid = max(1, math.ceil(_GRID_DEVIATIONS * mu / root_up(squared_norm)))
-    scale = discrete_parameter(Fraction(squared_norm * grid**2) / Fraction(mu) ** 2)
-    return IntervalPlan(guarantee, choice, strategy, scale, grid, Loss.gaussian(mu))
+    else:
+        mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+        squared_norm = num_records**2 * num_moved * strategy.l2_sensitivity_squared
+        grid = max(1, math.ceil(_GRID_DEVIATIONS * mu / root_up(squared_norm)))
+        scale = discrete_parameter(Fraction(squared_norm * grid**2) / Fraction(mu) ** 2)
+        loss = Loss.gaussian(mu)
+    return IntervalPlan(
+        guarantee=guarantee, choice=choice, strategy=strategy, scale=scale, grid=grid, loss=loss
+    )
 
 
-def _restored(
-    num_leaves: int,
-    data: bytes,
-    guarantee: Guarantee,
-    choice: Choice,
-    scale: float,
-    grid: int,
-    loss: Loss,
-    left_out: LeftOutPlan | None,
-) -> IntervalPlan:
+def _restored(num_leaves: int, data: bytes, fields: dict[str, Any]) -> IntervalPlan:
+    neighboring = fields["guarantee"].neighboring
     with np.load(io.BytesIO(data), allow_pickle=False) as tables:
-        strategy = strategy_from_tables(choice[0], num_leaves, guarantee.neighboring, dict(tables))
-    return IntervalPlan(guarantee, choice, strategy, scale, grid, loss, left_out)
+        strategy = strategy_from_tables(fields["choice"][0], num_leaves, neighboring, dict(tables))
+    return IntervalPlan(strategy=strategy, **fields)
 
 
 def _fits(plan: IntervalPlan) -> bool:

@@ -13,10 +13,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from beam_dp.hypotheses.threads import on_one_thread
-from beam_dp.interval_strategies.hierarchy import (
-    Hierarchy,
-    tree,
-)
+from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
 from beam_dp.interval_strategies.strategy import Values
 
 MAX_BLOCKS = 1024

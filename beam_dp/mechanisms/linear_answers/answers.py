@@ -11,21 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.linear_answers.sensitivity import (
-    WorkloadSensitivity,
-    workload_sensitivity,
-)
-from beam_dp.mechanisms.marginals.measurements import (
-    Distribution,
-    noise_variance,
-)
-from beam_dp.mechanisms.marginals.plan import (
+from beam_dp.mechanisms.contract import (
+    FAILURE_PROBABILITY,
+    AnswersPlan,
     NumRecords,
     check_failure_probability,
     check_noise,
     check_num_records,
 )
+from beam_dp.mechanisms.linear_answers.sensitivity import (
+    WorkloadSensitivity,
+    workload_sensitivity,
+)
+from beam_dp.mechanisms.marginals.measurements import Distribution
+from beam_dp.mechanisms.resources import answers_resources
+from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
@@ -37,41 +39,47 @@ from beam_dp.summaries.clipped_counts import clipped_counts
 
 Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
 
-FAILURE_PROBABILITY = 0.05
+DEFAULT_FAILURE_PROBABILITY = 0.05
 # Of the floating-point operations from a sensitivity to a standard deviation.
 _ROUNDING = 1e-12
 
 
-@dataclasses.dataclass(frozen=True)
-class WorkloadAnswersPlan:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkloadAnswersPlan(AnswersPlan):
     """What ``draw_workload_answers`` will do, from public numbers alone.
 
-    Args:
+    Args: as of ``AnswersPlan``, where ``num_records`` is stated and not used, and
         workload: the queries.
-        guarantee: what is promised.
-        num_records: the public number of records, or ``"noisy"``; stated, and not used.
         sensitivity: of all answers together, under the relation and for the unit of the guarantee.
         distribution: of the noise.
         grid: steps of one record: 1 where the noise is on whole records, else 2^16.
         scale: of the noise, in grid steps.
-        loss: what the answers may reveal, for a ledger.
         failure_probability: of the bound that is stated, in (0, 1).
     """
 
     workload: LinearWorkload
-    guarantee: Guarantee
-    num_records: NumRecords
     sensitivity: WorkloadSensitivity
     distribution: Distribution
     grid: int
     scale: float
-    loss: Loss
-    failure_probability: float = FAILURE_PROBABILITY
+    failure_probability: float = dataclasses.field(
+        default=DEFAULT_FAILURE_PROBABILITY, metadata=FAILURE_PROBABILITY
+    )
 
     @property
-    def mechanism(self) -> str:
-        """What cards and ledgers call it: ``laplace`` or ``gaussian``."""
-        return self.distribution.removeprefix("discrete_")
+    def universe(self) -> Domain:
+        """The domain of the queries."""
+        return self.workload.domain
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that draws, without the histogram."""
+        return answers_resources(self.workload.domain.num_cells, len(self.workload)).memory_bytes
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether it is known before that the bound says nothing."""
+        return self.num_records != "noisy" and self.bound() >= self.num_records
 
     @property
     def standard_error(self) -> float:
@@ -104,9 +112,10 @@ class WorkloadAnswersPlan:
             return (math.ceil(self.scale * log_term * (1 + _ROUNDING)) - 1) / self.grid
         return math.ceil(-float(ndtri(share / 2)) * self.scale * (1 + _ROUNDING)) / self.grid
 
-    @property
-    def public(self) -> dict[str, Any]:
-        """What a card states, as JSON values."""
+    def _stated_number(self, num_records: int | None) -> dict[str, int | None] | None:
+        return None if num_records is None else {"public": num_records}
+
+    def _stated(self) -> dict[str, Any]:
         return {
             "mechanism": self.mechanism,
             "distribution": self.distribution,
@@ -150,7 +159,7 @@ def plan_workload_answers(
     guarantee: Guarantee,
     num_records: NumRecords,
     distribution: Choice = "auto",
-    failure_probability: float = FAILURE_PROBABILITY,
+    failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
 ) -> WorkloadAnswersPlan:
     """Returns how a workload would be answered, before any record is read.
 
@@ -210,10 +219,19 @@ def plan_workload_answers(
     return min(
         (
             WorkloadAnswersPlan(
-                workload, guarantee, num_records, sensitivity, *each, failure_probability
+                mechanism=kind.removeprefix("discrete_"),
+                workload=workload,
+                guarantee=guarantee,
+                num_records=num_records,
+                sensitivity=sensitivity,
+                distribution=kind,
+                grid=grid,
+                scale=scale,
+                loss=loss,
+                failure_probability=failure_probability,
             )
-            for each in plans
-            if each[2] <= MAX_SCALE
+            for kind, grid, scale, loss in plans
+            if scale <= MAX_SCALE
         ),
         key=lambda plan: plan.standard_error,
     )

@@ -8,30 +8,19 @@ from typing import ClassVar, Literal
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measure_all import (
-    measure_all,
-    measure_all_plan,
-)
+from beam_dp.mechanisms.contract import CALIBRATION, NumRecords, check_calibration
+from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    Plan,
-    Progress,
-    check_calibration,
-    check_request,
-)
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
 from beam_dp.mechanisms.marginals.strategies import residual_strategy
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import root_up
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import Marginals
 
 
 @dataclasses.dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Mechanism):
     """Adds discrete Gaussian noise to the workload, then fits.
 
     Privacy: (epsilon, delta) with delta > 0, for the relation and unit of the guarantee.
@@ -46,15 +35,18 @@ class Gaussian:
     Reference: Canonne, Kamath and Steinke (2020) for the noise.
     """
 
-    calibration: Literal["tight", "textbook"] = "tight"
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
     name: ClassVar[str] = "gaussian"
+    summary: ClassVar[str] = "measures all, with Gaussian noise"
 
     def __post_init__(self) -> None:
         check_calibration(self.calibration)
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
-    ) -> Plan:
+    ) -> MarginalsPlan:
         """Returns the measurements; raises InputError where delta is 0 or the request too large."""
         check_request(domain, workload, guarantee, num_records)
         if guarantee.delta == 0:
@@ -64,17 +56,9 @@ class Gaussian:
             measurements = residual_strategy(workload, guarantee, total_is_public)
         else:
             measurements = _textbook(workload, guarantee)
-        return measure_all_plan(workload, guarantee, num_records, measurements, self.calibration)
-
-    def release(
-        self,
-        plan: Plan,
-        marginals: Marginals,
-        noise: NoiseSource,
-        progress: Progress | None = None,
-    ) -> SyntheticDatabase:
-        """Returns a release that keeps ``plan.guarantee``."""
-        return measure_all(self.name, plan, marginals, noise, progress)
+        return measure_all_plan(
+            self.name, workload, guarantee, num_records, measurements, self.calibration
+        )
 
 
 def _textbook(workload: Workload, guarantee: Guarantee) -> tuple[Measurement, ...]:

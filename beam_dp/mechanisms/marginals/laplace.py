@@ -6,31 +6,16 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from beam_dp.domain import Domain
-from beam_dp.mechanisms.marginals.measure_all import (
-    measure_all,
-    measure_all_plan,
-)
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_CELLS,
-    NumRecords,
-    Plan,
-    Progress,
-    check_calibration,
-    check_request,
-)
-from beam_dp.mechanisms.marginals.strategies import (
-    best_table_strategy,
-    table_strategy,
-)
-from beam_dp.noise.source import NoiseSource
+from beam_dp.mechanisms.contract import CALIBRATION, NumRecords, check_calibration
+from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
+from beam_dp.mechanisms.marginals.plan import MAX_CELLS, MarginalsPlan, Mechanism, check_request
+from beam_dp.mechanisms.marginals.strategies import best_table_strategy, table_strategy
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import Marginals
 
 
 @dataclasses.dataclass(frozen=True)
-class Laplace:
+class Laplace(Mechanism):
     """Adds discrete Laplace noise to tables, then fits.
 
     Privacy: epsilon, pure, for the relation and unit of the guarantee; a delta is left unspent.
@@ -44,15 +29,18 @@ class Laplace:
     Reference: Dwork and Roth (2014), Theorem 3.6; Ghosh, Roughgarden and Sundararajan (2009).
     """
 
-    calibration: Literal["tight", "textbook"] = "tight"
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
     name: ClassVar[str] = "laplace"
+    summary: ClassVar[str] = "measures all, with Laplace noise"
 
     def __post_init__(self) -> None:
         check_calibration(self.calibration)
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
-    ) -> Plan:
+    ) -> MarginalsPlan:
         """Returns the measurements; raises InputError where the request is too large."""
         check_request(domain, workload, guarantee, num_records)
         if self.calibration == "tight":
@@ -61,14 +49,6 @@ class Laplace:
             )
         else:
             measurements = table_strategy(workload.marginals, guarantee)
-        return measure_all_plan(workload, guarantee, num_records, measurements, self.calibration)
-
-    def release(
-        self,
-        plan: Plan,
-        marginals: Marginals,
-        noise: NoiseSource,
-        progress: Progress | None = None,
-    ) -> SyntheticDatabase:
-        """Returns a release that keeps ``plan.guarantee``."""
-        return measure_all(self.name, plan, marginals, noise, progress)
+        return measure_all_plan(
+            self.name, workload, guarantee, num_records, measurements, self.calibration
+        )

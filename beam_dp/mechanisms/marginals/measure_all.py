@@ -6,15 +6,9 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
+from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    Plan,
-    Progress,
-    check_joins,
-    check_noise,
-    check_sums,
-)
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_joins, check_sums
 from beam_dp.mechanisms.marginals.strategies import predicted_variance
 from beam_dp.mechanisms.marginals.synthesis import synthesise
 from beam_dp.noise.source import NoiseSource
@@ -27,10 +21,10 @@ from beam_dp.summaries import Marginals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MeasureAllPlan(Plan):
+class MeasureAllPlan(MarginalsPlan):
     """The plan of a mechanism that measures a fixed set of tables once.
 
-    Args: as of ``Plan``, and
+    Args: as of ``MarginalsPlan``, and
         calibration: ``tight`` or ``textbook``.
         predicted_cell_error: root mean squared error of a cell before the fit, in records.
     """
@@ -48,8 +42,20 @@ class MeasureAllPlan(Plan):
             "predicted_cell_error": self.predicted_cell_error,
         }
 
+    def release(
+        self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
+    ) -> SyntheticDatabase:
+        """Draws all measurements once, and returns the release that fits them."""
+        tables = []
+        for position, measurement in enumerate(self.measurements):
+            if progress is not None:
+                progress("measure", position + 1, len(self.measurements))
+            tables.append(measurement.draw(marginals, noise))
+        return synthesise(self, self.measurements, tables, noise, progress)
+
 
 def measure_all_plan(
+    mechanism: str,
     workload: Workload,
     guarantee: Guarantee,
     num_records: NumRecords,
@@ -57,6 +63,14 @@ def measure_all_plan(
     calibration: str,
 ) -> MeasureAllPlan:
     """Returns the plan of a mechanism that measures a fixed set of tables once.
+
+    Args:
+        mechanism: its name.
+        workload: what the release must answer.
+        guarantee: what it keeps.
+        num_records: the public number of records, or ``"noisy"``.
+        measurements: of one kind, calibrated for the guarantee.
+        calibration: ``tight`` or ``textbook``.
 
     Raises:
         InputError: if no hypothesis can join the marginals of the workload, or the noise or sums
@@ -72,6 +86,7 @@ def measure_all_plan(
         each for each in sorted(names) if not any(set(each) < set(other) for other in names)
     )
     return MeasureAllPlan(
+        mechanism=mechanism,
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
@@ -98,19 +113,3 @@ def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
     if kinds == {("table", "discrete_gaussian")}:
         return Loss.zcdp(zcdp_rho(epsilon, delta))
     raise AssertionError("a strategy must be of one kind, whose loss is known")
-
-
-def measure_all(
-    name: str,
-    plan: Plan,
-    marginals: Marginals,
-    noise: NoiseSource,
-    progress: Progress | None,
-) -> SyntheticDatabase:
-    """Draws all measurements of a plan once, and returns the release that fits them."""
-    tables = []
-    for position, measurement in enumerate(plan.measurements):
-        if progress is not None:
-            progress("measure", position + 1, len(plan.measurements))
-        tables.append(measurement.draw(marginals, noise))
-    return synthesise(name, plan, plan.measurements, tables, noise, progress)

@@ -25,6 +25,7 @@ from beam_dp.hypotheses.residual_basis import (
     Support,
     table_coefficients,
 )
+from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.summaries import Marginals
 
@@ -83,16 +84,6 @@ class Measurement:
             "grid": self.grid,
             "standard_deviation": math.sqrt(self.variance),
         }
-
-
-def noise_variance(distribution: Distribution, scale: float) -> float:
-    """Returns the variance of one noise, in squared grid units."""
-    if distribution == "discrete_gaussian":
-        return scale**2
-    # 2a / (1 - a)^2 with a = exp(-1 / scale), in a form that does not underflow. Where noise
-    # is rarer than once in 1e17 cells the variance is overstated, lest its inverse overflow.
-    half = math.sinh(min(0.5 / scale, 20.0))
-    return 0.5 / half**2 if half > 1e-150 else math.inf
 
 
 def residual_query(table: NDArray[np.int64], grid: int) -> NDArray[np.int64]:

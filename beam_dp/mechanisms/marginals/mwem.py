@@ -8,48 +8,30 @@ from typing import ClassVar, Literal
 from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measure_all import (
-    measure_all,
-    measure_all_plan,
-)
+from beam_dp.flags.options import integer_or, option
+from beam_dp.mechanisms.contract import CALIBRATION, NumRecords, check_calibration
+from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.plan import (
     MAX_CELLS,
-    NumRecords,
-    Plan,
-    Progress,
-    check_calibration,
+    MarginalsPlan,
+    Mechanism,
     check_request,
     joins_fit,
 )
-from beam_dp.mechanisms.marginals.rounds import (
-    RoundsPlan,
-    plan_rounds,
-    release_rounds,
-)
-from beam_dp.mechanisms.marginals.selection import (
-    SelectionPlan,
-    plan_selection,
-    release_selection,
-)
+from beam_dp.mechanisms.marginals.rounds import plan_rounds
+from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.marginals.strategies import (
     best_table_strategy,
     predicted_variance,
     residual_strategy,
 )
-from beam_dp.mechanisms.marginals.textbook_mwem import (
-    TextbookPlan,
-    plan_textbook,
-    release_textbook,
-)
-from beam_dp.noise.source import NoiseSource
+from beam_dp.mechanisms.marginals.textbook_mwem import plan_textbook
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import Marginals
 
 
 @dataclasses.dataclass(frozen=True)
-class MWEM:
+class MWEM(Mechanism):
     """Selects what the hypothesis answers badly, measures it, and fits all measurements at once.
 
     Privacy: (epsilon, delta), for the relation and unit of the guarantee. Rounds compose by
@@ -73,9 +55,20 @@ class MWEM:
     Reference: Hardt, Ligett and McSherry (2012).
     """
 
-    num_rounds: int | Literal["annealed"] | None = None
-    calibration: Literal["tight", "textbook"] = "tight"
+    num_rounds: int | Literal["annealed"] | None = dataclasses.field(
+        default=None,
+        metadata=option(
+            "rounds of mwem: a number, or 'annealed'; by default none, if the workload fits one"
+            " model",
+            "T",
+            integer_or("annealed"),
+        ),
+    )
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
     name: ClassVar[str] = "mwem"
+    summary: ClassVar[str] = "measures what is predicted to be best, then fits"
 
     def __post_init__(self) -> None:
         check_calibration(self.calibration)
@@ -88,7 +81,7 @@ class MWEM:
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
-    ) -> Plan:
+    ) -> MarginalsPlan:
         """Returns what will be measured, or how rounds will share the budget."""
         check_request(domain, workload, guarantee, num_records)
         if self.calibration == "textbook":
@@ -105,20 +98,4 @@ class MWEM:
         if guarantee.delta > 0:
             candidates.append(residual_strategy(workload, guarantee, total_is_public))
         best = min(candidates, key=lambda each: predicted_variance(workload, each, total_is_public))
-        return measure_all_plan(workload, guarantee, num_records, best, self.calibration)
-
-    def release(
-        self,
-        plan: Plan,
-        marginals: Marginals,
-        noise: NoiseSource,
-        progress: Progress | None = None,
-    ) -> SyntheticDatabase:
-        """Returns a release that keeps ``plan.guarantee``."""
-        if isinstance(plan, RoundsPlan):
-            return release_rounds(self.name, plan, marginals, noise, progress)
-        if isinstance(plan, SelectionPlan):
-            return release_selection(self.name, plan, marginals, noise, progress)
-        if isinstance(plan, TextbookPlan):
-            return release_textbook(self.name, plan, marginals, noise, progress)
-        return measure_all(self.name, plan, marginals, noise, progress)
+        return measure_all_plan(self.name, workload, guarantee, num_records, best, self.calibration)

@@ -5,30 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
-from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
 from beam_dp.hypotheses.residual_basis import Support
-from beam_dp.mechanisms.marginals.measurements import (
-    Measurement,
-    Names,
-)
-from beam_dp.noise.source import MAX_SCALE, NoiseSource
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.privacy.loss import Loss
+from beam_dp.mechanisms.contract import NumRecords, Plan, Progress, check_num_records
+from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
+from beam_dp.mechanisms.resources import Resources, fit_resources
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
-
-if TYPE_CHECKING:
-    from beam_dp.mechanisms.left_out import LeftOutPlan
-
-Progress = Callable[[str, int, int], None]
-NumRecords = int | Literal["noisy"]
 
 # A hypothesis is one array up to this many cells, and a junction tree above.
 MAX_CELLS = 2**26
@@ -37,56 +28,26 @@ MAX_TREE_CELLS = 2**24
 # minute at this size.
 MAX_SELECTED_CELLS = 2**21
 MAX_COEFFICIENTS = 2**26
-MAX_RECORDS = 2**40
 MAX_SUM = 2**62
-LEAST_FAILURE_PROBABILITY = 1e-100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan(ABC):
-    """A mechanism's public parameters for one release.
+class MarginalsPlan(Plan):
+    """A mechanism's public parameters for one synthetic database.
 
-    Noise is drawn from the fields of a plan; what the card states is made of them and never read
-    back, so that nothing that is done to it changes a release.
-
-    Args:
+    Args: as of ``Plan``, and
         workload: what the release must answer.
-        guarantee: what the mechanism keeps.
         num_records: the public number of records, or ``"noisy"``.
         summary_tables: attribute sets whose exact tables the mechanism reads.
         measurements: what is measured before any selection.
-        loss: what the release may reveal, for a ledger, with all that it counts besides.
-        ledger_release: the entry of the ledger that paid for it, if one did.
-        left_out: how the records outside the domain are counted, where that was asked for.
     """
 
     strategy: ClassVar[str]
 
     workload: Workload
-    guarantee: Guarantee
     num_records: NumRecords
     summary_tables: tuple[Names, ...]
     measurements: tuple[Measurement, ...]
-    loss: Loss
-    ledger_release: str | None = None
-    left_out: LeftOutPlan | None = None
-
-    @property
-    def promised(self) -> Guarantee:
-        """What the release promises, with all that it counts besides."""
-        return self.guarantee if self.left_out is None else self.left_out.guarantee
-
-    @property
-    def public(self) -> dict[str, Any]:
-        """The parameters that the card states, as JSON values; a copy."""
-        stated = self._stated()
-        if self.ledger_release is not None:
-            stated["ledger_release"] = self.ledger_release
-        return stated
-
-    @abstractmethod
-    def _stated(self) -> dict[str, Any]:
-        """Returns what the card states of this strategy, as JSON values."""
 
     @property
     def domain(self) -> Domain:
@@ -98,30 +59,67 @@ class Plan(ABC):
         """True where the number of records is known to everybody."""
         return self.num_records != "noisy"
 
-
-class Mechanism(Protocol):
-    """Turns exact marginals into a release: the only door from secret to public."""
+    @property
+    def hypothesis_cells(self) -> int:
+        """How many cells the hypothesis that joins the workload has."""
+        if fits_an_array(self.domain):
+            return self.domain.num_cells
+        return tree_cells(self.domain, [self.domain.axes(each) for each in self.workload.maximal()])
 
     @property
-    def name(self) -> str:
-        """The name on the card."""
-        ...
+    def resources(self) -> Resources:
+        """What measuring and fitting take."""
+        measured = num_noisy_cells(self.domain, self.measurements)
+        return fit_resources(self.hypothesis_cells, measured)
 
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that draws, without the exact tables."""
+        return self.resources.memory_bytes
+
+    @abstractmethod
+    def release(
+        self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
+    ) -> SyntheticDatabase:
+        """Returns a release that keeps ``guarantee``.
+
+        Args:
+            marginals: exact tables that hold ``summary_tables``; secret.
+            noise: of this draw.
+            progress: called with public quantities.
+        """
+
+
+class Mechanism(ABC):
+    """Turns exact marginals into a release: the only door from secret to public."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]  # what it does, behind its name in the help of programs
+    # Whether it answers any linear queries, and not marginals alone.
+    answers_linear_queries: ClassVar[bool] = False
+
+    @abstractmethod
     def plan(
-        self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
-    ) -> Plan:
-        """Returns what would be done, or raises InputError: from public numbers alone."""
-        ...
+        self, domain: Domain, workload: Any, guarantee: Guarantee, num_records: NumRecords
+    ) -> MarginalsPlan:
+        """Returns what would be done, or raises InputError: from public numbers alone.
+
+        Args:
+            domain: the universe.
+            workload: marginals; any linear queries where ``answers_linear_queries``.
+            guarantee: what is promised.
+            num_records: the public number of records, or ``"noisy"``.
+        """
 
     def release(
         self,
-        plan: Plan,
+        plan: MarginalsPlan,
         marginals: Marginals,
         noise: NoiseSource,
         progress: Progress | None = None,
     ) -> SyntheticDatabase:
-        """Returns a release that keeps ``plan.guarantee``."""
-        ...
+        """Returns a release that keeps ``plan.guarantee``: see ``MarginalsPlan.release``."""
+        return plan.release(marginals, noise, progress)
 
 
 def fits_an_array(domain: Domain) -> bool:
@@ -204,7 +202,7 @@ def check_array(domain: Domain) -> None:
         InputError: naming the domain.
     """
     if domain.impossible:
-        condition = "must be none for this mechanism"
+        condition = "must not be declared for this mechanism"
         raise InputError("impossible", f"{len(domain.impossible)} combinations", condition)
     if domain.num_cells > MAX_CELLS:
         raise InputError(
@@ -251,34 +249,6 @@ def check_request(
         )
 
 
-def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:
-    """Refuses a number of records that is none, or private where the relation makes it public.
-
-    Raises:
-        InputError: naming it.
-    """
-    if num_records != "noisy":
-        checked_integer("num_records", num_records, 1, MAX_RECORDS, note=" or 'noisy'")
-    elif guarantee.neighboring is Neighboring.REPLACE_ONE:
-        condition = "must be a number: it is public under replace_one"
-        raise InputError("num_records", num_records, condition)
-
-
-def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
-    """Refuses a guarantee whose noise would not fit 64-bit integers, before it is drawn.
-
-    Raises:
-        InputError: naming epsilon.
-    """
-    if not max(scales, default=0.0) <= MAX_SCALE:
-        raise InputError(
-            "epsilon",
-            guarantee.epsilon,
-            "is too small for this workload and max_records_per_unit:"
-            " noise must have a scale of at most 2^50",
-        )
-
-
 def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> None:
     """Refuses a public number of records whose sums would not fit 64-bit integers.
 
@@ -291,22 +261,6 @@ def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> 
     if num_records != "noisy" and num_records > most:
         condition = f"must be at most {most:,}, or epsilon less, for sums to fit 64-bit integers"
         raise InputError("num_records", num_records, condition)
-
-
-def check_failure_probability(failure_probability: float) -> None:
-    """Refuses a probability of bounds being wrong that has no use, or that sums would lose.
-
-    Raises:
-        InputError: naming it.
-    """
-    name = "failure_probability"
-    checked_number(name, failure_probability, least=LEAST_FAILURE_PROBABILITY, below=1)
-
-
-def check_calibration(calibration: str) -> None:
-    """Refuses an unknown calibration."""
-    if calibration not in ("tight", "textbook"):
-        raise InputError("calibration", calibration, "must be 'tight' or 'textbook'")
 
 
 def _what_fits(domain: Domain) -> str:

@@ -20,32 +20,18 @@ from beam_dp.hypotheses.basis import carry_over
 from beam_dp.hypotheses.maximum_entropy import refit
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.hypotheses.threads import on_one_thread
-from beam_dp.mechanisms.marginals.measurements import (
-    Distribution,
-    Measurement,
-    Names,
-    combine,
-)
+from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
+from beam_dp.mechanisms.marginals.measurements import Distribution, Measurement, Names, combine
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
-    NumRecords,
-    Plan,
-    Progress,
-    check_noise,
+    MarginalsPlan,
     check_selects,
     joins_fit,
     tree_fits,
 )
-from beam_dp.mechanisms.marginals.scores import (
-    MAX_SCORE,
-    l1_score,
-)
+from beam_dp.mechanisms.marginals.scores import MAX_SCORE, l1_score
 from beam_dp.mechanisms.marginals.strategies import TOTAL_SHARE
-from beam_dp.mechanisms.marginals.synthesis import (
-    noisy_total,
-    plan_basis,
-    synthesise,
-)
+from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
@@ -102,10 +88,10 @@ class RoundBudget:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RoundsPlan(Plan):
+class RoundsPlan(MarginalsPlan):
     """The plan of a fixed number of rounds, or of an annealed schedule.
 
-    Args: as of ``Plan``, and
+    Args: as of ``MarginalsPlan``, and
         num_rounds: a number, or ``"annealed"``.
         num_units: of budget, all rounds together.
         unit: the scales of a round of one unit.
@@ -113,6 +99,7 @@ class RoundsPlan(Plan):
 
     strategy: ClassVar[str] = "rounds"
 
+    mechanism: str = "mwem"
     num_rounds: int | Literal["annealed"]
     num_units: int
     unit: RoundBudget
@@ -125,6 +112,12 @@ class RoundsPlan(Plan):
             "num_units": self.num_units,
             **dataclasses.asdict(self.unit),
         }
+
+    def release(
+        self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
+    ) -> SyntheticDatabase:
+        """Runs the rounds, and returns the release that fits all their measurements."""
+        return _release(self, marginals, noise, progress)
 
 
 def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) -> RoundBudget:
@@ -215,8 +208,7 @@ def plan_rounds(
 
 
 @on_one_thread
-def release_rounds(
-    name: str,
+def _release(
     plan: RoundsPlan,
     marginals: Marginals,
     noise: NoiseSource,
@@ -275,7 +267,6 @@ def release_rounds(
                 units *= 2 if unit.distribution == "discrete_laplace" else 4
     singles = [(axis,) for axis in range(domain.num_attributes)]
     return synthesise(
-        name,
         plan,
         measurements,
         tables,

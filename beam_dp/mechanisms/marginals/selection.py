@@ -23,29 +23,19 @@ from beam_dp.errors import InputError
 from beam_dp.hypotheses.maximum_entropy import independent_log_weights
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.hypotheses.threads import on_one_thread
-from beam_dp.mechanisms.marginals.measurements import (
-    Measurement,
-    closure_of,
-    combine,
-)
+from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
+from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, combine
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
-    NumRecords,
-    Plan,
-    Progress,
-    check_noise,
+    MarginalsPlan,
     check_selects,
     check_sums,
+    fits_an_array,
     tree_cells,
 )
 from beam_dp.mechanisms.marginals.scores import l1_score
 from beam_dp.mechanisms.marginals.strategies import residual_measurements
-from beam_dp.mechanisms.marginals.synthesis import (
-    names_of,
-    noisy_total,
-    plan_basis,
-    synthesise,
-)
+from beam_dp.mechanisms.marginals.synthesis import names_of, noisy_total, plan_basis, synthesise
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
@@ -112,18 +102,25 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelectionPlan(Plan):
+class SelectionPlan(MarginalsPlan):
     """The plan of selecting pairs by noisy scores, and measuring them once.
 
-    Args: as of ``Plan``, and
+    Args: as of ``MarginalsPlan``, and
         pairs: that are scored, as ascending axes.
         budget: what each step spends.
     """
 
     strategy: ClassVar[str] = "selection"
 
+    mechanism: str = "mwem"
     pairs: tuple[Support, ...]
     budget: SelectionBudget
+
+    @property
+    def hypothesis_cells(self) -> int:
+        """The most cells that a selection may join."""
+        array = fits_an_array(self.domain)
+        return self.domain.num_cells if array else MAX_SELECTED_CELLS
 
     def _stated(self) -> dict[str, Any]:
         return {
@@ -135,6 +132,12 @@ class SelectionPlan(Plan):
             "scores_share": _SCORES_SHARE,
             "score_deviation": self.budget.score_deviation,
         }
+
+    def release(
+        self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
+    ) -> SyntheticDatabase:
+        """Runs the three steps, and returns the release that fits all measurements."""
+        return _release(self, marginals, noise, progress)
 
 
 def plan_selection(
@@ -173,8 +176,7 @@ def plan_selection(
 
 
 @on_one_thread
-def release_selection(
-    name: str,
+def _release(
     plan: SelectionPlan,
     marginals: Marginals,
     noise: NoiseSource,
@@ -206,7 +208,6 @@ def release_selection(
     measure(2, chosen_measurements)
     joined = set().union(*chosen)
     return synthesise(
-        name,
         plan,
         [*measurements, *chosen_measurements],
         tables,
@@ -295,7 +296,7 @@ def choose_pairs(
 
 
 def _independent_answers(
-    plan: Plan,
+    plan: MarginalsPlan,
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
     pairs: Sequence[Support],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.basis import (
     Basis,
+    Coefficients,
     MarginalCoefficients,
     carry_over,
     log_potentials,
@@ -21,29 +22,28 @@ from beam_dp.hypotheses.basis import (
 from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients, fit_maximum_entropy
 from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
 from beam_dp.hypotheses.tree_basis import TreeBasis
-from beam_dp.mechanisms.marginals.bounds import marginal_errors
+from beam_dp.mechanisms.contract import MAX_RECORDS, Progress
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     Names,
+    cell_variance,
     closure_of,
     combine,
     importance_of,
+    support_variances,
 )
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_RECORDS,
-    Plan,
-    Progress,
-    fits_an_array,
-)
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, fits_an_array
 from beam_dp.mechanisms.marginals.released_records import (
     array_release,
     loose_targets,
     record_coefficients,
     tree_release,
 )
+from beam_dp.noise.bound import noise_bound
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import SyntheticDatabase
 
+_FAILURE_PROBABILITY = 0.05  # of the bounds of errors
 # Rounding to records may add this share of the fit's own error.
 _ROUNDING_SHARE = 0.1
 # Over a tree there are many coefficients: a third of the passes costs about 1 % of accuracy.
@@ -51,7 +51,9 @@ _ARRAY_TOLERANCE = 1e-6
 _TREE_TOLERANCE = 1e-5
 
 
-def plan_basis(plan: Plan, sets: Iterable[Support] | None = None) -> ResidualBasis | TreeBasis:
+def plan_basis(
+    plan: MarginalsPlan, sets: Iterable[Support] | None = None
+) -> ResidualBasis | TreeBasis:
     """Returns the coefficients of a hypothesis, for a domain of any size.
 
     Small domains are one array. Above 2^26 cells, or where the domain declares impossible
@@ -73,8 +75,7 @@ def plan_basis(plan: Plan, sets: Iterable[Support] | None = None) -> ResidualBas
 
 
 def synthesise(
-    name: str,
-    plan: Plan,
+    plan: MarginalsPlan,
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
     noise: NoiseSource,
@@ -87,8 +88,7 @@ def synthesise(
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
 
     Args:
-        name: of the mechanism.
-        plan: its plan.
+        plan: of the mechanism.
         measurements: what was measured.
         tables: the noisy tables, in records.
         noise: for the draw's name and the signs that probe the fit.
@@ -144,7 +144,6 @@ def synthesise(
 
     log_tables = log_potentials(basis, found.log_weights, joined)
     return build_release(
-        name,
         plan,
         total,
         codes,
@@ -179,8 +178,7 @@ def describe_basis(basis: Basis) -> dict[str, Any]:
 
 
 def build_release(
-    name: str,
-    plan: Plan,
+    plan: MarginalsPlan,
     total: int,
     codes: Sequence[NDArray[Any]],
     counts: NDArray[np.int64],
@@ -195,8 +193,7 @@ def build_release(
     """Returns a release.
 
     Args:
-        name: of the mechanism.
-        plan: its plan.
+        plan: of the mechanism.
         total: number of records.
         codes: distinct records, one array an attribute.
         counts: how many of each; they sum to the total.
@@ -211,7 +208,7 @@ def build_release(
         domain=plan.domain,
         workload=plan.workload,
         guarantee=plan.guarantee,
-        mechanism=name,
+        mechanism=plan.mechanism,
         num_records=total,
         num_records_is_public=plan.total_is_public,
         codes=codes,
@@ -243,3 +240,52 @@ def marginal_table(
 ) -> NDArray[np.float64]:
     """Returns the marginal of the table that coefficients of the whole domain describe."""
     return marginal_of(basis, coefficients, domain.axes(names))
+
+
+def marginal_errors(
+    plan: MarginalsPlan,
+    layout: Coefficients,
+    measurements: Sequence[Measurement],
+    misfit: Callable[[Names], NDArray[np.float64]],
+    num_bounded_cells: int | None,
+) -> dict[Names, dict[str, float | None]]:
+    """Returns, for each marginal of the workload and those inside it, its error and a bound.
+
+    The error is that of the unbiased noisy estimate.
+
+    The bound holds whatever the fit did: it adds the largest distance between the answer and the
+    unbiased noisy marginal, which is public, to a bound on the noise of the latter.
+
+    Args:
+        plan: of the release.
+        layout: where the coefficients of ``misfit`` stand.
+        measurements: what was measured.
+        misfit: for a marginal, the coefficients of the answers less the unbiased noisy ones, in
+            records.
+        num_bounded_cells: cells whose bounds must hold together, where noise decided which of
+            them were measured; by default those of each marginal alone.
+    """
+    domain = plan.domain
+    closure = plan.workload.closure()
+    supports = [domain.axes(names) for names in closure]
+    variances = support_variances(domain, supports, measurements, plan.total_is_public)
+    laplace_variance = min(
+        (each.variance for each in measurements if each.distribution == "discrete_laplace"),
+        default=None,
+    )
+    errors: dict[Names, dict[str, float | None]] = {}
+    for names in closure:
+        variance = cell_variance(domain, variances, domain.axes(names))
+        if not math.isfinite(variance):
+            errors[names] = {"standard_error": None, "bound": None, "failure_probability": None}
+            continue
+        table = marginal_of(layout, misfit(names), domain.axes(names))
+        of_noise = noise_bound(
+            variance, num_bounded_cells or table.size, laplace_variance, _FAILURE_PROBABILITY
+        )
+        errors[names] = {
+            "standard_error": math.sqrt(variance),
+            "bound": float(np.abs(table).max()) + of_noise,
+            "failure_probability": _FAILURE_PROBABILITY,
+        }
+    return errors

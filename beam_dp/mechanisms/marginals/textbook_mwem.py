@@ -11,28 +11,13 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.residual_basis import ResidualBasis
-from beam_dp.mechanisms.marginals.measurements import (
-    Distribution,
-    importance_of,
-)
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    Plan,
-    Progress,
-    check_array,
-    check_noise,
-)
+from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
+from beam_dp.mechanisms.marginals.measurements import Distribution, importance_of
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release
-from beam_dp.mechanisms.marginals.rounds import (
-    adaptive_loss,
-    score_grid,
-)
+from beam_dp.mechanisms.marginals.rounds import adaptive_loss, score_grid
 from beam_dp.mechanisms.marginals.scores import answer_on_grid
-from beam_dp.mechanisms.marginals.synthesis import (
-    build_release,
-    marginal_table,
-    plan_basis,
-)
+from beam_dp.mechanisms.marginals.synthesis import build_release, marginal_table, plan_basis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
@@ -49,10 +34,10 @@ _MAX_STEP = 700.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextbookPlan(Plan):
+class TextbookPlan(MarginalsPlan):
     """The plan of Hardt, Ligett and McSherry's algorithm.
 
-    Args: as of ``Plan``, where ``num_records`` is a number, and
+    Args: as of ``MarginalsPlan``, where ``num_records`` is a number, and
         num_rounds: T.
         distribution: of the noise of a measured cell.
         measurement_scale: of that noise, in records.
@@ -63,6 +48,7 @@ class TextbookPlan(Plan):
 
     strategy: ClassVar[str] = "textbook"
 
+    mechanism: str = "mwem"
     num_rounds: int
     distribution: Distribution
     measurement_scale: float
@@ -83,6 +69,12 @@ class TextbookPlan(Plan):
             or bound >= int(self.num_records)
             or 2 * self.num_rounds >= self.workload.num_cells(),
         }
+
+    def release(
+        self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
+    ) -> SyntheticDatabase:
+        """Runs the published algorithm; releases the last hypothesis."""
+        return _release(self, marginals, noise, progress)
 
 
 def plan_textbook(
@@ -162,8 +154,7 @@ def published_error(
     )
 
 
-def release_textbook(
-    name: str,
+def _release(
     plan: TextbookPlan,
     marginals: Marginals,
     noise: NoiseSource,
@@ -207,7 +198,6 @@ def release_textbook(
     coefficients = basis.analyse(log_weights.ravel())
     codes, counts = array_release(basis, domain, coefficients, total, importance, 0.0)
     return build_release(
-        name,
         plan,
         total,
         codes,

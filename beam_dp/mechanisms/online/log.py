@@ -14,17 +14,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from beam_dp.mechanisms.online.private_mw import (
-    OnlineMW,
-    PrivateAnswer,
-    PrivateMW,
-    SavedRun,
-)
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.online.start_weights import (
-    Start,
-    start_weights,
-)
+from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer, PrivateMW, SavedRun
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery

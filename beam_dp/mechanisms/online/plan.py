@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
@@ -14,9 +14,13 @@ import numpy as np
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.plan import (
+from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.options import option
+from beam_dp.mechanisms.contract import (
+    CALIBRATION,
+    FAILURE_PROBABILITY,
     MAX_RECORDS,
-    NumRecords,
+    AnswersPlan,
     check_calibration,
     check_noise,
     check_num_records,
@@ -48,30 +52,40 @@ _GROWTH = 1.2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OnlinePlan(ABC):
+class OnlinePlan(AnswersPlan):
     """The public parameters of a run that answers queries from a hypothesis that learns.
 
     ``settle`` adds what depends on the number of records.
 
-    Args:
-        guarantee: what is promised, of all answers together.
-        num_records: the public number of records, or ``"noisy"``.
+    Args: as of ``AnswersPlan``, of all answers together, and
         num_questions: K, different queries that the accuracy is stated for.
         failure_probability: beta, of any stated bound being wrong.
         calibration: ``tight`` or ``textbook``.
         max_error: alpha, as a share of the records; None for the one with the least bound.
         max_updates: the updates that noise is made for; None for as many as alpha needs.
-        loss: what all answers together may reveal, for a ledger.
     """
 
-    guarantee: Guarantee
-    num_records: NumRecords
-    num_questions: int
-    failure_probability: float
-    calibration: Calibration
-    max_error: float | None
-    max_updates: int | None
-    loss: Loss
+    num_questions: int = dataclasses.field(
+        metadata=option(
+            "different queries that error bounds are stated for; by default all of --queries",
+            "K",
+            integer,
+        )
+    )
+    failure_probability: float = dataclasses.field(metadata=FAILURE_PROBABILITY)
+    calibration: Calibration = dataclasses.field(metadata=CALIBRATION)
+    max_error: float | None = dataclasses.field(
+        metadata=option(
+            "alpha, a share of the records, > 0 and < 1; by default the one with the least bound",
+            "A",
+            number,
+        )
+    )
+    max_updates: int | None = dataclasses.field(
+        metadata=option(
+            "how often it may learn; by default as often as --max_error needs", "C", integer
+        )
+    )
 
     @property
     def count_scale(self) -> float | None:
@@ -121,11 +135,34 @@ class OnlinePlan(ABC):
             return self.num_records
         return int(noise.laplace(np.array([min(exact, _MAX_COUNT)], np.int64), self.count_scale)[0])
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the plan as JSON values, without its domain."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        fields.pop("domain", None)
-        return {**fields, "guarantee": self.guarantee.to_json(), "loss": self.loss.to_json()}
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether it is known before that the bound says nothing."""
+        return self.num_records != "noisy" and self.settle(self.num_records).is_vacuous
+
+    def _stated(self) -> dict[str, Any]:
+        names = (
+            *("num_records", "num_questions", "failure_probability"),
+            *("calibration", "max_error", "max_updates"),
+        )
+        fields = {name: getattr(self, name) for name in names}
+        return {
+            "guarantee": self.guarantee.to_json(),
+            **fields,
+            "loss": self.loss.to_json(),
+            **self._stated_besides(),
+        }
+
+    @abstractmethod
+    def _stated_besides(self) -> dict[str, Any]:
+        """Returns what the card states besides."""
+
+    def _stated_number(self, num_records: int | None) -> dict[str, int | None]:
+        return {"noisy" if self.num_records == "noisy" else "public": num_records}
+
+    def _settled(self, num_records: int | None) -> dict[str, Any]:
+        settings = None if num_records is None else self.settle(num_records).to_json()
+        return {"settings": settings}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,25 +13,10 @@ from numpy.typing import NDArray
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.dense_weights import DenseWeights
 from beam_dp.mechanisms.live import Live
-from beam_dp.mechanisms.online.plan import (
-    GRID,
-    OnlinePlan,
-    Settings,
-)
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
-from beam_dp.mechanisms.online.saved_runs import (
-    Payment,
-    check_settings,
-    pay,
-)
-from beam_dp.mechanisms.online.start_weights import (
-    Start,
-    start_weights,
-)
-from beam_dp.mechanisms.sparse_vector.mechanisms import (
-    NumericSparse,
-    SparseState,
-)
+from beam_dp.mechanisms.online.plan import GRID, OnlinePlan, Settings
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
+from beam_dp.mechanisms.online.saved_runs import Payment, check_settings, pay
+from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse, SparseState
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear import LinearQuery
@@ -272,7 +257,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
             HaltedError: if it was ended before.
         """
         state = self._sparse._hand_over()
-        self._end("the run was saved: go on from what was saved")
+        self._end("the run was saved: resume it from there")
         return state
 
     def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:

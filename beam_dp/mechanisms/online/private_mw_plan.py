@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    check_array,
-)
+from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.marginals.plan import check_array
 from beam_dp.mechanisms.online.plan import (
     Calibration,
     OnlinePlan,
     ready,
     whole_updates,
 )
+from beam_dp.mechanisms.resources import online_resources
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import SyntheticDatabase
+
+Start = SyntheticDatabase | ArrayLike
 
 # Of the uniform distribution, in a hypothesis that starts from a release. It worsens the release's
 # answers by as much, while a smaller one adds to the relative entropy only as its logarithm.
@@ -36,8 +43,22 @@ class PrivateMWPlan(OnlinePlan):
         starts_from_release: whether the first hypothesis is not the uniform one.
     """
 
+    mechanism: str = "private_mw"
     domain: Domain
     starts_from_release: bool
+
+    @property
+    def universe(self) -> Domain:
+        """The domain."""
+        return self.domain
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that answers, without the histogram."""
+        return online_resources(self.domain.num_cells, self.num_questions, 1).memory_bytes
+
+    def _stated_besides(self) -> dict[str, Any]:
+        return {"starts_from_release": self.starts_from_release}
 
     @property
     def divergence(self) -> float:
@@ -122,3 +143,28 @@ def plan_private_mw(
         loss=Loss.pure(guarantee.epsilon),
     )
     return ready(plan)
+
+
+def start_weights(plan: PrivateMWPlan, start: Start | None) -> NDArray[np.float64]:
+    """Returns the logarithms of the first hypothesis, shape (num_cells,).
+
+    Raises:
+        InputError: if the start is of another domain, or is no distribution.
+    """
+    num_cells = plan.domain.num_cells
+    if start is None:
+        return np.zeros(num_cells)
+    if isinstance(start, SyntheticDatabase):
+        (table,) = start.answer(marginals(plan.domain, attributes=plan.domain.names))
+        start = table.values
+    try:
+        weights = np.asarray(start, np.float64).ravel()
+    except (TypeError, ValueError):
+        raise InputError("start", type(start).__name__, "must be weights, one a cell") from None
+    if weights.shape != (num_cells,):
+        raise InputError("start", weights.shape, f"must be {num_cells} weights, one a cell")
+    total = float(weights.sum())
+    if not (bool((weights >= 0).all()) and 0 < total < np.inf):
+        raise InputError("start", total, "weights must be finite and >= 0, and not all 0")
+    mixed = (1 - START_SHARE) * weights / total + START_SHARE / num_cells
+    return np.asarray(np.log(mixed), np.float64)

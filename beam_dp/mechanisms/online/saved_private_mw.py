@@ -18,15 +18,8 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.online.private_mw import (
-    PrivateAnswer,
-    PrivateMW,
-    SavedRun,
-)
-from beam_dp.mechanisms.online.private_mw_plan import (
-    PrivateMWPlan,
-    plan_private_mw,
-)
+from beam_dp.mechanisms.online.private_mw import PrivateAnswer, PrivateMW, SavedRun
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.online.saved_runs import (
     TRANSCRIPT,
     Payment,
@@ -223,4 +216,4 @@ def _expected(plan: PrivateMWPlan) -> dict[str, Any]:
 
 
 def _plan_json(plan: PrivateMWPlan) -> dict[str, Any]:
-    return {"plan": plan.to_json(), "domain": plan.domain.to_json()}
+    return {"plan": plan.public, "domain": plan.domain.to_json()}

@@ -17,10 +17,7 @@ from typing import Any, TypeVar
 
 from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.live import HaltedError
-from beam_dp.mechanisms.online.plan import (
-    OnlinePlan,
-    Settings,
-)
+from beam_dp.mechanisms.online.plan import OnlinePlan, Settings
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger.entries import Token
@@ -271,7 +268,7 @@ def _difference(part: str, saved: Any, given: Any) -> str:
                 return f"{name}.{_difference(name, old, new)}"
             if old != new:
                 return f"{name} was {shown(old)}, and is {shown(new)}"
-    return f"its {part} was another one"
+    return f"its {part} is different"
 
 
 def _digest(path: Path, public: Sequence[str], secret: Mapping[str, Any]) -> str:

@@ -23,10 +23,7 @@ from beam_dp.mechanisms.online.saved_runs import (
     use_secret,
     write_secret,
 )
-from beam_dp.mechanisms.online.sparse_mw import (
-    SavedSparseRun,
-    SparseMW,
-)
+from beam_dp.mechanisms.online.sparse_mw import SavedSparseRun, SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
@@ -49,7 +46,7 @@ def save_sparse_mw(run: SparseMW, folder: str | Path) -> None:
     path, saved = hand_over_to(folder, run.hand_over)
     transcript = {
         "version": VERSION,
-        "plan": run.plan.to_json(),
+        "plan": run.plan.public,
         "payment": saved_payment(saved.payment),
         "settings": saved.settings,
         "total": saved.total,
@@ -83,7 +80,7 @@ def resume_sparse_mw(
         LedgerError: if the ledger says that the state was used, or can't be reached.
     """
     path = Path(folder)
-    transcript = read_transcript(path, {"version": VERSION, "plan": plan.to_json()})
+    transcript = read_transcript(path, {"version": VERSION, "plan": plan.public})
     found = check_secret(path, transcript, [TRANSCRIPT])
     settings = saved_settings(path, transcript, plan)
     payment = payment_of(path, transcript, plan)

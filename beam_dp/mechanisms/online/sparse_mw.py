@@ -8,15 +8,8 @@ from typing import Any
 
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.sparse_weights import SparseWeights
-from beam_dp.mechanisms.online.private_mw import (
-    OnlineMW,
-    PrivateAnswer,
-)
-from beam_dp.mechanisms.online.saved_runs import (
-    Payment,
-    check_settings,
-    pay,
-)
+from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer
+from beam_dp.mechanisms.online.saved_runs import Payment, check_settings, pay
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
 from beam_dp.noise.source import NoiseSource

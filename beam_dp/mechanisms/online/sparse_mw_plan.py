@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from beam_dp.checks import checked_integer
-from beam_dp.mechanisms.marginals.plan import NumRecords
-from beam_dp.mechanisms.online.plan import (
-    Calibration,
-    OnlinePlan,
-    ready,
-    whole_updates,
-)
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.options import option
+from beam_dp.mechanisms.contract import NumRecords
+from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, ready, whole_updates
+from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 
@@ -29,7 +28,22 @@ class SparseMWPlan(OnlinePlan):
         max_sparsity: m, the most elements that a query may be other than 0 at.
     """
 
-    max_sparsity: int
+    mechanism: str = "sparse_mw"
+    max_sparsity: int = dataclasses.field(
+        metadata=option("sparse_mw: the most keys that a query may name", "M", integer)
+    )
+
+    @property
+    def universe(self) -> None:
+        """None: keys without end, which need no domain."""
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that answers, without the counts of keys."""
+        return sketch_bytes(0)
+
+    def _stated_besides(self) -> dict[str, Any]:
+        return {"max_sparsity": self.max_sparsity}
 
     def num_slots(self, max_error: float) -> int:
         """Returns s: how many slots the hypothesis has for an error alpha.

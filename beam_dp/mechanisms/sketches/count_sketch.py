@@ -9,9 +9,14 @@ from typing import ClassVar, Literal
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
+from beam_dp.flags.numbers import number
+from beam_dp.flags.options import option
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.plan import (
+    NUM_ROWS,
+    SIZE,
     SketchNoise,
+    SparseMechanism,
     SparsePlan,
     check_sparse_request,
     check_width,
@@ -22,17 +27,14 @@ from beam_dp.mechanisms.sketches.plan import (
 )
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases.sketches import (
-    Distribution,
-    Estimator,
-)
+from beam_dp.releases.sketches import Distribution, Estimator
 
 # The variance needs pairwise independent buckets and four-wise independent signs.
 INDEPENDENCE = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class CountSketch:
+class CountSketch(SparseMechanism):
     """Counts records in ``num_rows`` hashed rows with random signs, and adds noise to each cell.
 
     Let a unit move all counts together by at most w (``unit_weight``; twice as much under
@@ -65,11 +67,19 @@ class CountSketch:
     Reference: Charikar, Chen and Farach-Colton (2002); Pagh and Thorup (2022) for its noise.
     """
 
-    projection_width: int = 2**20 // 3 * 3
-    num_rows: int = 3
-    noise: Literal["laplace", "gaussian"] = "laplace"
+    projection_width: int = dataclasses.field(default=2**20 // 3 * 3, metadata=SIZE)
+    num_rows: int = dataclasses.field(default=3, metadata=NUM_ROWS)
+    noise: Literal["laplace", "gaussian"] = dataclasses.field(
+        default="laplace",
+        metadata=option("count_sketch: laplace by default", choices=("laplace", "gaussian")),
+    )
     estimator: Estimator = "clipped_mean"
-    unit_norm: float | None = None
+    unit_norm: float | None = dataclasses.field(
+        default=None,
+        metadata=option(
+            "count_sketch with gaussian noise: bound of the norm of a unit's sketch", "C", number
+        ),
+    )
     name: ClassVar[str] = "count_sketch"
 
     def __post_init__(self) -> None:
@@ -82,8 +92,13 @@ class CountSketch:
             raise InputError("estimator", self.estimator, condition)
         if self.unit_norm is not None:
             if self.noise != "gaussian":
-                raise InputError("unit_norm", self.unit_norm, "is for noise 'gaussian' only")
+                raise InputError("unit_norm", self.unit_norm, "applies only to noise 'gaussian'")
             checked_number("unit_norm", self.unit_norm, least=1, most=2**30)
+
+    @property
+    def width_step(self) -> int:
+        """What the width must be a multiple of."""
+        return self.num_rows
 
     def plan(
         self,
@@ -122,7 +137,7 @@ class CountSketch:
         )
         key = hash_key or HashKey.draw(INDEPENDENCE)
         return sketch_plan(
-            self.name, guarantee, max_sparsity, max_weight, key, sketch, loss, {"noise": self.noise}
+            self.name, guarantee, max_sparsity, max_weight, key, sketch, loss, noise=self.noise
         )
 
 

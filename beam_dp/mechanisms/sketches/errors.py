@@ -26,7 +26,8 @@ from beam_dp.mechanisms.sketches.plan import (
     SketchNoise,
     SparsePlan,
 )
-from beam_dp.releases.sketch_estimates import clipped_mean, noise_variance
+from beam_dp.noise.bound import noise_variance
+from beam_dp.releases.sketch_estimates import clipped_mean
 
 Groups = tuple[NDArray[np.float64], NDArray[np.float64]]
 

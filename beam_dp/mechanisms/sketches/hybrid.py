@@ -8,9 +8,11 @@ from typing import ClassVar
 
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
+from beam_dp.flags.numbers import number
+from beam_dp.flags.options import option
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.plan import SparsePlan
+from beam_dp.mechanisms.sketches.plan import NUM_ROWS, SIZE, SparseMechanism, SparsePlan
 from beam_dp.mechanisms.sketches.stability_histogram import histogram_noise
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
@@ -18,7 +20,7 @@ from beam_dp.privacy.rounding import down
 
 
 @dataclasses.dataclass(frozen=True)
-class HybridSketch:
+class HybridSketch(SparseMechanism):
     """A stability histogram with a share of epsilon, and a Laplace CountSketch with the rest.
 
     Whoever reads the release subtracts the projection of the noisy histogram from the sketch: what
@@ -38,14 +40,21 @@ class HybridSketch:
     and ``CountSketch``.
     """
 
-    projection_width: int = 2**16
-    num_rows: int = 1
-    histogram_share: float = 0.3
+    projection_width: int = dataclasses.field(default=2**16, metadata=SIZE)
+    num_rows: int = dataclasses.field(default=1, metadata=NUM_ROWS)
+    histogram_share: float = dataclasses.field(
+        default=0.3, metadata=option("hybrid: of epsilon, > 0 and < 1", "A", number)
+    )
     name: ClassVar[str] = "hybrid_sketch"
 
     def __post_init__(self) -> None:
         CountSketch(self.projection_width, self.num_rows)
         checked_number("histogram_share", self.histogram_share, above=0, below=1)
+
+    @property
+    def width_step(self) -> int:
+        """What the width must be a multiple of."""
+        return self.num_rows
 
     def plan(
         self,
@@ -75,5 +84,5 @@ class HybridSketch:
             guarantee=guarantee,
             loss=Loss.approximate(guarantee.epsilon, guarantee.delta),
             histogram=histogram,
-            stated={"histogram_share": self.histogram_share},
+            options=(("histogram_share", self.histogram_share),),
         )

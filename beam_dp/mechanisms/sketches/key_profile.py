@@ -11,6 +11,8 @@ from scipy.optimize import brentq
 
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, magnitude
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.options import option
 
 _EXACT_RANKS = 1024
 _RANKS_A_GROUP = 1.01
@@ -43,9 +45,17 @@ class KeyProfile:
         1000000.0
     """
 
-    num_records: int
-    num_keys: int
-    largest_count: int
+    num_records: int = dataclasses.field(
+        metadata=option("auto: about how many records there are; a public guess", "N", integer)
+    )
+    num_keys: int = dataclasses.field(
+        metadata=option("auto: about how many distinct keys; a public guess", "N", integer)
+    )
+    largest_count: int = dataclasses.field(
+        metadata=option(
+            "auto: about how many records the most frequent key has; a public guess", "N", integer
+        )
+    )
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

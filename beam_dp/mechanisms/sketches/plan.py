@@ -6,33 +6,43 @@ All four mechanisms, ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` 
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.options import option
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
+from beam_dp.mechanisms.contract import Plan
+from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.noise.source import MAX_SCALE
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import Real, root_up, up
-from beam_dp.releases.sketches import (
-    Distribution,
-    Estimator,
-    Family,
-    folded,
-    signs_of,
-)
+from beam_dp.releases.sketches import Distribution, Estimator, Family, folded, signs_of
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
 
+
+def _width(name: str, text: str) -> int:
+    """Reads a number of cells."""
+    width = integer(name, text)
+    check_width(width, name)
+    return width
+
+
+DEFAULT_SIZE = 2**20
+# Of the field that holds a projection's width: programs are told how many numbers it may hold.
+SIZE = option("the most numbers that the artifact holds; by default 2^20", "N", _width, name="size")
+NUM_ROWS = option("count_sketch and hybrid: rows of the sketch, odd", "S", integer)
 MAX_WEIGHT = 2**32
 MAX_SPARSITY = 2**24
 _MAX_RECORDS_PER_UNIT = 2**20
@@ -88,50 +98,74 @@ class HistogramNoise:
     threshold: int
 
 
-@dataclasses.dataclass(frozen=True)
-class SparsePlan:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SparsePlan(Plan):
     """A sparse mechanism's public parameters for one release.
 
-    Args:
-        mechanism: its name.
-        guarantee: what is promised.
+    Args: as of ``Plan``, and
         max_sparsity: the most elements that a query may have.
         max_weight: the most that one record weighs; weights are integers from 0 to it.
         hash_key: of the projection, and of the fingerprints of text; drawn with the plan.
-        loss: what the release may reveal, for a ledger.
         sketch: what is projected; None for a histogram alone.
         histogram: what is counted by element; None for a sketch alone.
-        stated: what the card states besides, as JSON values; written and never read back.
+        options: of the mechanism that the noise does not tell, by name.
+        key: which columns of the records it is about, and how they are read, as JSON values.
     """
 
-    mechanism: str
-    guarantee: Guarantee
     max_sparsity: int
     max_weight: int
     hash_key: HashKey
-    loss: Loss
     sketch: SketchNoise | None = None
     histogram: HistogramNoise | None = None
-    stated: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    options: tuple[tuple[str, str | float], ...] = ()
+    key: Mapping[str, Any] | None = None
 
     @property
-    def public(self) -> dict[str, Any]:
-        """The parameters that the card states, as JSON values; a copy."""
-        public = copy.deepcopy(dict(self.stated))
+    def num_cells(self) -> int:
+        """Of the projection, all blocks together; 0 where nothing is projected."""
+        return 0 if self.sketch is None else self.sketch.projection_width
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that draws, without the exact sums and counts."""
+        return sketch_bytes(self.num_cells)
+
+    def _stated(self) -> dict[str, Any]:
+        public: dict[str, Any] = dict(self.options)
+        if self.key is not None:
+            public["key"] = dict(self.key)
         for name, noise in (("sketch", self.sketch), ("histogram", self.histogram)):
             if noise is not None:
                 public[name] = dataclasses.asdict(noise)
         return public
 
 
-class SparseMechanism(Protocol):
+@dataclasses.dataclass(frozen=True)
+class SparseMechanism(ABC):
     """A mechanism for sparse queries, as its public parameters."""
 
-    @property
-    def name(self) -> str:
-        """The name on the card."""
-        ...
+    name: ClassVar[str]  # on the card
 
+    @property
+    def width_step(self) -> int:
+        """What the width of the projection is a multiple of; 0 where nothing is projected."""
+        return 0
+
+    def within(self, size: int) -> Self:
+        """Returns the same mechanism with the widest projection of at most so many numbers.
+
+        Raises:
+            InputError: if not even a row fits.
+        """
+        step = self.width_step
+        if step == 0:
+            return self
+        if size < step:
+            raise InputError("size", size, f"must be at least {step}, for its rows")
+        width: dict[str, Any] = {"projection_width": size // step * step}
+        return dataclasses.replace(self, **width)
+
+    @abstractmethod
     def plan(
         self,
         guarantee: Guarantee,
@@ -148,7 +182,6 @@ class SparseMechanism(Protocol):
             max_weight: the most that one record weighs.
             hash_key: drawn before any record was read; drawn here if not given.
         """
-        ...
 
 
 def unit_weight(guarantee: Guarantee, max_weight: int) -> int:
@@ -177,13 +210,13 @@ def check_sparse_request(guarantee: Guarantee, max_sparsity: int, max_weight: in
         checked_integer(name, value, 1, most)
 
 
-def check_width(projection_width: int) -> None:
+def check_width(projection_width: int, name: str = "projection_width") -> None:
     """Refuses a projection that no worker could sum up.
 
     Raises:
-        InputError: naming the width.
+        InputError: naming the width, by ``name``.
     """
-    checked_integer("projection_width", projection_width, 1, MAX_PROJECTION_WIDTH)
+    checked_integer(name, projection_width, 1, MAX_PROJECTION_WIDTH)
 
 
 def checked_scale(guarantee: Guarantee, exact: Real) -> float:
@@ -231,7 +264,7 @@ def sketch_plan(
     hash_key: HashKey,
     sketch: SketchNoise,
     loss: Loss,
-    stated: Mapping[str, Any],
+    **options: str | float,
 ) -> SparsePlan:
     """Returns the plan of a sketch alone.
 
@@ -247,5 +280,5 @@ def sketch_plan(
         hash_key=hash_key,
         loss=loss,
         sketch=sketch,
-        stated=stated,
+        options=tuple(options.items()),
     )

@@ -6,11 +6,7 @@ import dataclasses
 
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases.sketches import (
-    NoisyCounts,
-    NoisySketch,
-    SparseRelease,
-)
+from beam_dp.releases.sketches import NoisyCounts, NoisySketch, SparseRelease
 from beam_dp.summaries import ElementCounts, Projection
 
 
@@ -32,7 +28,7 @@ def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource)
 
     Privacy: every cell and every count that is there gets independent noise of the plan's scale;
     of the counts, those below the plan's threshold are dropped. Both summaries must be of records
-    bounded as the plan says: k records a unit, weights from 0 to the largest, and, where
+    limited as the plan says: k records a unit, weights from 0 to the largest, and, where
     ``max_squared_norm`` is given, each unit's sketch below it.
 
     Args:

@@ -8,10 +8,13 @@ from typing import ClassVar, Literal
 
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
+from beam_dp.flags.options import option
 from beam_dp.hashing import HashKey
-from beam_dp.mechanisms.marginals.plan import check_calibration
+from beam_dp.mechanisms.contract import CALIBRATION, check_calibration
 from beam_dp.mechanisms.sketches.plan import (
+    SIZE,
     SketchNoise,
+    SparseMechanism,
     SparsePlan,
     check_sparse_request,
     check_width,
@@ -24,16 +27,13 @@ from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import raised
-from beam_dp.releases.sketches import (
-    Distribution,
-    Family,
-)
+from beam_dp.releases.sketches import Distribution, Family
 
 _INDEPENDENCE = 48  # about 2 log2(k T / (2 beta)) for a million queries
 
 
 @dataclasses.dataclass(frozen=True)
-class SparseProject:
+class SparseProject(SparseMechanism):
     """Projects all records by random signs, and adds noise to the sums.
 
     Let a unit move all counts together by at most w (``unit_weight``; twice as much under
@@ -64,10 +64,15 @@ class SparseProject:
     Reference: Blum and Roth (2011), Algorithm 2; Canonne, Kamath and Steinke (2020) for the noise.
     """
 
-    projection_width: int = 2**16
-    family: Family = "blocks"
+    projection_width: int = dataclasses.field(default=2**16, metadata=SIZE)
+    family: Family = dataclasses.field(
+        default="blocks",
+        metadata=option("sparse_project: blocks by default", choices=("blocks", "dense")),
+    )
     num_blocks: int = 8
-    calibration: Literal["tight", "textbook"] = "tight"
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
     name: ClassVar[str] = "sparse_project"
 
     def __post_init__(self) -> None:
@@ -76,6 +81,11 @@ class SparseProject:
         if self.family not in ("dense", "blocks"):
             raise InputError("family", self.family, "must be 'dense' or 'blocks'")
         checked_integer("num_blocks", self.num_blocks, 1, self.projection_width)
+
+    @property
+    def width_step(self) -> int:
+        """What the width must be a multiple of."""
+        return 64 if self.family == "dense" else self.num_blocks
 
     def plan(
         self,
@@ -109,7 +119,7 @@ class SparseProject:
             hash_key or HashKey.draw(_INDEPENDENCE),
             sketch,
             loss,
-            {"calibration": self.calibration},
+            calibration=self.calibration,
         )
 
 
@@ -129,6 +139,6 @@ def textbook_noise(guarantee: Guarantee) -> tuple[float, Loss]:
         raise InputError("delta", 0.0, "must be > 0 for SparseProject")
     rho = raised(epsilon**2 / (16 * math.log(1 / delta)), 16)
     if zcdp_epsilon(rho, delta) > epsilon:
-        condition = "is too large for the published scale; take calibration 'tight'"
+        condition = "is too large for the published scale; use calibration 'tight'"
         raise InputError("epsilon", epsilon, condition)
     return math.sqrt(8 * math.log(1 / delta)) / epsilon, Loss.zcdp(rho)

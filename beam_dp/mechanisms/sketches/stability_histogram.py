@@ -15,6 +15,7 @@ from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.count_sketch import INDEPENDENCE
 from beam_dp.mechanisms.sketches.plan import (
     HistogramNoise,
+    SparseMechanism,
     SparsePlan,
     check_sparse_request,
     checked_scale,
@@ -28,7 +29,7 @@ _MARGIN = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
-class StabilityHistogram:
+class StabilityHistogram(SparseMechanism):
     """Adds noise to the count of every element that has records; drops what is below a threshold.
 
     Let a unit move all counts together by at most w (``unit_weight``; twice as much under

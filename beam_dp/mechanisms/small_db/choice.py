@@ -15,17 +15,8 @@ from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
-from beam_dp.mechanisms.small_db.law import (
-    MAX_ANSWER,
-    MAX_TARGET,
-    MultisetLaw,
-    Sampler,
-)
-from beam_dp.mechanisms.small_db.nested import (
-    NestedSampler,
-    is_nested,
-    num_products,
-)
+from beam_dp.mechanisms.small_db.law import MAX_ANSWER, MAX_TARGET, MultisetLaw, Sampler
+from beam_dp.mechanisms.small_db.nested import NestedSampler, is_nested, num_products
 from beam_dp.mechanisms.small_db.searched import SearchSampler
 from beam_dp.mechanisms.small_db.size import num_multisets
 from beam_dp.noise.source import NoiseSource

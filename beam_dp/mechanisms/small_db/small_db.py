@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,22 +14,20 @@ from numpy.typing import NDArray
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms.marginals.measurements import Names
-from beam_dp.mechanisms.marginals.plan import (
+from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.options import option
+from beam_dp.mechanisms.contract import (
+    CALIBRATION,
     MAX_RECORDS,
     NumRecords,
-    Plan,
     Progress,
     check_calibration,
     check_noise,
-    check_request,
 )
-from beam_dp.mechanisms.small_db.choice import (
-    MAX_SIZE,
-    ChoiceFacts,
-    MultisetChoice,
-    SamplerName,
-)
+from beam_dp.mechanisms.marginals.measurements import Names
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
+from beam_dp.mechanisms.resources import choice_bytes
+from beam_dp.mechanisms.small_db.choice import MAX_SIZE, ChoiceFacts, MultisetChoice, SamplerName
 from beam_dp.mechanisms.small_db.law import MAX_ANSWER
 from beam_dp.mechanisms.small_db.size import (
     num_multisets,
@@ -53,16 +51,17 @@ MAX_MATRIX_VALUES = 2**24  # of all queries at all cells: 128 MiB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SmallDBPlan(Plan):
+class SmallDBPlan(MarginalsPlan):
     """The plan of ``SmallDB``.
 
-    Args: as of ``Plan``, where ``workload`` holds the marginals from which all queries can be
-        read, and
+    Args: as of ``MarginalsPlan``, where ``workload`` holds the marginals from which all queries
+        can be read, and
         queries: what the release must answer.
         size: m, how many records are released.
         error_fraction: some database of this size misses no query by more, a share of N.
         selection_epsilon: for the choice of the database.
         total_scale: of the noise of the number of records; None where that is public.
+        sampler: what was asked for; ``choice`` says which one was taken.
         choice: how the database will be chosen.
         calibration: of the size, ``tight`` or ``textbook``.
         sized_by: the rule that gave the size, or ``explicit``.
@@ -72,11 +71,13 @@ class SmallDBPlan(Plan):
 
     strategy: ClassVar[str] = "small_db"
 
+    mechanism: str = "small_db"
     queries: LinearWorkload
     size: int
     error_fraction: float
     selection_epsilon: float
     total_scale: float | None
+    sampler: SamplerName
     choice: ChoiceFacts
     calibration: str
     sized_by: str
@@ -104,9 +105,101 @@ class SmallDBPlan(Plan):
             stated["bound_is_vacuous"] = self.bound >= int(self.num_records)
         return stated
 
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the worker that draws, without the histogram."""
+        size = self.size if self.choice.sampler == "nested" else 0
+        return choice_bytes(len(self.queries), self.domain.num_cells, size)
+
+    @property
+    def time_depends_on_data(self) -> bool:
+        """Whether the records are searched for."""
+        return self.choice.sampler_time_depends_on_data
+
+    def release(
+        self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
+    ) -> SyntheticDatabase:
+        """Returns a release that keeps ``guarantee``."""
+        domain = self.domain
+        cells, matrix, denominator = query_matrix(self.queries)
+        counts = clipped_counts(marginals.marginal(domain.names)).ravel()[cells]
+        if self.total_scale is None:
+            total = int(self.num_records)
+        else:
+            noisy = noise.laplace(counts.sum(keepdims=True), self.total_scale)
+            most = min(MAX_RECORDS, MAX_ANSWER // (self.size * denominator))
+            total = min(max(int(noisy[0]), 1), most)
+        if progress is not None:
+            progress("records", 1, 1)
+        mechanism = MultisetChoice(
+            matrix,
+            self.selection_epsilon,
+            total,
+            self.size,
+            denominator,
+            self.guarantee.max_records_per_unit,
+            self.sampler,
+        )
+        drawn = cells[mechanism.draw(counts, noise)]
+        records, copies = np.unique(drawn, return_counts=True)
+        error = {
+            "bound": self.error_bound(total, len(cells)),
+            "failure_probability": self.failure_probability,
+        }
+        return SyntheticDatabase(
+            domain=domain,
+            workload=self.workload,
+            guarantee=self.guarantee,
+            mechanism=self.mechanism,
+            num_records=self.size,
+            num_records_is_public=True,
+            num_represented=total,
+            codes=domain.codes(records),
+            counts=copies,
+            potentials=(),
+            record_tables=((),),
+            draw_id=noise.draw_id(),
+            noise=self._noise(),
+            errors=dict.fromkeys(answered_tables(domain, self.queries.queries), error),
+            queries=self.queries.queries,
+            query_error=error,
+            parameters=self.public,
+        )
+
+    def error_bound(self, total: int, num_cells: int) -> float:
+        """Returns what no query's error exceeds, in records, but with ``failure_probability``."""
+        beta, epsilon = self.failure_probability, self.selection_epsilon
+        if self.total_scale is not None:
+            beta /= 2
+        each = epsilon / self.guarantee.max_records_per_unit
+        bound = small_db_error(num_cells, self.size, each, total, self.error_fraction, beta)
+        if self.total_scale is not None:
+            # As far as the noisy number may be off; the share a is of the true one.
+            away = math.ceil(self.total_scale * math.log(1 / beta))
+            bound += (1 + self.error_fraction) * away
+        return bound
+
+    def _noise(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [
+            {
+                "what": "choice of the records",
+                "distribution": "exponential",
+                "scale": self.choice.selection_scale,
+            }
+        ]
+        if self.total_scale is not None:
+            found.append(
+                {
+                    "what": "number of records",
+                    "distribution": "discrete_laplace",
+                    "scale": self.total_scale,
+                }
+            )
+        return found
+
 
 @dataclasses.dataclass(frozen=True)
-class SmallDB:
+class SmallDB(Mechanism):
     """Releases a few records, chosen by ``MultisetChoice``, which answer a whole workload.
 
     Privacy: epsilon, pure, for both relations, k records a unit and any size, as ``MultisetChoice``
@@ -137,13 +230,42 @@ class SmallDB:
         'small_db'
     """
 
-    size: int | None = None
-    max_error_fraction: float | None = None
-    vc_dimension: int | None = None
-    sampler: SamplerName = "auto"
-    calibration: Literal["tight", "textbook"] = "tight"
+    size: int | None = dataclasses.field(
+        default=None,
+        metadata=option(
+            "small_db: how many records are released; or else --max_error_fraction", "M", integer
+        ),
+    )
+    max_error_fraction: float | None = dataclasses.field(
+        default=None,
+        metadata=option(
+            "small_db: so many records that they can answer up to this share of all records,"
+            " 0 < A <= 1",
+            "A",
+            number,
+        ),
+    )
+    vc_dimension: int | None = dataclasses.field(
+        default=None,
+        metadata=option(
+            "small_db: of the queries, where it is known, may need fewer records", "V", integer
+        ),
+    )
+    sampler: SamplerName = dataclasses.field(
+        default="auto",
+        metadata=option(
+            "small_db: how the records are drawn, always exactly; auto decides by public sizes, and"
+            " search, whose time depends on the data, is used by this name only",
+            choices=get_args(SamplerName),
+        ),
+    )
+    calibration: Literal["tight", "textbook"] = dataclasses.field(
+        default="tight", metadata=CALIBRATION
+    )
     failure_probability: float = 0.05
     name: ClassVar[str] = "small_db"
+    summary: ClassVar[str] = "releases a few records that answer any linear queries"
+    answers_linear_queries: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_calibration(self.calibration)
@@ -227,69 +349,15 @@ class SmallDB:
             error_fraction=fraction,
             selection_epsilon=epsilon,
             total_scale=total_scale,
+            sampler=self.sampler,
             choice=mechanism.facts,
             calibration=self.calibration,
             sized_by=sized_by,
             failure_probability=self.failure_probability,
         )
         if num_records != "noisy":
-            plan = dataclasses.replace(plan, bound=self._bound(plan, num_records, len(cells)))
+            plan = dataclasses.replace(plan, bound=plan.error_bound(num_records, len(cells)))
         return plan
-
-    def release(
-        self,
-        plan: Plan,
-        marginals: Marginals,
-        noise: NoiseSource,
-        progress: Progress | None = None,
-    ) -> SyntheticDatabase:
-        """Returns a release that keeps ``plan.guarantee``."""
-        assert isinstance(plan, SmallDBPlan)
-        domain = plan.domain
-        cells, matrix, denominator = query_matrix(plan.queries)
-        counts = clipped_counts(marginals.marginal(domain.names)).ravel()[cells]
-        if plan.total_scale is None:
-            total = int(plan.num_records)
-        else:
-            noisy = noise.laplace(counts.sum(keepdims=True), plan.total_scale)
-            most = min(MAX_RECORDS, MAX_ANSWER // (plan.size * denominator))
-            total = min(max(int(noisy[0]), 1), most)
-        if progress is not None:
-            progress("records", 1, 1)
-        mechanism = MultisetChoice(
-            matrix,
-            plan.selection_epsilon,
-            total,
-            plan.size,
-            denominator,
-            plan.guarantee.max_records_per_unit,
-            self.sampler,
-        )
-        drawn = cells[mechanism.draw(counts, noise)]
-        records, copies = np.unique(drawn, return_counts=True)
-        error = {
-            "bound": self._bound(plan, total, len(cells)),
-            "failure_probability": self.failure_probability,
-        }
-        return SyntheticDatabase(
-            domain=domain,
-            workload=plan.workload,
-            guarantee=plan.guarantee,
-            mechanism=self.name,
-            num_records=plan.size,
-            num_records_is_public=True,
-            num_represented=total,
-            codes=domain.codes(records),
-            counts=copies,
-            potentials=(),
-            record_tables=((),),
-            draw_id=noise.draw_id(),
-            noise=self._noise(plan),
-            errors=dict.fromkeys(answered_tables(domain, plan.queries.queries), error),
-            queries=plan.queries.queries,
-            query_error=error,
-            parameters=plan.public,
-        )
 
     def _shares(self, guarantee: Guarantee, num_cells: int, size: int) -> tuple[float, float]:
         """Returns the epsilon of the choice, and the scale of the number of records.
@@ -302,37 +370,6 @@ class SmallDB:
         epsilon = lowered(guarantee.epsilon)
         scale = up(guarantee.max_records_per_unit / Fraction(share * epsilon))
         return (1 - share) * epsilon, scale
-
-    def _bound(self, plan: SmallDBPlan, total: int, num_cells: int) -> float:
-        """Returns the error of all queries, in records."""
-        beta, epsilon = self.failure_probability, plan.selection_epsilon
-        if plan.total_scale is not None:
-            beta /= 2
-        each = epsilon / plan.guarantee.max_records_per_unit
-        bound = small_db_error(num_cells, plan.size, each, total, plan.error_fraction, beta)
-        if plan.total_scale is not None:
-            # As far as the noisy number may be off; the share a is of the true one.
-            away = math.ceil(plan.total_scale * math.log(1 / beta))
-            bound += (1 + plan.error_fraction) * away
-        return bound
-
-    def _noise(self, plan: SmallDBPlan) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = [
-            {
-                "what": "choice of the records",
-                "distribution": "exponential",
-                "scale": plan.choice.selection_scale,
-            }
-        ]
-        if plan.total_scale is not None:
-            found.append(
-                {
-                    "what": "number of records",
-                    "distribution": "discrete_laplace",
-                    "scale": plan.total_scale,
-                }
-            )
-        return found
 
 
 def query_matrix(

@@ -49,7 +49,7 @@ class SparseState(Live):
             HaltedError: if they were taken before.
         """
         with self._turn():
-            self._end("the state was used: a run goes on from it once")
+            self._end("the state was used before: a run resumes from it once")
             return self._values
 
 
@@ -131,8 +131,8 @@ class NumericSparse(Live):
     def _question(self) -> Iterator[None]:
         with self._turn():
             if self.has_halted:
-                condition = "above the threshold were all that was paid for"
-                raise HaltedError(f"{self._calibration.max_above} answers {condition}")
+                paid = f"{self._calibration.max_above} answers above the threshold"
+                raise HaltedError(f"{paid} were paid for, and all were given")
             try:
                 yield
             except BaseException:
@@ -159,7 +159,7 @@ class NumericSparse(Live):
             HaltedError: if it was ended before.
         """
         with self._turn():
-            self._end("the sparse vector was handed over: go on from what was")
+            self._end("the sparse vector was handed over: use what it returned")
             return SparseState(self._values())
 
     def _checkpoint(self) -> dict[str, int]:
@@ -263,7 +263,7 @@ def _check(threshold: int, calibration: SparseVectorNoise, grid: int, answers: b
     checked_integer("threshold", threshold, -_MAX_VALUE, _MAX_VALUE)
     checked_integer("grid", grid, 1, MAX_GRID)
     if (calibration.answer_noise is not None) != answers:
-        condition = "must be with answers" if answers else "must be without answers"
+        condition = "must be given" if answers else "must not be given: nothing is answered"
         raise InputError("calibration", calibration.answer_noise, condition)
 
 

@@ -35,6 +35,7 @@ class SparseChoice:
         error_of_one: of queries of one element.
         size: numbers in the artifact; of a histogram as many as are expected.
         loss: what it would reveal, for a ledger.
+        has_histogram: whether it names keys that have many records.
     """
 
     mechanism: SparseMechanism
@@ -42,6 +43,7 @@ class SparseChoice:
     error_of_one: float
     size: int
     loss: Loss
+    has_histogram: bool
 
     @property
     def is_pure(self) -> bool:
@@ -89,15 +91,15 @@ def plan_sparse_release(
         plan = mechanism.plan(
             guarantee, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=key
         )
-        width = plan.sketch.projection_width if plan.sketch is not None else 0
         law = sparse_error(plan, profile)
         found.append(
             SparseChoice(
                 mechanism=mechanism,
                 error=law.error(asked),
                 error_of_one=law.error(1),
-                size=width + held,
+                size=plan.num_cells + held,
                 loss=plan.loss,
+                has_histogram=plan.histogram is not None,
             )
         )
     return sorted(found, key=lambda choice: choice.error)

@@ -6,22 +6,17 @@ import dataclasses
 from typing import Any
 
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms import (
-    CountSketch,
-    HybridSketch,
-    SparseMechanism,
-    SparseProject,
-    StabilityHistogram,
-    plan_sparse_mw,
-)
+from beam_dp.flags.options import texts_of
+from beam_dp.mechanisms import SparseMechanism, plan_sparse_mw
+from beam_dp.mechanisms.registry import SKETCHES
 from beam_dp.planning.sketches.choices import SparseChoice, error_of_nothing, plan_sparse_release
 from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
 from beam_dp.theorems.sparse import SPARSE_MW_BOUND
 from beam_dp.theorems.synthesis import run_theorem
 
 PROGRAM, ONLINE_PROGRAM = "release_projection", "answer_queries"
-HISTOGRAM_NOTE = "names the keys that have enough records; private but with probability delta"
-ONLINE_NOTE = "answers one query at a time; all of them are within the bound"
+HISTOGRAM_NOTE = "names the keys that have enough records; private except with probability delta"
+ONLINE_NOTE = "answers one query at a time; all answers together are within the bound"
 # What each named form of a release is, in the order of docs/sparse_queries.md.
 _NAMES = (
     "count_sketch, laplace",
@@ -104,38 +99,24 @@ def rank_sparse_mechanisms(job: SparsePlanningJob) -> SparseRanking:
 
 def release_parameters(mechanism: SparseMechanism) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Returns the name of a mechanism in ``release_projection``, and the flags that make it."""
-    if isinstance(mechanism, SparseProject):
-        return "sparse_project", (("size", str(mechanism.projection_width)),)
-    if isinstance(mechanism, CountSketch):
-        return "count_sketch", (
-            ("size", str(mechanism.projection_width)),
-            ("num_rows", str(mechanism.num_rows)),
-            ("noise", mechanism.noise),
-        )
-    if isinstance(mechanism, HybridSketch):
-        return "hybrid", (
-            ("size", str(mechanism.projection_width)),
-            ("num_rows", str(mechanism.num_rows)),
-            ("histogram_share", f"{mechanism.histogram_share:g}"),
-        )
-    return "stability_histogram", ()
+    name = next(each for each, made in SKETCHES.items() if isinstance(mechanism, made))
+    return name, tuple(texts_of(mechanism).items())
 
 
 def _name(mechanism: SparseMechanism) -> str:
-    name, _ = release_parameters(mechanism)
-    return f"{name}, {mechanism.noise}" if isinstance(mechanism, CountSketch) else name
+    name, parameters = release_parameters(mechanism)
+    return ", ".join([name, *(value for flag, value in parameters if flag == "noise")])
 
 
 def _release_option(choice: SparseChoice) -> SparseOption:
     name, parameters = release_parameters(choice.mechanism)
-    has_histogram = isinstance(choice.mechanism, StabilityHistogram | HybridSketch)
     return SparseOption(
         name,
         "tight",
         PROGRAM,
         expected_error=choice.error,
         parameters=parameters,
-        note=HISTOGRAM_NOTE if has_histogram else "",
+        note=HISTOGRAM_NOTE if choice.has_histogram else "",
         error_of_one=choice.error_of_one,
         size=choice.size,
         is_pure=choice.is_pure,

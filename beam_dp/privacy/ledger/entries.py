@@ -167,7 +167,7 @@ def over_budget(
             "delta",
             guarantee.delta,
             f"must be at most {account.largest_slack(loss):g}: that much of delta is left of"
-            f" {dataset_id!r} for releases that are private but with some probability"
+            f" {dataset_id!r} for releases that are private except with some probability"
             + (f", of {account.slack_limit(loss):g} kept for them" if account.delta else ""),
         )
     which = account.best(loss)
@@ -176,8 +176,10 @@ def over_budget(
         condition = f"must fit {dataset_id!r}, whose budget admits {admitted} only"
         return OverBudgetError("epsilon", guarantee.epsilon, condition)
     requested, left = float(cost(which, loss) or 0), float(account.left(which, loss))
+    if left < 1e-12 * requested:
+        left = 0.0  # what rounding left
     largest = account.largest_epsilon(loss.kind, guarantee.delta)
-    fits = f"at most {largest:g}" if largest > 0 else "of another dataset id, for nothing is left"
+    fits = f"at most {largest:g}" if largest > 0 else "of another dataset id: nothing is left"
     spenders = sorted(paid, key=lambda token: cost(which, token.loss) or 0, reverse=True)[:3]
     by = ", ".join(
         f"{token.release_id} ({token.mechanism}, epsilon {token.guarantee.epsilon:g})"

@@ -7,19 +7,24 @@ than its caller allows.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.releases.files.card import SCHEMA_VERSION
+from beam_dp.storage.store import DamagedFileError
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 _MAX_METADATA_ENTRIES = 64
 _CHECKSUM_BYTES = 4
-
-
-class DamagedFileError(Exception):
-    """The bytes are not what the format says; the message says what is wrong."""
+_MAX_LONG_BYTES = 10  # seven bits each
 
 
 def encode_long(value: int) -> bytes:
@@ -74,39 +79,109 @@ def decode_bytes(data: bytes, position: int) -> tuple[bytes, int]:
     return data[position : position + length], position + length
 
 
-def write_container(
-    file: BinaryIO,
-    schema: Mapping[str, Any],
-    metadata: Mapping[str, str],
-    sync: bytes,
-    blocks: Iterable[tuple[int, bytes]],
-    *,
-    deflate: bool,
-) -> None:
-    """Writes a container file.
+def encode_longs(values: NDArray[np.int64]) -> bytes:
+    r"""Returns 64-bit integers, shape (n,), one after the other in Avro's zigzag form.
+
+    Cost: about 50 ns a value.
+
+    Example:
+        >>> encode_longs(np.array([-1, 64]))
+        b'\x01\x80\x01'
+    """
+    rest = ((values << 1) ^ (values >> 63)).astype(np.int64).view(np.uint64)
+    digits = np.empty((len(values), _MAX_LONG_BYTES), np.uint8)
+    used = np.empty((len(values), _MAX_LONG_BYTES), np.bool_)
+    for place in range(_MAX_LONG_BYTES):
+        digits[:, place] = rest & np.uint64(0x7F)
+        used[:, place] = True if place == 0 else rest > 0
+        rest >>= np.uint64(7)
+    # All digits but the last one are marked.
+    digits[:, :-1] |= np.where(used[:, 1:], np.uint8(0x80), np.uint8(0))
+    return digits[used].tobytes()
+
+
+def decode_longs(data: bytes, position: int, number: int) -> tuple[NDArray[np.int64], int]:
+    r"""Returns so many integers from a position on, and the position after them.
+
+    Raises:
+        DamagedFileError: if they are not all there.
+
+    Cost: about 30 ns a value.
+
+    Example:
+        >>> decode_longs(b"\x01\x80\x01", 0, 2)
+        (array([-1, 64]), 3)
+    """
+    if number == 0:
+        return np.zeros(0, np.int64), position
+    window = np.frombuffer(data, np.uint8)[position : position + _MAX_LONG_BYTES * number]
+    last = np.flatnonzero(window < 0x80)[:number]
+    if len(last) < number:
+        raise DamagedFileError("a number is cut short or too long")
+    starts = np.concatenate(([0], last[:-1] + 1))
+    lengths = last - starts + 1
+    window = window[: int(last[-1]) + 1]
+    place = np.arange(len(window)) - np.repeat(starts, lengths)
+    if int(place.max()) >= _MAX_LONG_BYTES or (window[place == _MAX_LONG_BYTES - 1] > 1).any():
+        raise DamagedFileError("a number is cut short or too long")
+    digits = (window & 0x7F).astype(np.uint64) << (place * 7).astype(np.uint64)
+    zigzag = np.bitwise_or.reduceat(digits, starts)
+    values = (zigzag >> np.uint64(1)) ^ -(zigzag & np.uint64(1)).astype(np.int64).view(np.uint64)
+    return values.view(np.int64), position + len(window)
+
+
+def sync_marker(draw_id: str, purpose: str) -> bytes:
+    """Returns the 16 bytes that part blocks: the draw's own, so that a retry writes the same file.
 
     Args:
-        file: where to.
-        schema: the Avro schema.
-        metadata: further entries of the header.
-        sync: 16 bytes that part the blocks.
-        blocks: number of records and their bytes, of each block.
-        deflate: whether blocks are compressed.
+        draw_id: of the noise.
+        purpose: of the file, in words: no two files of a draw have the same marker.
     """
-    header = {
-        "avro.schema": json.dumps(schema, ensure_ascii=False),
-        "avro.codec": "deflate" if deflate else "null",
-        **metadata,
-    }
+    return hashlib.sha256(f"{purpose} {draw_id}".encode()).digest()[:SYNC_BYTES]
+
+
+def encode_header(schema: Mapping[str, Any], metadata: Mapping[str, str], sync: bytes) -> bytes:
+    """Returns the header of a container file: its schema, further entries and the sync marker."""
+    header = {"avro.schema": json.dumps(schema, ensure_ascii=False), **metadata}
     entries = b"".join(
         encode_bytes(key.encode()) + encode_bytes(value.encode()) for key, value in header.items()
     )
-    file.write(MAGIC + encode_long(len(header)) + entries + encode_long(0) + sync)
+    return MAGIC + encode_long(len(header)) + entries + encode_long(0) + sync
+
+
+def write_container(
+    schema: Mapping[str, Any],
+    draw_id: str,
+    purpose: str,
+    blocks: Iterable[tuple[int, bytes]],
+    *,
+    deflate: bool,
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
+    """Returns a container file.
+
+    Args:
+        schema: the Avro schema.
+        draw_id: of the noise; the header names it.
+        purpose: of the file: see ``sync_marker``.
+        blocks: number of records and their bytes, of each block.
+        deflate: whether blocks are compressed.
+        metadata: further entries of the header.
+    """
+    sync = sync_marker(draw_id, purpose)
+    declared = {
+        "avro.codec": "deflate" if deflate else "null",
+        "beam_dp.schema_version": str(SCHEMA_VERSION),
+        "beam_dp.draw_id": draw_id,
+        **(metadata or {}),
+    }
+    parts = [encode_header(schema, declared, sync)]
     for num_records, data in blocks:
         if deflate:
             compressor = zlib.compressobj(wbits=-15)
             data = compressor.compress(data) + compressor.flush()
-        file.write(encode_long(num_records) + encode_bytes(data) + sync)
+        parts.append(encode_long(num_records) + encode_bytes(data) + sync)
+    return b"".join(parts)
 
 
 def read_container(
@@ -169,6 +244,94 @@ def _read_metadata(data: bytes, position: int) -> tuple[dict[bytes, bytes], int]
     if end != 0:
         raise DamagedFileError("has a header that this version does not write")
     return metadata, position
+
+
+def check_end(block: bytes, position: int) -> None:
+    """Refuses bytes behind the last record of a block.
+
+    Raises:
+        DamagedFileError: if there are some.
+    """
+    if position != len(block):
+        raise DamagedFileError("has bytes after the records of a block")
+
+
+def decode_array_length(data: bytes, position: int, longest: int) -> tuple[int, int]:
+    """Returns the length of an array, which is written in one piece, and the position after it.
+
+    Raises:
+        DamagedFileError: if it is longer than ``longest``.
+    """
+    length, position = decode_long(data, position)
+    if not 0 <= length <= longest:
+        raise DamagedFileError("has an array that is longer than it can be")
+    return length, position
+
+
+def decode_array_end(data: bytes, position: int, length: int) -> int:
+    """Returns the position after an array of this length.
+
+    Raises:
+        DamagedFileError: if there is more of it.
+    """
+    if not length:
+        return position
+    end, position = decode_long(data, position)
+    if end != 0:
+        raise DamagedFileError("has an array that does not end where it should")
+    return position
+
+
+def decode_text(data: bytes, position: int) -> tuple[str, int]:
+    """Returns the text at a position, and the position after it.
+
+    Raises:
+        DamagedFileError: if there is none.
+    """
+    text, position = decode_bytes(data, position)
+    try:
+        return text.decode(), position
+    except UnicodeDecodeError:
+        raise DamagedFileError("has a text that is not UTF-8") from None
+
+
+def decode_double(data: bytes, position: int) -> tuple[float, int]:
+    """Returns the number at a position, and the position after it.
+
+    Raises:
+        DamagedFileError: if it is cut short.
+    """
+    if len(data) - position < 8:
+        raise DamagedFileError("has a number that is cut short")
+    (value,) = struct.unpack_from("<d", data, position)
+    return value, position + 8
+
+
+def decode_array_of_longs(data: bytes, position: int, longest: int) -> tuple[list[int], int]:
+    """Returns an array of few integers, and the position after it.
+
+    Raises:
+        DamagedFileError: if there is none, or a longer one.
+    """
+    length, position = decode_array_length(data, position, longest)
+    values = []
+    for _ in range(length):
+        value, position = decode_long(data, position)
+        values.append(value)
+    return values, decode_array_end(data, position, length)
+
+
+def decode_array_of_doubles(data: bytes, position: int) -> tuple[NDArray[np.float64], int]:
+    """Returns an array of finite numbers, and the position after it.
+
+    Raises:
+        DamagedFileError: if there is none, or one that is not finite.
+    """
+    number, position = decode_array_length(data, position, (len(data) - position) // 8)
+    values = np.frombuffer(data, "<f8", number, position).astype(np.float64)
+    if not np.isfinite(values).all():
+        raise DamagedFileError("has a table of numbers that are not finite")
+    return values, decode_array_end(data, position + 8 * number, number)
 
 
 def _skip_sync(data: bytes, position: int, sync: bytes) -> int:

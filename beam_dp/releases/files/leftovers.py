@@ -5,18 +5,10 @@ from __future__ import annotations
 import os
 
 from beam_dp.errors import InputError
-from beam_dp.releases.files.container import DamagedFileError
-from beam_dp.releases.files.kinds import (
-    place_payload,
-    read_card,
-)
-from beam_dp.releases.files.records_card import (
-    PayloadFile,
-    parse_card_text,
-    payload_file,
-)
-from beam_dp.storage.local import Store
+from beam_dp.releases.files.card import parse_card_text, payload_file
+from beam_dp.releases.files.commit import place_payload, read_card
 from beam_dp.storage.of_url import store_for
+from beam_dp.storage.store import DamagedFileError, PayloadFile, Store
 
 
 def finish_writing(directory: str | os.PathLike[str]) -> bool:
@@ -25,7 +17,7 @@ def finish_writing(directory: str | os.PathLike[str]) -> bool:
     For when a job has ended, however it did: a draft may be a second draw of noise, which nobody
     should see. A release without its card is none, and goes. A writer that is still alive, and
     has not published its card by now, finds its draft withdrawn and fails; one that starts later
-    follows the rules of ``store``.
+    follows the rules of ``commit``.
 
     Args:
         directory: the output of the job. It need not exist.

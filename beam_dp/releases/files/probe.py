@@ -6,8 +6,8 @@ import errno
 import os
 
 from beam_dp.errors import InputError
-from beam_dp.storage.local import Store
 from beam_dp.storage.of_url import store_for
+from beam_dp.storage.store import Store
 
 _PAYLOAD, _CARD = "payload", "card"
 

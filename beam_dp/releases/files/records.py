@@ -7,14 +7,13 @@ their codes, so that the file depends on nothing but the release.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 import math
 import re
 import struct
 from array import array
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,20 +21,24 @@ from numpy.typing import NDArray
 from beam_dp.domain import Attribute, Domain, IntegerAttribute, Value
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.releases.files.container import (
-    DamagedFileError,
+    check_end,
+    decode_array_end,
+    decode_array_length,
+    decode_array_of_doubles,
+    decode_array_of_longs,
     decode_bytes,
+    decode_double,
     decode_long,
+    decode_text,
     encode_bytes,
     encode_long,
     read_container,
+    sync_marker,
     write_container,
-)
-from beam_dp.releases.files.records_card import (
-    SCHEMA_VERSION,
-    Card,
 )
 from beam_dp.releases.records import Codes, code_type
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
+from beam_dp.storage.store import DamagedFileError
 
 _BLOCK_BYTES = 2**20
 _CHUNK_RECORDS = 2**16
@@ -111,29 +114,34 @@ def records_schema(domain: Domain) -> dict[str, Any]:
     return {"type": "record", "name": "SyntheticRecord", "fields": fields}
 
 
-def write_records(release: SyntheticDatabase, file: BinaryIO) -> None:
-    """Writes the released records.
+def records_bytes(release: SyntheticDatabase) -> bytes:
+    """Returns the file of the released records.
 
     Cost: about 1 microsecond a distinct record of 8 attributes; repetitions are copied.
     """
-    metadata = {
-        "beam_dp.schema_version": str(SCHEMA_VERSION),
-        "beam_dp.draw_id": release.draw_id,
-        "beam_dp.mechanism": release.mechanism,
-        "beam_dp.guarantee": json.dumps(release.guarantee.to_json(), ensure_ascii=False),
-    }
-    write_container(
-        file,
+    return write_container(
         records_schema(release.domain),
-        metadata,
-        _sync(release.draw_id, "records"),
+        release.draw_id,
+        "records",
         _record_blocks(release),
         deflate=True,
+        metadata={
+            "beam_dp.mechanism": release.mechanism,
+            "beam_dp.guarantee": json.dumps(release.guarantee.to_json(), ensure_ascii=False),
+        },
     )
 
 
-def read_records(data: bytes, card: Card) -> tuple[Codes, NDArray[np.int64]]:
+def read_records(
+    data: bytes, domain: Domain, draw_id: str, num_records: int
+) -> tuple[Codes, NDArray[np.int64]]:
     """Returns the distinct records in a file as columns of codes, and how many of each.
+
+    Args:
+        data: the whole file.
+        domain: of the records.
+        draw_id: of the release.
+        num_records: that there must be.
 
     Raises:
         DamagedFileError: if the file does not hold the card's number of records of its domain.
@@ -141,7 +149,6 @@ def read_records(data: bytes, card: Card) -> tuple[Codes, NDArray[np.int64]]:
     Cost: about 0.1 microseconds a record, attribute and byte of its value; repetitions are
     compared, not read.
     """
-    domain = card.domain
     fields = [_Field(attribute) for attribute in domain]
     readers = [
         (field.code_of_byte, field.length_of_byte, field.code_of_form, field.decode)
@@ -151,7 +158,7 @@ def read_records(data: bytes, card: Card) -> tuple[Codes, NDArray[np.int64]]:
     blocks = read_container(
         data,
         records_schema(domain),
-        _sync(card.draw_id, "records"),
+        sync_marker(draw_id, "records"),
         max_block_bytes=_BLOCK_BYTES + longest,
     )
     types = [code_type(size) for size in domain.shape]
@@ -159,11 +166,11 @@ def read_records(data: bytes, card: Card) -> tuple[Codes, NDArray[np.int64]]:
     counts = array("q")
     total = 0
     last, last_row = b"", [-1]
-    for num_records, block in blocks:
-        position, left, length = 0, num_records, len(block)
+    for number, block in blocks:
+        position, left, length = 0, number, len(block)
         rows = array("q")
-        total += num_records
-        if total > card.num_records:
+        total += number
+        if total > num_records:
             raise DamagedFileError("has more records than its card says")
         while left:
             if not last or block[position : position + len(last)] != last:
@@ -197,43 +204,42 @@ def read_records(data: bytes, card: Card) -> tuple[Codes, NDArray[np.int64]]:
                 repeated += 1
             counts[-1] += repeated
             left -= repeated
-        if position != length:
-            raise DamagedFileError("has bytes after the records of a block")
+        check_end(block, position)
         columns = np.array(rows, np.int64).reshape(-1, len(fields)).T
         for part, column, dtype in zip(parts, columns, types, strict=True):
             part.append(column.astype(dtype))
-    if total != card.num_records:
+    if total != num_records:
         raise DamagedFileError("has fewer records than its card says")
     return tuple(map(np.concatenate, parts)), np.array(counts, np.int64)
 
 
-def write_hypothesis(release: SyntheticDatabase, file: BinaryIO) -> None:
-    """Writes the log-potentials, one record a table."""
-    write_container(
-        file,
-        HYPOTHESIS_SCHEMA,
-        {"beam_dp.schema_version": str(SCHEMA_VERSION), "beam_dp.draw_id": release.draw_id},
-        _sync(release.draw_id, "hypothesis"),
-        ((1, _encode_potential(names, table)) for names, table in release.potentials),
-        deflate=False,
-    )
+def hypothesis_bytes(release: SyntheticDatabase) -> bytes:
+    """Returns the file of the log-potentials, one record a table."""
+    blocks = ((1, _encode_potential(names, table)) for names, table in release.potentials)
+    return write_container(HYPOTHESIS_SCHEMA, release.draw_id, "hypothesis", blocks, deflate=False)
 
 
-def read_hypothesis(data: bytes, card: Card) -> list[tuple[Names, NDArray[np.float64]]]:
+def read_hypothesis(
+    data: bytes, domain: Domain, draw_id: str
+) -> list[tuple[Names, NDArray[np.float64]]]:
     """Returns the log-potentials in a file.
 
+    Args:
+        data: the whole file.
+        domain: of the tables.
+        draw_id: of the release.
+
     Raises:
-        DamagedFileError: if the file does not hold tables over the card's domain.
+        DamagedFileError: if the file does not hold tables over this domain.
     """
     potentials = []
-    sync = _sync(card.draw_id, "hypothesis")
-    for num_records, block in read_container(data, HYPOTHESIS_SCHEMA, sync, max_block_bytes=None):
+    sync = sync_marker(draw_id, "hypothesis")
+    for number, block in read_container(data, HYPOTHESIS_SCHEMA, sync, max_block_bytes=None):
         position = 0
-        for _ in range(num_records):
-            potential, position = _decode_potential(block, position, card.domain)
+        for _ in range(number):
+            potential, position = _decode_potential(block, position, domain)
             potentials.append(potential)
-        if position != len(block):
-            raise DamagedFileError("has bytes after the tables of a block")
+        check_end(block, position)
     return potentials
 
 
@@ -316,10 +322,7 @@ class _Field:
         if kind == "boolean":
             value, position = data[position : position + 1] == b"\x01", position + 1
         elif kind == "double":
-            if len(data) - position < 8:
-                raise DamagedFileError("has a number that is cut short")
-            (value,) = struct.unpack_from("<d", data, position)
-            position += 8
+            value, position = decode_double(data, position)
         elif kind in ("int", "long"):
             value, position = decode_long(data, position)
             if isinstance(self._attribute, IntegerAttribute):
@@ -328,11 +331,7 @@ class _Field:
                     raise DamagedFileError("has a value outside its domain")
                 return code, position
         elif kind == "string":
-            text, position = decode_bytes(data, position)
-            try:
-                value = text.decode()
-            except UnicodeDecodeError:
-                raise DamagedFileError("has a text that is not UTF-8") from None
+            value, position = decode_text(data, position)
         if (kind, value) not in self._codes or position > len(data):
             raise DamagedFileError("has a value outside its domain")
         return self._codes[kind, value], position
@@ -382,48 +381,18 @@ def _encode_potential(names: Names, table: NDArray[np.float64]) -> bytes:
 def _decode_potential(
     data: bytes, position: int, domain: Domain
 ) -> tuple[tuple[Names, NDArray[np.float64]], int]:
-    num_names, position = _array_length(data, position, domain.num_attributes)
+    num_names, position = decode_array_length(data, position, domain.num_attributes)
     names = []
     for _ in range(num_names):
         name, position = decode_bytes(data, position)
         names.append(name.decode(errors="replace"))
-    position = _array_end(data, position, num_names)
+    position = decode_array_end(data, position, num_names)
     axes = domain.axes(names) if all(name in domain for name in names) else None
     if axes is None or list(axes) != sorted(set(axes)):
         raise DamagedFileError("has a table of attributes that are not in its domain")
-    shape = tuple(domain.shape[axis] for axis in axes)
-    num_axes, position = _array_length(data, position, len(shape))
-    written = []
-    for _ in range(num_axes):
-        size, position = decode_long(data, position)
-        written.append(size)
-    position = _array_end(data, position, num_axes)
-    num_values, position = _array_length(data, position, (len(data) - position) // 8)
-    if tuple(written) != shape or num_values != math.prod(shape):
+    shape = [domain.shape[axis] for axis in axes]
+    written, position = decode_array_of_longs(data, position, len(shape))
+    values, position = decode_array_of_doubles(data, position)
+    if written != shape or values.size != math.prod(shape):
         raise DamagedFileError("has a table whose shape is not its domain's")
-    table = np.frombuffer(data, "<f8", num_values, position).astype(np.float64).reshape(shape)
-    if not np.isfinite(table).all():
-        raise DamagedFileError("has a table of numbers that are not finite")
-    return (tuple(names), table), _array_end(data, position + 8 * num_values, num_values)
-
-
-def _array_length(data: bytes, position: int, longest: int) -> tuple[int, int]:
-    """The length of an array, which is written in one piece."""
-    length, position = decode_long(data, position)
-    if not 0 <= length <= longest:
-        raise DamagedFileError("has an array that is longer than it can be")
-    return length, position
-
-
-def _array_end(data: bytes, position: int, length: int) -> int:
-    if not length:
-        return position
-    end, position = decode_long(data, position)
-    if end != 0:
-        raise DamagedFileError("has an array that does not end where it should")
-    return position
-
-
-def _sync(draw_id: str, purpose: str) -> bytes:
-    """Sixteen bytes that part the blocks: the draw's own, so that a retry writes the same file."""
-    return hashlib.sha256(f"{purpose} {draw_id}".encode()).digest()[:16]
+    return (tuple(names), values.reshape(shape)), position

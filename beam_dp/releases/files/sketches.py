@@ -1,29 +1,33 @@
-"""The card of a release for sparse queries, and the release as bytes."""
+"""Releases for sparse queries on disk: card, hash key, sums, counts of elements."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
-import re
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.files.records_card import (
-    SCHEMA_VERSION,
-    PayloadFile,
-    check_depth_and_texts,
-    parse_card_text,
-    payload_file,
+from beam_dp.releases.files.card import Card, Payload
+from beam_dp.releases.files.container import (
+    check_end,
+    decode_bytes,
+    decode_long,
+    decode_longs,
+    encode_bytes,
+    encode_long,
+    encode_longs,
+    read_container,
+    sync_marker,
+    write_container,
 )
-from beam_dp.releases.files.sketch_keys import (
+from beam_dp.releases.plain import library_versions
+from beam_dp.releases.sketch_keys import (
     key_rule_of,
     key_type_of,
 )
@@ -33,9 +37,8 @@ from beam_dp.releases.sketches import (
     SparseRelease,
     signs_of,
 )
-from beam_dp.releases.synthetic_database import library_versions
+from beam_dp.storage.store import DamagedFileError
 
-KIND = "sparse_release"
 # How elements become cells; another family gives other cells for the same key.
 HASH_FAMILY = "bivariate polynomials over GF(2^64), 1"
 
@@ -43,212 +46,161 @@ _MAX_WIDTH = 2**26
 _MAX_SCALE = 2.0**50
 _MAX_INTEGER = 2**62
 _MAX_GRID = 2**32
-_FIELDS = {
-    "draw_id": str,
+_TYPES = {
     "mechanism": str,
     "guarantee": dict,
     "max_sparsity": int,
     "max_weight": int,
     "parameters": dict,
     "hash_family": str,
-    "versions": dict,
-    "files": dict,
 }
 _SKETCH_CHOICES = {
     "family": ("dense", "blocks"),
     "distribution": ("discrete_laplace", "discrete_gaussian"),
     "estimator": ("mean", "median", "clipped_mean"),
 }
+# Cells of one record, and counts of one block.
+_SHARD_CELLS = 2**16
+
+HASH_KEY_SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "HashKey",
+    "doc": "The public key of the hash functions.",
+    "fields": [{"name": "family", "type": "string"}, {"name": "key", "type": "bytes"}],
+}
+PROJECTION_SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "ProjectionShard",
+    "doc": "Noisy sums of the cells from first_cell on, in units of the grid of the card.",
+    "fields": [
+        {"name": "first_cell", "type": "long"},
+        {"name": "cells", "type": {"type": "array", "items": "long"}},
+    ],
+}
+HISTOGRAM_SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "ElementCount",
+    "fields": [
+        {
+            "name": "element",
+            "type": "long",
+            "doc": "64 bits: an integer key itself (from 2^63 on less 2^64), or the fingerprint of"
+            " a text under the hash key. Ascending as unsigned numbers.",
+        },
+        {"name": "count", "type": "long", "doc": "Noisy, in weight."},
+    ],
+}
 
 
-@dataclasses.dataclass(frozen=True)
-class SparseCard:
-    """The public description of a release for sparse queries, as ``card.json`` holds it.
+def hash_key_file(draw_id: str) -> str:
+    """Returns the name of the file of the hash key."""
+    return f"hash-key-{draw_id}.avro"
 
-    Args: as of ``SparseRelease``, and
-        sketch: the fields of ``NoisySketch`` with ``projection_width`` for its cells, or None.
-        histogram: those of ``NoisyCounts`` with ``num_elements`` for its arrays, or None.
-        versions: of libraries that made it.
-        files: the payload, by file name.
-    """
 
-    draw_id: str
-    mechanism: str
-    guarantee: Guarantee
-    max_sparsity: int
-    max_weight: int
-    parameters: Mapping[str, Any]
-    sketch: Mapping[str, Any] | None
-    histogram: Mapping[str, Any] | None
-    versions: Mapping[str, str]
-    files: Mapping[str, PayloadFile]
+def projection_file(draw_id: str) -> str:
+    """Returns the name of the file of sums."""
+    return f"projection-{draw_id}.avro"
 
-    @classmethod
-    def of(cls, release: SparseRelease, files: Mapping[str, PayloadFile]) -> SparseCard:
-        """Returns the card of a release whose payload is in these files."""
-        sketch = histogram = None
-        if release.sketch is not None:
-            sketch = _without_arrays(release.sketch)
-            sketch["projection_width"] = len(release.sketch.cells)
-        if release.histogram is not None:
-            histogram = _without_arrays(release.histogram)
-            histogram["num_elements"] = len(release.histogram.elements)
-        return cls(
-            draw_id=release.draw_id,
-            mechanism=release.mechanism,
-            guarantee=release.guarantee,
-            max_sparsity=release.max_sparsity,
-            max_weight=release.max_weight,
-            parameters=release.public,
-            sketch=sketch,
-            histogram=histogram,
-            versions=library_versions(),
-            files=files,
+
+def histogram_file(draw_id: str) -> str:
+    """Returns the name of the file of counts."""
+    return f"histogram-{draw_id}.avro"
+
+
+def fields(release: SparseRelease) -> dict[str, Any]:
+    """Returns what the card says, as JSON values."""
+    sketch, histogram = release.sketch, release.histogram
+    return {
+        "mechanism": release.mechanism,
+        "guarantee": release.guarantee.to_json(),
+        "max_sparsity": release.max_sparsity,
+        "max_weight": release.max_weight,
+        "parameters": dict(release.public),
+        "hash_family": HASH_FAMILY,
+        "sketch": None
+        if sketch is None
+        else {**_without_arrays(sketch), "projection_width": len(sketch.cells)},
+        "histogram": None
+        if histogram is None
+        else {**_without_arrays(histogram), "num_elements": len(histogram.elements)},
+        "versions": library_versions(),
+    }
+
+
+def payload(release: SparseRelease) -> dict[str, bytes]:
+    """Returns the files, by name."""
+    draw_id = release.draw_id
+    record = encode_bytes(HASH_FAMILY.encode()) + encode_bytes(release.hash_key.to_bytes())
+    files = {
+        hash_key_file(draw_id): write_container(
+            HASH_KEY_SCHEMA, draw_id, "hash key", [(1, record)], deflate=False
         )
-
-    def release(
-        self,
-        hash_key: HashKey,
-        cells: NDArray[np.int64] | None,
-        counts: tuple[NDArray[np.uint64], NDArray[np.int64]] | None,
-    ) -> SparseRelease:
-        """Returns the release that has this card and this payload.
-
-        Raises:
-            InputError: if the payload is not that of the card.
-        """
-        sketch = histogram = None
-        if self.sketch is not None and cells is not None:
-            width = self.sketch["projection_width"]
-            if len(cells) != width:
-                raise InputError("cells", len(cells), f"must be {width}, as the card says")
-            fields = {name: x for name, x in self.sketch.items() if name != "projection_width"}
-            signs_of(fields["family"], hash_key, width, fields["num_blocks"])
-            sketch = NoisySketch(**fields, cells=cells)
-        if self.histogram is not None and counts is not None:
-            elements, numbers = counts
-            _check_counts(elements, numbers, self.histogram)
-            fields = {name: x for name, x in self.histogram.items() if name != "num_elements"}
-            histogram = NoisyCounts(**fields, elements=elements, counts=numbers)
-        return SparseRelease(
-            draw_id=self.draw_id,
-            mechanism=self.mechanism,
-            guarantee=self.guarantee,
-            hash_key=hash_key,
-            max_sparsity=self.max_sparsity,
-            max_weight=self.max_weight,
-            public=self.parameters,
-            sketch=sketch,
-            histogram=histogram,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the card as JSON holds it."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": KIND,
-            "draw_id": self.draw_id,
-            "mechanism": self.mechanism,
-            "guarantee": self.guarantee.to_json(),
-            "max_sparsity": self.max_sparsity,
-            "max_weight": self.max_weight,
-            "parameters": dict(self.parameters),
-            "hash_family": HASH_FAMILY,
-            "sketch": None if self.sketch is None else dict(self.sketch),
-            "histogram": None if self.histogram is None else dict(self.histogram),
-            "versions": dict(self.versions),
-            "files": {
-                name: {"sha256": file.sha256, "bytes": file.num_bytes}
-                for name, file in self.files.items()
-            },
-        }
-
-    def to_text(self) -> str:
-        """Returns the text of ``card.json``."""
-        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-    @classmethod
-    def from_json(cls, parsed: Any) -> SparseCard:
-        """Returns the card that parsed JSON describes.
-
-        Raises:
-            InputError: if it describes none, or one of a schema or a hash family that this version
-                can't read.
-        """
-        if not isinstance(parsed, dict):
-            raise InputError("card", type(parsed).__name__, "must be a JSON object")
-        check_depth_and_texts(parsed)
-        version = parsed.get("schema_version")
-        if version != SCHEMA_VERSION or isinstance(version, bool):
-            raise InputError("schema_version", version, f"must be {SCHEMA_VERSION}")
-        if parsed.get("kind") != KIND:
-            raise InputError("kind", parsed.get("kind"), f"must be {KIND!r}")
-        for name, kind in _FIELDS.items():
-            if not isinstance(parsed.get(name), kind):
-                raise InputError("card", name, f"must be there and be of type {kind.__name__}")
-        if parsed["hash_family"] != HASH_FAMILY:
-            raise InputError("hash_family", parsed["hash_family"], f"must be {HASH_FAMILY!r}")
-        if not re.fullmatch("[0-9a-f]{32}", parsed["draw_id"]):
-            raise InputError("draw_id", parsed["draw_id"], "must be 32 hexadecimal digits")
-        if not all(isinstance(version, str) for version in parsed["versions"].values()):
-            raise InputError("versions", len(parsed["versions"]), "must be texts")
-        card = cls(
-            draw_id=parsed["draw_id"],
-            mechanism=parsed["mechanism"],
-            guarantee=Guarantee.from_json(parsed["guarantee"]),
-            max_sparsity=checked_integer("max_sparsity", parsed["max_sparsity"], 1, 2**31),
-            max_weight=checked_integer("max_weight", parsed["max_weight"], 1, 2**32),
-            parameters=parsed["parameters"],
-            sketch=_sketch(parsed.get("sketch")),
-            histogram=_histogram(parsed.get("histogram")),
-            versions=parsed["versions"],
-            files={name: payload_file(name, entry) for name, entry in parsed["files"].items()},
-        )
-        if card.sketch is None and card.histogram is None:
-            raise InputError("card", None, "must have a sketch or a histogram")
-        key_type_of(card.parameters)
-        key_rule_of(card.parameters)
-        return card
-
-    @classmethod
-    def from_text(cls, text: str) -> SparseCard:
-        """Returns the card that a ``card.json`` holds.
-
-        Raises:
-            InputError: if it holds none.
-        """
-        return cls.from_json(parse_card_text(text))
-
-
-def sparse_release_to_bytes(release: SparseRelease) -> bytes:
-    """Returns a release as one string of bytes, without pickle."""
-    arrays: dict[str, NDArray[Any]] = {}
+    }
     if release.sketch is not None:
-        arrays["cells"] = release.sketch.cells
+        blocks = _cell_blocks(release.sketch.cells)
+        files[projection_file(draw_id)] = write_container(
+            PROJECTION_SCHEMA, draw_id, "projection", blocks, deflate=False
+        )
     if release.histogram is not None:
-        arrays["elements"] = release.histogram.elements
-        arrays["counts"] = release.histogram.counts
-    card = json.dumps(SparseCard.of(release, {}).to_json()).encode()
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        card=np.frombuffer(card, np.uint8),
-        hash_key=np.frombuffer(release.hash_key.to_bytes(), np.uint8),
-        **arrays,  # type: ignore[arg-type]
+        counts = release.histogram.elements.view(np.int64), release.histogram.counts
+        blocks = _count_blocks(np.stack(counts, axis=1))
+        files[histogram_file(draw_id)] = write_container(
+            HISTOGRAM_SCHEMA, draw_id, "histogram", blocks, deflate=False
+        )
+    return files
+
+
+def read(card: Card, payload: Payload) -> SparseRelease:
+    """Returns the release of a card and its payload.
+
+    Raises:
+        InputError: if the card is none for sparse queries, or of a hash family that this version
+            can't read, or a file is not of the card.
+        DamagedFileError: if a file is not what it should be.
+    """
+    card.check_types(_TYPES)
+    parsed, draw_id = card.fields, card.draw_id
+    if parsed["hash_family"] != HASH_FAMILY:
+        raise InputError("hash_family", parsed["hash_family"], f"must be {HASH_FAMILY!r}")
+    guarantee = Guarantee.from_json(parsed["guarantee"])
+    max_sparsity = _integer(parsed, "max_sparsity", 1, 2**31)
+    max_weight = _integer(parsed, "max_weight", 1, 2**32)
+    of_sketch, of_histogram = _sketch(parsed.get("sketch")), _histogram(parsed.get("histogram"))
+    if of_sketch is None and of_histogram is None:
+        raise InputError("card", None, "must have a sketch or a histogram")
+    key_type_of(parsed["parameters"])
+    key_rule_of(parsed["parameters"])
+    names = [hash_key_file(draw_id)]
+    names += [] if of_sketch is None else [projection_file(draw_id)]
+    names += [] if of_histogram is None else [histogram_file(draw_id)]
+    card.check_files(names)
+    hash_key = payload.read(names[0], lambda data: _read_hash_key(data, draw_id))
+    sketch = histogram = None
+    if of_sketch is not None:
+        width = of_sketch.pop("projection_width")
+        signs_of(of_sketch["family"], hash_key, width, of_sketch["num_blocks"])
+        cells = payload.read(
+            projection_file(draw_id), lambda data: _read_cells(data, draw_id, width)
+        )
+        sketch = NoisySketch(**of_sketch, cells=cells)
+    if of_histogram is not None:
+        number = of_histogram.pop("num_elements")
+        elements, counts = payload.read(
+            histogram_file(draw_id),
+            lambda data: _read_counts(data, draw_id, number, of_histogram["threshold"]),
+        )
+        histogram = NoisyCounts(**of_histogram, elements=elements, counts=counts)
+    return SparseRelease(
+        draw_id=draw_id,
+        mechanism=parsed["mechanism"],
+        guarantee=guarantee,
+        hash_key=hash_key,
+        max_sparsity=max_sparsity,
+        max_weight=max_weight,
+        public=parsed["parameters"],
+        sketch=sketch,
+        histogram=histogram,
     )
-    return buffer.getvalue()
-
-
-def sparse_release_from_bytes(data: bytes) -> SparseRelease:
-    """Returns the release that ``sparse_release_to_bytes`` wrote."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        card = SparseCard.from_json(json.loads(arrays["card"].tobytes()))
-        hash_key = HashKey.from_bytes(arrays["hash_key"].tobytes())
-        cells = arrays["cells"] if card.sketch is not None else None
-        counts = None
-        if card.histogram is not None:
-            counts = arrays["elements"], arrays["counts"]
-        return card.release(hash_key, cells, counts)
 
 
 def _without_arrays(part: NoisySketch | NoisyCounts) -> dict[str, Any]:
@@ -264,12 +216,12 @@ def _sketch(parsed: Any) -> dict[str, Any] | None:
     for name, choices in _SKETCH_CHOICES.items():
         if parsed[name] not in choices:
             raise InputError(name, parsed[name], f"must be one of {', '.join(choices)}")
-    width = checked_integer("projection_width", parsed["projection_width"], 1, _MAX_WIDTH)
-    rows = checked_integer("num_blocks", parsed["num_blocks"], 1, width)
-    checked_integer("grid", parsed["grid"], 1, _MAX_GRID)
+    width = _integer(parsed, "projection_width", 1, _MAX_WIDTH)
+    rows = _integer(parsed, "num_blocks", 1, width)
+    _integer(parsed, "grid", 1, _MAX_GRID)
     if parsed["family"] == "dense" and (rows != width or parsed["estimator"] != "mean"):
         raise InputError("sketch", "dense", "must have as many rows as cells, and a mean of them")
-    checked_number("scale", parsed["scale"], above=0, most=_MAX_SCALE)
+    _check_scale(parsed["scale"])
     return dict(parsed)
 
 
@@ -277,9 +229,9 @@ def _histogram(parsed: Any) -> dict[str, Any] | None:
     if parsed is None:
         return None
     _check_fields(parsed, "histogram", ("scale", "threshold", "num_elements"))
-    checked_integer("threshold", parsed["threshold"], 1, _MAX_INTEGER)
-    checked_integer("num_elements", parsed["num_elements"], 0, _MAX_INTEGER)
-    checked_number("scale", parsed["scale"], above=0, most=_MAX_SCALE)
+    _integer(parsed, "threshold", 1, _MAX_INTEGER)
+    _integer(parsed, "num_elements", 0, _MAX_INTEGER)
+    _check_scale(parsed["scale"])
     return dict(parsed)
 
 
@@ -288,13 +240,92 @@ def _check_fields(parsed: Any, name: str, fields: tuple[str, ...]) -> None:
         raise InputError(name, type(parsed).__name__, f"must have the fields {', '.join(fields)}")
 
 
-def _check_counts(
-    elements: NDArray[np.uint64], counts: NDArray[np.int64], histogram: Mapping[str, Any]
-) -> None:
-    if len(elements) != histogram["num_elements"]:
-        condition = f"must be {histogram['num_elements']}, as the card says"
-        raise InputError("elements", len(elements), condition)
+def _integer(parsed: Mapping[str, Any], name: str, least: int, most: int) -> int:
+    value = parsed[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(name, value, f"must be an integer from {least} to {most}")
+    return value
+
+
+def _check_scale(scale: Any) -> None:
+    is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
+    if not is_number or not 0 < scale <= _MAX_SCALE or math.isnan(scale):
+        raise InputError("scale", scale, "must be a number > 0 and at most 2^50")
+
+
+def _read_hash_key(data: bytes, draw_id: str) -> HashKey:
+    keys = []
+    for num_records, block in _blocks(data, draw_id, "hash key", HASH_KEY_SCHEMA):
+        position = 0
+        for _ in range(num_records):
+            family, position = decode_bytes(block, position)
+            if family != HASH_FAMILY.encode():
+                raise DamagedFileError("has a hash family that is not its card's")
+            key, position = decode_bytes(block, position)
+            keys.append(key)
+        check_end(block, position)
+    if len(keys) != 1:
+        raise DamagedFileError("must hold one hash key")
+    return HashKey.from_bytes(keys[0])
+
+
+def _cell_blocks(cells: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+    for start in range(0, len(cells), _SHARD_CELLS):
+        shard = cells[start : start + _SHARD_CELLS]
+        header = encode_long(start) + encode_long(len(shard))
+        yield 1, header + encode_longs(shard) + encode_long(0)
+
+
+def _read_cells(data: bytes, draw_id: str, width: int) -> NDArray[np.int64]:
+    shards, read = [np.zeros(0, np.int64)], 0
+    for num_records, block in _blocks(data, draw_id, "projection", PROJECTION_SCHEMA):
+        position = 0
+        for _ in range(num_records):
+            first, position = decode_long(block, position)
+            length, position = decode_long(block, position)
+            if first != read or not 0 < length <= min(_SHARD_CELLS, width - read):
+                raise DamagedFileError("has cells that are not in their place")
+            cells, position = decode_longs(block, position, length)
+            end, position = decode_long(block, position)
+            if end != 0:
+                raise DamagedFileError("has an array that does not end where it should")
+            shards.append(cells)
+            read += length
+        check_end(block, position)
+    if read != width:
+        raise DamagedFileError("has fewer cells than its card says")
+    return np.concatenate(shards)
+
+
+def _count_blocks(rows: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+    for start in range(0, len(rows), _SHARD_CELLS):
+        part = rows[start : start + _SHARD_CELLS]
+        yield len(part), encode_longs(part.ravel())
+
+
+def _read_counts(
+    data: bytes, draw_id: str, num_elements: int, threshold: int
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    rows, read = [np.zeros((0, 2), np.int64)], 0
+    for num_records, block in _blocks(data, draw_id, "histogram", HISTOGRAM_SCHEMA):
+        if num_records > min(_SHARD_CELLS, num_elements - read):
+            raise DamagedFileError("has more elements than its card says")
+        numbers, position = decode_longs(block, 0, 2 * num_records)
+        check_end(block, position)
+        rows.append(numbers.reshape(-1, 2))
+        read += num_records
+    if read != num_elements:
+        raise DamagedFileError("has fewer elements than its card says")
+    both = np.concatenate(rows)
+    elements, counts = both[:, 0].copy().view(np.uint64), both[:, 1].copy()
     if not (elements[1:] > elements[:-1]).all():
         raise InputError("elements", len(elements), "must be ascending, each given once")
-    if len(counts) and int(counts.min()) < histogram["threshold"]:
+    if len(counts) and int(counts.min()) < threshold:
         raise InputError("counts", len(counts), "must each reach the threshold of the card")
+    return elements, counts
+
+
+def _blocks(
+    data: bytes, draw_id: str, purpose: str, schema: Mapping[str, Any]
+) -> Iterator[tuple[int, bytes]]:
+    return read_container(data, schema, sync_marker(draw_id, purpose), max_block_bytes=None)

@@ -9,16 +9,16 @@ import apache_beam as beam
 from beam_dp.domain import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms.counting.bounded_records import bounded_records
+from beam_dp.transforms.counting.limited_records import limited_records
 from beam_dp.transforms.counting.summarise import Summarise
 
 
 class CountCells(beam.PTransform):
-    """Encodes records, bounds what a unit contributes, and counts the cells.
+    """Encodes records, limits what a unit contributes, and counts the cells.
 
     Args:
         domain: the universe; records outside it are left out, silently.
-        guarantee: whose unit and bound are kept.
+        guarantee: whose unit and limit are kept.
 
     Raises:
         InputError: when applied, if the records are windowed or unbounded, or lack a column.
@@ -32,6 +32,6 @@ class CountCells(beam.PTransform):
         self.guarantee = guarantee
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[int, bytes]]:
-        """Encodes, bounds, counts."""
-        encoded, _ = bounded_records(records, self.domain, self.guarantee, as_cells=True)
+        """Encodes, limits contributions, counts."""
+        encoded, _ = limited_records(records, self.domain, self.guarantee, as_cells=True)
         return encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))

@@ -9,7 +9,7 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_dp.encoding.bounding import split_by_unit
+from beam_dp.encoding.contributions import split_by_unit
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.units import mix
 from beam_dp.summaries import ElementCounts

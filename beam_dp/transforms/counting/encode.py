@@ -27,7 +27,7 @@ class EncodeRecords(beam.PTransform):
     """Encodes records as cells or codes of a domain, with their privacy units.
 
     Records outside the domain, and those without a unit, are left out, silently: how many
-    there are is private. This comes before contributions are bounded, so that a unit's
+    there are is private. This comes before contributions are limited, so that a unit's
     records outside the domain do not push out those inside; what is left of a unit still
     depends on its own records alone.
 
@@ -42,7 +42,7 @@ class EncodeRecords(beam.PTransform):
 
     Output: a collection of ``EncodedBatch``. It is as secret as the records. With
     ``keep_left_out`` two of them, tagged ``INSIDE`` and ``LEFT_OUT``; the second one's are those
-    of ``left_out_records``, without the records that have no unit: nothing bounds these.
+    of ``left_out_records``, without the records that have no unit: nothing limits these.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class EncodeKeys(beam.PTransform):
     """Encodes records as elements of a huge universe, with weights and privacy units.
 
     A record without a key, a weight or a unit is left out, silently, and so is one of weight 0:
-    how many there are is private. This comes before contributions are bounded, as in
+    how many there are is private. This comes before contributions are limited, as in
     ``EncodeRecords``.
 
     Args:

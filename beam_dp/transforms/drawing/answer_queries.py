@@ -16,7 +16,7 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.online.log import (
     answer_line,
     checkpoint,
@@ -29,13 +29,12 @@ from beam_dp.mechanisms.online.saved_private_mw import (
     resume_private_mw,
     save_private_mw,
 )
-from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
 from beam_dp.summaries import Histogram, HistogramAccumulator
 from beam_dp.transforms.counting.count import CountCells
 from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
@@ -44,11 +43,8 @@ from beam_dp.transforms.elements import AnswerBatch
 from beam_dp.transforms.errors import show_setup, withhold_messages
 
 MECHANISM = "private_mw"
-SPARSE_MW = "sparse_mw"
 # Whose steps all see the same folders.
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
-
-AnswerPlan = PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
 
 
 class AnswerQueries(beam.PTransform):
@@ -124,7 +120,7 @@ class AnswerQueries(beam.PTransform):
             check_private_mw(resume, plan)
         self.plan = plan
         self.records = records
-        self.start = None if start is None else start.to_bytes()
+        self.start = None if start is None else release_to_bytes(start)
         self.token = ledger_token
         self.save_in = None if save_in is None else os.fspath(save_in)
         self.resume = None if resume is None else os.fspath(resume)
@@ -156,23 +152,14 @@ class AnswerQueries(beam.PTransform):
         )
 
 
-def mechanism_name(plan: AnswerPlan) -> str:
-    """Returns what cards and ledgers call the mechanism of a plan."""
-    if isinstance(plan, PrivateMWPlan):
-        return MECHANISM
-    if isinstance(plan, SparseMWPlan):
-        return SPARSE_MW
-    return plan.mechanism
-
-
-def check_paid(plan: AnswerPlan, token: Token | None) -> None:
+def check_paid(plan: AnswersPlan, token: Token | None) -> None:
     """Refuses a token that did not pay for this plan.
 
     Raises:
         InputError: if it paid for another guarantee, mechanism or loss.
     """
     if token is not None:
-        token.check(mechanism_name(plan), plan.guarantee, plan.loss)
+        token.check(plan.mechanism, plan.guarantee, plan.loss)
 
 
 def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:
@@ -198,7 +185,11 @@ class _Starter:
     ledger: str | None = dataclasses.field(default=None, repr=False)
 
     def release(self) -> SyntheticDatabase | None:
-        return None if self.start is None else SyntheticDatabase.from_bytes(self.start)
+        if self.start is None:
+            return None
+        release = release_from_bytes(self.start)
+        assert isinstance(release, SyntheticDatabase)
+        return release
 
     def histogram(self, shards: Iterable[tuple[int, bytes]]) -> Histogram:
         return HistogramAccumulator(self.plan.domain).from_shards(shards)

@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 
-from beam_dp.encoding.bounding import KeyWords
+from beam_dp.encoding.contributions import KeyWords
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey, universe_elements
 from beam_dp.mechanisms.online.log import answer_line
@@ -23,7 +23,6 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.summaries import ElementCounts, KeyCounts
-from beam_dp.transforms.counting.bound import BoundContributions
 from beam_dp.transforms.counting.count_elements import (
     CountElements,
     counts_of_shards,
@@ -32,6 +31,7 @@ from beam_dp.transforms.counting.encode_keys import (
     EncodeKeys,
     KeyColumns,
 )
+from beam_dp.transforms.counting.limit_contributions import LimitContributions
 from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
 from beam_dp.transforms.drawing.answer_queries import check_paid
 from beam_dp.transforms.drawing.one_worker import draw_once
@@ -96,7 +96,8 @@ class AnswerSparseQueries(beam.PTransform):
         encode = EncodeKeys(self.columns, 1, self.hash_key, guarantee.privacy_unit)
         keys = self.records | "Encode" >> encode
         if guarantee.privacy_unit != RECORD:
-            keys = keys | "Bound" >> BoundContributions(KeyWords(), guarantee.max_records_per_unit)
+            most = guarantee.max_records_per_unit
+            keys = keys | "Limit" >> LimitContributions(KeyWords(), most)
         shards = keys | "Count" >> CountElements()
         everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
         reader = SparseQueries(self.columns.key_type, self.plan.max_sparsity, self.hash_key)

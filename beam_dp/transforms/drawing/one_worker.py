@@ -11,7 +11,7 @@ import apache_beam as beam
 from beam_dp.mechanisms.left_out import LeftOutPlan, with_left_out
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import Release, release_to_bytes
-from beam_dp.transforms.counting.bounded_records import left_out_counts
+from beam_dp.transforms.counting.limited_records import left_out_counts
 from beam_dp.transforms.elements import ReleaseShard
 from beam_dp.transforms.errors import show_setup, withhold_messages
 

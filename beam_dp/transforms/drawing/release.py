@@ -12,7 +12,7 @@ import apache_beam as beam
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.release_plan import plan_release
+from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
@@ -20,13 +20,13 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
-from beam_dp.transforms.counting.bounded_records import bounded_records
+from beam_dp.transforms.counting.limited_records import limited_records
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.one_worker import draw_release
 from beam_dp.transforms.elements import ReleaseShard
 
 if TYPE_CHECKING:
-    from beam_dp.mechanisms import Mechanism, Plan
+    from beam_dp.mechanisms import MarginalsPlan, Mechanism
     from beam_dp.privacy.ledger.entries import Token
 
 # Beyond this many merged tables a record is counted faster in one histogram of the domain,
@@ -87,7 +87,9 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         self._prepare(mechanism, plan, ledger_token)
 
     @classmethod
-    def of_plan(cls, mechanism: Mechanism, plan: Plan, ledger_token: Token | None = None) -> Self:
+    def of_plan(
+        cls, mechanism: Mechanism, plan: MarginalsPlan, ledger_token: Token | None = None
+    ) -> Self:
         """Returns the transform that releases what was planned, which takes seconds only once.
 
         Args:
@@ -103,7 +105,9 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         transform._prepare(mechanism, plan, ledger_token)
         return transform
 
-    def _prepare(self, mechanism: Mechanism, plan: Plan, ledger_token: Token | None) -> None:
+    def _prepare(
+        self, mechanism: Mechanism, plan: MarginalsPlan, ledger_token: Token | None
+    ) -> None:
         super().__init__()
         self.mechanism = mechanism
         if ledger_token is not None:
@@ -112,8 +116,8 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         self.accumulator = choose_accumulator(plan.domain, plan.summary_tables)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Encodes, bounds, counts, draws."""
-        encoded, left_out = bounded_records(
+        """Encodes, limits contributions, counts, draws."""
+        encoded, left_out = limited_records(
             records,
             self.plan.domain,
             self.plan.promised,
@@ -128,7 +132,7 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         )
 
 
-def paid_plan(plan: Plan, mechanism: str, token: Token) -> Plan:
+def paid_plan(plan: MarginalsPlan, mechanism: str, token: Token) -> MarginalsPlan:
     """Returns the plan, whose card will name the ledger's entry.
 
     Raises:
@@ -161,7 +165,7 @@ def choose_accumulator(
 
 def _release(
     mechanism: Mechanism,
-    plan: Plan,
+    plan: MarginalsPlan,
     accumulator: HistogramAccumulator | MarginalsAccumulator,
     noise: NoiseSource,
     shards: Iterable[tuple[int, bytes]],

@@ -19,9 +19,9 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import IntervalRelease
-from beam_dp.releases.files.intervals import ordered_domain
+from beam_dp.releases.intervals import ordered_domain
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms.counting.bounded_records import bounded_records
+from beam_dp.transforms.counting.limited_records import limited_records
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.one_worker import draw_release
 from beam_dp.transforms.elements import ReleaseShard
@@ -41,7 +41,7 @@ class ReleaseIntervals(beam.PTransform):
 
     Only the attribute's column and the unit's are read: other columns, and combinations of
     levels that the domain declares impossible, leave no record out. The levels "other" and null
-    have no place in the order: such records are bounded like others, and are not counted.
+    have no place in the order: such records are limited like others, and are not counted.
 
     Args:
         domain: the universe, or any that has the attribute; values outside are left out, silently.
@@ -111,7 +111,7 @@ class ReleaseIntervals(beam.PTransform):
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Counts, draws."""
-        encoded, left_out = bounded_records(
+        encoded, left_out = limited_records(
             records, self.domain, self.plan.guarantee, as_cells=True, left_out=self.plan.left_out
         )
         shards = encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))

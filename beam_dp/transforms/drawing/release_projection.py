@@ -20,7 +20,6 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse_reader import KEY_RULE
 from beam_dp.releases import SparseRelease
 from beam_dp.summaries import ProjectionAccumulator
-from beam_dp.transforms.counting.bound_keys import BoundKeys
 from beam_dp.transforms.counting.count_elements import (
     CountElements,
     counts_of_shards,
@@ -29,6 +28,7 @@ from beam_dp.transforms.counting.encode_keys import (
     EncodeKeys,
     KeyColumns,
 )
+from beam_dp.transforms.counting.limit_keys import LimitKeys
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.one_worker import draw_release
 from beam_dp.transforms.elements import ReleaseShard
@@ -39,7 +39,7 @@ class ReleaseProjection(beam.PTransform):
     """Releases one artifact that answers any sparse query over a huge universe.
 
     Privacy: the output satisfies ``plan.guarantee`` for records whose unit is
-    ``plan.guarantee.privacy_unit``. The distributed part bounds what a unit contributes, and
+    ``plan.guarantee.privacy_unit``. The distributed part limits what a unit contributes, and
     computes exact sums: of the columns of a public projection, of the weights of each element, or
     both. They are as secret as the records. Noise is drawn once, by one step after the last
     combine, and a draw is committed, as in ``ReleaseSyntheticDatabase``.
@@ -67,30 +67,28 @@ class ReleaseProjection(beam.PTransform):
     ) -> None:
         super().__init__()
         key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
-        stated = {**plan.stated, "key": key}
+        self.plan = dataclasses.replace(plan, key=key)
         if ledger_token is not None:
             ledger_token.check(plan.mechanism, plan.guarantee, plan.loss)
-            stated["ledger_release"] = ledger_token.release_id
-        self.plan = dataclasses.replace(plan, stated=stated)
+            self.plan = dataclasses.replace(self.plan, ledger_release=ledger_token.release_id)
         self.columns = columns
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Encodes, bounds, projects and counts, draws."""
+        """Encodes, limits contributions, projects and counts, draws."""
         refuse_windows(records)
         plan = self.plan
         encode = EncodeKeys(
             self.columns, plan.max_weight, plan.hash_key, plan.guarantee.privacy_unit
         )
-        bounded = records | "Encode" >> encode | "Bound" >> BoundKeys(plan)
+        limited = records | "Encode" >> encode | "Limit" >> LimitKeys(plan)
         sums = counts = None
         if plan.sketch is not None:
             project = Summarise(ProjectionAccumulator(plan.sketch.signs(plan.hash_key)))
-            sums = bounded | "Project" >> project
+            sums = limited | "Project" >> project
         if plan.histogram is not None:
-            counts = bounded | "Count" >> CountElements()
-        width = 0 if plan.sketch is None else plan.sketch.projection_width
-        release = functools.partial(_release, plan)
-        return draw_release(records.pipeline, release, [sums, counts], worker_bytes(plan, width))
+            counts = limited | "Count" >> CountElements()
+        release, min_ram = functools.partial(_release, plan), worker_bytes(plan, plan.num_cells)
+        return draw_release(records.pipeline, release, [sums, counts], min_ram)
 
 
 def _release(

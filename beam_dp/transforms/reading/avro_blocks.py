@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -14,15 +13,12 @@ import pyarrow as pa
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files.container import (
     MAGIC,
-    DamagedFileError,
     decode_bytes,
     decode_long,
+    encode_header,
 )
-from beam_dp.transforms.reading.avro_schemas import (
-    column_types,
-    parse_schema,
-    time_types,
-)
+from beam_dp.storage.store import DamagedFileError
+from beam_dp.transforms.reading.avro_schemas import column_types, parse_schema, time_types
 from beam_dp.transforms.reading.column_types import ColumnType
 
 _BATCH_RECORDS = 2**15
@@ -66,7 +62,7 @@ def read_header(file: IO[bytes]) -> AvroHeader:
     schema = parse_schema(metadata[b"avro.schema"])
     codec = metadata.get(b"avro.codec", b"null").decode()
     columns = tuple(field["name"] for field in schema["fields"])
-    header = _write_header(codec, schema, marker)
+    header = encode_header(_without_times(schema), {"avro.codec": codec}, marker)
     types = column_types(schema)
     return AvroHeader(columns, types, time_types(schema), header, length, marker, codec)
 
@@ -200,29 +196,6 @@ def _blocks(file: IO[bytes], marker: bytes, length: int) -> bytes:
         return b""
     stop = last + _MARKER_BYTES if last >= 0 else len(data)
     return bytes(data[first + _MARKER_BYTES : stop])
-
-
-def _write_header(codec: str, schema: dict[str, Any], marker: bytes) -> bytes:
-    meta = {"avro.codec": codec, "avro.schema": json.dumps(_without_times(schema))}
-    target = io.BytesIO()
-    fastavro.schemaless_writer(
-        target,
-        {
-            "type": "record",
-            "name": "header",
-            "fields": [
-                {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
-                {"name": "meta", "type": {"type": "map", "values": "bytes"}},
-                {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": _MARKER_BYTES}},
-            ],
-        },
-        {
-            "magic": b"Obj\x01",
-            "meta": {key: value.encode() for key, value in meta.items()},
-            "sync": marker,
-        },
-    )
-    return target.getvalue()
 
 
 def _without_times(schema: Any) -> Any:

@@ -10,10 +10,7 @@ import fastavro
 import pyarrow as pa
 
 from beam_dp.transforms.errors import FileError
-from beam_dp.transforms.reading.column_types import (
-    ColumnType,
-    Kind,
-)
+from beam_dp.transforms.reading.column_types import ColumnType, Kind
 
 # The decoder calls itself for each level of a record, in C: one too deep kills the worker.
 MAX_DEPTH = 64
@@ -57,7 +54,7 @@ def parse_schema(text: bytes) -> dict[str, Any]:
     except RecursionError:
         raise FileError(_TOO_DEEP) from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise ValueError("its schema is no record")
+        raise ValueError("its schema is not a record")
     _check_json_depth(schema)
     _check_depth(fastavro.parse_schema(schema), 0, {})
     return schema

@@ -21,12 +21,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_dp.domain import Attribute, nearest_known
 from beam_dp.errors import InputError
-from beam_dp.transforms.reading.column_types import (
-    NEED_LEVELS,
-    ColumnType,
-    Kind,
-    readable,
-)
+from beam_dp.transforms.reading.column_types import NEED_LEVELS, ColumnType, Kind, readable
 from beam_dp.transforms.reading.frames import is_frame_class
 
 _RECORDS = (

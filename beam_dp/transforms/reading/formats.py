@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,18 +14,36 @@ import pyarrow.parquet
 
 from beam_dp.transforms.errors import FileError, ReadError
 from beam_dp.transforms.reading import avro_blocks, csv_lines
-from beam_dp.transforms.reading.column_types import (
-    ColumnType,
-    arrow_kind,
-)
-from beam_dp.transforms.reading.compressed import (
-    compression_of,
-    open_file,
-)
+from beam_dp.transforms.reading.column_types import ColumnType, arrow_kind
+from beam_dp.transforms.reading.compressed import compression_of, open_file
 
 _SPLIT_BYTES = 2**26
 _MAX_THREADS = 4
 _BATCH_RECORDS = 2**16  # columns of a Parquet batch stay in the cache while they are encoded
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What is read of each record.
+
+    Args:
+        columns: the columns to read; None for all.
+        integers: columns in which a text means the same as the integer it looks like.
+        times: columns whose dates and times are wanted as such; else Avro's are integers.
+    """
+
+    columns: Sequence[str] | None = None
+    integers: Collection[str] = ()
+    times: Collection[str] = ()
+
+    def of(self, path: str, known: Sequence[str]) -> list[str]:
+        """Returns the columns to read of a file that has these."""
+        if self.columns is None:
+            return list(known)
+        for column in self.columns:
+            if known.count(column) != 1:  # schemas are public
+                raise ReadError(f"{path}: has no column {column!r}, or more than one")
+        return list(self.columns)
 
 
 class FileFormat(Protocol):
@@ -43,24 +62,14 @@ class FileFormat(Protocol):
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges that cover the file."""
 
-    def batches(
-        self,
-        path: str,
-        start: int,
-        stop: int,
-        columns: Sequence[str] | None,
-        integers: Collection[str] = (),
-        times: Collection[str] = (),
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range.
 
         Args:
             path: the file.
             start: first position of the range.
             stop: position behind it.
-            columns: the columns to read; None for all.
-            integers: columns in which a text means the same as the integer it looks like.
-            times: columns whose dates and times are wanted as such; else Avro's are integers.
+            wanted: of each record.
         """
 
 
@@ -90,20 +99,12 @@ class Avro:
         """Returns ranges of 16 MiB: a range is held in memory, and decoding it takes seconds."""
         return _byte_ranges(num_bytes, _SPLIT_BYTES // 4)
 
-    def batches(
-        self,
-        path: str,
-        start: int,
-        stop: int,
-        columns: Sequence[str] | None,
-        integers: Collection[str] = (),
-        times: Collection[str] = (),
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
         with open_file(path, decompress=False) as file:
             header = avro_blocks.read_header(file)
-            wanted = _wanted(path, header.columns, columns)
-            yield from avro_blocks.range_batches(file, header, start, stop, wanted, times)
+            columns = wanted.of(path, header.columns)
+            yield from avro_blocks.range_batches(file, header, start, stop, columns, wanted.times)
 
 
 class Parquet:
@@ -131,29 +132,21 @@ class Parquet:
             num_groups = pyarrow.parquet.ParquetFile(file).num_row_groups
         return _byte_ranges(num_groups, max(1, num_groups * _SPLIT_BYTES // max(num_bytes, 1)))
 
-    def batches(
-        self,
-        path: str,
-        start: int,
-        stop: int,
-        columns: Sequence[str] | None,
-        integers: Collection[str] = (),
-        times: Collection[str] = (),
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
         with open_file(path, decompress=False) as file:
             metadata = pyarrow.parquet.read_metadata(file)
             schema = metadata.schema.to_arrow_schema()
-            wanted = _wanted(path, schema.names, columns)
+            columns = wanted.of(path, schema.names)
             parquet = pyarrow.parquet.ParquetFile(
                 file,
                 metadata=metadata,
-                read_dictionary=_short_dictionaries(metadata, set(wanted) & _texts(schema)),
+                read_dictionary=_short_dictionaries(metadata, set(columns) & _texts(schema)),
                 pre_buffer=True,
             )
             yield from _read_ahead(
                 parquet.iter_batches(
-                    _BATCH_RECORDS, row_groups=list(range(start, stop)), columns=wanted
+                    _BATCH_RECORDS, row_groups=list(range(start, stop)), columns=columns
                 )
             )
 
@@ -178,27 +171,19 @@ class Csv:
             return [(0, -1)]
         return _byte_ranges(num_bytes, _SPLIT_BYTES)
 
-    def batches(
-        self,
-        path: str,
-        start: int,
-        stop: int,
-        columns: Sequence[str] | None,
-        integers: Collection[str] = (),
-        times: Collection[str] = (),
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range, as columns of text."""
         with open_file(path, decompress=True) as file:
             names, position = csv_lines.read_header(file)
             if not names:
                 return
-            wanted = _wanted(path, names, columns)
+            columns = wanted.of(path, names)
             if start > 0:
                 position = start - 1
             file.seek(position)
             blocks = csv_lines.line_blocks(file, position, start, stop if stop >= 0 else None)
             yield from _in_threads(
-                lambda block: list(csv_lines.parse_lines(block, names, wanted, integers)),
+                lambda block: list(csv_lines.parse_lines(block, names, columns, wanted.integers)),
                 blocks,
             )
 
@@ -218,15 +203,6 @@ def format_of(path: str) -> FileFormat | None:
 
 def _byte_ranges(length: int, step: int) -> list[tuple[int, int]]:
     return [(start, min(start + step, length)) for start in range(0, length, step)]
-
-
-def _wanted(path: str, known: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    if columns is None:
-        return list(known)
-    for column in columns:
-        if known.count(column) != 1:  # schemas are public
-            raise ReadError(f"{path}: has no column {column!r}, or more than one")
-    return list(columns)
 
 
 def _texts(schema: pa.Schema) -> set[str]:

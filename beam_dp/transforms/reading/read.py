@@ -14,15 +14,8 @@ from beam_dp.domain import Attribute, nearest_known
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.errors import InputError
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only
-from beam_dp.transforms.reading.column_types import (
-    NEED_LEVELS,
-    ColumnType,
-    readable,
-)
-from beam_dp.transforms.reading.formats import (
-    FORMATS,
-    format_of,
-)
+from beam_dp.transforms.reading.column_types import NEED_LEVELS, ColumnType, readable
+from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.records import RecordBatches
 
 _CHECKED_FILES = 64
@@ -253,9 +246,8 @@ class _ReadRange(beam.DoFn):
         path, start, stop = file_range
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
-            yield from file_format.batches(
-                path, start, stop, self.columns, self.integers, self.times
-            )
+            wanted = Wanted(self.columns, self.integers, self.times)
+            yield from file_format.batches(path, start, stop, wanted)
 
 
 def _only_releases_take(records: beam.PCollection[Any]) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_dp.releases import check_output, commit_release, release_from_bytes
+from beam_dp.releases import check_output
+from beam_dp.releases.files.commit import Draw, commit_draw
 from beam_dp.transforms.elements import ReleaseShard
 from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.writing.write_outputs import take_output
@@ -58,5 +59,5 @@ class _Write(beam.DoFn):
         # Anything less is no complete attempt.
         if len(pieces) == num_pieces:
             data = b"".join(pieces[number] for number in range(num_pieces))
-            commit_release(release_from_bytes(data), self.directory)
+            commit_draw(Draw.from_bytes(data), self.directory)
             yield self.directory

@@ -7,21 +7,11 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
-from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.releases import check_output
-from beam_dp.releases.files.answers import (
-    OnlineAnswers,
-    write_batch,
-)
-from beam_dp.releases.files.kinds import commit_draw
+from beam_dp.releases import AnswersRelease, check_output, commit_release
+from beam_dp.releases.files.answers import write_batch
 from beam_dp.storage.of_url import store_for
-from beam_dp.transforms.drawing.answer_queries import (
-    AnswerPlan,
-    check_paid,
-    mechanism_name,
-)
 from beam_dp.transforms.elements import AnswerBatch
 from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.writing.write_outputs import take_output
@@ -55,17 +45,17 @@ class WriteAnswers(beam.PTransform):
     def __init__(
         self,
         directory: str | os.PathLike[str],
-        plan: AnswerPlan,
+        plan: AnswersPlan,
         ledger_token: Token | None = None,
         state_number: int | None = None,
     ) -> None:
         super().__init__()
         store_for(directory, "output")
-        check_paid(plan, ledger_token)
         self.directory = os.fspath(directory)
         self.plan = plan
         self.paid: dict[str, object] = {}
         if ledger_token is not None:
+            ledger_token.check(plan.mechanism, plan.guarantee, plan.loss)
             self.paid["ledger_release"] = ledger_token.release_id
         if state_number is not None:
             self.paid["ledger_state"] = state_number
@@ -93,7 +83,7 @@ def _by_run(batch: AnswerBatch) -> tuple[str, AnswerBatch]:
 
 
 class _WriteRun(beam.DoFn):
-    def __init__(self, directory: str, plan: AnswerPlan, paid: dict[str, object]) -> None:
+    def __init__(self, directory: str, plan: AnswersPlan, paid: dict[str, object]) -> None:
         self.directory = directory
         self.plan = plan
         self.paid = paid
@@ -104,9 +94,12 @@ class _WriteRun(beam.DoFn):
         first = next(iter(by_number.values()))
         # Anything less is no complete run.
         if len(by_number) == first.num_batches:
-            card = {**answers_card(self.plan, first.num_records), **self.paid}
+            card = {**self.plan.card(first.num_records), **self.paid}
             rows = [row for number in sorted(by_number) for row in by_number[number].answers]
-            commit_draw(OnlineAnswers(run_id, rows, card), self.directory)
+            release = AnswersRelease(
+                draw_id=run_id, guarantee=self.plan.guarantee, rows=rows, card=card
+            )
+            commit_release(release, self.directory)
             yield self.directory
 
 
@@ -117,22 +110,3 @@ class _WriteBatch(beam.DoFn):
     def process(self, batch: AnswerBatch) -> Iterator[str]:
         write_batch(batch.answers, batch.run_id, batch.number, self.directory)
         yield self.directory
-
-
-def answers_card(plan: AnswerPlan, num_records: int | None) -> dict[str, object]:
-    """Returns what a card says of a plan, and, given N, of what follows from it; public."""
-    card: dict[str, object] = {
-        "mechanism": mechanism_name(plan),
-        "guarantee": plan.guarantee.to_json(),
-    }
-    if isinstance(plan, WorkloadAnswersPlan):
-        public = None if num_records is None else {"public": num_records}
-        domain = plan.workload.domain.to_json()
-        return {**card, "num_records": public, "domain": domain, "plan": plan.public}
-    return {
-        **card,
-        "num_records": {"noisy" if plan.num_records == "noisy" else "public": num_records},
-        **({} if isinstance(plan, SparseMWPlan) else {"domain": plan.domain.to_json()}),
-        "plan": plan.to_json(),
-        "settings": None if num_records is None else plan.settle(num_records).to_json(),
-    }

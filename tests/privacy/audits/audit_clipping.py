@@ -37,7 +37,7 @@ from beam_dp.mechanisms.sketches.plan import (
 )
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.unit_sketches import within_squared_norm
-from beam_dp.transforms.counting import bound_keys as bound_keys_module
+from beam_dp.transforms.counting import limit_keys as limit_keys_module
 
 Patch = pytest.MonkeyPatch
 
@@ -72,7 +72,7 @@ def clipped_draw(plan: SparsePlan, held: Data) -> Draw:
     """What is handed to the noise for a unit's records, beside a unit that is always the same."""
     sketch = plan.sketch
     assert sketch is not None and sketch.max_squared_norm is not None
-    words = bound_keys_module._ClippedKeyWords(
+    words = limit_keys_module._ClippedKeyWords(
         sketch.signs(plan.hash_key),
         sketch.projection_width // sketch.num_blocks,
         sketch.max_squared_norm,
@@ -120,7 +120,7 @@ def half_the_norm(patch: Patch) -> None:
 
 
 CLIPPING = {
-    name: Mutant(pretend(bound_keys_module, "within_squared_norm", value), "clipped")
+    name: Mutant(pretend(limit_keys_module, "within_squared_norm", value), "clipped")
     for name, value in {
         "no clipping": no_clipping,
         "clipping before hashing": clipped_before_hashing,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tiny import ADD
 
 from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.encoding import bounding
+from beam_dp.encoding import contributions
 from beam_dp.encoding.units import mix, unit_fingerprints
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
@@ -104,15 +104,15 @@ def tie_by_arrival(patch: Patch) -> None:
     def together(hashes, columns, unit=None):
         keys = [hashes] if unit is None else [hashes, unit]
         order = np.lexsort(keys)
-        return order, bounding._new_kinds(keys, order)
+        return order, contributions._new_kinds(keys, order)
 
     def group(units):
         order = np.lexsort((units[1], units[0]))
-        new = bounding._new_kinds(list(units), order)
+        new = contributions._new_kinds(list(units), order)
         return order, np.cumsum(new) - 1
 
-    patch.setattr(bounding, "_identical_together", together)
-    patch.setattr(bounding, "_group", group)
+    patch.setattr(contributions, "_identical_together", together)
+    patch.setattr(contributions, "_group", group)
 
 
 def collision_audits() -> list[Audit]:

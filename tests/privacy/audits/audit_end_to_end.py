@@ -41,7 +41,7 @@ from audit_views import Finding, from_black_box
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.encoding import bounding
+from beam_dp.encoding import contributions
 from beam_dp.mechanisms import Laplace
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.measurements import Measurement
@@ -52,9 +52,10 @@ from beam_dp.releases import IntervalRelease, release_from_bytes
 from beam_dp.summaries.shards import read_shards
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase
-from beam_dp.transforms.counting import bound as bound_module
-from beam_dp.transforms.counting import bounded_records as bounded_module
+from beam_dp.transforms.counting import limit_contributions as limit_module
+from beam_dp.transforms.counting import limited_records as limited_module
 from beam_dp.transforms.counting import summarise as summarise_module
+from beam_dp.transforms.drawing import release as draw_module
 
 RUNS, PILOT = 8_000, 2_000  # on either side: 20,000 replicas in one pipeline
 REPLICAS = 2 * (RUNS + PILOT)
@@ -81,7 +82,7 @@ def end_to_end_audits() -> list[Audit]:
         mutants = {
             "sensitivity halved": SENSITIVITY_HALVED,
             "k ignored": ignore_k,
-            "bounding missing": skip_bounding,
+            "bounding missing": skip_limit,
             "noise scale halved in the sampler": halve_scales,
             "noise per bundle": noise_per_bundle,
             "empty cells skipped": skip_empty_cells,
@@ -103,7 +104,7 @@ def end_to_end_audits() -> list[Audit]:
             "black box": functools.partial(black_box, relation, guarantee, released_intervals)
         }
         intervals = {
-            "bounding missing": skip_bounding,
+            "bounding missing": skip_limit,
             "noise scale halved in the sampler": halve_scales,
             "empty cells skipped": skip_empty_cells,
         }
@@ -220,6 +221,7 @@ def noisy_table(
         patch.setattr(
             measure_all_module, "synthesise", lambda *arguments: NoisyTable(arguments[3][0])
         )
+        patch.setattr(draw_module, "release_to_bytes", NoisyTable.to_bytes)
         transform = ReleaseSyntheticDatabase(
             workload.domain, workload, planned, Laplace("textbook"), REPLICAS
         )
@@ -228,7 +230,7 @@ def noisy_table(
     pieces = sorted(SHARDS, key=lambda shard: shard[1][0])
     assert len(pieces) == pieces[0][1][1]
     data = b"".join(piece for _, (_, _, piece) in pieces)
-    return np.frombuffer(data, np.int64, offset=1)  # behind the byte that tells its kind
+    return np.frombuffer(data, np.int64)
 
 
 def released_intervals(relation: str, guarantee: Guarantee) -> np.ndarray:
@@ -265,13 +267,13 @@ def forget_k(guarantee: Guarantee) -> Guarantee:
 def ignore_k(patch: Patch) -> None:
     """Units keep k records, and the noise is that for one."""
     patch.setattr(audit_views, "planned_for", forget_k)
-    original = bounded_module.BoundContributions
-    patch.setattr(bounded_module, "BoundContributions", lambda domain, _: original(domain, MOST))
+    original = limited_module.LimitContributions
+    patch.setattr(limited_module, "LimitContributions", lambda domain, _: original(domain, MOST))
 
 
-def skip_bounding(patch: Patch) -> None:
+def skip_limit(patch: Patch) -> None:
     patch.setattr(
-        bound_module,
+        limit_module,
         "select_records",
         lambda units, words, counts, most: np.repeat(np.arange(counts.size), counts),
     )
@@ -282,9 +284,9 @@ def bound_cells(patch: Patch) -> None:
 
     def mutant(units: np.ndarray, words: Any, counts: np.ndarray, most: int) -> np.ndarray:
         by_cell = np.stack([units[0], units[1] + words[0].astype(np.uint64)])
-        return bounding.select_records(by_cell, words, counts, most)
+        return contributions.select_records(by_cell, words, counts, most)
 
-    patch.setattr(bound_module, "select_records", mutant)
+    patch.setattr(limit_module, "select_records", mutant)
 
 
 def noise_per_bundle(patch: Patch) -> None:

@@ -1,7 +1,7 @@
 """Counts of records outside the domain: whole pipelines on neighbours, and their mutants.
 
 One unit has a thousand records outside the domain, against none or against a thousand of another
-kind; its records inside the domain change, too. Encoding, bounding and counting run on Beam, as
+kind; its records inside the domain change, too. Encoding, limiting and counting run on Beam, as
 shipped; the step that draws is then run many times on what they found.
 
 "black box": the noisy counts alone, which claim their part of epsilon. "price": what release and
@@ -27,15 +27,14 @@ from tiny import ADD, REPLACE, domain_of, promise, share_spent, workload_of
 
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.mechanisms import Laplace
-from beam_dp.mechanisms import release_plan as plan_module
 from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
-from beam_dp.transforms.counting import bounded_records as bounded_module
 from beam_dp.transforms.counting import encode as encode_module
+from beam_dp.transforms.counting import limited_records as limited_module
 from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.drawing import release as release_module
 
@@ -70,9 +69,9 @@ def left_out_audits() -> list[Audit]:
                 "budget not split": Mutant(split_nothing, "price"),
             }
             if most > 1:
-                # What fails twice is bounded once all the same.
+                # What fails twice is limited once all the same.
                 del mutants["counted at every attribute that fails"]
-                mutants["left-out records not bounded"] = Mutant(skip_bounding, "black box")
+                mutants["left-out records not bounded"] = Mutant(skip_limit, "black box")
             else:
                 del mutants["budget not split"]  # a record changes one of the two parts
             if relation == REPLACE:
@@ -126,7 +125,7 @@ def black_box(guarantee: Guarantee) -> Finding:
     assert plan is not None
     sides = holdings(guarantee)
     exact = [
-        bounded_module.left_out_counts(plan, shards(release, own)["left out"]) for own in sides
+        limited_module.left_out_counts(plan, shards(release, own)["left out"]) for own in sides
     ]
     # As it should be: the last side has only what others have.
     base = np.array([1, 1, 1])
@@ -187,11 +186,11 @@ def drawn(release: ReleaseSyntheticDatabase, given: dict[str, Any]) -> list[Draw
     return source.draws
 
 
-def skip_bounding(patch: Patch) -> None:
-    original = bounded_module._bounded
+def skip_limit(patch: Patch) -> None:
+    original = limited_module._limited
     patch.setattr(
-        bounded_module,
-        "_bounded",
+        limited_module,
+        "_limited",
         lambda encoded, domain, guarantee, label: (
             encoded if "left out" in label else original(encoded, domain, guarantee, label)
         ),
@@ -214,14 +213,14 @@ def count_at_each(patch: Patch) -> None:
 
 def split_nothing(patch: Patch) -> None:
     """The release spends all of epsilon, and says that it spent 95 % of it."""
-    original = plan_module._plan
+    original = Laplace.plan
 
     def mutant(mechanism: Any, domain: Any, workload: Any, guarantee: Guarantee, number: Any):
         whole = dataclasses.replace(guarantee, epsilon=guarantee.epsilon / (1 - LEFT_OUT_SHARE))
         plan = original(mechanism, domain, workload, whole, number)
         return dataclasses.replace(plan, loss=Loss.pure(guarantee.epsilon))
 
-    patch.setattr(plan_module, "_plan", mutant)
+    patch.setattr(Laplace, "plan", mutant)
 
 
 def forget_two(patch: Patch) -> None:

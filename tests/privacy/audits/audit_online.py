@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from audit_cases import Audit, Mutant, Patch
-from audit_end_to_end import skip_bounding
+from audit_end_to_end import skip_limit
 from audit_views import Finding, from_black_box
 from noise_sources import Seeded
 from numpy.typing import NDArray
@@ -441,7 +441,7 @@ def online_audits() -> list[Audit]:
                 caught["a question of many times the sensitivity"] = Mutant(scaled, "law")
             found.append(Audit(name, promise(relation, delta), checks, caught))  # type: ignore
     mutants = {
-        "bounding missing": Mutant(skip_bounding, "black box"),
+        "bounding missing": Mutant(skip_limit, "black box"),
         "sum told without noise": Mutant(replaced(PrivateMW, "answer", _tell_the_sum), "black box"),
     }
     found.append(

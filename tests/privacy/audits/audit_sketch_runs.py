@@ -43,7 +43,7 @@ from beam_dp.mechanisms.sketches.release import SparseSummary
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import SparseRelease
-from beam_dp.releases.files.sketches import SparseCard
+from beam_dp.releases.files.sketches import fields
 from beam_dp.summaries import ElementCounts, Projection
 from beam_dp.testing.audit import audit_black_box, discrete_gaussian, discrete_laplace
 
@@ -234,8 +234,7 @@ def form(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
 
 def form_of(plan: SparsePlan, data: Data) -> str:
     release = release_module.release_sparse(plan, summary_of(plan, batch_of(data)), NoiseSource())
-    card = SparseCard.of(release, {}).to_json()
-    del card["draw_id"]
+    card = fields(release)
     arrays = []
     if release.sketch is not None:
         arrays.append((release.sketch.cells.dtype, release.sketch.cells.shape))

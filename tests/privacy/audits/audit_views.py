@@ -32,15 +32,13 @@ from tiny import workload_of as marginals_of
 
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms import Mechanism
+from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals import measurements as measurements_module
 from beam_dp.mechanisms.marginals import rounds as rounds_module
 from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals import textbook_mwem as textbook_module
-from beam_dp.mechanisms.marginals.plan import (
-    NumRecords,
-    Plan,
-)
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
@@ -116,7 +114,7 @@ def planned_for(guarantee: Guarantee) -> Guarantee:
     return guarantee
 
 
-def case_plan(case: Case, mechanism: Mechanism, sizes: tuple[int, ...]) -> Plan:
+def case_plan(case: Case, mechanism: Mechanism, sizes: tuple[int, ...]) -> MarginalsPlan:
     domain = domain_of(*sizes)
     guarantee = planned_for(case.guarantee)
     return mechanism.plan(domain, marginals_of(domain, case.ways), guarantee, case.num_records)
@@ -151,7 +149,7 @@ def price(case: Case) -> Finding:
         # Whatever is inside a marginal may be selected; residuals lie on fine grids.
         scripts = [scripted(seed, 20, 2**16) for seed in range(2)]
 
-    def run(plan: Plan, held: Any, noise: NoiseSource) -> None:
+    def run(plan: MarginalsPlan, held: Any, noise: NoiseSource) -> None:
         case.mechanism.release(plan, held, noise)
 
     with without_the_final_fit():
@@ -186,7 +184,7 @@ def clipped(draw: Draw, value: int) -> dict[int, float]:
 
 
 def branches(
-    plan: Plan, mechanism: Mechanism, counts: np.ndarray
+    plan: MarginalsPlan, mechanism: Mechanism, counts: np.ndarray
 ) -> Iterator[tuple[int, float, list[Draw]]]:
     """For each selection of at most one: its probability, and the noisy draws that follow it."""
     held = summary(plan, counts)
@@ -203,7 +201,11 @@ def branches(
 
 
 def replay(
-    plan: Plan, mechanism: Mechanism, held: Any, selections: list[int], tables: list[np.ndarray]
+    plan: MarginalsPlan,
+    mechanism: Mechanism,
+    held: Any,
+    selections: list[int],
+    tables: list[np.ndarray],
 ) -> list[Draw]:
     """What is handed to the noise when it answers as it is told; zeros where it is told nothing."""
     told = iter(tables)
@@ -359,7 +361,7 @@ def log_weights(draw: Draw, noisy: np.ndarray, exact: np.ndarray) -> np.ndarray:
 
 
 def ratio_laws(
-    plan: Plan, mechanism: Mechanism, case: Case
+    plan: MarginalsPlan, mechanism: Mechanism, case: Case
 ) -> tuple[Mapping[int, float], Mapping[int, float]]:
     """The exact laws of the log-likelihood ratio on both neighbours."""
     sides = [

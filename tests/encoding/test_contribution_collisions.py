@@ -28,9 +28,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from beam_dp.encoding import bounding
+from beam_dp.encoding import contributions
 from beam_dp.encoding import units as units_module
-from beam_dp.encoding.bounding import select_records
+from beam_dp.encoding.contributions import select_records
 from beam_dp.encoding.units import unit_fingerprints
 
 Held = list[tuple[int, tuple[int, int]]]  # unit, words
@@ -145,8 +145,8 @@ def test_how_counts_are_split_over_rows_decides_nothing(
     held = [(unit, (a, b)) for unit, a, b, count in rows for _ in range(count)]
     expected = kept_by_definition(held, k)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounding, "_HASHED_RECORDS", at_a_time)
-        merged, merged_words, sums = bounding.add_identical(fingerprints, words, counts)
+        patch.setattr(contributions, "_HASHED_RECORDS", at_a_time)
+        merged, merged_words, sums = contributions.add_identical(fingerprints, words, counts)
         assert sums.sum() == len(held) and len(sums) == len({row[:3] for row in rows})
         assert kept_of(merged, merged_words, sums, k) == without_units(expected)
         assert kept_of(fingerprints, words, counts, k) == without_units(expected)
@@ -181,7 +181,7 @@ def test_many_identical_records_are_ranked_like_single_ones() -> None:
 def test_counts_add_up_exactly() -> None:
     units, _ = unit_fingerprints(pa.array([1, 2, 1, 1]))
     counts = np.array([2**61 + 1, 5, 2**61, 2**62 - 2])
-    _, _, sums = bounding.add_identical(units, [np.zeros(4, np.uint32)], counts)
+    _, _, sums = contributions.add_identical(units, [np.zeros(4, np.uint32)], counts)
     assert sorted(sums.tolist()) == [5, 2**63 - 1]
 
 
@@ -189,6 +189,6 @@ def test_records_with_equal_hashes_are_not_added_up() -> None:
     held = [*twins(3), *twins(3)]
     units, _ = unit_fingerprints(pa.array([unit for unit, _ in held]))
     words = [np.array(each, np.uint64) for each in zip(*(words for _, words in held), strict=True)]
-    _, (left, right), sums = bounding.add_identical(units, words, np.ones(len(held), np.int64))
+    _, (left, right), sums = contributions.add_identical(units, words, np.ones(len(held), np.int64))
     assert sums.tolist() == [2] * 5
     assert set(zip(left.tolist(), right.tolist(), strict=True)) == {words for _, words in held}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.encoding.bounding import (
+from beam_dp.encoding.contributions import (
     RecordWords,
     add_identical,
     from_bytes,

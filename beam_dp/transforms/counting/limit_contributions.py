@@ -11,7 +11,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain import Domain
-from beam_dp.encoding.bounding import (
+from beam_dp.encoding.contributions import (
     Columns,
     RecordWords,
     Words,
@@ -30,7 +30,7 @@ _ELEMENT_BYTES = 2**23
 _BUFFERED_RECORDS = 2**18
 
 
-class BoundContributions(beam.PTransform):
+class LimitContributions(beam.PTransform):
     """Keeps at most k records of each privacy unit.
 
     Privacy: adding or removing one unit adds or removes at most k records of the output,

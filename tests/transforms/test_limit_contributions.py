@@ -21,12 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.encoding.bounding import KeyWords
+from beam_dp.encoding.contributions import KeyWords
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.hashing import HashKey
-from beam_dp.transforms import BoundContributions, EncodeRecords, KeyColumns
-from beam_dp.transforms.counting import bound as bound_module
+from beam_dp.transforms import EncodeRecords, KeyColumns, LimitContributions
+from beam_dp.transforms.counting import limit_contributions as limit_module
 from beam_dp.transforms.counting.encode_keys import EncodeKeys
 
 Record = tuple[int, tuple[int, int]]  # unit; key and weight, or two codes
@@ -56,7 +56,7 @@ def through_bundles(
     bundles: Sequence[Sequence[Sequence[Record]]], k: int, shuffle: random.Random
 ) -> collections.Counter:
     """Bundles of batches through the two steps, their elements shuffled in between."""
-    partition = bound_module._Partition(KeyWords(), 4)
+    partition = limit_module._Partition(KeyWords(), 4)
     shuffled: dict[int, list[bytes]] = {}
     for bundle in bundles:
         partition.start_bundle()
@@ -64,7 +64,7 @@ def through_bundles(
         sent += [each.value for each in partition.finish_bundle()]
         for number, element in sent:
             shuffled.setdefault(number, []).append(element)
-    select = bound_module._Select(KeyWords(), k)
+    select = limit_module._Select(KeyWords(), k)
     kept = []
     for number, elements in shuffled.items():
         shuffle.shuffle(elements)
@@ -96,7 +96,7 @@ def test_any_split_and_order_of_bundles_keeps_the_same_records(
     shuffle: random.Random,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bound_module, "_BUFFERED_RECORDS", buffered)
+        patch.setattr(limit_module, "_BUFFERED_RECORDS", buffered)
         expected = expected_of(records, k)
         for _ in range(2):
             bundles = cut(cut(records, batch_cuts), bundle_cuts)
@@ -124,19 +124,19 @@ def test_every_split_of_a_few_records_into_bundles_keeps_the_same() -> None:
 
 def test_a_bundle_sends_identical_records_once() -> None:
     """However many there are: a unit that has nearly all records costs no more than its cells."""
-    partition = bound_module._Partition(KeyWords(), 4)
+    partition = limit_module._Partition(KeyWords(), 4)
     partition.start_bundle()
     batch = key_batch([(1, (cell, 1)) for cell in range(16)] * 2**12)
     sent = [element for _ in range(8) for element in partition.process(batch)]
     sent += [each.value for each in partition.finish_bundle()]
     ((_, element),) = sent
     assert len(element) == 16 * (16 + 16 + 2) + 1  # unit, key and weight, a count below 2^16
-    (kept,) = bound_module._Select(KeyWords(), 2**19).process((0, [element]))
+    (kept,) = limit_module._Select(KeyWords(), 2**19).process((0, [element]))
     assert kept_of([kept]) == {(cell, 1): 2**15 for cell in range(16)}
 
 
 def test_records_that_differ_take_no_room_for_counts() -> None:
-    partition = bound_module._Partition(KeyWords(), 1)
+    partition = limit_module._Partition(KeyWords(), 1)
     partition.start_bundle()
     partition.process(key_batch([(unit, (unit, 1)) for unit in range(1000)]))
     ((_, element),) = [each.value for each in partition.finish_bundle()]
@@ -161,14 +161,15 @@ def wide(unit: int) -> list[tuple[int, int]]:
 def bounded_keys(records: beam.PCollection[Any]) -> beam.PCollection[KeyBatch]:
     columns = KeyColumns("left", "integer", weight="right")
     encode = EncodeKeys(columns, 2**32, HashKey.draw(4), "unit")
-    return records | encode | BoundContributions(KeyWords(), 1, num_partitions=4)
+    return records | encode | LimitContributions(KeyWords(), 1, num_partitions=4)
 
 
 def bounded_cells(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
     encode = EncodeRecords(WIDE, "unit", as_cells=False)
-    return records | encode | BoundContributions(WIDE, 1, num_partitions=4)
+    return records | encode | LimitContributions(WIDE, 1, num_partitions=4)
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize(
     ("kind", "runner"),
     [

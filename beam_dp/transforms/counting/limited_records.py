@@ -14,17 +14,17 @@ from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms.counting.bound import BoundContributions
 from beam_dp.transforms.counting.encode import (
     INSIDE,
     LEFT_OUT,
     EncodeRecords,
 )
+from beam_dp.transforms.counting.limit_contributions import LimitContributions
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.reading.records import refuse_windows
 
 
-def bounded_records(
+def limited_records(
     records: beam.PCollection[Any],
     domain: Domain,
     guarantee: Guarantee,
@@ -34,13 +34,13 @@ def bounded_records(
 ) -> tuple[beam.PCollection[EncodedBatch], beam.PCollection[tuple[int, bytes]] | None]:
     """Returns the records inside a domain, at most k a unit, and how many others there are.
 
-    Records inside the domain and outside it are bounded apart, each kind as a function of the
+    Records inside the domain and outside it are limited apart, each kind as a function of the
     unit's own records of that kind: those outside do not push out those inside.
 
     Args:
         records: of any kind that ``EncodeRecords`` reads.
         domain: the universe.
-        guarantee: whose unit and bound are kept.
+        guarantee: whose unit and limit are kept.
         as_cells: how to encode.
         left_out: how the others are counted; None to forget them.
 
@@ -56,9 +56,9 @@ def bounded_records(
     encode = EncodeRecords(domain, unit, as_cells=as_cells, keep_left_out=left_out is not None)
     encoded = records | "Encode" >> encode
     if left_out is None:
-        return _bounded(encoded, domain, guarantee, "Bound"), None
-    inside = _bounded(encoded[INSIDE], domain, guarantee, "Bound")
-    outside = _bounded(encoded[LEFT_OUT], left_out.domain, guarantee, "Bound left out")
+        return _limited(encoded, domain, guarantee, "Limit"), None
+    inside = _limited(encoded[INSIDE], domain, guarantee, "Limit")
+    outside = _limited(encoded[LEFT_OUT], left_out.domain, guarantee, "Limit left out")
     accumulator = HistogramAccumulator(left_out.domain)
     return inside, outside | "Summarise left out" >> Summarise(accumulator)
 
@@ -68,9 +68,9 @@ def left_out_counts(plan: LeftOutPlan, shards: Iterable[tuple[int, bytes]]) -> N
     return HistogramAccumulator(plan.domain).from_shards(shards).counts
 
 
-def _bounded(
+def _limited(
     encoded: beam.PCollection[EncodedBatch], domain: Domain, guarantee: Guarantee, label: str
 ) -> beam.PCollection[EncodedBatch]:
     if guarantee.privacy_unit == RECORD:
         return encoded
-    return encoded | label >> BoundContributions(domain, guarantee.max_records_per_unit)
+    return encoded | label >> LimitContributions(domain, guarantee.max_records_per_unit)

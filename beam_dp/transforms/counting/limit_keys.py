@@ -9,21 +9,21 @@ import apache_beam as beam
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.encoding.bounding import Columns, KeyWords
+from beam_dp.encoding.contributions import Columns, KeyWords
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.hashing import BlockSigns
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.summaries.unit_sketches import within_squared_norm
-from beam_dp.transforms.counting.bound import BoundContributions
+from beam_dp.transforms.counting.limit_contributions import LimitContributions
 from beam_dp.transforms.errors import withhold_messages
 
 
-class BoundKeys(beam.PTransform):
-    """Keeps of each unit what a plan allows: k records, and a sketch of bounded norm.
+class LimitKeys(beam.PTransform):
+    """Keeps of each unit what a plan allows: k records, and a sketch of limited norm.
 
     Privacy: what stays of a unit is a function of its own records alone, whatever the others are:
-    at most k of them (``BoundContributions``), and of these, where the plan has a
+    at most k of them (``LimitContributions``), and of these, where the plan has a
     ``max_squared_norm``, those up to the first that would take the unit's own sketch beyond it
     (``within_squared_norm``), in the order of their elements.
 
@@ -38,7 +38,7 @@ class BoundKeys(beam.PTransform):
         self.plan = plan
 
     def expand(self, records: beam.PCollection[KeyBatch]) -> beam.PCollection[KeyBatch]:
-        """Bounds the records of units together with the norms of their sketches."""
+        """Limits the records of units together with the norms of their sketches."""
         guarantee, sketch = self.plan.guarantee, self.plan.sketch
         words = KeyWords()
         if sketch is not None and sketch.max_squared_norm is not None:
@@ -46,14 +46,14 @@ class BoundKeys(beam.PTransform):
                 # A record is in each row once.
                 heaviest = math.isqrt(sketch.max_squared_norm // sketch.num_blocks)
                 leave_out = beam.ParDo(_LeaveOutHeavy(heaviest))
-                return records | "Bound norm" >> leave_out.with_output_types(KeyBatch)
+                return records | "Limit norm" >> leave_out.with_output_types(KeyBatch)
             signs = sketch.signs(self.plan.hash_key)
             assert isinstance(signs, BlockSigns)
             row_width = sketch.projection_width // sketch.num_blocks
             words = _ClippedKeyWords(signs, row_width, sketch.max_squared_norm)
         if guarantee.privacy_unit == RECORD:
             return records
-        return records | "Bound records" >> BoundContributions(
+        return records | "Limit records" >> LimitContributions(
             words, guarantee.max_records_per_unit
         )
 

@@ -1,0 +1,67 @@
+"""What `beam-dp describe` and `beam-dp answer` do with each kind of release: one table."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from beam_dp.cli.answer_intervals import answer_intervals
+from beam_dp.cli.answer_records import answer_synthetic
+from beam_dp.cli.answer_sketches import answer_sparse
+from beam_dp.cli.describe import describe, describe_answers
+from beam_dp.cli.describe_intervals import describe_intervals
+from beam_dp.cli.describe_sketches import describe_sparse
+from beam_dp.errors import InputError
+from beam_dp.releases import (
+    AnswersRelease,
+    IntervalRelease,
+    Release,
+    SparseRelease,
+    SyntheticDatabase,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+# By class: what is shown of a release, what answers a command line, and the flags of `answer`
+# that ask this kind, and not every one.
+Shown = tuple[
+    Callable[[Any], "RenderableType"], Callable[[argparse.Namespace, Any], None], tuple[str, ...]
+]
+
+
+def _refuse(options: argparse.Namespace, _: AnswersRelease) -> None:
+    condition = "holds answers, and answers nothing more: see beam-dp describe"
+    raise InputError("release", options.directory, condition)
+
+
+SHOWN: dict[type[Release], Shown] = {
+    SyntheticDatabase: (describe, answer_synthetic, ()),
+    IntervalRelease: (describe_intervals, answer_intervals, ("interval", "quantile")),
+    SparseRelease: (describe_sparse, answer_sparse, ("sparse",)),
+    AnswersRelease: (describe_answers, _refuse, ("interval", "quantile", "sparse")),
+}
+_ASKED_OF = {
+    "sparse": "a release for sparse queries",
+    "interval": "interval counts; of synthetic records use --queries",
+    "quantile": "interval counts; of synthetic records use --queries",
+}
+
+
+def described(release: Release) -> RenderableType:
+    """Returns what a release of any kind promises, for ``rich`` to print."""
+    return SHOWN[type(release)][0](release)
+
+
+def answer(options: argparse.Namespace, release: Release) -> None:
+    """Prints what a command line asks of a release of any kind.
+
+    Raises:
+        InputError: if it asks what this kind does not answer.
+    """
+    _, print_answers, own = SHOWN[type(release)]
+    for name, kind in _ASKED_OF.items():
+        if name not in own and getattr(options, name) is not None:
+            raise InputError(f"--{name}", getattr(options, name), f"must be asked of {kind}")
+    print_answers(options, release)

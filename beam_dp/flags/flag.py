@@ -1,0 +1,161 @@
+"""A flag, how a command line is read by flags, and how a bad one is refused: one line."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from beam_dp.errors import shown
+
+
+class FlagError(Exception):
+    """One line about one flag, ready to be printed."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag of ours: its name without dashes, its help, and whether it must be given."""
+
+    name: str
+    help: str
+    metavar: str | None = None
+    required: bool = False
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+    is_switch: bool = False
+
+
+# What argparse says of the value of a switch.
+_IGNORED = "ignored explicit argument "
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser that raises where argparse would print its usage and exit.
+
+    Abbreviations are refused: the flag that one of them means can change with a version.
+    """
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **named})
+        # Also 1e-9 after a minus is a number, which its own check refuses, and no flag.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
+
+    def error(self, message: str) -> NoReturn:
+        """Raises what argparse would print."""
+        # "argument --epsilon: expected one argument" names the flag; the rest is our form.
+        name, colon, text = message.removeprefix("argument ").partition(": ")
+        if text.startswith(_IGNORED):
+            value = text.removeprefix(_IGNORED)
+            text = f"{value} is refused; must be given alone: this flag takes no value"
+        raise FlagError(f"{name}{colon}{text}")
+
+    def add_flags(self, flags: Iterable[Flag]) -> None:
+        """Adds flags, whose values are texts; that of a switch is "true"."""
+        for flag in flags:
+            text = flag.help.replace("%", "%%")  # argparse takes it for a format
+            if flag.is_switch:
+                self.add_argument(f"--{flag.name}", help=text, action="store_const", const="true")
+            else:
+                self.add_argument(
+                    f"--{flag.name}",
+                    help=text,
+                    metavar=flag.metavar or "|".join(flag.choices),
+                    default=flag.default,
+                    action=Once,
+                )
+
+
+class Once(argparse.Action):
+    """Stores a value, and refuses a second one: which of two epsilons is meant is no guess."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Stores the value."""
+        earlier = getattr(namespace, self.dest)
+        if earlier is not self.default:
+            raise FlagError(
+                f"--{self.dest}: {shown(values)} is refused; must be given once"
+                f" (before: {shown(earlier)})"
+            )
+        setattr(namespace, self.dest, values)
+
+
+def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
+    """Refuses what is missing, empty or outside a flag's choices.
+
+    Args:
+        flags: of a program.
+        texts: the text of each flag; None where it was not given.
+
+    Raises:
+        FlagError: naming the flag.
+    """
+    for flag in flags:
+        value = texts[flag.name]
+        if value is None:
+            if flag.required:
+                raise FlagError(f"--{flag.name}: missing; must be given: {flag.help}")
+        elif not value:
+            raise FlagError(f"--{flag.name}: '' is refused; must be given: {flag.help}")
+        elif flag.choices and value not in flag.choices:
+            raise FlagError(
+                f"--{flag.name}: {value!r} is refused; must be one of {', '.join(flag.choices)};"
+                f" the nearest is {nearest(value, flag.choices)!r}"
+            )
+
+
+def check_applies(
+    given: Mapping[str, str], chosen: str, flags_of: Mapping[str, Iterable[Flag]]
+) -> None:
+    """Refuses flags that apply only to others than what was chosen.
+
+    Args:
+        given: the texts of the flags that were given or have a default.
+        chosen: one of the keys of ``flags_of``, such as the value of --mechanism.
+        flags_of: the flags that apply to each choice. What none of them has applies to all.
+
+    Raises:
+        FlagError: naming the flag, and to what it applies.
+
+    Example:
+        >>> flags = {"mwem": (Flag("num_rounds", ""),), "small_db": (Flag("size", ""),)}
+        >>> check_applies({"size": "5"}, "mwem", flags)
+        Traceback (most recent call last):
+        beam_dp.flags.flag.FlagError: --size applies only to small_db
+    """
+    known = {flag.name: flag for flags in flags_of.values() for flag in flags}
+    own = {flag.name for flag in flags_of[chosen]}
+    for name, text in given.items():
+        if name in known and name not in own and text != known[name].default:
+            takers = [each for each, flags in flags_of.items() if name in {f.name for f in flags}]
+            raise FlagError(f"--{name} applies only to {listed(takers)}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns names as people list them.
+
+    Example:
+        >>> listed(["a"]), listed(["a", "b", "c"])
+        ('a', 'a, b and c')
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Returns the known name that looks most like the given one.
+
+    Example:
+        >>> nearest("--epsilom", ["--delta", "--epsilon"])
+        '--epsilon'
+    """
+    return difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]

@@ -1,0 +1,150 @@
+"""The flags that programs share, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from beam_dp.flags.flag import Flag, FlagError
+from beam_dp.flags.numbers import integer, number
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.queries.sparse import KEY_TYPES
+
+INPUT = Flag("input", "files to read: a glob on any filesystem that Beam knows", "GLOB", True)
+INPUT_FORMAT = Flag(
+    "input_format",
+    "how to read them; by default the extension tells",
+    choices=("avro", "parquet", "csv"),
+)
+DOMAIN = Flag("domain", "JSON file that declares the attributes and their values", "FILE", True)
+WORKLOAD = Flag(
+    "workload",
+    "what to answer: marginals:3, or marginals:age,sex;age,education, or a file of JSON lines",
+    "SPEC",
+    True,
+)
+EPSILON = Flag("epsilon", "privacy parameter, > 0", "E", True)
+DELTA = Flag("delta", "privacy parameter, 0 <= delta <= 1e-5; 0 is pure privacy", "D", True)
+ALLOW_LARGE_DELTA = Flag("allow_large_delta", "admit a delta above 1e-5", is_switch=True)
+NEIGHBORING = Flag(
+    "neighboring",
+    "which change of the data is hidden",
+    required=True,
+    choices=("add_or_remove_one", "replace_one"),
+)
+PRIVACY_UNIT = Flag(
+    "privacy_unit",
+    "what is protected: the column that names a unit (a person, a plane), or the word record",
+    "COLUMN|record",
+    True,
+)
+MAX_RECORDS_PER_UNIT = Flag(
+    "max_records_per_unit",
+    "how many records of a unit are kept, >= 1; required unless the unit is the record",
+    "K",
+)
+NUM_RECORDS = Flag(
+    "num_records",
+    "the number of records where it is public, or noisy: a noisy count paid from the budget",
+    "N|noisy",
+    True,
+)
+CALIBRATION = Flag(
+    "calibration",
+    "tight is the best that is proved, textbook the mechanism as published",
+    default="tight",
+    choices=("tight", "textbook"),
+)
+KEY = Flag("key", "the column of keys", "COLUMN", True)
+KEY_TYPE = Flag(
+    "key_type",
+    "what keys are: numbers are read as their digits for text and bytes, and texts of digits as"
+    " numbers for integer; a record whose key is of no such form is left out",
+    default="text",
+    choices=KEY_TYPES,
+)
+MAX_SPARSITY = Flag("max_sparsity", "the most keys that a query may name", "M", True)
+VALIDATE_ONLY = Flag(
+    "validate_only",
+    "check everything, print the public part of the card, read no record, write nothing",
+    is_switch=True,
+)
+LEDGER = Flag(
+    "ledger",
+    "where budgets are kept: a sqlite file, or postgresql://...; needs --dataset_id",
+    "URL",
+)
+DATASET_ID = Flag("dataset_id", "from whose budget in the ledger this release is paid", "NAME")
+COUNT_LEFT_OUT = Flag(
+    "count_left_out",
+    "also release how many records are outside the domain, with noise, by the first attribute that"
+    " each fails; takes a twentieth of epsilon",
+    is_switch=True,
+)
+EXPECT_RECORDS = Flag(
+    "expect_records",
+    "about how many records there should be: a released number far from it is warned of, here"
+    " only; neither stored nor released",
+    "N",
+)
+OUTPUT = Flag(
+    "output",
+    "directory for the release, local, gs:// or s3://; must not hold one yet",
+    "DIR",
+    True,
+)
+
+COMMON = (
+    INPUT,
+    INPUT_FORMAT,
+    DOMAIN,
+    WORKLOAD,
+    EPSILON,
+    DELTA,
+    ALLOW_LARGE_DELTA,
+    NEIGHBORING,
+    PRIVACY_UNIT,
+    MAX_RECORDS_PER_UNIT,
+    NUM_RECORDS,
+    CALIBRATION,
+    LEDGER,
+    DATASET_ID,
+    VALIDATE_ONLY,
+    OUTPUT,
+)
+
+
+def read_guarantee(given: Mapping[str, str]) -> Guarantee:
+    """Returns the guarantee that flags describe.
+
+    Raises:
+        FlagError: the number of records per unit is missing.
+        InputError: a value is refused.
+    """
+    return Guarantee(
+        epsilon=number("epsilon", given["epsilon"]),
+        delta=number("delta", given["delta"]),
+        neighboring=Neighboring(given["neighboring"]),
+        privacy_unit=given["privacy_unit"],
+        max_records_per_unit=_max_records_per_unit(given),
+        allow_large_delta="allow_large_delta" in given,
+    )
+
+
+def _max_records_per_unit(given: Mapping[str, str]) -> int:
+    text = given.get("max_records_per_unit")
+    if text is not None:
+        return integer("max_records_per_unit", text)
+    if given["privacy_unit"] == "record":
+        return 1  # A record is one record: nothing is chosen here.
+    raise FlagError(
+        "--max_records_per_unit: missing; must be given with --privacy_unit"
+        f" {given['privacy_unit']}: how many records of one unit are kept"
+    )
+
+
+def read_num_records(given: Mapping[str, str]) -> int | Literal["noisy"]:
+    """Returns the number of records, or that it is noisy."""
+    if given["num_records"] == "noisy":
+        return "noisy"
+    return integer("num_records", given["num_records"], "or 'noisy'")

@@ -1,0 +1,170 @@
+"""What every mechanism's plan has in common, and the checks that all of them share."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from beam_dp.checks import checked_integer, checked_number
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+from beam_dp.flags import shared
+from beam_dp.flags.numbers import number
+from beam_dp.flags.options import option, option_of
+from beam_dp.noise.source import MAX_SCALE
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.loss import Loss
+
+if TYPE_CHECKING:
+    from beam_dp.mechanisms.left_out import LeftOutPlan
+
+Progress = Callable[[str, int, int], None]
+NumRecords = int | Literal["noisy"]
+
+# What the fields of these names are on command lines.
+CALIBRATION = option_of(shared.CALIBRATION)
+FAILURE_PROBABILITY = option(
+    "of any stated bound being wrong, > 0 and < 1", "B", number, default="0.05"
+)
+MAX_RECORDS = 2**40
+LEAST_FAILURE_PROBABILITY = 1e-100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Plan(ABC):
+    """What a mechanism will do, decided from public numbers before any record is read.
+
+    Noise is drawn from the typed fields of a family's plan. What a card or a ledger states is made
+    of them by ``public`` and never read back, so nothing that is done to it changes a release.
+
+    Args:
+        mechanism: its name on cards and in ledgers.
+        guarantee: what the mechanism keeps.
+        loss: what the release may reveal, for a ledger, with all that it counts besides.
+        left_out: how the records outside the domain are counted, where that was asked for.
+        ledger_release: the entry of the ledger that paid for it, if one did.
+    """
+
+    mechanism: str
+    guarantee: Guarantee
+    loss: Loss
+    left_out: LeftOutPlan | None = None
+    ledger_release: str | None = None
+
+    @property
+    def promised(self) -> Guarantee:
+        """What the release promises, with all that it counts besides."""
+        return self.guarantee if self.left_out is None else self.left_out.guarantee
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """The parameters that the card states, as JSON values; a copy."""
+        stated = self._stated()
+        if self.ledger_release is not None:
+            stated["ledger_release"] = self.ledger_release
+        return stated
+
+    @property
+    @abstractmethod
+    def memory_bytes(self) -> float:
+        """Memory of the worker that draws, to an order of magnitude, without the exact summary."""
+
+    @property
+    def time_depends_on_data(self) -> bool:
+        """Whether nobody else may see how long the draw takes."""
+        return False
+
+    @abstractmethod
+    def _stated(self) -> dict[str, Any]:
+        """Returns what the card states of this plan, as JSON values."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class AnswersPlan(Plan):
+    """The plan of a mechanism that answers queries instead of releasing something to ask.
+
+    Args: as of ``Plan``, and
+        num_records: the public number of records, or ``"noisy"``.
+    """
+
+    num_records: NumRecords
+
+    @property
+    @abstractmethod
+    def universe(self) -> Domain | None:
+        """The domain that queries are about; None for keys that need none."""
+
+    @property
+    @abstractmethod
+    def is_vacuous(self) -> bool:
+        """Whether it is known before that an error bound says nothing."""
+
+    def card(self, num_records: int | None) -> dict[str, Any]:
+        """Returns what a card says of the plan, as JSON values.
+
+        Args:
+            num_records: the number that was drawn, or is public; None where neither is known.
+        """
+        domain = {} if self.universe is None else {"domain": self.universe.to_json()}
+        return {
+            "mechanism": self.mechanism,
+            "guarantee": self.guarantee.to_json(),
+            "num_records": self._stated_number(num_records),
+            **domain,
+            "plan": self.public,
+            **self._settled(num_records),
+        }
+
+    @abstractmethod
+    def _stated_number(self, num_records: int | None) -> dict[str, int | None] | None:
+        """Returns what the card says of the number of records."""
+
+    def _settled(self, num_records: int | None) -> dict[str, Any]:
+        """Returns what follows from the number of records, as fields of the card."""
+        return {}
+
+
+def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:
+    """Refuses a number of records that is none, or private where the relation makes it public.
+
+    Raises:
+        InputError: naming it.
+    """
+    if num_records != "noisy":
+        checked_integer("num_records", num_records, 1, MAX_RECORDS, note=" or 'noisy'")
+    elif guarantee.neighboring is Neighboring.REPLACE_ONE:
+        condition = "must be a number: it is public under replace_one"
+        raise InputError("num_records", num_records, condition)
+
+
+def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
+    """Refuses a guarantee whose noise would not fit 64-bit integers, before it is drawn.
+
+    Raises:
+        InputError: naming epsilon.
+    """
+    if not max(scales, default=0.0) <= MAX_SCALE:
+        raise InputError(
+            "epsilon",
+            guarantee.epsilon,
+            "is too small for this workload and max_records_per_unit:"
+            " noise must have a scale of at most 2^50",
+        )
+
+
+def check_failure_probability(failure_probability: float) -> None:
+    """Refuses a probability of bounds being wrong that has no use, or that sums would lose.
+
+    Raises:
+        InputError: naming it.
+    """
+    name = "failure_probability"
+    checked_number(name, failure_probability, least=LEAST_FAILURE_PROBABILITY, below=1)
+
+
+def check_calibration(calibration: str) -> None:
+    """Refuses an unknown calibration."""
+    if calibration not in ("tight", "textbook"):
+        raise InputError("calibration", calibration, "must be 'tight' or 'textbook'")

@@ -1,0 +1,90 @@
+"""The list of mechanisms, by what programs call them.
+
+A new mechanism is a line here and a file in its family: the flags of the programs, what they
+refuse, what ``beam-dp plan`` compares and the parameters of job templates follow from its entry.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import Flag
+from beam_dp.flags.options import flags_of
+from beam_dp.mechanisms.contract import AnswersPlan, NumRecords
+from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.marginals.gaussian import Gaussian
+from beam_dp.mechanisms.marginals.laplace import Laplace
+from beam_dp.mechanisms.marginals.mwem import MWEM
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.hybrid import HybridSketch
+from beam_dp.mechanisms.sketches.plan import SparseMechanism
+from beam_dp.mechanisms.sketches.sparse_project import SparseProject
+from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram
+from beam_dp.mechanisms.small_db.small_db import SmallDB
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.workload import Workload
+
+# Release synthetic databases.
+SYNTHETIC: Mapping[str, type[Mechanism]] = {
+    each.name: each for each in (MWEM, Laplace, Gaussian, SmallDB)
+}
+# Release an artifact that answers queries about keys.
+SKETCHES: Mapping[str, type[SparseMechanism]] = {
+    "sparse_project": SparseProject,
+    "count_sketch": CountSketch,
+    "stability_histogram": StabilityHistogram,
+    "hybrid": HybridSketch,
+}
+# Answer queries; their plans hold the options.
+ANSWERS: Mapping[str, type[AnswersPlan]] = {
+    "private_mw": PrivateMWPlan,
+    "sparse_mw": SparseMWPlan,
+    "laplace": WorkloadAnswersPlan,
+    "gaussian": WorkloadAnswersPlan,
+}
+
+
+def options_of(table: Mapping[str, type[Any]]) -> dict[str, tuple[Flag, ...]]:
+    """Returns the flags that apply to each mechanism of a table."""
+    return {name: flags_of(options) for name, options in table.items()}
+
+
+def plan_release(
+    mechanism: Mechanism,
+    domain: Domain,
+    workload: Workload | LinearWorkload,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    count_left_out: bool = False,
+) -> MarginalsPlan:
+    """Returns what a mechanism would do for a workload of either kind.
+
+    Args:
+        mechanism: that would do it.
+        domain: the universe.
+        workload: the marginals, or for ``SmallDB`` any linear queries.
+        guarantee: of all that is released.
+        num_records: public, or ``"noisy"``.
+        count_left_out: whether the records outside the domain are counted, too, from 5 % of the
+            budget: see ``plan_left_out``.
+
+    Raises:
+        InputError: if the mechanism refuses it; all but ``SmallDB`` answer marginals.
+    """
+    if not (isinstance(workload, Workload) or mechanism.answers_linear_queries):
+        given = f"{len(workload):,} linear queries"
+        raise InputError("workload", given, f"must be of marginals for {mechanism.name}")
+    if not count_left_out:
+        return mechanism.plan(domain, workload, guarantee, num_records)
+    plan = mechanism.plan(domain, workload, share_guarantee(guarantee), num_records)
+    left_out = plan_left_out(domain, guarantee, plan.loss)
+    return dataclasses.replace(plan, loss=left_out.loss, left_out=left_out)

@@ -1,0 +1,249 @@
+"""The card of a release of any kind: what every ``card.json`` says, read without trust."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, Self, TypeVar
+
+from beam_dp.domain import Domain
+from beam_dp.domain.strict_json import (
+    RepeatedKeyError,
+    parse_json,
+)
+from beam_dp.errors import InputError
+from beam_dp.releases.left_out import LeftOut
+from beam_dp.storage.store import DamagedFileError, PayloadFile
+
+T = TypeVar("T")
+
+CARD = "card.json"
+SCHEMA_VERSION = 1
+_MAX_DEPTH = 64
+
+
+class ReleaseError(InputError):
+    """A release on disk is damaged or is none: one line with its path and what is wrong.
+
+    Example:
+        >>> str(ReleaseError("out", "card.json is missing"))
+        "release: 'out' is refused; card.json is missing"
+    """
+
+    def __init__(self, directory: str, condition: str) -> None:
+        InputError.__init__(self, "release", directory, condition)
+        self.args = (directory, condition)  # what pickle calls the class with
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card, as far as all kinds agree on what it says.
+
+    Args:
+        kind: of the release.
+        draw_id: of its noise.
+        files: the payload, by file name.
+        fields: all that the card says, as JSON values.
+    """
+
+    kind: str
+    draw_id: str
+    files: Mapping[str, PayloadFile]
+    fields: Mapping[str, Any]
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Returns the card that a ``card.json`` holds.
+
+        Raises:
+            InputError: if it holds none, or one of a schema that this version can't read.
+        """
+        parsed = parse_card_text(text)
+        if not isinstance(parsed, dict):
+            raise InputError("card", type(parsed).__name__, "must be a JSON object")
+        _check_depth_and_texts(parsed)
+        version = parsed.get("schema_version")
+        if version != SCHEMA_VERSION or isinstance(version, bool):
+            raise InputError("schema_version", version, f"must be {SCHEMA_VERSION}")
+        check_types(parsed, {"kind": str, "draw_id": str, "files": dict})
+        draw_id = parsed["draw_id"]
+        if not re.fullmatch("[0-9a-f]{32}", draw_id):
+            raise InputError("draw_id", draw_id, "must be 32 hexadecimal digits")
+        files = {name: payload_file(name, entry) for name, entry in parsed["files"].items()}
+        card = cls(parsed["kind"], draw_id, files, parsed)
+        # Nothing is moved to another folder, or to the name of a file that is of no draw.
+        card.check_files([name for name in files if draw_id in os.path.basename(name) == name])
+        return card
+
+    def check_files(self, names: Collection[str]) -> None:
+        """Refuses a card that names other files than these, or none.
+
+        Raises:
+            InputError: if it does.
+        """
+        if not names or set(self.files) != set(names):
+            condition = "must be the payload of the card's draw"
+            raise InputError("files", sorted(self.files), condition)
+
+    def check_types(self, types: Mapping[str, type]) -> None:
+        """Refuses a card that lacks fields of its kind, or whose versions are no texts.
+
+        Raises:
+            InputError: if it does.
+        """
+        check_types(self.fields, {**types, "versions": dict})
+        versions = self.fields["versions"]
+        if not all(isinstance(version, str) for version in versions.values()):
+            raise InputError("versions", len(versions), "must be texts")
+
+    def left_out(self, domain: Domain) -> LeftOut | None:
+        """Returns the counts of records outside the domain; None if the card holds none.
+
+        Raises:
+            InputError: if they are not of this domain, or damaged.
+        """
+        if "left_out" not in self.fields:
+            return None
+        left_out = LeftOut.from_json(self.fields["left_out"])
+        left_out.check(domain)
+        return left_out
+
+
+class Payload:
+    """The files that a card names, each verified when it is read.
+
+    Args:
+        card: that names them.
+        read: returns the bytes of a file, given its name and the size that the card states.
+    """
+
+    def __init__(self, card: Card, read: Callable[[str, int], bytes]) -> None:
+        self._files = card.files
+        self._read = read
+        self.place = CARD  # that an error is told of
+
+    def read(self, name: str, parse: Callable[[bytes], T]) -> T:
+        """Returns what a file holds.
+
+        Raises:
+            DamagedFileError: if it is not as its card says.
+        """
+        self.place = name
+        data = self._read(name, self._files[name].num_bytes)
+        if fingerprint(data) != self._files[name]:
+            raise DamagedFileError("does not have the checksum of its card")
+        parsed = parse(data)
+        self.place = CARD
+        return parsed
+
+
+def card_text(
+    kind: str, draw_id: str, fields: Mapping[str, Any], payload: Mapping[str, bytes]
+) -> str:
+    """Returns the text of the ``card.json`` of a payload."""
+    files = {name: fingerprint(data) for name, data in payload.items()}
+    card = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": kind,
+        "draw_id": draw_id,
+        **fields,
+        "files": {
+            name: {"sha256": file.sha256, "bytes": file.num_bytes} for name, file in files.items()
+        },
+    }
+    return json.dumps(card, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def parse_card_text(text: str) -> Any:
+    """Returns the JSON that a ``card.json`` of any kind holds.
+
+    Raises:
+        InputError: if it is no JSON, or JSON that no card may hold.
+    """
+    try:
+        return parse_json(text, _refuse_constant)
+    except json.JSONDecodeError as error:
+        condition = f"is not JSON at line {error.lineno}, column {error.colno}"
+        raise InputError("card", error.msg, condition) from None
+    except RecursionError:
+        raise InputError("card", len(text), "is nested too deeply") from None
+    except RepeatedKeyError as error:
+        raise InputError("card", error.key, "must not repeat a key in an object") from None
+    except InputError:
+        raise
+    except ValueError:  # an integer of thousands of digits
+        raise InputError("card", len(text), "holds a number that is too long") from None
+
+
+def check_types(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
+    """Refuses fields that are missing or of another type.
+
+    Raises:
+        InputError: if one is.
+    """
+    for name, kind in types.items():
+        if not isinstance(fields.get(name), kind):
+            raise InputError("card", name, f"must be there and be of type {kind.__name__}")
+
+
+def is_count(value: object) -> bool:
+    """Returns whether a JSON value is an integer from 0 to 2^63 - 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def payload_file(name: str, entry: Any) -> PayloadFile:
+    """Returns what a card says of a file.
+
+    Raises:
+        InputError: if it says no checksum and size.
+    """
+    fits = (
+        isinstance(entry, dict)
+        and set(entry) == {"sha256", "bytes"}
+        and isinstance(entry["sha256"], str)
+        and re.fullmatch("[0-9a-f]{64}", entry["sha256"])
+        and is_count(entry["bytes"])
+    )
+    if not fits:
+        raise InputError("files", name, "must have a checksum and a size")
+    return PayloadFile(entry["sha256"], entry["bytes"])
+
+
+def fingerprint(data: bytes) -> PayloadFile:
+    """Returns what a card says of these bytes."""
+    return PayloadFile(hashlib.sha256(data).hexdigest(), len(data))
+
+
+def _check_depth_and_texts(parsed: Any) -> None:
+    """Refuses what later steps cannot walk through, or write again as UTF-8.
+
+    Without recursion: the parser reads deeper than Python functions may call each other.
+    """
+    level, depth = [parsed], 0
+    while level:
+        if depth > _MAX_DEPTH:
+            raise InputError("card", depth, f"must be nested at most {_MAX_DEPTH} deep")
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += [*value, *value.values()]
+            elif isinstance(value, list):
+                below += value
+            elif isinstance(value, str) and not value.isascii():
+                _check_unicode(value)
+        level, depth = below, depth + 1
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a JSON escape may hold half a character
+        raise InputError("card", text, "must hold Unicode texts only") from None
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise InputError("card", constant, "must hold finite numbers only")

@@ -1,0 +1,226 @@
+"""Writing a release: the first complete attempt wins, and nothing half-written stays.
+
+Several workers may try to write: attempts of one draw of noise (a bundle that was retried), and of
+different draws (a bundle with the draw in it was). The directory belongs to the draw whose card was
+created first, and creating it is exclusive:
+
+1. Each attempt writes all files into a private draft folder of its own, named by draw id.
+2. It publishes its complete ``card.json`` in the directory. That fails if a card is there.
+3. Whoever finds a card there, its own or another's, moves the payload that this card names into
+   place, from whichever draft holds it. So a crash after step 2 is repaired by any later attempt.
+4. Once the payload is complete no other draw can win: all drafts are removed.
+
+A draft is private data: it may be a second draw of noise on the same records.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import BinaryIO, Self
+
+from beam_dp.errors import InputError
+from beam_dp.releases.files.card import CARD, Card, ReleaseError
+from beam_dp.storage.of_url import store_for
+from beam_dp.storage.store import (
+    FREE,
+    MAX_CARD_BYTES,
+    DamagedFileError,
+    PayloadFile,
+    Store,
+    check_size,
+)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One draw of noise of any kind, complete, as it is written: its card and its payload.
+
+    Args:
+        text: of ``card.json``.
+        payload: the files that it names, in its order.
+    """
+
+    text: bytes
+    payload: Mapping[str, bytes]
+
+    @cached_property
+    def card(self) -> Card:
+        """What the text says."""
+        return Card.from_text(self.text.decode())
+
+    def to_bytes(self) -> bytes:
+        """Returns it as one string of bytes, as it travels from step to step of a pipeline."""
+        return b"".join([struct.pack("<q", len(self.text)), self.text, *self.payload.values()])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Returns the draw that ``to_bytes`` wrote.
+
+        Raises:
+            DamagedFileError: if there are more or fewer bytes than its card says.
+            InputError: if the card is none.
+        """
+        start = struct.calcsize("<q")
+        (length,) = struct.unpack_from("<q", data) if len(data) >= start else (-1,)
+        if not 0 <= length <= min(len(data) - start, MAX_CARD_BYTES):
+            raise DamagedFileError("is cut short")
+        text = data[start : start + length]
+        payload, position = {}, start + length
+        for name, file in Card.from_text(text.decode()).files.items():
+            payload[name] = data[position : position + file.num_bytes]
+            check_size(len(payload[name]), file.num_bytes)
+            position += file.num_bytes
+        check_size(len(data), position)
+        return cls(text, payload)
+
+
+def check_output(directory: str | os.PathLike[str]) -> None:
+    """Refuses a directory that a release can't be written to; writes nothing.
+
+    Args:
+        directory: where the release is to be.
+
+    Raises:
+        InputError: if no release can be committed on its filesystem, it is a file, holds anything
+            but drafts of an attempt that crashed, or can't be made or written; or is in a bucket
+            that keeps what is deleted or that anybody may read. Where drafts are left beside
+            something else, it names the command that completes a release.
+    """
+    store = store_for(directory, "output")
+    try:
+        store.check_free()
+    except InputError as error:
+        condition = error.condition + advice_on_drafts(store, directory)
+        raise InputError("output", os.fspath(directory), condition) from None
+
+
+def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
+    """Writes a draw unless another one was committed first; may be repeated at any time.
+
+    Args:
+        draw: complete.
+        directory: see ``write_release``.
+
+    Returns:
+        Whether the release in the directory, complete on return, is of this draw. If it is of
+        another one, this draw's drafts are gone.
+
+    Raises:
+        InputError: if the directory holds a card that is none, or can't be written.
+        ReleaseError: if a committed release has lost its payload.
+    """
+    store = store_for(directory, "output")
+    try:
+        if committed_card(store, directory) is None:
+            _try_to_commit(draw, store)
+    except OSError as error:
+        # Whoever won may have removed this draft in the middle of its writing.
+        if committed_card(store, directory) is None:
+            condition = f"must be a directory that can be written: {error.strerror}"
+            raise InputError("output", os.fspath(directory), condition) from None
+    committed = committed_card(store, directory)
+    if committed is None:
+        raise InputError("output", os.fspath(directory), "must be written by nobody else")
+    _complete(committed, store, directory)
+    return committed.draw_id == draw.card.draw_id
+
+
+def _try_to_commit(draw: Draw, store: Store) -> None:
+    """Steps 1 and 2. The draft goes unless it became the release."""
+    draft = store.open_draft(draw.card.draw_id)
+    try:
+        for name, data in draw.payload.items():
+            if store.write_draft(draft, name, partial(_write, data)) != draw.card.files[name]:
+                raise OSError(errno.EIO, "what was written is not what is read")
+        store.publish(draft, CARD, partial(_write, draw.text))
+    finally:
+        # The card that is there tells, not the call that made it: that one may fail afterwards,
+        # and then the draft is all that there is of a committed payload.
+        if read_card(store) != draw.text:
+            store.remove_draft(draft)
+
+
+def _write(data: bytes, file: BinaryIO) -> None:
+    file.write(data)
+
+
+def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> None:
+    """Steps 3 and 4, for whichever draw was committed."""
+    missing = place_payload(store, card.files)
+    if missing:
+        raise ReleaseError(os.fspath(directory), f"{missing[0]} is missing or damaged")
+    for draft in store.drafts():
+        store.remove_draft(draft)
+
+
+def place_payload(store: Store, files: Mapping[str, PayloadFile]) -> list[str]:
+    """Moves a committed payload into place, from whichever drafts hold it.
+
+    Args:
+        store: where the card was published.
+        files: what the card names.
+
+    Returns:
+        The names of files that are in no draft either.
+    """
+    missing = []
+    for name, promised in files.items():
+        for draft in store.drafts():
+            # A draft that matches may vanish: its own attempt lost, or somebody else placed it.
+            if store.fingerprint(name) == promised:
+                break
+            if store.fingerprint(name, draft) == promised:
+                store.place(draft, name)
+        if store.fingerprint(name) != promised:
+            missing.append(name)
+    return missing
+
+
+def committed_card(store: Store, directory: str | os.PathLike[str]) -> Card | None:
+    """Returns the card of the release that a directory holds; None if it holds none.
+
+    Raises:
+        InputError: if it holds a card that is none, or can't be read.
+    """
+    try:
+        card = read_card(store)
+        return None if card is None else Card.from_text(card.decode())
+    except OSError as error:
+        if isinstance(error, NotADirectoryError):
+            raise InputError("output", os.fspath(directory), FREE) from None
+        condition = f"must be a directory that can be written: {error.strerror}"
+        raise InputError("output", os.fspath(directory), condition) from None
+    except (ArithmeticError, DamagedFileError, LookupError, TypeError, ValueError):
+        raise InputError("output", os.fspath(directory), FREE) from None
+
+
+def read_card(store: Store) -> bytes | None:
+    """Returns the card that was committed, or None where none was.
+
+    Raises:
+        DamagedFileError: if it is no regular file, or too large.
+        OSError: if it can't be read.
+    """
+    try:
+        return store.read(CARD)
+    except FileNotFoundError:
+        return None
+
+
+def advice_on_drafts(store: Store, directory: str | os.PathLike[str]) -> str:
+    """Returns the end of a refusal: what a stopped job has left, and what helps; else nothing."""
+    try:
+        if not store.drafts():
+            return ""
+    except Exception:  # of any storage's library: the refusal matters, not the advice
+        return ""
+    return (
+        "; drafts of a job are left there: once it has ended,"
+        f" `beam-dp finish {shlex.quote(os.fspath(directory))}` completes what it committed"
+    )

@@ -1,0 +1,3 @@
+"""Fixtures of this folder."""
+
+from places import place  # noqa: F401

@@ -1,0 +1,57 @@
+"""Where releases are written in this folder's tests: a filesystem and an object store."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+from interruptions import BUCKET_STEPS, STORE_STEPS
+from jobs import everything_under
+from memory_bucket import MemoryBucket
+
+from beam_dp.storage import of_url
+from beam_dp.storage.local import LocalStore
+
+
+@dataclass
+class Place:
+    """Where releases are written.
+
+    Args:
+        owner: the class whose methods are the steps of writing.
+        steps: those that change or look at what others see.
+        new: makes an empty folder the place.
+        url: of the folder.
+        names: of what is there.
+    """
+
+    owner: type
+    steps: Sequence[str]
+    new: Callable[[], None]
+    url: Callable[[], str]
+    names: Callable[[], list[str]]
+
+
+@pytest.fixture(params=["local", "bucket"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    if request.param == "local":
+        numbers, folder = itertools.count(), tmp_path
+
+        def new_folder() -> None:
+            nonlocal folder
+            folder = tmp_path / str(next(numbers))
+
+        new_folder()
+        names = lambda: everything_under(folder)  # noqa: E731
+        yield Place(LocalStore, STORE_STEPS, new_folder, lambda: str(folder), names)
+    else:
+        bucket = MemoryBucket("releases")
+        monkeypatch.setattr(of_url, "GoogleBucket", lambda name: bucket)
+        url = "gs://releases/out"
+        names = lambda: [name.removeprefix("out/") for name in bucket.objects]  # noqa: E731
+        yield Place(MemoryBucket, BUCKET_STEPS, bucket.objects.clear, lambda: url, names)

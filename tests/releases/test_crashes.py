@@ -1,0 +1,103 @@
+"""A writer that dies at any step: whoever comes next leaves one draw whole, or none.
+
+It dies by an exception that nothing catches, after which none of its steps does anything. Processes
+are killed in ``test_bucket_store`` and in the tests of engines.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import pytest
+from memory_bucket import MemoryBucket
+from places import Place
+from release_examples import release_of, same_release
+
+from beam_dp.releases import check_output, commit_release, finish_writing, read_release
+from beam_dp.storage import of_url
+
+OURS = release_of()
+OTHERS = release_of(seed=1, draw_id="f" * 32)
+
+
+class DiedError(BaseException):
+    """No handler of the writer catches this."""
+
+
+def dies(place: Place, crash_at: int, *, after: bool) -> bool:
+    """Commits, and dies before or after a step; returns whether there were so many steps."""
+    calls = 0
+    with pytest.MonkeyPatch.context() as patch:
+        for name in place.steps:
+            original = getattr(place.owner, name)
+
+            def step(*args: Any, original: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls < crash_at:
+                    return original(*args)
+                if calls == crash_at and after:
+                    calls += 1  # steps inside this one are not tried
+                    original(*args)
+                raise DiedError
+
+            patch.setattr(place.owner, name, functools.partialmethod(step, original=original))
+        try:
+            assert commit_release(OURS, place.url())
+        except DiedError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("repair", ["same draw", "other draw", "clean-up"])
+def test_a_crash_at_any_step_is_repaired(place: Place, repair: str, after: bool) -> None:
+    winners = set()
+    for crash_at in itertools.count(1):
+        place.new()
+        has_died = dies(place, crash_at, after=after)
+        was_committed = "card.json" in place.names()
+        winner = OURS if was_committed else None
+        if repair == "clean-up":
+            assert finish_writing(place.url()) is was_committed
+        elif repair == "same draw":
+            assert commit_release(OURS, place.url())
+            winner = OURS
+        else:
+            assert commit_release(OTHERS, place.url()) is not was_committed
+            winner = winner or OTHERS
+        if winner is None:
+            assert place.names() == []
+        else:
+            assert same_release(read_release(place.url()), winner)
+            assert len(place.names()) == 3
+        winners.add(winner and winner.draw_id)
+        if not has_died:
+            break
+    assert crash_at > 9
+    assert len(winners) == (1 if repair == "same draw" else 2)
+
+
+def test_a_place_with_only_drafts_of_a_crashed_job_may_be_written(place: Place) -> None:
+    assert dies(place, 3, after=True)
+    assert place.names() and all(name.startswith(".draft-") for name in place.names())
+    check_output(place.url())
+    assert commit_release(OTHERS, place.url())
+    assert same_release(read_release(place.url()), OTHERS)
+
+
+def test_a_card_whose_copy_was_reported_as_refused_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a bucket may say when the answer to its first request was lost."""
+
+    class Forgetful(MemoryBucket):
+        def copy_exclusively(self, source: str, version: str, target: str) -> bool:
+            super().copy_exclusively(source, version, target)
+            return False
+
+    bucket = Forgetful("releases")
+    monkeypatch.setattr(of_url, "GoogleBucket", lambda name: bucket)
+    assert commit_release(OURS, "gs://releases/out") is True
+    assert same_release(read_release("gs://releases/out"), OURS)
+    assert len(bucket.objects) == 3

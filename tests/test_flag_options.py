@@ -1,0 +1,87 @@
+"""Fields that are flags: the flag, its value, and what it applies to."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import Flag, FlagError, check_applies
+from beam_dp.flags.numbers import integer, number
+from beam_dp.flags.options import flags_of, integer_or, option, texts_of, values_of
+from beam_dp.mechanisms.registry import ANSWERS, SKETCHES, SYNTHETIC, options_of
+from pipelines import answer_queries, release_projection, release_synthetic_database
+
+TABLES = {
+    release_synthetic_database: SYNTHETIC,
+    release_projection: SKETCHES,
+    answer_queries: ANSWERS,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    width: int = dataclasses.field(default=3, metadata=option("how wide", "W", integer, name="w"))
+    share: float | None = dataclasses.field(default=None, metadata=option("a part", "A", number))
+    kind: str = dataclasses.field(default="a", metadata=option("of two", choices=("a", "b")))
+    hidden: int = 5
+
+
+def test_a_field_is_a_flag_of_its_name_or_another() -> None:
+    assert flags_of(Choice) == (
+        Flag("w", "how wide", "W"),
+        Flag("share", "a part", "A"),
+        Flag("kind", "of two", choices=("a", "b")),
+    )
+
+
+def test_texts_of_flags_give_the_fields_and_fields_give_the_texts() -> None:
+    given = {"w": "7", "kind": "b", "epsilon": "1"}
+    assert values_of(Choice, given) == {"width": 7, "kind": "b"}
+    made = Choice(**values_of(Choice, given))
+    assert texts_of(made) == {"w": "7", "kind": "b"}
+    assert Choice(**values_of(Choice, texts_of(Choice(share=0.25)))) == Choice(share=0.25)
+
+
+def test_a_text_that_is_no_value_is_refused_by_the_name_of_the_flag() -> None:
+    with pytest.raises(InputError, match=r"^w: 'wide' is refused; must be a whole number$"):
+        values_of(Choice, {"w": "wide"})
+    assert integer_or("all")("size", "all") == "all" and integer_or("all")("size", "9") == 9
+    with pytest.raises(InputError, match=r"^size: 'most' .* a whole number or 'all'$"):
+        integer_or("all")("size", "most")
+
+
+def test_a_default_is_refused_nowhere_and_another_value_where_it_does_not_apply() -> None:
+    flags = {
+        "one": (Flag("mode", "", default="a"),),
+        "two": (),
+        "three": (Flag("mode", "", default="a"),),
+    }
+    check_applies({"mode": "a", "epsilon": "1"}, "two", flags)
+    check_applies({"mode": "b"}, "one", flags)
+    with pytest.raises(FlagError, match=r"^--mode applies only to one and three$"):
+        check_applies({"mode": "b"}, "two", flags)
+
+
+@pytest.mark.parametrize("program", TABLES, ids=lambda program: program.PROGRAM)
+def test_programs_take_every_option_of_the_mechanisms_in_their_table(program: object) -> None:
+    flags = program.FLAGS  # type: ignore[attr-defined]
+    assert len({flag.name for flag in flags}) == len(flags)
+    (mechanism,) = (flag for flag in flags if flag.name == "mechanism")
+    table = options_of(TABLES[program])  # type: ignore[index]
+    assert set(table) <= set(mechanism.choices)
+    for name, options in table.items():
+        assert {flag.name for flag in options} <= {flag.name for flag in flags}, name
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_a_flag_of_another_mechanism_is_refused_by_name(name: str) -> None:
+    table = options_of(SYNTHETIC)
+    own = {flag.name for flag in table[name]}
+    for flag in flags_of(*SYNTHETIC.values()):
+        if flag.name not in own:
+            with pytest.raises(FlagError, match=rf"^--{flag.name} applies only to [\w, ]+$") as e:
+                check_applies({flag.name: "1"}, name, table)
+            assert not re.search(rf"\b{name}\b", str(e.value))
