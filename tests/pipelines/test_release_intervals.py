@@ -13,11 +13,11 @@ import pyarrow.csv
 import pytest
 from jobs import everything_under, interval_flags, people
 
-import beam_dp.transforms.drawing.release_intervals as intervals_module
 from beam_dp.cli import main as cli
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import IntervalRelease, read_release
+from beam_dp.transforms.drawing import one_worker
 from pipelines.release_intervals import main
 
 AGES: dict[str, Any] = {"name": "age", "type": "integer", "min": 10, "max": 79}
@@ -161,7 +161,7 @@ def test_every_bundle_done_three_times_leaves_one_draw(
             draws.append(super().draw_id())
             return draws[-1]
 
-    monkeypatch.setattr(intervals_module, "NoiseSource", Watched)
+    monkeypatch.setattr(one_worker, "NoiseSource", Watched)
     argv = interval_flags(tmp_path, domain=domain(), strategy=strategy)
     assert main([*argv, "--direct_runner_bundle_repeat=2"]) == 0
     draw_id = read_release(tmp_path / "out").draw_id

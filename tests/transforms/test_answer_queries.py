@@ -25,6 +25,7 @@ from beam_dp.releases.files.answers import (
 from beam_dp.summaries.shards import write_shard
 from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
 from beam_dp.transforms.drawing import answer_queries as module
+from beam_dp.transforms.drawing import one_worker
 
 RECORDS = [{"age": 3, "sex": "f", "smokes": True}] * 900 + [
     {"age": 7, "sex": "m", "smokes": None}
@@ -64,7 +65,8 @@ class Watched(NoiseSource):
 @pytest.fixture(autouse=True)
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     RUNS.clear()
-    monkeypatch.setattr(module, "NoiseSource", Watched)
+    for each in (module, one_worker):
+        monkeypatch.setattr(each, "NoiseSource", Watched)
 
 
 def answer(queries, *, repeats=0, is_stream=False, records=RECORDS, **named) -> list[AnswerBatch]:

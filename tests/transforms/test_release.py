@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import logging
 import pathlib
 import pickle
@@ -30,6 +31,7 @@ from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases import read_release
 from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.transforms import PrivateStepError, ReleaseSyntheticDatabase, WriteRelease
+from beam_dp.transforms.drawing import one_worker
 
 PEOPLE = [
     {"age": i % 10, "sex": "fm"[i % 2], "smokes": [True, False, None][i % 3], "household": i // 4}
@@ -180,7 +182,7 @@ def test_everything_twice_in_one_pipeline_needs_only_labels(tmp_path: pathlib.Pa
 def test_a_large_release_travels_in_shards(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release_module, "RELEASE_SHARD_BYTES", 100)
+    monkeypatch.setattr(one_worker, "RELEASE_SHARD_BYTES", 100)
     run(PEOPLE, tmp_path / "out")
     assert released(tmp_path / "out") == as_counter(PEOPLE)
 
@@ -222,7 +224,10 @@ def test_no_log_tells_of_records(tmp_path: pathlib.Path, caplog: pytest.LogCaptu
 
 def test_no_noise_source_is_pickled() -> None:
     transform = ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
-    draw = release_module._Draw(transform.mechanism, transform.plan, transform.accumulator)
+    drawing = functools.partial(
+        release_module._release, transform.mechanism, transform.plan, transform.accumulator
+    )
+    draw = one_worker.Draw(drawing)
     assert NoiseSource.__name__.encode() not in pickle.dumps(draw)
 
 
