@@ -25,10 +25,7 @@ from beam_dp.mechanisms.small_db import searched as multisets_searched
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
 from beam_dp.mechanisms.small_db.law import draw_cells
-from beam_dp.mechanisms.small_db.nested import (
-    NestedSampler,
-    is_nested,
-)
+from beam_dp.mechanisms.small_db.nested import NestedSampler, is_nested
 from beam_dp.mechanisms.small_db.searched import SearchSampler
 from beam_dp.noise.exponentials import exp_above
 from beam_dp.noise.source import NoiseSource

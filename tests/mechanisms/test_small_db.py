@@ -16,10 +16,7 @@ from tiny import ADD, REPLACE, domain_of, promise, summary
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, MultisetChoice, SmallDB, plan_release
-from beam_dp.mechanisms.small_db.small_db import (
-    SmallDBPlan,
-    query_matrix,
-)
+from beam_dp.mechanisms.small_db.small_db import SmallDBPlan, query_matrix
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import marginals

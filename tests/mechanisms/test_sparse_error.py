@@ -24,17 +24,9 @@ from beam_dp.mechanisms import (
     StabilityHistogram,
     release_sparse,
 )
-from beam_dp.mechanisms.sketches.errors import (
-    cell_law,
-    element_law,
-    held_keys,
-    sparse_error,
-)
+from beam_dp.mechanisms.sketches.errors import cell_law, element_law, held_keys, sparse_error
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.mechanisms.sketches.plan import (
-    HistogramNoise,
-    SketchNoise,
-)
+from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise
 from beam_dp.planning.sketches.choices import error_of_nothing, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.sketch_estimates import estimates_by_element, variance_of_median

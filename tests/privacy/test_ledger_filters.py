@@ -19,13 +19,7 @@ from hypothesis import given, settings
 from beam_dp.errors import InputError
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_rho
 from beam_dp.privacy.ledger import filters as ledger_filters
-from beam_dp.privacy.ledger.filters import (
-    Account,
-    Composition,
-    Filter,
-    limit,
-    loss_of,
-)
+from beam_dp.privacy.ledger.filters import Account, Composition, Filter, limit, loss_of
 from beam_dp.privacy.loss import Loss
 
 KINDS = ("pure", "gaussian", "zcdp")

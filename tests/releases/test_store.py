@@ -10,13 +10,7 @@ from release_examples import DRAW, release_of, same_release
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
-from beam_dp.releases import (
-    ReleaseError,
-    check_output,
-    commit_release,
-    read_release,
-    write_release,
-)
+from beam_dp.releases import ReleaseError, check_output, commit_release, read_release, write_release
 from beam_dp.storage import local as filesystem
 from beam_dp.storage.local import LocalStore
 

@@ -16,16 +16,9 @@ from beam_dp.domain import BooleanAttribute, Domain
 from beam_dp.mechanisms import plan_private_mw
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.releases import read_release
-from beam_dp.releases.files.answers import (
-    answers_file,
-    read_answers,
-)
+from beam_dp.releases.files.answers import answers_file, read_answers
 from beam_dp.transforms import AnswerBatch, AnswerQueries, WriteAnswers
-from beam_dp.transforms.drawing.answer_batches import (
-    answer_batches,
-    each_query,
-    numbered_queries,
-)
+from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query, numbered_queries
 
 MOST_BYTES = 2**24
 NOTHING = ("value", "standard_error", "bound", "route", "updates_left", "questions_left", "error")

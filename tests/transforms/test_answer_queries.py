@@ -19,9 +19,7 @@ from beam_dp.mechanisms import plan_private_mw
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.files.answers import (
-    read_answers,
-)
+from beam_dp.releases.files.answers import read_answers
 from beam_dp.summaries.shards import write_shard
 from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
 from beam_dp.transforms.drawing import answer_queries as module

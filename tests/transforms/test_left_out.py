@@ -20,10 +20,7 @@ from beam_dp.queries.workload import marginals
 from beam_dp.releases import IntervalRelease, SyntheticDatabase, read_release
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
-from beam_dp.transforms.counting.encode import (
-    encode_all_records,
-    encode_records,
-)
+from beam_dp.transforms.counting.encode import encode_all_records, encode_records
 from beam_dp.transforms.drawing import one_worker
 
 GOOD = {"age": 3, "sex": "f", "smokes": None}

@@ -12,16 +12,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from barriers import remove_barrier
-from fakes import (
-    COLLECTED,
-    DOMAIN,
-    DRAWS,
-    WORKLOAD,
-    NoPrivacy,
-    collect,
-    guarantee,
-    pipeline,
-)
+from fakes import COLLECTED, DOMAIN, DRAWS, WORKLOAD, NoPrivacy, collect, guarantee, pipeline
 
 import beam_dp.transforms.drawing.release as release_module
 from beam_dp.domain import BooleanAttribute, Domain, IntegerAttribute

@@ -12,10 +12,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 from beam_dp.checks import is_integer
 from beam_dp.domain import Domain
-from beam_dp.domain.strict_json import (
-    RepeatedKeyError,
-    parse_json,
-)
+from beam_dp.domain.strict_json import RepeatedKeyError, parse_json
 from beam_dp.errors import InputError
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.storage.store import DamagedFileError, PayloadFile

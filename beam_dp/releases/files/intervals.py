@@ -19,14 +19,8 @@ from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.strategy import Measured, Prefixes
-from beam_dp.interval_strategies.tables import (
-    measured_from_tables,
-    strategy_tables,
-)
-from beam_dp.interval_strategies.textbook_tree import (
-    Nodes,
-    TextbookTree,
-)
+from beam_dp.interval_strategies.tables import measured_from_tables, strategy_tables
+from beam_dp.interval_strategies.textbook_tree import Nodes, TextbookTree
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.files.container import (

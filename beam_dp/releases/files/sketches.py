@@ -27,16 +27,8 @@ from beam_dp.releases.files.container import (
     write_container,
 )
 from beam_dp.releases.plain import library_versions
-from beam_dp.releases.sketch_keys import (
-    key_rule_of,
-    key_type_of,
-)
-from beam_dp.releases.sketches import (
-    NoisyCounts,
-    NoisySketch,
-    SparseRelease,
-    signs_of,
-)
+from beam_dp.releases.sketch_keys import key_rule_of, key_type_of
+from beam_dp.releases.sketches import NoisyCounts, NoisySketch, SparseRelease, signs_of
 from beam_dp.storage.store import DamagedFileError
 
 # How elements become cells; another family gives other cells for the same key.
