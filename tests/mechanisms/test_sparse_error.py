@@ -96,7 +96,7 @@ def measured_sums(mechanism, counts: np.ndarray, seed: int) -> tuple[float, floa
     return squares, products
 
 
-@pytest.mark.mostly_slow(one_in=12, start=7)
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", PROFILES)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_predicted_errors_are_measured(name, shape):

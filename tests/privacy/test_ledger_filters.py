@@ -153,6 +153,7 @@ def test_pure_releases_may_add_up_to_the_whole_epsilon_beside_either_filter() ->
         assert not account.fits(Loss.gaussian(1e-3))
 
 
+@pytest.mark.slow
 def test_many_small_releases_cost_less_than_the_sum_of_their_epsilons() -> None:
     account = fill(Account(1.0, 1e-9, "zcdp"), *[Loss.pure(0.01)] * 1000)
     assert len(account.losses) == math.floor(zcdp_rho(1.0, 1e-9) / (0.01**2 / 2))

@@ -126,7 +126,7 @@ AUDITS: dict[str, Callable[[], float]] = {
 }
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AUDITS)
 def test_the_audits_pass_on_the_code_as_it_is(name: str):
     assert 0.5 < AUDITS[name]() <= 1

@@ -204,6 +204,7 @@ def test_of_racing_draws_one_wins_whole(tmp_path, round_number):
     assert_holds(tmp_path / "out", OURS if winner == DRAW else OTHERS)
 
 
+@pytest.mark.slow
 def test_of_racing_processes_one_wins_whole(tmp_path):
     context = multiprocessing.get_context("fork")
     for number in range(3):

@@ -81,6 +81,7 @@ def test_only_a_complete_run_is_written(tmp_path: pathlib.Path, is_complete: boo
         assert [each["id"] for each in read_answers(path)] == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_a_run_in_several_batches_is_one_release(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
