@@ -32,14 +32,7 @@ from . import flags
 from .common import make_pipeline, read_ledger
 from .own_release import card_of
 from .progress import Progress
-from .running import (
-    is_launched,
-    is_own,
-    mark_released,
-    run_main,
-    run_pipeline,
-    stage_pipeline,
-)
+from .running import is_launched, is_own, mark_released, run_main, run_pipeline, stage_pipeline
 from .saved_state import keep_state, private_folder
 
 

@@ -124,7 +124,7 @@ def _table(
     refusals = []
     for name, option, cells in rows:
         if option.refusal is not None:
-            refusals.append(f"{name}: no: {option.refusal}")
+            refusals.append(f"{name}: not possible: {option.refusal}")
             continue
         mark = notes.setdefault(option.note, len(notes) + 1) if option.note else None
         table.add_row(*map(Text, [name + (f" [{mark}]" if mark else ""), *cells(option)]))

@@ -8,11 +8,7 @@ from typing import Any
 from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.planning.intervals import intervals_option
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.linear_answers import (
-    answers_option,
-    private_mw_option,
-    small_db_option,
-)
+from beam_dp.planning.linear_answers import answers_option, private_mw_option, small_db_option
 from beam_dp.planning.synthetic_databases import synthetic_option
 from beam_dp.theorems.theorem import Calibration
 

@@ -15,11 +15,7 @@ from beam_dp.mechanisms.marginals.measurements import (
     num_noisy_cells,
     support_variances,
 )
-from beam_dp.mechanisms.marginals.plan import (
-    MAX_SELECTED_CELLS,
-    MarginalsPlan,
-    Mechanism,
-)
+from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.resources import fit_resources, rounds_resources
 from beam_dp.noise.bound import noise_bound
@@ -104,7 +100,7 @@ def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
     return dataclasses.replace(
         option,
         resources=fit_resources(MAX_SELECTED_CELLS, measured),
-        note="selects what it measures, by noisy scores: no error is known before",
+        note="selects what it measures, by noisy scores: its error is not known beforehand",
     )
 
 

@@ -44,7 +44,7 @@ def released(folder: pathlib.Path, **flags: Any) -> IntervalRelease:
     return release
 
 
-@pytest.mark.mostly_slow(one_in=3, start=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_answers_are_the_counts_but_for_little_noise(tmp_path: pathlib.Path, strategy: str) -> None:
     release = released(tmp_path, strategy=strategy)
@@ -178,6 +178,7 @@ def answered(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, 
     return code, text.out, text.err
 
 
+@pytest.mark.slow
 def test_the_command_answers(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     release = released(tmp_path)
     capsys.readouterr()

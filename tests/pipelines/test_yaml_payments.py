@@ -66,6 +66,7 @@ def test_unbounded_records_cost_nothing(tmp_path: pathlib.Path, ledger: Ledger, 
     assert ledger.entries("people") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file_format", "extension"), [("csv", "parquet"), ("parquet", "dat")])
 def test_the_format_that_is_given_is_that_of_the_files(
     tmp_path: pathlib.Path, file_format: str, extension: str

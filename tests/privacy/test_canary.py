@@ -163,7 +163,7 @@ def test_nothing_tells_neighbours_apart(
     assert json.loads(seen["with"].card)["num_records"]["noisy"] > 0
 
 
-@pytest.mark.mostly_slow(one_in=8, start=7)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     [

@@ -20,10 +20,7 @@ from beam_dp.queries.workload import marginals
 from beam_dp.releases import IntervalRelease, SyntheticDatabase, read_release
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
-from beam_dp.transforms.counting.encode import (
-    encode_all_records,
-    encode_records,
-)
+from beam_dp.transforms.counting.encode import encode_all_records, encode_records
 from beam_dp.transforms.drawing import one_worker
 
 GOOD = {"age": 3, "sex": "f", "smokes": None}
@@ -69,6 +66,7 @@ def released(
     return release.left_out
 
 
+@pytest.mark.slow
 def test_a_record_is_counted_once_at_the_first_attribute_that_it_fails(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -132,6 +130,7 @@ def test_a_release_without_the_count_has_none(tmp_path: pathlib.Path) -> None:
     assert "left_out" not in (tmp_path / "out" / "card.json").read_text()
 
 
+@pytest.mark.slow
 def test_what_is_written_of_a_replayed_step_is_of_one_draw(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,9 +220,18 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "records._BatchRows.finish_bundle": ("intervals", {"records._batch": fail}),
     "encode._Encode.process": ("intervals", {"encode.encode_records": fail}),
     "encode_keys._Encode.process": ("histogram", {"encode_keys.key_elements": fail}),
-    "bound._Partition.process": ("database", {"bound.RecordWords.from_batch": fail}),
-    "bound._Partition.finish_bundle": ("database", {"bound.split_by_unit": fail}),
-    "bound._Select.process": ("database", {"bound.select_records": fail}),
+    "limit_contributions._Partition.process": (
+        "database",
+        {"limit_contributions.RecordWords.from_batch": fail},
+    ),
+    "limit_contributions._Partition.finish_bundle": (
+        "database",
+        {"limit_contributions.split_by_unit": fail},
+    ),
+    "limit_contributions._Select.process": (
+        "database",
+        {"limit_contributions.select_records": fail},
+    ),
     "limit_keys._LeaveOutHeavy.process": (
         "clipped",
         {"encode_keys._Encode._encoded": lambda *_: Unreadable()},
@@ -284,7 +293,7 @@ def test_a_fault_is_injected_into_every_guarded_step() -> None:
     assert guarded == {*(each.partition(" of ")[0] for each in FAULTS), OF_STREAMS}
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS)
 def test_the_jobs_run_without_a_fault(job: str) -> None:
     with pipeline() as p:

@@ -21,10 +21,7 @@ from beam_dp.mechanisms.contract import (
     check_noise,
     check_num_records,
 )
-from beam_dp.mechanisms.linear_answers.sensitivity import (
-    WorkloadSensitivity,
-    workload_sensitivity,
-)
+from beam_dp.mechanisms.linear_answers.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.resources import answers_resources
 from beam_dp.noise.bound import noise_variance

@@ -20,11 +20,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.basis import Coefficients, squared_scale
 from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients
-from beam_dp.hypotheses.residual_basis import (
-    ResidualBasis,
-    Support,
-    table_coefficients,
-)
+from beam_dp.hypotheses.residual_basis import ResidualBasis, Support, table_coefficients
 from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.summaries import Marginals

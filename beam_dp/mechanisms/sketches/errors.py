@@ -21,11 +21,7 @@ from scipy.stats import binom
 
 from beam_dp.hashing.folding import collisions
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.mechanisms.sketches.plan import (
-    HistogramNoise,
-    SketchNoise,
-    SparsePlan,
-)
+from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise, SparsePlan
 from beam_dp.noise.bound import noise_variance
 from beam_dp.releases.sketch_estimates import clipped_mean
 

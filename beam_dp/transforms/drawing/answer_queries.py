@@ -17,11 +17,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import AnswersPlan
-from beam_dp.mechanisms.online.log import (
-    answer_line,
-    checkpoint,
-    run_from_log,
-)
+from beam_dp.mechanisms.online.log import answer_line, checkpoint, run_from_log
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.saved_private_mw import (

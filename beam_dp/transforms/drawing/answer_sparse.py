@@ -23,14 +23,8 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.summaries import ElementCounts, KeyCounts
-from beam_dp.transforms.counting.count_elements import (
-    CountElements,
-    counts_of_shards,
-)
-from beam_dp.transforms.counting.encode_keys import (
-    EncodeKeys,
-    KeyColumns,
-)
+from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
+from beam_dp.transforms.counting.encode_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.limit_contributions import LimitContributions
 from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
 from beam_dp.transforms.drawing.answer_queries import check_paid

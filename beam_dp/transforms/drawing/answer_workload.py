@@ -9,10 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.linear_answers.answers import (
-    WorkloadAnswersPlan,
-    draw_workload_answers,
-)
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, draw_workload_answers
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token

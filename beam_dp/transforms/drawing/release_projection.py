@@ -10,24 +10,15 @@ from typing import Any
 import apache_beam as beam
 
 from beam_dp.mechanisms.sketches.plan import SparsePlan
-from beam_dp.mechanisms.sketches.release import (
-    SparseSummary,
-    release_sparse,
-)
+from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse_reader import KEY_RULE
 from beam_dp.releases import SparseRelease
 from beam_dp.summaries import ProjectionAccumulator
-from beam_dp.transforms.counting.count_elements import (
-    CountElements,
-    counts_of_shards,
-)
-from beam_dp.transforms.counting.encode_keys import (
-    EncodeKeys,
-    KeyColumns,
-)
+from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
+from beam_dp.transforms.counting.encode_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.limit_keys import LimitKeys
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.one_worker import draw_release

@@ -29,14 +29,8 @@ from beam_dp.mechanisms.small_db import choice as multiset_choice
 from beam_dp.mechanisms.small_db import enumerated as multisets_enumerated
 from beam_dp.mechanisms.small_db import nested as multisets_nested
 from beam_dp.mechanisms.small_db import searched as multisets_searched
-from beam_dp.mechanisms.small_db.small_db import (
-    SmallDBPlan,
-    query_matrix,
-)
-from beam_dp.noise.exponentials import (
-    exp_above,
-    exp_bounds,
-)
+from beam_dp.mechanisms.small_db.small_db import SmallDBPlan, query_matrix
+from beam_dp.noise.exponentials import exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload

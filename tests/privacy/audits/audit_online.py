@@ -29,15 +29,8 @@ from tiny import ADD, PURE, REPLACE, domain_of, promise
 from beam_dp.mechanisms import PrivateMW, plan_private_mw
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.sparse_vector import mechanisms as module
-from beam_dp.mechanisms.sparse_vector.mechanisms import (
-    AboveThreshold,
-    NumericSparse,
-    Sparse,
-)
-from beam_dp.mechanisms.sparse_vector.noise import (
-    SparseVectorNoise,
-    noise_candidates,
-)
+from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, NumericSparse, Sparse
+from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, noise_candidates
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
