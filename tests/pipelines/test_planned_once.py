@@ -46,6 +46,7 @@ def declared(folder: pathlib.Path, unit: str) -> Ledger:
     return ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "payment"),
     [("run", "with a ledger"), ("run", "without"), ("validated", "with a ledger")],
@@ -69,6 +70,7 @@ def test_a_job_of_the_command_line_is_planned_once(
     assert len(planned) == 1, planned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAID_JOBS)
 def test_a_job_of_yaml_is_planned_once(tmp_path: pathlib.Path, name: str) -> None:
     ledger = declared(tmp_path, "household")

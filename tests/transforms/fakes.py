@@ -46,6 +46,7 @@ class NoPrivacyPlan:
     public: dict[str, Any]
     loss: Loss
     left_out: LeftOutPlan | None = None
+    memory_bytes: float = 0.0
 
     @property
     def promised(self) -> Guarantee:
