@@ -37,6 +37,7 @@ class Domain:
             cells are numbered like any others.
 
     Example:
+        >>> from beam_dp.domain import BooleanAttribute, IntegerAttribute
         >>> domain = Domain((IntegerAttribute("age", 0, 84), BooleanAttribute("member")))
         >>> domain.names, domain.shape, domain.num_cells
         (('age', 'member'), (85, 2), 170)
@@ -74,6 +75,7 @@ class Domain:
                 or repeats another; or together they leave nothing of a level.
 
         Example:
+            >>> from beam_dp.domain import BooleanAttribute, IntegerAttribute
             >>> domain = Domain((IntegerAttribute("age", 0, 84), BooleanAttribute("married")))
             >>> domain = domain.with_impossible([{"age": [[0, 15]], "married": [True]}])
             >>> domain.impossible
