@@ -1,4 +1,4 @@
-"""Checks of public numbers: a boolean is none, NaN is in no range, every refusal says the range."""
+"""Checks of public numbers: a refusal names the range; booleans and NaN are refused."""
 
 from __future__ import annotations
 

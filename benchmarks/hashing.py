@@ -24,13 +24,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from beam_dp.hashing import (
-    BlockSigns,
-    DenseSigns,
-    HashKey,
-    available_backends,
-    universe_elements,
-)
+from beam_dp.hashing import BlockSigns, DenseSigns, HashKey, available_backends, universe_elements
 from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, kernel
 from beam_dp.hashing.evaluation import pairs_per_chunk
 

@@ -31,12 +31,7 @@ from sparse_measure import (
     zipf,
 )
 
-from beam_dp.mechanisms import (
-    CountSketch,
-    HybridSketch,
-    SparseMechanism,
-    StabilityHistogram,
-)
+from beam_dp.mechanisms import CountSketch, HybridSketch, SparseMechanism, StabilityHistogram
 from beam_dp.mechanisms.sketches.errors import sparse_error
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
 

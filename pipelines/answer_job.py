@@ -1,4 +1,4 @@
-"""Jobs of answers: their warnings, payment and pipeline."""
+"""Jobs of answers: what they promise, warn of, pay for and tell, and their pipeline."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
-from beam_dp.mechanisms.online.saved_runs import Payment
-from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.privacy.ledger import Token
 from beam_dp.queries.lines import QueryLine
-from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases import AnswersRelease, Release, SyntheticDatabase
 from beam_dp.transforms import (
     AnswerQueries,
     AnswerSparseQueries,
@@ -23,84 +23,110 @@ from beam_dp.transforms import (
 )
 from beam_dp.transforms.drawing.answer_batches import numbered_queries
 
+from . import program
+from .accuracy import accuracy
+
 _SHOWN_REFUSALS = 5
 
 
-@dataclass(frozen=True)
-class Job:
-    """Everything that flags say, as values that have been checked one by one."""
+@dataclass(frozen=True, kw_only=True)
+class Job(program.Job):
+    """Queries that are to be answered."""
 
-    input: str
-    input_format: str | None
+    done = "answered"
+
     lines: tuple[str, ...]
     asked: tuple[QueryLine, ...]
     refusals: tuple[str, ...]
     plan: PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
     start: SyntheticDatabase | None
     columns: KeyColumns | None
-    state: Path | None
     resume: Path | None
-    payment: Payment | None
     ledger_url: str | None = field(repr=False)
-    ledger: Ledger | None
-    dataset_id: str
-    output: str
-    validate_only: bool
-    beam_flags: tuple[str, ...]
 
+    def add(
+        self,
+        records: beam.PCollection[Any],
+        token: Token | None = None,
+        save_in: Path | None = None,
+    ) -> beam.PCollection[str]:
+        """Adds the answers about some records, and their writing."""
+        number = None if self.payment is None else self.payment.state_number
+        try:
+            answers = self._answers(records, token, save_in)
+        except InputError as error:
+            if error.name != "runner":
+                raise
+            name, path = ("resume", self.resume) if self.state is None else ("state", self.state)
+            raise InputError(
+                name,
+                str(path),
+                f"must not be given with --runner {error.value}, which {error.condition}",
+            ) from None
+        return answers | "Write" >> WriteAnswers(self.output, self.plan, token, number)
 
-def add_answers(
-    job: Job,
-    records: beam.PCollection[Any],
-    token: Token | None = None,
-    save_in: Path | None = None,
-) -> beam.PCollection[str]:
-    """Adds the answers about some records, and their writing; returns the directory.
+    def _answers(
+        self, records: beam.PCollection[Any], token: Token | None, save_in: Path | None
+    ) -> beam.PCollection[Any]:
+        if isinstance(self.plan, WorkloadAnswersPlan):
+            return records | "Answer" >> AnswerWorkload(self.plan, self.asked, token)
+        answer: beam.PTransform
+        if isinstance(self.plan, SparseMWPlan):
+            assert self.columns is not None
+            answer = AnswerSparseQueries(self.plan, self.columns, records, token)
+        else:
+            answer = AnswerQueries(
+                self.plan,
+                records,
+                self.start,
+                token,
+                save_in=None if self.state is None else save_in or self.state,
+                resume=self.resume,
+                ledger=self.ledger_url,
+            )
+        lines = records.pipeline | "Queries" >> beam.Create(numbered_queries(self.lines))
+        return lines | "Answer" >> answer
 
-    Raises:
-        InputError: the records, the output or a combination of parameters is refused.
-    """
-    pipeline = records.pipeline
-    if isinstance(job.plan, PrivateMWPlan):
-        lines = pipeline | "Queries" >> beam.Create(numbered_queries(job.lines))
-        answers = lines | "Answer" >> AnswerQueries(
-            job.plan,
-            records,
-            job.start,
-            token,
-            save_in=None if job.state is None else save_in or job.state,
-            resume=job.resume,
-            ledger=job.ledger_url,
-        )
-    elif isinstance(job.plan, SparseMWPlan):
-        assert job.columns is not None
-        lines = pipeline | "Queries" >> beam.Create(numbered_queries(job.lines))
-        answers = lines | "Answer" >> AnswerSparseQueries(job.plan, job.columns, records, token)
-    else:
-        answer = AnswerWorkload(job.plan, job.asked, token)
-        answers = records | "Answer" >> answer
-    number = None if job.payment is None else job.payment.state_number
-    return answers | "Write" >> WriteAnswers(job.output, job.plan, token, number)
+    def promised(self) -> dict[str, Any]:
+        """Returns what the card says whatever the number of records turns out to be."""
+        card = self.plan.card(None)
+        fixed = ("mechanism", "guarantee", "domain", "plan")
+        promised = {"kind": "answers", **{name: card[name] for name in fixed if name in card}}
+        if self.payment is not None:
+            promised["ledger_state"] = self.payment.state_number
+        return promised
 
+    def card(self) -> dict[str, Any]:
+        """Returns what is known before any record is read."""
+        known = None if self.plan.num_records == "noisy" else self.plan.num_records
+        queries = {"lines": len(self.lines), "refused": list(self.refusals)}
+        return {**self.plan.card(known), "queries": queries}
 
-def spend(ledger: Ledger, job: Job) -> Token:
-    """Pays for the answers.
+    def entry(self) -> tuple[str, dict[str, Any]]:
+        """Returns what the ledger's entry says."""
+        return self.plan.mechanism, self.plan.public
 
-    Raises:
-        InputError: if the ledger refuses; then nothing was spent.
-    """
-    plan = job.plan
-    return ledger.spend(job.dataset_id, plan.guarantee, plan.loss, plan.mechanism, plan.public)
+    def headline(self) -> str:
+        """Returns what is done, in half a line."""
+        domain = self.plan.universe
+        universe = "keys without end" if domain is None else f"{magnitude(domain.num_cells)} cells"
+        return f"{len(self.lines):,} queries over {universe}"
 
+    def warnings(self) -> list[str]:
+        """Returns what to tell before queries are answered: refused ones, and a useless bound."""
+        warnings = [f"--queries: {refusal}" for refusal in self.refusals[:_SHOWN_REFUSALS]]
+        if len(self.refusals) > _SHOWN_REFUSALS:
+            warnings.append(f"--queries: {len(self.refusals)} lines are refused")
+        if self.plan.is_vacuous:
+            warnings.append(
+                "the bound on errors is no better than the number of records;"
+                " more records or a larger --epsilon help"
+            )
+        return warnings
 
-def warnings_of(job: Job) -> list[str]:
-    """Returns what to tell before queries are answered: which are refused, and a useless bound."""
-    warnings = [f"--queries: {refusal}" for refusal in job.refusals[:_SHOWN_REFUSALS]]
-    if len(job.refusals) > _SHOWN_REFUSALS:
-        warnings.append(f"--queries: {len(job.refusals)} lines are refused")
-    if job.plan.is_vacuous:
-        warnings.append(
-            "the bound on errors is no better than the number of records;"
-            " more records or a larger --epsilon help"
-        )
-    return warnings
+    def tell(self, release: Release) -> None:
+        """Prints how many answers there are, and how good they are."""
+        assert isinstance(release, AnswersRelease)
+        card = release.card
+        print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {self.output}")
+        print(accuracy(card, release.rows))

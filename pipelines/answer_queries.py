@@ -15,70 +15,39 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
-
 from beam_dp.checks import checked_integer
-from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
-from beam_dp.errors import InputError, magnitude
+from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import flags_of, values_of
-from beam_dp.flags.shared import read_guarantee, read_num_records
+from beam_dp.flags.shared import read_num_records
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw, plan_sparse_mw
-from beam_dp.mechanisms.linear_answers.answers import (
-    WorkloadAnswersPlan,
-    plan_workload_answers,
-)
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY
 from beam_dp.mechanisms.registry import ANSWERS, options_of
-from beam_dp.privacy.ledger import Token
-from beam_dp.queries.linear_workload import (
-    LinearWorkload,
-    names_workload,
-    parse_linear_workload,
-)
+from beam_dp.queries.linear_workload import LinearWorkload, names_workload, parse_linear_workload
 from beam_dp.queries.lines import QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import key_type_named
 from beam_dp.queries.sparse_reader import SparseQueries
-from beam_dp.releases import AnswersRelease, SyntheticDatabase, probe_output, read_release
-from beam_dp.transforms import KeyColumns, ReadRecords
+from beam_dp.releases import SyntheticDatabase, read_release
+from beam_dp.transforms import KeyColumns
 
-from . import flags
-from .accuracy import accuracy
-from .answer_job import Job, add_answers, spend, warnings_of
-from .common import ledger_card, make_pipeline, read_ledger, read_text
-from .own_release import card_of
-from .progress import Progress
-from .running import (
-    is_launched,
-    is_own,
-    mark_released,
-    run_main,
-    run_pipeline,
-    stage_pipeline,
-)
-from .saved_state import (
-    keep_state,
-    new_state,
-    private_folder,
-    read_payment,
-    saved_num_questions,
-)
+from . import program
+from .answer_job import Job
+from .common import read_text
+from .saved_state import new_state, read_payment, saved_num_questions
 
 PRIVATE_MW, SPARSE_MW = "private_mw", "sparse_mw"
 KEY = dataclasses.replace(shared.KEY, required=False, help="sparse_mw: the column of keys")
-PROGRAM = command_of("answer_queries")
 QUERIES = Flag(
     "queries",
     "file of JSON lines, one linear query or marginal each; or conjunctions:2, intervals:age, ...",
@@ -124,36 +93,9 @@ _OPTIONS = {
 }
 
 
-def parse_arguments(argv: Sequence[str]) -> Job:
-    """Returns the job that a command line describes.
-
-    Args:
-        argv: the command line, without the program's name.
-
-    Returns:
-        The job; each of its fields is valid, and nothing has been read but the files of the
-        domain, the queries and the release to start from.
-
-    Raises:
-        FlagError: a flag is unknown, missing, repeated or outside its choices.
-        InputError: a value is refused.
-    """
-    given, beam_flags = flags.parse(FLAGS, argv, program=PROGRAM, description=__doc__ or "")
-    return read_job(given, beam_flags)
-
-
-def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
-    """Returns the job that flags describe.
-
-    Args:
-        given: the texts of the flags that were given or have a default.
-        beam_flags: Beam's own.
-
-    Raises:
-        FlagError: a flag that others need is missing.
-        InputError: a value is refused.
-    """
-    guarantee = read_guarantee(given)
+def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
+    """Returns the job that flags describe."""
+    guarantee, ledger = fields["guarantee"], fields["ledger"]
     is_sparse = given["mechanism"] == SPARSE_MW
     check_applies(given, given["mechanism"], _OPTIONS)
     needed = ("key", "max_sparsity") if is_sparse else ("domain",)
@@ -208,12 +150,10 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
         kind: Distribution
         kind = "discrete_laplace" if given["mechanism"] == "laplace" else "discrete_gaussian"
         plan = plan_workload_answers(workload, guarantee, num_records, kind, **options)
-    ledger = read_ledger(given)
     state = new_state(given["state"], given["output"]) if "state" in given else None
     resume = Path(given["resume"]) if "resume" in given else None
     return Job(
-        input=given["input"],
-        input_format=given.get("input_format"),
+        **fields,
         lines=lines,
         asked=asked,
         refusals=refusals,
@@ -224,11 +164,6 @@ def read_job(given: dict[str, str], beam_flags: Sequence[str] = ()) -> Job:
         resume=resume,
         payment=read_payment(resume, plan, ledger, given) if resume is not None else None,
         ledger_url=given.get("ledger"),
-        ledger=ledger,
-        dataset_id=given.get("dataset_id", ""),
-        output=given["output"],
-        validate_only="validate_only" in given,
-        beam_flags=tuple(beam_flags),
     )
 
 
@@ -265,138 +200,8 @@ def _start(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
     return release
 
 
-def build(
-    job: Job, pipeline: beam.Pipeline, token: Token | None = None, save_in: Path | None = None
-) -> None:
-    """Adds the job to a pipeline. Every refusal happens here, before anything runs.
-
-    Args:
-        job: what to answer.
-        pipeline: to which it is added.
-        token: of the ledger that paid for it; the card then names the entry.
-        save_in: the private folder for states, if the run is saved; None for a pipeline that is
-            only checked and not run.
-
-    Raises:
-        InputError: the input or the output is refused.
-    """
-    records = pipeline | "Read" >> ReadRecords(job.input, file_format=job.input_format)
-    try:
-        add_answers(job, records, token, save_in)
-    except InputError as error:
-        if error.name != "runner":
-            raise
-        name, path = ("resume", job.resume) if job.state is None else ("state", job.state)
-        raise InputError(
-            name,
-            str(path),
-            f"must not be given with --runner {error.value}, which {error.condition}",
-        ) from None
-
-
-def public_card(job: Job) -> dict[str, Any]:
-    """Returns the part of the card that is known before any record is read.
-
-    With a ledger also what the answers would cost and what is left; nothing is spent.
-
-    Raises:
-        InputError: if the ledger would refuse the run.
-    """
-    plan = job.plan
-    card = {
-        **plan.card(None if plan.num_records == "noisy" else plan.num_records),
-        "queries": {"lines": len(job.lines), "refused": list(job.refusals)},
-    }
-    if job.payment is not None:
-        paid = job.payment
-        card["resumes"] = {
-            "ledger_release": paid.token.release_id,
-            "ledger_state": paid.state_number,
-        }
-    elif job.ledger is not None:
-        card["ledger"] = ledger_card(job.ledger, job.dataset_id, plan.guarantee, plan.loss)
-    return card
-
-
-def _promised(job: Job) -> dict[str, Any]:
-    """What the card says whatever the number of records turns out to be."""
-    card = job.plan.card(None)
-    fixed = ("mechanism", "guarantee", "domain", "plan")
-    promised = {"kind": "answers", **{name: card[name] for name in fixed if name in card}}
-    if job.payment is not None:
-        promised["ledger_state"] = job.payment.state_number
-    return promised
-
-
-def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
-    """Pays for the answers, runs the pipeline that gives them, and returns the exit code.
-
-    Raises:
-        InputError: if the output, the place of the state or the ledger refuses; then nothing was
-            spent or run.
-    """
-    token = None
-    probe_output(job.output)
-    with private_folder(job.state) as save_in:
-        for warning in warnings_of(job):
-            print(f"warning: {warning}", file=sys.stderr)
-        if job.payment is not None:
-            token = job.payment.token
-            progress.say(f"resumes: state {job.payment.state_number} of {token.release_id}")
-        elif job.ledger is not None:
-            token = spend(job.ledger, job)
-            progress.say(f"spent: {token.release_id} in the ledger")
-        progress.say(
-            f"{len(job.lines):,} queries over {_universe(job)};"
-            f" runner {type(pipeline.runner).__name__}"
-        )
-        # The same job once more, which now knows the ledger's entry and where to save.
-        pipeline = make_pipeline(job)
-        build(job, pipeline, token, save_in)
-        if is_launched(pipeline):
-            return stage_pipeline(pipeline, progress)
-        if not run_pipeline(pipeline, progress, job.output):
-            return flags.EXIT_JOB_FAILED
-        try:
-            answers = read_release(job.output)
-        except InputError as error:
-            print(f"error: {error}; every worker must see --output", file=sys.stderr)
-            return flags.EXIT_JOB_FAILED
-        card = card_of(answers, job.output)
-        if not is_own(job.output, card, _promised(job), token):
-            return flags.EXIT_JOB_FAILED
-        assert isinstance(answers, AnswersRelease)
-        progress.say("answered")
-        # A run that goes on is one draw with what it said before, which the ledger knows.
-        if job.ledger is not None and token is not None and job.payment is None:
-            mark_released(job.ledger, token, card["draw_id"])
-        is_saved = True
-        if save_in is not None and job.state is not None:
-            is_saved = keep_state(save_in, card["draw_id"], job.state)
-    print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {job.output}")
-    print(accuracy(card, answers.rows))
-    return 0 if is_saved else flags.EXIT_JOB_FAILED
-
-
-def _universe(job: Job) -> str:
-    domain = job.plan.universe
-    return "keys without end" if domain is None else f"{magnitude(domain.num_cells)} cells"
-
-
-def _main(argv: Sequence[str], progress: Progress) -> int:
-    job = parse_arguments(argv)
-    pipeline = make_pipeline(job)
-    build(job, pipeline)
-    if job.validate_only:
-        print(json.dumps(public_card(job), indent=2, ensure_ascii=False))
-        return 0
-    return run(job, pipeline, progress)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program and returns its exit code: 0, 1 if the job failed, 2 for a bad argument."""
-    return run_main(FLAGS, argv, _main)
-
+PROGRAM = program.Program("answer_queries", FLAGS, __doc__, _read_job)
+parse_arguments, main = PROGRAM.parse_arguments, PROGRAM.main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -13,9 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, nearest
 from beam_dp.mechanisms.left_out import LeftOutPlan
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger
-from beam_dp.privacy.loss import Loss
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.compressed import open_file
 
@@ -147,24 +145,6 @@ def refuse_unshared_output(output: str, runner: str) -> None:
             f"--output: {output!r} is refused; must not be a folder of one machine with"
             f" --runner {runner}: its workers share none"
         )
-
-
-def ledger_card(ledger: Ledger, dataset_id: str, guarantee: Guarantee, loss: Loss) -> Any:
-    """Returns what a release would cost and what is left, as JSON values; spends nothing.
-
-    Raises:
-        InputError: if the ledger would refuse the release.
-    """
-    ledger.check(dataset_id, guarantee, loss)
-    account = ledger.account(dataset_id)
-    slack = {} if loss.slack is None else {"remaining_slack": account.largest_slack(loss)}
-    return {
-        "dataset_id": dataset_id,
-        "budget": {"epsilon": account.epsilon, "delta": account.delta},
-        "loss": loss.to_json(),
-        "remaining_epsilon": account.largest_epsilon(loss.kind, guarantee.delta),
-        **slack,
-    }
 
 
 def left_out_json(left_out: LeftOutPlan | None) -> dict[str, Any]:

@@ -114,20 +114,28 @@ def _no_java(launcher: str, least: int) -> str | None:
     """Returns why a program starts no Java that the job server runs on, if so."""
     if shutil.which(launcher) is None:
         return "is not a program"
+    told = ask_program(launcher, "-version")
+    if told is None:
+        return "does not start"
+    version = re.search(r'version "(\d+)', told[1])
+    if told[0] != 0 or version is None:
+        return "is not Java: -version shows no version"
+    return f"is Java {version[1]}" if int(version[1]) < least else None
+
+
+def ask_program(path: str, flag: str) -> tuple[int, str] | None:
+    """Returns the exit code of a program and what it says; None if it does not start, or end."""
     try:
         said = subprocess.run(
-            [launcher, "-version"],
+            [path, flag],
             capture_output=True,
             encoding="utf-8",
             errors="replace",
             timeout=_SECONDS_TO_START,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return "does not start"
-    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
-    if said.returncode != 0 or version is None:
-        return "is not Java: -version shows no version"
-    return f"is Java {version[1]}" if int(version[1]) < least else None
+        return None
+    return said.returncode, said.stderr + said.stdout
 
 
 def check_jar_exists(flag: str, jar: str) -> None:

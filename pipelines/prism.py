@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import zipfile
 from urllib.parse import urlsplit
 
@@ -21,9 +20,10 @@ from apache_beam.runners.portability.prism_runner import PrismJobServer
 
 from beam_dp.flags.flag import FlagError
 
+from .job_servers import ask_program
+
 RUNNER = "PrismRunner"
 VARIABLE = "BEAM_DP_PRISM"
-_SECONDS_TO_START = 30.0
 # What Prism logs may quote records: for a worker that failed, its traceback.
 _LOGGERS = (PrismJobServer.__name__, "apache_beam.utils.subprocess_server")
 
@@ -64,16 +64,9 @@ def _program(location: str, options: PipelineOptions) -> str:
         path: str = PrismJobServer.local_bin(source, PrismJobServer.BIN_CACHE, ignore_cache=True)
     except (KeyError, OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
         raise FlagError(f"{refused} a program that can be read: {error}") from None
-    try:
-        said = subprocess.run(
-            [path, "-h"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_SECONDS_TO_START,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        raise FlagError(f"{refused} a program that starts on this machine") from None
-    if "-job_port" not in said.stderr + said.stdout:
+    told = ask_program(path, "-h")
+    if told is None:
+        raise FlagError(f"{refused} a program that starts on this machine")
+    if "-job_port" not in told[1]:
         raise FlagError(f"{refused} Prism, and is another program")
     return str(os.path.abspath(path))

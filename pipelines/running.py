@@ -14,11 +14,11 @@ from apache_beam.runners.runner import PipelineRunner
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.privacy.ledger import Ledger, LedgerError, Token
-from beam_dp.releases import Release, finish_writing, read_release
+from beam_dp.releases import finish_writing
 
 from . import flags
 from .empty_pipeline import LOCAL_RUNNER
-from .own_release import card_of, other_than
+from .own_release import other_than
 from .progress import Progress, early_failure, failure
 from .stopping import Stopped, StopSignals, cancel, silence_beam
 
@@ -56,46 +56,6 @@ def run_main(
     except Stopped as stopped:
         print(f"error: stopped by {stopped.signal.name}", file=sys.stderr)
         return stopped.exit_code
-
-
-def run_release(
-    pipeline: beam.Pipeline,
-    output: str,
-    promised: Mapping[str, Any],
-    ledger: Ledger | None,
-    token: Token | None,
-    progress: Progress,
-) -> Release | int:
-    """Runs a pipeline that writes a release, and marks it in the ledger that paid.
-
-    Args:
-        pipeline: complete.
-        output: where it writes.
-        promised: part of the card that it writes, known before any record is read.
-        ledger: that was paid from, if any.
-        token: what was paid.
-        progress: of the program.
-
-    Returns:
-        The release; or the exit code, where there is none of this job: it failed, or was only
-        staged, or another job's release is in the output.
-    """
-    if is_launched(pipeline):
-        return stage_pipeline(pipeline, progress)
-    if not run_pipeline(pipeline, progress, output):
-        return flags.EXIT_JOB_FAILED
-    try:
-        # Says why not, where the workers do not share this directory.
-        release = read_release(output)
-    except InputError as error:
-        print(f"error: {error}; every worker must see --output", file=sys.stderr)
-        return flags.EXIT_JOB_FAILED
-    if not is_own(output, card_of(release, output), promised, token):
-        return flags.EXIT_JOB_FAILED
-    progress.say("released")
-    if ledger is not None and token is not None:
-        mark_released(ledger, token, release.draw_id)
-    return release
 
 
 def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bool:

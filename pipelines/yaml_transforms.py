@@ -7,7 +7,6 @@ releases itself, so that everything it can refuse is refused before a budget is 
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -18,22 +17,16 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.shared import INPUT, INPUT_FORMAT
-from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.privacy.ledger.url import holds_secrets
 from beam_dp.releases import probe_output
 from beam_dp.transforms import ReadRecords as ReadFiles
 from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.writing.write_outputs import refuse_taken_output
 
-from . import (
-    answer_job,
-    answer_queries,
-    release_intervals,
-    release_projection,
-    release_synthetic_database,
-)
+from . import answer_queries, release_intervals, release_projection, release_synthetic_database
 from .common import refuse_unshared_output
 from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
+from .program import Job, Program, pay
 from .yaml_config import config_error, texts_of, without_dashes
 
 # What the programs take on their command line only.
@@ -95,33 +88,33 @@ class _Release(beam.PTransform):
     Output: one row with the ``directory``, once the release is in it.
     """
 
-    _flags: ClassVar[Sequence[Flag]]
+    _program: ClassVar[Program[Any]]
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
+        self._flags = self._program.flags
         with _in_words_of(self._flags):
             texts = texts_of(self._flags, config, _ELSEWHERE)
             # Beam writes the fields into the graph of the job.
             if "ledger" in texts and holds_secrets(texts["ledger"]):
                 condition = "must hold no password: Beam shows fields to whoever sees the job"
                 raise InputError("ledger", "a URL with a password", condition)
-            self._job: Any = self._read_job({**texts, "input": ""})
+            self._job: Job = self._program.read_job({**texts, "input": ""})
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
         """Refuses what can be refused, then pays, then builds.
 
         A graph that is built twice is paid for twice: each may run, and draw.
         """
-        token = None
         with _in_words_of(self._flags):
             self._refuse(records)
             if self._job.ledger is not None:
-                self._add(_stand_in(records), None)
+                self._job.add(_stand_in(records))
                 probe_output(self._job.output)
-                token = self._spend(self._job.ledger)
-            for warning in self._warnings():
+            token = pay(self._job)
+            for warning in self._job.warnings():
                 _LOG.warning(without_dashes(warning, self._flags))
-            written = self._add(records, token)
+            written = self._job.add(records, token)
         return written | "Directory" >> beam.Map(lambda path: beam.Row(directory=str(path)))
 
     def _refuse(self, records: Any) -> None:
@@ -133,88 +126,29 @@ class _Release(beam.PTransform):
         refuse_taken_output(records.pipeline, self._job.output)
         refuse_unshared_output(self._job.output, type(records.pipeline.runner).__name__)
 
-    def _warnings(self) -> list[str]:
-        return []
-
-    @abstractmethod
-    def _read_job(self, given: dict[str, str]) -> Any:
-        """Returns the job that the texts of flags describe."""
-
-    @abstractmethod
-    def _spend(self, ledger: Ledger) -> Token:
-        """Pays for the release."""
-
-    @abstractmethod
-    def _add(self, records: beam.PCollection[Any], token: Token | None) -> beam.PCollection[str]:
-        """Adds the release and its writing."""
-
 
 class ReleaseSyntheticDatabase(_Release):
     """Releases a synthetic database: ``beam-dp release-synthetic-database`` for any records."""
 
-    _flags = release_synthetic_database.FLAGS
-
-    def _read_job(self, given: dict[str, str]) -> release_synthetic_database.Job:
-        return release_synthetic_database.read_job(given)
-
-    def _spend(self, ledger: Ledger) -> Token:
-        plan = release_synthetic_database.plan_of(self._job)
-        return release_synthetic_database.spend(ledger, self._job, plan)
-
-    def _warnings(self) -> list[str]:
-        plan = release_synthetic_database.plan_of(self._job)
-        return release_synthetic_database.warnings_of(plan)
-
-    def _add(self, records: beam.PCollection[Any], token: Token | None) -> beam.PCollection[str]:
-        return release_synthetic_database.add_release(self._job, records, token)
+    _program = release_synthetic_database.PROGRAM
 
 
 class ReleaseProjection(_Release):
     """Releases an artifact for sparse queries: ``beam-dp release-projection`` for any records."""
 
-    _flags = release_projection.FLAGS
-
-    def _read_job(self, given: dict[str, str]) -> release_projection.Job:
-        return release_projection.read_job(given)
-
-    def _spend(self, ledger: Ledger) -> Token:
-        return release_projection.spend(ledger, self._job)
-
-    def _add(self, records: beam.PCollection[Any], token: Token | None) -> beam.PCollection[str]:
-        return release_projection.add_release(self._job, records, token)
+    _program = release_projection.PROGRAM
 
 
 class ReleaseIntervals(_Release):
     """Releases counts of all intervals: ``beam-dp release-intervals`` for any records."""
 
-    _flags = release_intervals.FLAGS
-
-    def _read_job(self, given: dict[str, str]) -> release_intervals.Job:
-        return release_intervals.read_job(given)
-
-    def _spend(self, ledger: Ledger) -> Token:
-        return release_intervals.spend(ledger, self._job, release_intervals.plan_of(self._job))
-
-    def _add(self, records: beam.PCollection[Any], token: Token | None) -> beam.PCollection[str]:
-        return release_intervals.add_release(self._job, records, token)
+    _program = release_intervals.PROGRAM
 
 
 class AnswerQueries(_Release):
     """Answers queries that are known before: ``beam-dp answer-queries`` for any records."""
 
-    _flags = answer_queries.FLAGS
-
-    def _read_job(self, given: dict[str, str]) -> answer_job.Job:
-        return answer_queries.read_job(given)
-
-    def _spend(self, ledger: Ledger) -> Token:
-        return answer_job.spend(ledger, self._job)
-
-    def _warnings(self) -> list[str]:
-        return answer_job.warnings_of(self._job)
-
-    def _add(self, records: beam.PCollection[Any], token: Token | None) -> beam.PCollection[str]:
-        return answer_job.add_answers(self._job, records, token)
+    _program = answer_queries.PROGRAM
 
 
 def _stand_in(records: beam.PCollection[Any]) -> beam.PCollection[Any]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 from noise_sources import Seeded
 
-from beam_dp.interval_strategies.strategy import (
-    Prefixes,
-    Strategy,
-)
+from beam_dp.interval_strategies.strategy import Prefixes, Strategy
 from beam_dp.mechanisms.intervals import IntervalPlan, release_intervals
 
 INTERVALS_A_RUN = 4000

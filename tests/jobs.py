@@ -122,9 +122,7 @@ def released_records(directory: pathlib.Path) -> list[dict[str, Any]]:
 
 def breaks_later(patch: pytest.MonkeyPatch) -> None:
     """Leaves out the trial before a job: what is then broken broke while the job ran."""
-    for name in ("answer_queries", "release_intervals", "release_projection"):
-        patch.setattr(f"pipelines.{name}.probe_output", lambda _: None)
-    patch.setattr("pipelines.release_synthetic_database.probe_output", lambda _: None)
+    patch.setattr("pipelines.program.probe_output", lambda _: None)
 
 
 def everything_under(folder: pathlib.Path) -> Sequence[str]:

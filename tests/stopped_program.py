@@ -18,14 +18,14 @@ import beam_dp as dp
 _PROGRAM = """
 import sys, time
 from beam_dp.storage.local import LocalStore
-from pipelines import release_synthetic_database
+from pipelines import program, release_synthetic_database
 
 def wait(*_):
     print("writing", flush=True)
     time.sleep(86400)
 
 LocalStore.create_exclusively = wait
-release_synthetic_database.probe_output = lambda _: None  # which would wait as well
+program.probe_output = lambda _: None  # which would wait as well
 sys.exit(release_synthetic_database.main(sys.argv[1:]))
 """
 

@@ -319,7 +319,7 @@ RULES = {
 }
 
 
-@pytest.mark.mostly_slow(one_in=5, start=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_the_package_keeps_the_rule(rule: str) -> None:
     assert RULES[rule](package_sources()) == []
@@ -335,6 +335,8 @@ BROKEN = [
     ("direction", {"beam_dp/releases/card.py": "def f():\n    import beam_dp.mechanisms.mwem\n"}),
     ("direction", {"beam_dp/mechanisms/mwem.py": "from beam_dp import transforms\n"}),
     ("direction", {"beam_dp/hypotheses/fit.py": "from beam_dp.summaries import marginals\n"}),
+    ("direction", {"beam_dp/mechanisms/a.py": "from beam_dp.theorems import noise\n"}),
+    ("direction", {"beam_dp/theorems/a.py": "from beam_dp.planning import job\n"}),
     ("direction", {"beam_dp/domain/a.py": "import beam_dp.releases\n"}),
     ("direction", {"beam_dp/planning/a.py": "from beam_dp.noise.source import NoiseSource\n"}),
     ("layers", {"beam_dp/storage/a.py": "from beam_dp.releases.files.card import Card\n"}),

@@ -16,10 +16,7 @@ from beam_dp.domain import (
     IntegerAttribute,
     NumericAttribute,
 )
-from beam_dp.domain.files import (
-    domain_from_json,
-    parse_domain,
-)
+from beam_dp.domain.files import domain_from_json, parse_domain
 from beam_dp.domain.impossible import any_impossible
 from beam_dp.errors import InputError
 

@@ -12,11 +12,7 @@ from beam_dp.domain import (
     IntegerAttribute,
     NumericAttribute,
 )
-from beam_dp.domain.files import (
-    domain_from_json,
-    parse_domain,
-    read_domain,
-)
+from beam_dp.domain.files import domain_from_json, parse_domain, read_domain
 from beam_dp.errors import InputError
 
 LONG = """

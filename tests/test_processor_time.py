@@ -47,6 +47,7 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
+@pytest.mark.slow
 def test_what_takes_processor_time_without_the_marker_fails(suite: pytest.Pytester) -> None:
     run = suite.runpytest_inprocess("-p", "processor_time", "--slow-after", "0.03")
     run.assert_outcomes(failed=3, passed=3)
@@ -58,6 +59,7 @@ def test_what_takes_processor_time_without_the_marker_fails(suite: pytest.Pytest
     )
 
 
+@pytest.mark.slow
 def test_on_a_slower_machine_the_limit_is_longer(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,10 +13,7 @@ from beam_dp.cli.tables import print_table
 from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import (
-    integer,
-    number,
-)
+from beam_dp.flags.numbers import integer, number
 from beam_dp.queries.linear import LinearQuery, Product
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.intervals import IntervalRelease

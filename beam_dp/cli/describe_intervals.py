@@ -5,12 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from beam_dp.cli.describe import (
-    below_each_other,
-    left_out_facts,
-    plain_table,
-    promise_facts,
-)
+from beam_dp.cli.describe import below_each_other, left_out_facts, plain_table, promise_facts
 from beam_dp.releases.intervals import IntervalRelease
 
 if TYPE_CHECKING:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from beam_dp.cli.describe import (
-    below_each_other,
-    plain_table,
-    promise_facts,
-    short_value,
-)
+from beam_dp.cli.describe import below_each_other, plain_table, promise_facts, short_value
 from beam_dp.releases.sketches import SparseRelease
 
 if TYPE_CHECKING:

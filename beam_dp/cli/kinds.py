@@ -1,4 +1,4 @@
-"""What `beam-dp describe` and `beam-dp answer` do with each kind of release: one table."""
+"""The table of how `beam-dp describe` and `beam-dp answer` treat each kind of release."""
 
 from __future__ import annotations
 

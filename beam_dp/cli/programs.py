@@ -36,7 +36,7 @@ def import_program(name: str) -> ModuleType:
     Raises:
         ModuleNotFoundError: if the package is neither installed nor in a checkout.
     """
-    beside = pathlib.Path(__file__).parent.parent / "pipelines" / "__init__.py"
+    beside = pathlib.Path(__file__).parents[2] / "pipelines" / "__init__.py"
     found = importlib.util.find_spec("pipelines")
     # Others may have a package of that name too.
     is_checkout = found is not None and found.origin == str(beside)

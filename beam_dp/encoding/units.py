@@ -108,8 +108,11 @@ def _keep(value: object) -> tuple[int, Any]:
 def _meaning(value: Any) -> tuple[int, Any]:
     if value is None:
         return _NULL, None
-    if isinstance(value, (str, bytes)):
-        return _TEXT, canonical_bytes(value)
+    # Texts as they were written, as in a column of texts alone: what 7.0 means is the reader's.
+    if isinstance(value, str):
+        return _TEXT, str.encode(value, "utf-8", "surrogatepass")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _TEXT, bytes(value)
     if isinstance(value, np.generic):
         if isinstance(value, (np.datetime64, np.timedelta64)):
             return (_NULL, None) if np.isnat(value) else _meaning_of_time(value)
@@ -128,7 +131,7 @@ def _meaning(value: Any) -> tuple[int, Any]:
         read = _read(value)
         return (_OPAQUE, bytes(read)) if isinstance(read, _Time) else _meaning(read)
     text = canonical_bytes(value)
-    is_text = isinstance(value, (bytearray, memoryview, int, decimal.Decimal)) and text is not None
+    is_text = isinstance(value, (int, decimal.Decimal)) and text is not None
     return (_TEXT, text) if is_text else _meaning_of_time(value)
 
 

@@ -1,4 +1,4 @@
-"""A flag, how a command line is read by flags, and how a bad one is refused: one line."""
+"""Flags of command lines: how they are read, and how a bad one is refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags that are fields: what a dataclass says of a field makes the flag, and reads it.
+"""Flags made from the fields of dataclasses, and dataclasses read from flags.
 
     size: int | None = dataclasses.field(
         default=None, metadata=option("how many records are released", "M", integer)

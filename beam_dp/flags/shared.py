@@ -1,4 +1,4 @@
-"""The flags that programs share, and what they say."""
+"""The flags that several programs share."""
 
 from __future__ import annotations
 
@@ -16,15 +16,20 @@ INPUT_FORMAT = Flag(
     "how to read them; by default the extension tells",
     choices=("avro", "parquet", "csv"),
 )
-DOMAIN = Flag("domain", "JSON file that declares the attributes and their values", "FILE", True)
+DOMAIN = Flag(
+    "domain",
+    "JSON file that declares the attributes and their values, or that JSON itself",
+    "FILE",
+    True,
+)
 WORKLOAD = Flag(
     "workload",
     "what to answer: marginals:3, or marginals:age,sex;age,education, or a file of JSON lines",
     "SPEC",
     True,
 )
-EPSILON = Flag("epsilon", "privacy parameter, > 0", "E", True)
-DELTA = Flag("delta", "privacy parameter, 0 <= delta <= 1e-5; 0 is pure privacy", "D", True)
+EPSILON = Flag("epsilon", "privacy parameter, from 1e-300 to 1,000,000", "E", True)
+DELTA = Flag("delta", "privacy parameter, from 0 (pure privacy) to 1e-5", "D", True)
 ALLOW_LARGE_DELTA = Flag("allow_large_delta", "admit a delta above 1e-5", is_switch=True)
 NEIGHBORING = Flag(
     "neighboring",
@@ -40,7 +45,7 @@ PRIVACY_UNIT = Flag(
 )
 MAX_RECORDS_PER_UNIT = Flag(
     "max_records_per_unit",
-    "how many records of a unit are kept, >= 1; required unless the unit is the record",
+    "how many records of a unit are kept, from 1 to 2^40; required unless the unit is the record",
     "K",
 )
 NUM_RECORDS = Flag(
@@ -83,8 +88,8 @@ COUNT_LEFT_OUT = Flag(
 )
 EXPECT_RECORDS = Flag(
     "expect_records",
-    "about how many records there should be: a released number far from it is warned of, here"
-    " only; neither stored nor released",
+    "about how many records there should be: warns, on this terminal only, if the released number"
+    " is far from it",
     "N",
 )
 OUTPUT = Flag(

@@ -13,11 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.interval_strategies.hierarchy_errors import HierarchyErrors
-from beam_dp.interval_strategies.strategy import (
-    Prefixes,
-    Values,
-    prefixes_of,
-)
+from beam_dp.interval_strategies.strategy import Prefixes, Values, prefixes_of
 
 Integers = NDArray[np.int64]
 

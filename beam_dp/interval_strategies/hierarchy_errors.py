@@ -14,11 +14,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from beam_dp.interval_strategies.strategy import (
-    Indices,
-    Values,
-    mean_of_intervals,
-)
+from beam_dp.interval_strategies.strategy import Indices, Values, mean_of_intervals
 
 
 class HierarchyErrors:

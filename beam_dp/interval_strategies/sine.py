@@ -18,17 +18,8 @@ from typing import Self
 import numpy as np
 import scipy.fft
 
-from beam_dp.interval_strategies.convolution import (
-    Integers,
-    convolve_integers,
-    ordered_convolution,
-)
-from beam_dp.interval_strategies.strategy import (
-    Indices,
-    Prefixes,
-    Values,
-    prefixes_of,
-)
+from beam_dp.interval_strategies.convolution import Integers, convolve_integers, ordered_convolution
+from beam_dp.interval_strategies.strategy import Indices, Prefixes, Values, prefixes_of
 
 # Counts of up to 2^63 / 2^27 records are measured without overflow. Rounding to these grids costs
 # about 0.1 % of the error.

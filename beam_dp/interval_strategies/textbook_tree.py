@@ -9,10 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.interval_strategies.strategy import (
-    Indices,
-    Values,
-)
+from beam_dp.interval_strategies.strategy import Indices, Values
 from beam_dp.privacy.guarantee import Neighboring
 
 Integers = NDArray[np.int64]

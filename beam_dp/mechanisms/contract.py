@@ -1,4 +1,4 @@
-"""What every mechanism's plan has in common, and the checks that all of them share."""
+"""The base class of all plans, and the checks that mechanisms share."""
 
 from __future__ import annotations
 

@@ -17,12 +17,7 @@ from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries.dense_tables import Number, marginal_tables, sum_of_tables
 from beam_dp.queries.json_lines import parsed_lines
 from beam_dp.queries.linear import MAX_QUERY_CELLS, VALUE_BITS, Explicit, LinearQuery
-from beam_dp.queries.linear_workload_forms import (
-    EXAMPLES,
-    FORMS,
-    MAX_QUERIES,
-    check_num_queries,
-)
+from beam_dp.queries.linear_workload_forms import EXAMPLES, FORMS, MAX_QUERIES, check_num_queries
 from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of
 from beam_dp.queries.reader import LinearQueries
 

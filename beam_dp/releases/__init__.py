@@ -15,12 +15,7 @@ from beam_dp.releases.files.probe import probe_output
 from beam_dp.releases.intervals import IntervalAnswers, IntervalRelease
 from beam_dp.releases.records import distinct_records
 from beam_dp.releases.release import Release
-from beam_dp.releases.sketches import (
-    NoisyCounts,
-    NoisySketch,
-    SparseAnswer,
-    SparseRelease,
-)
+from beam_dp.releases.sketches import NoisyCounts, NoisySketch, SparseAnswer, SparseRelease
 from beam_dp.releases.synthetic_database import MarginalAnswer, QueryAnswer, SyntheticDatabase
 
 __all__ = [

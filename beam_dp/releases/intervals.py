@@ -14,13 +14,7 @@ from scipy.optimize import isotonic_regression
 from beam_dp.checks import checked_number
 from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.strategy import (
-    MAX_LEAVES,
-    Indices,
-    Measured,
-    Prefixes,
-    Values,
-)
+from beam_dp.interval_strategies.strategy import MAX_LEAVES, Indices, Measured, Prefixes, Values
 from beam_dp.interval_strategies.textbook_tree import Nodes
 from beam_dp.noise.bound import noise_bound
 from beam_dp.queries.reader import LinearQueries

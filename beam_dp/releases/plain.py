@@ -1,4 +1,4 @@
-"""What releases of all kinds are made of: plain JSON values, and the versions that made them."""
+"""Plain JSON values, and the versions of libraries, as releases hold them."""
 
 from __future__ import annotations
 

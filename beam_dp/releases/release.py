@@ -1,4 +1,4 @@
-"""What a release of every kind has."""
+"""The base class of all releases."""
 
 from __future__ import annotations
 

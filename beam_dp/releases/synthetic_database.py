@@ -17,10 +17,7 @@ from beam_dp.noise.bound import noise_variance
 from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.left_out import LeftOut
-from beam_dp.releases.marginal_weights import (
-    MAX_CELLS,
-    marginal_weights,
-)
+from beam_dp.releases.marginal_weights import MAX_CELLS, marginal_weights
 from beam_dp.releases.plain import library_versions, plain_json
 from beam_dp.releases.records import checked_codes
 from beam_dp.releases.release import Release

@@ -1,4 +1,4 @@
-"""The local filesystem as a store of releases."""
+"""Local folders as a place where a release can be committed."""
 
 from __future__ import annotations
 

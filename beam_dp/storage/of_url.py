@@ -1,4 +1,4 @@
-"""The storage that a path or URL names, and advice on drafts left in it."""
+"""The storage that a path or URL names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What committing a release needs of a filesystem."""
+"""The interface of a place where a release can be committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streaming counts of cells: sparse at first, dense later."""
+"""Counts of cells while records stream by: sparse while few are known, dense afterwards."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class CellCounts:
 
     def _count_pending(self) -> None:
         if self._recent is not None and self._num_recent:
-            self._become_dense()
-            assert self._dense is not None
+            if self._dense is None:
+                self._dense = np.zeros(self.num_cells, np.int64)
             self._dense += self._recent
             self._recent.fill(0)
             self._num_recent = 0
@@ -95,24 +95,14 @@ class CellCounts:
         pending = np.concatenate(self._pending).astype(np.int64, copy=False)
         self._pending, self._num_pending = [], 0
         cells, counts = np.unique(pending, return_counts=True)
-        self._add_distinct(cells, counts)
-
-    def _add_distinct(self, cells: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        if self._dense is None:
-            both = np.concatenate((self._cells, cells))
-            order = np.argsort(both, kind="stable")
-            both = both[order]
-            first = np.flatnonzero(np.diff(both, prepend=-1))
-            summed = np.concatenate((self._counts, counts))[order]
-            self._cells = both[first]
-            self._counts = np.add.reduceat(summed, first) if first.size else summed
-            if 4 * self._cells.size >= self.num_cells:
-                self._become_dense()
-        else:
-            self._dense[cells] += counts  # distinct, so no cell is hit twice
-
-    def _become_dense(self) -> None:
-        if self._dense is None:
+        both = np.concatenate((self._cells, cells))
+        order = np.argsort(both, kind="stable")
+        both = both[order]
+        first = np.flatnonzero(np.diff(both, prepend=-1))
+        summed = np.concatenate((self._counts, counts))[order]
+        self._cells = both[first]
+        self._counts = np.add.reduceat(summed, first) if first.size else summed
+        if 4 * self._cells.size >= self.num_cells:
             self._dense = np.zeros(self.num_cells, np.int64)
             self._dense[self._cells] = self._counts
             self._cells, self._counts = np.empty(0, np.int64), np.empty(0, np.int64)

@@ -17,6 +17,7 @@ from beam_dp.errors import InputError
 shapes = st.lists(st.sampled_from([1, 2, 3, 5, 16, 100, 256, 257, 70_000]), max_size=6)
 
 
+@pytest.mark.slow
 @given(shapes, st.integers(0, 40), st.randoms(use_true_random=False), st.booleans())
 @settings(max_examples=200)
 def test_cells_are_those_of_the_records_inside(shape, num_records, random, strays):

@@ -49,6 +49,7 @@ def listed(values: np.ndarray, valid: np.ndarray) -> list[int | None]:
     return [int(x) if there else None for x, there in zip(values, valid, strict=True)]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6), st.sampled_from(KEY_TYPES))
 def test_a_key_does_not_depend_on_its_neighbours(values: list[Any], key_type: KeyType) -> None:

@@ -199,7 +199,7 @@ def alone() -> dict[str, tuple[Any, ...]]:
     return {name: contributions([value])[0] for name, value in KINDS.items()}
 
 
-@pytest.mark.mostly_slow(one_in=31, start=29)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_value_is_read_alike_beside_every_other(
     name: str, alone: dict[str, tuple[Any, ...]]

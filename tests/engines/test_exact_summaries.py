@@ -24,10 +24,7 @@ from beam_dp.queries.sparse import key_type_named
 from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator, ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
 from beam_dp.transforms.counting.count import CountCells
-from beam_dp.transforms.counting.count_elements import (
-    CountElements,
-    counts_of_shards,
-)
+from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.counting.encode_keys import EncodeKeys
 
 pytestmark = pytest.mark.engines

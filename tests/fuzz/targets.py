@@ -21,18 +21,10 @@ from beam_dp.cli.describe import describe
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases import (
-    ReleaseError,
-    SyntheticDatabase,
-    read_release,
-)
+from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release
 from beam_dp.releases.files import records as avro
 from beam_dp.releases.files.card import card_text
-from beam_dp.releases.files.container import (
-    encode_bytes,
-    encode_long,
-    sync_marker,
-)
+from beam_dp.releases.files.container import encode_bytes, encode_long, sync_marker
 from beam_dp.releases.files.records_card import fields
 
 CARD = "card.json"

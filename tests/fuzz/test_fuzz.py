@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.mostly_slow(one_in=4, start=3)
 @pytest.mark.parametrize("name", TARGETS)
 @given(data=st.binary(max_size=120))
 @settings(max_examples=300)
@@ -23,7 +24,7 @@ def test_any_input_is_parsed_or_refused(name: str, data: bytes) -> None:
     TARGETS[name](data)
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_memory_is_bounded(name: str) -> None:
     generator = random.Random(5)

@@ -68,6 +68,7 @@ def test_entries_of_one_polynomial_are_uniform_over_all_keys(independence: int) 
     assert dependent_subsets(entries, independence) == 0
 
 
+@pytest.mark.slow
 def test_one_more_entry_than_the_independence_can_be_dependent() -> None:
     """So the test above can fail. (An odd number of entries still holds a bit of c_0 alone.)"""
     assert dependent_subsets(all_keys_of_one_polynomial(2), 4) > 0

@@ -63,6 +63,7 @@ CASES: dict[str, tuple[tuple[int, ...], list[Support]]] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("case", CASES)
 def test_transforms_equal_kronecker_products(case: str):
     shape, supports = CASES[case]
@@ -87,6 +88,7 @@ def test_slices_tell_where_each_support_stands(case: str):
         np.testing.assert_allclose(found[where], vectors(shape, support) @ table, atol=1e-10)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_any_collection_of_supports(data: st.DataObject):

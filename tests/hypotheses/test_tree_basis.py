@@ -183,7 +183,7 @@ def test_weights_carry_over_to_more_supports():
         np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("num_attributes", [33, 300])
 def test_a_domain_that_no_array_holds(num_attributes: int):
     """The fit of a chain does not depend on how many attributes nobody measured."""

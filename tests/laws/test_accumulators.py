@@ -84,7 +84,7 @@ def test_split_order_and_shards_do_not_change_counts(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cell_counts, "_DENSE_CELLS", dense_cells)
         patch.setattr(cell_counts, "_PENDING_RECORDS", 8)
-        patch.setattr(cell_counts, "_MAX_RECENT", 70)
+        patch.setattr(cell_counts, "_MAX_RECENT", 30)
         states = [accumulator.create()]
         for batch in batches:
             if data.draw(st.booleans()):

@@ -12,14 +12,8 @@ import scipy.special
 from intervals import all_intervals, dense, interval_matrix
 
 from beam_dp.interval_strategies import sine as sine_module
-from beam_dp.interval_strategies.convolution import (
-    convolve_integers,
-    ordered_convolution,
-)
-from beam_dp.interval_strategies.hierarchy import (
-    Hierarchy,
-    tree,
-)
+from beam_dp.interval_strategies.convolution import convolve_integers, ordered_convolution
+from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
 from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.tables import SquareRootErrors
 from beam_dp.interval_strategies.textbook_tree import TextbookTree

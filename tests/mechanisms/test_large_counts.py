@@ -17,13 +17,7 @@ from beam_dp.hashing.folding import fold, num_buckets
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
-from beam_dp.mechanisms import (
-    Gaussian,
-    PrivateMW,
-    SmallDB,
-    plan_private_mw,
-    plan_workload_answers,
-)
+from beam_dp.mechanisms import Gaussian, PrivateMW, SmallDB, plan_private_mw, plan_workload_answers
 from beam_dp.mechanisms.intervals.windows import windows
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers
 from beam_dp.mechanisms.marginals.measurements import residual_query

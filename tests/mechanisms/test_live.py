@@ -32,10 +32,7 @@ from beam_dp.mechanisms.sparse_vector.mechanisms import (
     Sparse,
     SparseState,
 )
-from beam_dp.mechanisms.sparse_vector.noise import (
-    noise_candidates,
-    sparse_vector_noise,
-)
+from beam_dp.mechanisms.sparse_vector.noise import noise_candidates, sparse_vector_noise
 from beam_dp.noise.source import NoiseSource
 from beam_dp.summaries import Histogram, KeyCounts
 from beam_dp.transforms.drawing import answer_queries

@@ -25,10 +25,7 @@ from beam_dp.mechanisms.small_db import searched as multisets_searched
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
 from beam_dp.mechanisms.small_db.law import draw_cells
-from beam_dp.mechanisms.small_db.nested import (
-    NestedSampler,
-    is_nested,
-)
+from beam_dp.mechanisms.small_db.nested import NestedSampler, is_nested
 from beam_dp.mechanisms.small_db.searched import SearchSampler
 from beam_dp.noise.exponentials import exp_above
 from beam_dp.noise.source import NoiseSource
@@ -235,7 +232,7 @@ def test_samplers_follow_the_law_and_no_other_scale(name: str, sampler: str):
             assert not audit.audit_sampler(outcomes, law_by_hand(other, counts)).passes
 
 
-@pytest.mark.mostly_slow(one_in=5, start=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("table_entries", [1, 6, 40, 10**6])
 @pytest.mark.parametrize("name", ["crossed", "equal columns crossed", "nothing asked"])
 def test_blocks_of_any_length_have_the_same_law(
@@ -265,7 +262,7 @@ def always_keep(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Seeded, "coin", lambda self, bounds: True)
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("bug", [None, always_keep])
 def test_coins_make_up_for_loose_bounds(sampler: str, bug, monkeypatch: pytest.MonkeyPatch):
@@ -283,7 +280,7 @@ def independent_cells(cells: np.ndarray, size: int, noise: NoiseSource) -> list[
     return [int(cells[noise.below(len(cells))]) for _ in range(size)]
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_sequences_for_multisets_are_seen(sampler: str, monkeypatch: pytest.MonkeyPatch):
     for module in (multisets_enumerated, multisets_nested, multisets_searched):

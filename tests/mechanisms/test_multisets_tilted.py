@@ -12,10 +12,7 @@ import pytest
 
 from beam_dp.mechanisms.small_db import tilted as multisets_tilted
 from beam_dp.mechanisms.small_db.law import MultisetLaw
-from beam_dp.mechanisms.small_db.tilted import (
-    TILT_BITS,
-    find_tilts,
-)
+from beam_dp.mechanisms.small_db.tilted import TILT_BITS, find_tilts
 
 QUERIES = {
     "crossed": np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]]),

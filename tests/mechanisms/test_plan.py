@@ -42,6 +42,7 @@ def refusal(mechanism, workload, guarantee=None, num_records=10) -> str:
     return line
 
 
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("sizes", [(2**13, 2**14), (10,) * 400])
 def test_domains_that_are_no_array_are_for_all_but_the_textbook(sizes):
     workload = workload_of(domain_of(*sizes), 1)

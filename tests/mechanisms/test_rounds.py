@@ -24,9 +24,7 @@ from tiny import (
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM
 from beam_dp.mechanisms.marginals import rounds as rounds_module
-from beam_dp.mechanisms.marginals.rounds import (
-    round_budget,
-)
+from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 

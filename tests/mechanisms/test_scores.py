@@ -13,11 +13,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM
 from beam_dp.mechanisms.marginals import rounds as rounds_module
 from beam_dp.mechanisms.marginals import textbook_mwem as textbook_module
-from beam_dp.mechanisms.marginals.scores import (
-    MAX_SCORE,
-    answer_on_grid,
-    l1_score,
-)
+from beam_dp.mechanisms.marginals.scores import MAX_SCORE, answer_on_grid, l1_score
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sparse_vector import noise as sparse_vector_noise

@@ -359,6 +359,7 @@ def test_a_choice_by_exact_scores_is_seen(monkeypatch: pytest.MonkeyPatch):
     assert len(released_faces(MWEM(), promise(ADD, APPROXIMATE), 20)) > 1
 
 
+@pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("name", SELECTING)
 def test_progress_tells_public_quantities_only(name: str):
     mechanism, delta = SELECTING[name]
@@ -412,8 +413,7 @@ def test_selections_run_or_are_refused_when_planned(epsilon: float, neighboring:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_records", [1000, "noisy"])
-@pytest.mark.parametrize("name", ["pairs", "rounds, delta"])
+@pytest.mark.parametrize(("name", "num_records"), [("pairs", "noisy"), ("rounds, delta", 1000)])
 def test_bounds_of_measured_marginals_hold(name: str, num_records: NumRecords):
     """20 runs: the bounds of a run fail together with probability 5 % at most, in fact hardly ever.
 

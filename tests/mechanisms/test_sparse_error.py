@@ -24,17 +24,9 @@ from beam_dp.mechanisms import (
     StabilityHistogram,
     release_sparse,
 )
-from beam_dp.mechanisms.sketches.errors import (
-    cell_law,
-    element_law,
-    held_keys,
-    sparse_error,
-)
+from beam_dp.mechanisms.sketches.errors import cell_law, element_law, held_keys, sparse_error
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.mechanisms.sketches.plan import (
-    HistogramNoise,
-    SketchNoise,
-)
+from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise
 from beam_dp.planning.sketches.choices import error_of_nothing, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.sketch_estimates import estimates_by_element, variance_of_median
@@ -96,7 +88,7 @@ def measured_sums(mechanism, counts: np.ndarray, seed: int) -> tuple[float, floa
     return squares, products
 
 
-@pytest.mark.mostly_slow(one_in=12, start=7)
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", PROFILES)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_predicted_errors_are_measured(name, shape):

@@ -22,10 +22,7 @@ from beam_dp.mechanisms import (
     StabilityHistogram,
     release_sparse,
 )
-from beam_dp.mechanisms.sketches.stability_histogram import (
-    release_probability,
-    stability_threshold,
-)
+from beam_dp.mechanisms.sketches.stability_histogram import release_probability, stability_threshold
 from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

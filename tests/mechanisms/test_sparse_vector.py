@@ -24,10 +24,7 @@ from beam_dp.mechanisms.sparse_vector.mechanisms import (
     NumericSparse,
     Sparse,
 )
-from beam_dp.mechanisms.sparse_vector.noise import (
-    noise_candidates,
-    sparse_vector_noise,
-)
+from beam_dp.mechanisms.sparse_vector.noise import noise_candidates, sparse_vector_noise
 from beam_dp.noise.source import NoiseSource
 from beam_dp.testing.audit import audit_law, audit_sampler, largest_log_ratio
 

@@ -27,10 +27,7 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals import strategies
 from beam_dp.mechanisms.marginals.gaussian import Gaussian
-from beam_dp.mechanisms.marginals.measurements import (
-    Measurement,
-    residual_query,
-)
+from beam_dp.mechanisms.marginals.measurements import Measurement, residual_query
 from beam_dp.mechanisms.marginals.strategies import (
     best_table_strategy,
     predicted_variance,

@@ -11,10 +11,7 @@ from noise_sources import NoNoise, Seeded
 from tiny import ADD, REPLACE, domain_of, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.linear_answers.answers import (
-    draw_workload_answers,
-    plan_workload_answers,
-)
+from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.loss import Loss

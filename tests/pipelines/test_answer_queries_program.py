@@ -163,7 +163,7 @@ def test_answers_are_described_and_asked_nothing_more(tmp_path, capfd, monkeypat
     assert "does not have the checksum of its card" in capfd.readouterr().err
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
 def test_a_named_workload_is_answered_query_by_query(tmp_path, mechanism):
     assert main(flags(tmp_path, queries="marginals:sex", mechanism=mechanism)) == 0

@@ -197,6 +197,7 @@ def test_what_is_said_is_what_a_release_does(options: dict[str, Any]) -> None:
         assert told == found
 
 
+@pytest.mark.slow
 def test_every_suggestion_keeps_as_many_rows_as_it_says() -> None:
     for options, column in itertools.product(OPTIONS, COLUMNS):
         domain = domain_from_json({"attributes": [{"name": "a", **options}]})

@@ -20,12 +20,13 @@ from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from barriers import remove_barrier
 from jobs import breaks_later, everything_under, job_flags, released_records
 
-import beam_dp.transforms.drawing.release as release_module
 import beam_dp.transforms.writing.write as write_module
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import read_release
 from beam_dp.storage.local import LocalStore
-from pipelines.release_synthetic_database import build, main, parse_arguments
+from beam_dp.transforms.drawing import one_worker
+from pipelines.program import build
+from pipelines.release_synthetic_database import main, parse_arguments
 
 DRAWS: list[str] = []
 FAILURES: list[str] = []
@@ -105,7 +106,7 @@ CRASHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[None]:
     DRAWS.clear()
     FAILURES.clear()
-    monkeypatch.setattr(release_module, "NoiseSource", Watched)
+    monkeypatch.setattr(one_worker, "NoiseSource", Watched)
     breaks_later(monkeypatch)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))

@@ -35,6 +35,7 @@ from pipelines import (
     release_synthetic_database,
 )
 from pipelines.common import make_pipeline
+from pipelines.program import build
 
 Proto = beam_runner_api_pb2.Pipeline
 MIN_RAM = "beam:resources:min_ram_bytes:v1"
@@ -115,7 +116,7 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if hasattr(job, "ledger_url"):
         job = dataclasses.replace(job, ledger_url=f"postgresql://bob:{PASSWORD}@localhost/db")
     pipeline = make_pipeline(job)
-    program.build(job, pipeline)
+    build(job, pipeline)
     return pipeline.to_runner_api()
 
 
@@ -256,7 +257,7 @@ def test_the_larger_request_wins(tmp_path: pathlib.Path) -> None:
     def memory(hint: str) -> int:
         job = release_intervals.parse_arguments([*interval_flags(tmp_path), hint])
         pipeline = make_pipeline(job)
-        release_intervals.build(job, pipeline)
+        build(job, pipeline)
         components = pipeline.to_runner_api().components
         (draw,) = (
             step for step in components.transforms.values() if step.unique_name == "Release/Draw"
@@ -276,7 +277,7 @@ def test_hints_and_names_do_not_follow_the_records(tmp_path: pathlib.Path) -> No
         folder.mkdir()
         job = release_synthetic_database.parse_arguments(job_flags(folder, people(size)))
         pipeline = make_pipeline(job)
-        release_synthetic_database.build(job, pipeline)
+        build(job, pipeline)
         components = pipeline.to_runner_api().components
         names = sorted(step.unique_name for step in components.transforms.values())
         hints = [dict(each.resource_hints) for each in components.environments.values()]

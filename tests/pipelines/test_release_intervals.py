@@ -13,11 +13,11 @@ import pyarrow.csv
 import pytest
 from jobs import everything_under, interval_flags, people
 
-import beam_dp.transforms.drawing.release_intervals as intervals_module
 from beam_dp.cli import main as cli
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import IntervalRelease, read_release
+from beam_dp.transforms.drawing import one_worker
 from pipelines.release_intervals import main
 
 AGES: dict[str, Any] = {"name": "age", "type": "integer", "min": 10, "max": 79}
@@ -44,7 +44,7 @@ def released(folder: pathlib.Path, **flags: Any) -> IntervalRelease:
     return release
 
 
-@pytest.mark.mostly_slow(one_in=3, start=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_answers_are_the_counts_but_for_little_noise(tmp_path: pathlib.Path, strategy: str) -> None:
     release = released(tmp_path, strategy=strategy)
@@ -161,7 +161,7 @@ def test_every_bundle_done_three_times_leaves_one_draw(
             draws.append(super().draw_id())
             return draws[-1]
 
-    monkeypatch.setattr(intervals_module, "NoiseSource", Watched)
+    monkeypatch.setattr(one_worker, "NoiseSource", Watched)
     argv = interval_flags(tmp_path, domain=domain(), strategy=strategy)
     assert main([*argv, "--direct_runner_bundle_repeat=2"]) == 0
     draw_id = read_release(tmp_path / "out").draw_id
@@ -178,6 +178,7 @@ def answered(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, 
     return code, text.out, text.err
 
 
+@pytest.mark.slow
 def test_the_command_answers(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     release = released(tmp_path)
     capsys.readouterr()

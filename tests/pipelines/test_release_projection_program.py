@@ -15,13 +15,14 @@ import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from jobs import everything_under, write_table
 
-import beam_dp.transforms.drawing.release_projection as release_module
 from beam_dp.cli import main as cli
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import SparseRelease, read_release
 from beam_dp.storage.local import LocalStore
-from pipelines.release_projection import build, main, parse_arguments
+from beam_dp.transforms.drawing import one_worker
+from pipelines.program import build
+from pipelines.release_projection import main, parse_arguments
 
 NUMBERS = [i % 50 for i in range(2000)]  # 40 records of each key
 SMALL = "1024"  # where answers do not matter: most of the time goes into exact noise
@@ -337,7 +338,7 @@ class Watched(NoiseSource):
 def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[None]:
     DRAWS.clear()
     FAILURES.clear()
-    monkeypatch.setattr(release_module, "NoiseSource", Watched)
+    monkeypatch.setattr(one_worker, "NoiseSource", Watched)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     yield

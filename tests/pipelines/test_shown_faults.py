@@ -85,10 +85,10 @@ def test_a_fault_is_told_by_its_fields() -> None:
 def test_a_worker_that_cannot_be_set_up_says_what_is_missing(
     fails: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("beam_dp.transforms.drawing.release.NoiseSource", raising(no_module()))
+    monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(no_module()))
     line = fails()
     assert line == "error: a worker can't be set up: the module 'opendp.missing' is not installed\n"
-    monkeypatch.setattr("beam_dp.transforms.drawing.release.NoiseSource", raising(no_file()))
+    monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(no_file()))
     assert fails() == "error: a worker can't be set up: No such file or directory\n"
 
 
@@ -97,7 +97,7 @@ def test_a_worker_that_cannot_be_set_up_says_what_is_missing(
 def test_any_other_error_of_a_worker_s_setup_is_withheld(
     fails: Program, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("beam_dp.transforms.drawing.release.NoiseSource", raising(error))
+    monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(error))
     assert "withheld" in fails()
 
 
@@ -105,12 +105,12 @@ def test_any_other_error_of_a_worker_s_setup_is_withheld(
 @pytest.mark.parametrize(
     ("step", "error"),
     [
-        ("release.release_shards", no_module()),
-        ("encode.encode_records", no_file()),
-        ("encode.encode_records", SetupError(SECRET)),
-        ("summarise._AddShards.add_input", no_module()),
-        ("summarise._CountBundle.start_bundle", no_module()),
-        ("summarise._CountBundle.start_bundle", no_file()),
+        ("drawing.one_worker.release_shards", no_module()),
+        ("counting.encode.encode_records", no_file()),
+        ("counting.encode.encode_records", SetupError(SECRET)),
+        ("counting.summarise._AddShards.add_input", no_module()),
+        ("counting.summarise._CountBundle.start_bundle", no_module()),
+        ("counting.summarise._CountBundle.start_bundle", no_file()),
     ],
     ids=repr,
 )
@@ -223,7 +223,7 @@ def test_a_path_is_shown_as_it_was_typed_and_only_then() -> None:
 
 def test_every_setup_shows_what_is_missing_and_no_step_does() -> None:
     decorated: dict[str, set[bool]] = {}
-    for path in pathlib.Path(beam_dp.transforms.__file__).parent.glob("*.py"):
+    for path in pathlib.Path(beam_dp.transforms.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef):
                 names = {ast.unparse(each) for each in node.decorator_list}

@@ -5,34 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import pathlib
-from typing import Any
 
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from jobs import DOMAIN, people, write_table
-from yaml_jobs import PROMISE, RELEASE, read, run, step
+from jobs import people, write_table
+from yaml_jobs import PAID_JOBS, RELEASE, paid, read, run, step
 
 import beam_dp.yaml
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.releases import read_release
 
 LOGGER = "beam_dp.yaml"
-QUERIES = [{"conjunction": {"sex": "Male"}}]
-NOISY = {**PROMISE, "num_records": "noisy"}
-JOBS: dict[str, tuple[str, dict[str, Any]]] = {
-    "synthetic database": ("ReleaseSyntheticDatabase", RELEASE),
-    "projection": ("ReleaseProjection", {**PROMISE, "key": "sex", "max_sparsity": 2}),
-    "intervals": ("ReleaseIntervals", {**PROMISE, "domain": DOMAIN, "attribute": "age"}),
-    "private_mw": (
-        "AnswerQueries",
-        {**NOISY, "domain": DOMAIN, "queries": QUERIES, "mechanism": "private_mw"},
-    ),
-    "laplace": (
-        "AnswerQueries",
-        {**NOISY, "domain": DOMAIN, "queries": QUERIES, "mechanism": "laplace"},
-    ),
-}
 
 
 @pytest.fixture
@@ -42,15 +26,8 @@ def ledger(tmp_path: pathlib.Path) -> Ledger:
     return ledger
 
 
-def paid(job: str, ledger: Ledger, folder: pathlib.Path, **fields: Any) -> dict[str, Any]:
-    """The release of a job, into the folder ``out``."""
-    name, config = JOBS[job]
-    budget = {"ledger": ledger.name, "dataset_id": "people"}
-    return step(name, **config, **budget, output=str(folder / "out"), **fields)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", PAID_JOBS)
 def test_a_release_is_paid_for_by_the_entry_that_its_card_names(
     tmp_path: pathlib.Path, ledger: Ledger, job: str
 ) -> None:
@@ -61,7 +38,7 @@ def test_a_release_is_paid_for_by_the_entry_that_its_card_names(
     assert json.dumps({"ledger_release": entry.release_id})[1:-1] in card
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", PAID_JOBS)
 def test_rows_that_lack_a_field_cost_nothing(
     tmp_path: pathlib.Path, ledger: Ledger, job: str
 ) -> None:
@@ -71,7 +48,7 @@ def test_rows_that_lack_a_field_cost_nothing(
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", PAID_JOBS)
 def test_windows_cost_nothing(tmp_path: pathlib.Path, ledger: Ledger, job: str) -> None:
     fixed = step("WindowInto", windowing={"type": "fixed", "size": "60s"})
     with pytest.raises(ValueError, match=r"records: .* must be in the global window"):
@@ -79,7 +56,7 @@ def test_windows_cost_nothing(tmp_path: pathlib.Path, ledger: Ledger, job: str) 
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", PAID_JOBS)
 def test_unbounded_records_cost_nothing(tmp_path: pathlib.Path, ledger: Ledger, job: str) -> None:
     records = beam.Pipeline("FnApiRunner") | beam.Create([])
     records.is_bounded = False
@@ -89,6 +66,7 @@ def test_unbounded_records_cost_nothing(tmp_path: pathlib.Path, ledger: Ledger, 
     assert ledger.entries("people") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file_format", "extension"), [("csv", "parquet"), ("parquet", "dat")])
 def test_the_format_that_is_given_is_that_of_the_files(
     tmp_path: pathlib.Path, file_format: str, extension: str

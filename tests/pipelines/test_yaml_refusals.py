@@ -33,6 +33,7 @@ def refusal(pipeline: beam.Pipeline, *transforms: dict[str, Any], kind: str = "c
     return line.partition(": ")[2]
 
 
+@pytest.mark.slow
 def test_a_second_release_in_a_folder_is_refused_before_it_is_paid_for(
     tmp_path: pathlib.Path, ledger: Ledger
 ) -> None:

@@ -11,6 +11,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.yaml.yaml_transform import expand_pipeline
 from jobs import DOMAIN, people, write_table
 
+from beam_dp.privacy.ledger import Ledger
+
 NAMES = (
     "AnswerQueries",
     "ReadRecords",
@@ -26,6 +28,21 @@ PROMISE: dict[str, Any] = {
     "max_records_per_unit": 2,
 }
 RELEASE = {**PROMISE, "domain": DOMAIN, "workload": "marginals:2", "num_records": "noisy"}
+_QUERIES = [{"conjunction": {"sex": "Male"}}]
+_NOISY = {**PROMISE, "num_records": "noisy"}
+PAID_JOBS: dict[str, tuple[str, dict[str, Any]]] = {
+    "synthetic database": ("ReleaseSyntheticDatabase", RELEASE),
+    "projection": ("ReleaseProjection", {**PROMISE, "key": "sex", "max_sparsity": 2}),
+    "intervals": ("ReleaseIntervals", {**PROMISE, "domain": DOMAIN, "attribute": "age"}),
+    "private_mw": (
+        "AnswerQueries",
+        {**_NOISY, "domain": DOMAIN, "queries": _QUERIES, "mechanism": "private_mw"},
+    ),
+    "laplace": (
+        "AnswerQueries",
+        {**_NOISY, "domain": DOMAIN, "queries": _QUERIES, "mechanism": "laplace"},
+    ),
+}
 
 
 def build(pipeline: beam.Pipeline, spec: dict[str, Any]) -> None:
@@ -50,3 +67,10 @@ def step(name: str, **config: Any) -> dict[str, Any]:
 
 def read(folder: pathlib.Path) -> dict[str, Any]:
     return step("ReadRecords", input=write_table(folder, people()))
+
+
+def paid(job: str, ledger: Ledger, folder: pathlib.Path, **fields: Any) -> dict[str, Any]:
+    """The release of a job, into the folder ``out``."""
+    name, config = PAID_JOBS[job]
+    budget = {"ledger": ledger.name, "dataset_id": "people"}
+    return step(name, **config, **budget, output=str(folder / "out"), **fields)

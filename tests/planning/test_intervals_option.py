@@ -62,6 +62,7 @@ def test_marginals_are_refused() -> None:
     assert "one ordered attribute" in str(intervals_option(job).refusal)
 
 
+@pytest.mark.slow
 def test_the_command_line_runs(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pipelines.release_intervals import parse_arguments
 

@@ -29,8 +29,7 @@ import numpy as np
 import pytest
 from noise_sources import Scripted
 
-import beam_dp.transforms.drawing.release as release_module
-import beam_dp.transforms.drawing.release_intervals as intervals_module
+import beam_dp.transforms.drawing.one_worker as one_worker
 from pipelines.release_synthetic_database import main
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -171,8 +170,7 @@ def observe(
         here.setenv("TMPDIR", str(temporary))
         here.setattr(beam.Pipeline, "run", keep_result)
         if scripted:
-            here.setattr(release_module, "NoiseSource", SameWhateverTheData)
-            here.setattr(intervals_module, "NoiseSource", SameWhateverTheData)
+            here.setattr(one_worker, "NoiseSource", SameWhateverTheData)
         streams = io.StringIO(), io.StringIO()
         stack.enter_context(contextlib.redirect_stdout(streams[0]))
         stack.enter_context(contextlib.redirect_stderr(streams[1]))

@@ -163,7 +163,7 @@ def test_nothing_tells_neighbours_apart(
     assert json.loads(seen["with"].card)["num_records"]["noisy"] > 0
 
 
-@pytest.mark.mostly_slow(one_in=8, start=7)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     [
@@ -298,7 +298,7 @@ def test_the_script_hides_the_data_but_real_answers_do_not(tmp_path: pathlib.Pat
     """The comparison is not blind: noise so small that it hides nothing shows the difference."""
     from noise_sources import NoNoise
 
-    import beam_dp.transforms.drawing.release as release_module
+    from beam_dp.transforms.drawing import one_worker
 
     seen = {}
     for name, rows in neighbours().items():
@@ -310,7 +310,7 @@ def test_the_script_hides_the_data_but_real_answers_do_not(tmp_path: pathlib.Pat
             patch.setattr("observe.SameWhateverTheData", NoNoise)
             seen[name] = observe(argv, tmp_path / "job", patch)
     assert {"files", "card"} <= set(seen["with"].differences(seen["without"]))
-    assert release_module.NoiseSource is not NoNoise
+    assert one_worker.NoiseSource is not NoNoise
 
 
 def test_the_answers_of_the_script_are_those_of_a_table() -> None:

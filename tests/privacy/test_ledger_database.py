@@ -195,6 +195,7 @@ def test_a_damaged_index_is_refused_and_never_taken_for_unspent(tmp_path: pathli
     refuses_everything(ledger, "must be undamaged; a backup lacks what was paid after it was made")
 
 
+@pytest.mark.slow
 def test_a_bit_of_the_schema_that_is_flipped_costs_one_line(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "l.sqlite"
     ledger, content = spent_ledger(path)

@@ -19,13 +19,7 @@ from hypothesis import given, settings
 from beam_dp.errors import InputError
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_rho
 from beam_dp.privacy.ledger import filters as ledger_filters
-from beam_dp.privacy.ledger.filters import (
-    Account,
-    Composition,
-    Filter,
-    limit,
-    loss_of,
-)
+from beam_dp.privacy.ledger.filters import Account, Composition, Filter, limit, loss_of
 from beam_dp.privacy.loss import Loss
 
 KINDS = ("pure", "gaussian", "zcdp")
@@ -153,6 +147,7 @@ def test_pure_releases_may_add_up_to_the_whole_epsilon_beside_either_filter() ->
         assert not account.fits(Loss.gaussian(1e-3))
 
 
+@pytest.mark.slow
 def test_many_small_releases_cost_less_than_the_sum_of_their_epsilons() -> None:
     account = fill(Account(1.0, 1e-9, "zcdp"), *[Loss.pure(0.01)] * 1000)
     assert len(account.losses) == math.floor(zcdp_rho(1.0, 1e-9) / (0.01**2 / 2))

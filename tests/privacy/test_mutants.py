@@ -28,12 +28,7 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.mechanisms import (
-    MWEM,
-    Gaussian,
-    Laplace,
-    Mechanism,
-)
+from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals import measurements, strategies
 from beam_dp.mechanisms.marginals import rounds as rounds_module
@@ -41,10 +36,7 @@ from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals import textbook_mwem as textbook_module
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.mechanisms.marginals.rounds import (
-    RoundBudget,
-    round_budget,
-)
+from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.summaries import Marginals
 
@@ -126,7 +118,7 @@ AUDITS: dict[str, Callable[[], float]] = {
 }
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AUDITS)
 def test_the_audits_pass_on_the_code_as_it_is(name: str):
     assert 0.5 < AUDITS[name]() <= 1

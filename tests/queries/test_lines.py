@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dp.domain.files import (
-    parse_domain,
-    read_domain,
-)
+from beam_dp.domain.files import parse_domain, read_domain
 from beam_dp.errors import InputError
 from beam_dp.queries.lines import expand_line, read_line
 from beam_dp.queries.reader import LinearQueries

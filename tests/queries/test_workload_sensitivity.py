@@ -10,10 +10,7 @@ from test_linear_workload import FORMS, domain_of, workloads
 
 from beam_dp.domain import BooleanAttribute, Domain
 from beam_dp.mechanisms.linear_answers import sensitivity as sensitivity_module
-from beam_dp.mechanisms.linear_answers.sensitivity import (
-    WorkloadSensitivity,
-    workload_sensitivity,
-)
+from beam_dp.mechanisms.linear_answers.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.queries import LinearWorkload, parse_linear_workload
 from beam_dp.queries.linear import Explicit, Product
 

@@ -63,6 +63,7 @@ def fail_first(
     service.before = fail
 
 
+@pytest.mark.mostly_slow(one_in=5, start=4)
 @pytest.mark.parametrize(
     ("settings", "cure"),
     [
@@ -145,6 +146,7 @@ def test_rights_are_tried_in_the_folder(service: FakeAmazonStorage) -> None:
     assert ("DELETE", "/releases/out/visits/.draft-") in service.requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bucket", ["", "No", "a", "a_", "-ab", "bucket name", "a" * 64])
 def test_what_names_no_bucket_is_refused(service: FakeAmazonStorage, bucket: str) -> None:
     with pytest.raises(InputError, match="must be s3://BUCKET/FOLDER"):
@@ -153,6 +155,7 @@ def test_what_names_no_bucket_is_refused(service: FakeAmazonStorage, bucket: str
         read_release(f"s3://{bucket}/out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
 @pytest.mark.usefixtures("no_waits")
 def test_an_error_of_the_service_is_one_line(service: FakeAmazonStorage, status: int) -> None:

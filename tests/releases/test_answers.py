@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from beam_dp.domain import Impossible
 from beam_dp.errors import InputError
 from beam_dp.releases import marginal_weights as answers
-from beam_dp.releases.marginal_weights import (
-    connected,
-    marginal_weights,
-)
+from beam_dp.releases.marginal_weights import connected, marginal_weights
 
 
 def brute_force(shape, potentials, wanted):

@@ -27,12 +27,7 @@ from beam_dp.encoding.columns import encode_batch
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files import container as avro_container
 from beam_dp.releases.files import records as avro
-from beam_dp.releases.files.container import (
-    decode_bytes,
-    decode_long,
-    encode_bytes,
-    encode_long,
-)
+from beam_dp.releases.files.container import decode_bytes, decode_long, encode_bytes, encode_long
 from beam_dp.storage.store import DamagedFileError
 
 

@@ -73,6 +73,7 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield Cloud(request.param, service, bucket)
 
 
+@pytest.mark.mostly_slow(one_in=4, start=2)
 @pytest.mark.parametrize("num_records", [0, 1, 1000])
 def test_what_is_written_is_read(cloud: Cloud, num_records: int) -> None:
     release = release_of(num_records=num_records)
@@ -83,6 +84,7 @@ def test_what_is_written_is_read(cloud: Cloud, num_records: int) -> None:
     cloud.holds(release)
 
 
+@pytest.mark.mostly_slow(one_in=2)
 def test_a_release_of_another_draw_is_never_overwritten(cloud: Cloud) -> None:
     write_release(OURS, cloud.url)
     for act in (check_output, lambda url: write_release(OTHERS, url)):
@@ -100,6 +102,7 @@ def test_a_folder_with_anything_else_is_refused_and_kept(cloud: Cloud, name: str
     assert cloud.names() == [name]
 
 
+@pytest.mark.mostly_slow(one_in=2)
 def test_what_is_beside_the_folder_does_not_matter(cloud: Cloud) -> None:
     for name in ("out/visits", "out/visits2/card.json", "out/card.json", "out/visits/"):
         cloud.service.put(name, b"mine")
@@ -117,6 +120,7 @@ def test_what_names_no_folder_is_refused(cloud: Cloud, folder: str) -> None:
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.mostly_slow(one_in=2)
 def test_a_bucket_that_is_not_there_is_refused_in_one_line(cloud: Cloud) -> None:
     url = f"{cloud.scheme}://absent/out"
     with pytest.raises(InputError, match=r"output: .*absent/out' is refused; must be .*no such"):
@@ -127,6 +131,7 @@ def test_a_bucket_that_is_not_there_is_refused_in_one_line(cloud: Cloud) -> None
         read_release(url)
 
 
+@pytest.mark.mostly_slow(one_in=2)
 def test_a_folder_without_a_release_is_none(cloud: Cloud) -> None:
     with pytest.raises(ReleaseError, match="must be a directory that holds a release"):
         read_release(cloud.url)
@@ -139,6 +144,7 @@ def _change(data: bytes) -> bytes:
     return data[:-20] + bytes([data[-20] ^ 1]) + data[-19:]
 
 
+@pytest.mark.mostly_slow(one_in=4, start=2)
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -188,6 +194,7 @@ def crash_in_child(cloud: Cloud, release: Any, step: str, *, after: bool) -> int
     return process.exitcode
 
 
+@pytest.mark.mostly_slow(one_in=4, start=2)
 @pytest.mark.parametrize(
     ("step", "after", "is_committed"),
     [
@@ -206,26 +213,28 @@ def test_a_crash_is_repaired_by_another_draw(
     cloud.holds(OURS if is_committed else OTHERS)
 
 
+@pytest.mark.slow
 def test_of_racing_draws_one_wins_whole(cloud: Cloud) -> None:
     """Once, for all orders of their steps are tried in ``test_orders_of_steps``."""
     won = []
-    barrier = threading.Barrier(4)
+    barrier = threading.Barrier(2)
 
     def attempt(release: Any) -> None:
         barrier.wait()
         won.append((release.draw_id, commit_release(release, cloud.url)))
 
-    threads = [threading.Thread(target=attempt, args=(r,)) for r in [OURS, OTHERS] * 2]
+    threads = [threading.Thread(target=attempt, args=(r,)) for r in (OURS, OTHERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(won) == 4
+    assert len(won) == 2
     (winner,) = {draw_id for draw_id, is_winner in won if is_winner}
     assert all(is_winner == (draw_id == winner) for draw_id, is_winner in won)
     cloud.holds(OURS if winner == OURS.draw_id else OTHERS)
 
 
+@pytest.mark.slow
 def test_a_lost_answer_to_any_request_changes_nothing(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +250,7 @@ def test_a_lost_answer_to_any_request_changes_nothing(
     assert len(cloud.service.requests) > 60
 
 
+@pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("status", [403, 507])
 def test_a_write_that_fails_is_one_line_and_leaves_nothing(cloud: Cloud, status: int) -> None:
     module = SERVICES[cloud.scheme][0]
@@ -262,6 +272,7 @@ def test_a_write_that_fails_is_one_line_and_leaves_nothing(cloud: Cloud, status:
         assert cloud.names() == []
 
 
+@pytest.mark.mostly_slow(one_in=2)
 def test_nothing_that_was_drafted_is_left_readable(cloud: Cloud) -> None:
     """All that a draft holds is deleted, however many pages its names take."""
     store = BucketStore(cloud.bucket("releases"), cloud.url, "output")

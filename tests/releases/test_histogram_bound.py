@@ -12,10 +12,7 @@ from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.count_sketch import INDEPENDENCE
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.sketch_estimates import selected_noise_bound
-from beam_dp.releases.sketches import (
-    NoisyCounts,
-    SparseRelease,
-)
+from beam_dp.releases.sketches import NoisyCounts, SparseRelease
 
 _RUNS = 1000
 _FAILURE = 0.05

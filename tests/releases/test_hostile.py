@@ -12,11 +12,7 @@ from beam_dp.cli.describe import describe
 from beam_dp.domain.files import domain_from_json, parse_domain
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases import (
-    ReleaseError,
-    read_release,
-    write_release,
-)
+from beam_dp.releases import ReleaseError, read_release, write_release
 from beam_dp.releases.files import records as avro
 from beam_dp.releases.files.container import write_container
 

@@ -16,10 +16,7 @@ from noise_sources import Seeded
 
 from beam_dp.domain import IntegerAttribute, NumericAttribute
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.tables import (
-    strategy_from_tables,
-    strategy_tables,
-)
+from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
 from beam_dp.mechanisms.intervals import release_intervals
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice, planned
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -31,15 +28,8 @@ from beam_dp.releases import (
     release_to_bytes,
     write_release,
 )
-from beam_dp.releases.files.container import (
-    read_container,
-    sync_marker,
-    write_container,
-)
-from beam_dp.releases.files.intervals import (
-    TABLE_SCHEMA,
-    intervals_file,
-)
+from beam_dp.releases.files.container import read_container, sync_marker, write_container
+from beam_dp.releases.files.intervals import TABLE_SCHEMA, intervals_file
 
 ADD = Neighboring.ADD_OR_REMOVE_ONE
 # More cells than blocks of windows, so that there are trees below.
@@ -97,6 +87,7 @@ def test_a_table_of_many_pieces_is_read() -> None:
     np.testing.assert_array_equal(release.prefixes(), found.prefixes())
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("choice", PURE + GAUSSIAN, ids="/".join)
 def test_a_plan_travels_to_a_worker_as_it_is(choice: Choice) -> None:
     guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)

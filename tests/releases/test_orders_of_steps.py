@@ -14,8 +14,6 @@ from beam_dp.releases import AnswersRelease, commit_release, finish_writing, rea
 OURS, OTHERS = (
     AnswersRelease(draw_id=letter * 32, guarantee=GUARANTEE, rows=[], card={}) for letter in "af"
 )
-# How often both are stopped together: two stops are tried within three.
-NUM_STOPS = [2, pytest.param(3, marks=pytest.mark.slow)]
 
 
 def holds(place: Place, draw: AnswersRelease) -> None:
@@ -24,7 +22,8 @@ def holds(place: Place, draw: AnswersRelease) -> None:
     assert len(place.names()) == 2
 
 
-@pytest.mark.parametrize("num_stops", NUM_STOPS)
+# How often both are stopped together; two stops are tried within three.
+@pytest.mark.parametrize("num_stops", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_writer_and_the_clean_up_of_its_job(
     place: Place, monkeypatch: pytest.MonkeyPatch, num_stops: int
 ) -> None:
@@ -47,15 +46,15 @@ def test_a_writer_and_the_clean_up_of_its_job(
     assert outcomes == {(True, True), (True, False), (False, False)}
 
 
-@pytest.mark.parametrize("num_stops", NUM_STOPS)
-def test_two_draws(place: Place, monkeypatch: pytest.MonkeyPatch, num_stops: int) -> None:
+@pytest.mark.slow
+def test_two_draws(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     stepping(monkeypatch, place.owner, place.steps)
     winners = set()
     for ours, others in orders(
         lambda: commit_release(OURS, place.url()),
         lambda: commit_release(OTHERS, place.url()),
         place.new,
-        num_stops=num_stops,
+        num_stops=3,
     ):
         assert sorted([ours, others]) == [False, True]
         holds(place, OURS if ours else OTHERS)

@@ -24,10 +24,7 @@ from beam_dp.releases import (
     write_release,
 )
 from beam_dp.releases.files.container import encode_longs
-from beam_dp.releases.files.kinds import (
-    release_from_bytes,
-    release_to_bytes,
-)
+from beam_dp.releases.files.kinds import release_from_bytes, release_to_bytes
 
 DRAW = "0123456789abcdef0123456789abcdef"
 KEY = HashKey.draw(8)

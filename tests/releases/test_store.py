@@ -10,13 +10,7 @@ from release_examples import DRAW, release_of, same_release
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
-from beam_dp.releases import (
-    ReleaseError,
-    check_output,
-    commit_release,
-    read_release,
-    write_release,
-)
+from beam_dp.releases import ReleaseError, check_output, commit_release, read_release, write_release
 from beam_dp.storage import local as filesystem
 from beam_dp.storage.local import LocalStore
 
@@ -204,6 +198,7 @@ def test_of_racing_draws_one_wins_whole(tmp_path, round_number):
     assert_holds(tmp_path / "out", OURS if winner == DRAW else OTHERS)
 
 
+@pytest.mark.slow
 def test_of_racing_processes_one_wins_whole(tmp_path):
     context = multiprocessing.get_context("fork")
     for number in range(3):

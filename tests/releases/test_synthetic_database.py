@@ -12,6 +12,7 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.queries import Workload, marginals
 from beam_dp.releases import (
+    ReleaseError,
     SyntheticDatabase,
     distinct_records,
     read_release,
@@ -64,6 +65,24 @@ def test_bytes_hold_everything():
     empty = release_of(num_records=0, potentials=[])
     assert same_release(release_from_bytes(release_to_bytes(empty)), empty)
     assert not release_to_bytes(release).count(b"numpy.core")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:100],
+        lambda data: data[:-1],
+        lambda data: data + b"x",
+        lambda data: (2**62).to_bytes(8, "little") + data[8:],
+        lambda data: b"\xff" * 8 + data[8:],
+        lambda data: data[:-20] + bytes([data[-20] ^ 1]) + data[-19:],
+    ],
+)
+def test_damaged_bytes_are_refused_in_a_line(damage):
+    with pytest.raises(ReleaseError) as caught:
+        release_from_bytes(damage(release_to_bytes(release_of())))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 
 
 def test_versions_name_what_computed():

@@ -78,6 +78,7 @@ def test_answers_name_it_too(tmp_path: pathlib.Path, capfd: pytest.CaptureFixtur
     assert read_release(tmp_path).draw_id == ANSWERS.draw_id
 
 
+@pytest.mark.slow
 def test_a_program_that_is_run_again_names_it(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

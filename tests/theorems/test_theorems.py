@@ -196,6 +196,7 @@ THEOREMS: dict[str, Theorem] = {
 }
 
 
+@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", THEOREMS)
 @pytest.mark.parametrize("share", [0.3, 0.05])
 def test_the_records_that_are_needed_are_just_enough(name: str, share: float):

@@ -47,6 +47,10 @@ class NoPrivacyPlan:
     loss: Loss
     left_out: LeftOutPlan | None = None
 
+    @property
+    def promised(self) -> Guarantee:
+        return self.guarantee if self.left_out is None else self.left_out.guarantee
+
 
 @dataclasses.dataclass(frozen=True)
 class NoPrivacy:

@@ -16,16 +16,9 @@ from beam_dp.domain import BooleanAttribute, Domain
 from beam_dp.mechanisms import plan_private_mw
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.releases import read_release
-from beam_dp.releases.files.answers import (
-    answers_file,
-    read_answers,
-)
+from beam_dp.releases.files.answers import answers_file, read_answers
 from beam_dp.transforms import AnswerBatch, AnswerQueries, WriteAnswers
-from beam_dp.transforms.drawing.answer_batches import (
-    answer_batches,
-    each_query,
-    numbered_queries,
-)
+from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query, numbered_queries
 
 MOST_BYTES = 2**24
 NOTHING = ("value", "standard_error", "bound", "route", "updates_left", "questions_left", "error")
@@ -81,6 +74,7 @@ def test_only_a_complete_run_is_written(tmp_path: pathlib.Path, is_complete: boo
         assert [each["id"] for each in read_answers(path)] == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_a_run_in_several_batches_is_one_release(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,12 +19,11 @@ from beam_dp.mechanisms import plan_private_mw
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.files.answers import (
-    read_answers,
-)
+from beam_dp.releases.files.answers import read_answers
 from beam_dp.summaries.shards import write_shard
 from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
 from beam_dp.transforms.drawing import answer_queries as module
+from beam_dp.transforms.drawing import one_worker
 
 RECORDS = [{"age": 3, "sex": "f", "smokes": True}] * 900 + [
     {"age": 7, "sex": "m", "smokes": None}
@@ -64,7 +63,8 @@ class Watched(NoiseSource):
 @pytest.fixture(autouse=True)
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     RUNS.clear()
-    monkeypatch.setattr(module, "NoiseSource", Watched)
+    for each in (module, one_worker):
+        monkeypatch.setattr(each, "NoiseSource", Watched)
 
 
 def answer(queries, *, repeats=0, is_stream=False, records=RECORDS, **named) -> list[AnswerBatch]:
@@ -80,6 +80,7 @@ def rows_of(batches: list[AnswerBatch]) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.answers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_queries_are_answered_in_order_and_bad_ones_cost_nothing(is_stream):
     (batch,) = answer([[FIRST, *REFUSED, REPEAT, SECOND]], is_stream=is_stream)
@@ -96,6 +97,7 @@ def test_queries_are_answered_in_order_and_bad_ones_cost_nothing(is_stream):
     assert batch.num_records == 1000 and batch.number == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_records_are_encoded_bounded_and_counted(is_stream, monkeypatch):
     """Not a histogram of the test's own: what the run is given is what the records say."""
@@ -119,18 +121,20 @@ def test_no_records_are_answered_alike(is_stream):
     assert batch.answers[0]["error"] is None
 
 
+@pytest.mark.slow
 def test_no_queries_are_an_empty_release():
     (batch,) = answer([])
     assert batch.answers == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_noisy_number_of_records_is_drawn_once(is_stream):
     batches = answer([FIRST, SECOND], is_stream=is_stream, num_records="noisy")
     assert len({batch.num_records for batch in batches}) == 1
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_bundle_that_is_done_again_answers_once(is_stream):
     """FnApiRunner does each bundle three times and keeps the state and the output of one."""
@@ -332,6 +336,7 @@ def test_the_state_of_a_stream_is_plain_values():
     assert set(head.value[3]) == {"settings", "total", "sparse"}
 
 
+@pytest.mark.slow
 def test_exhausted_runs_go_on():
     queries = [json.dumps({"conjunction": {"age": age}}) for age in range(10)]
     (batch,) = answer([queries], max_updates=1)
@@ -342,6 +347,7 @@ def test_exhausted_runs_go_on():
     assert batch.answers[-1]["updates_left"] == 0 and batch.answers[-1]["value"] is not None
 
 
+@pytest.mark.slow
 def test_an_error_in_the_step_tells_nothing(monkeypatch):
     def fail(*arguments, **named):
         raise ValueError("secret 900")

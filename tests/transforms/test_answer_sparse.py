@@ -70,6 +70,7 @@ def test_a_unit_keeps_k_records() -> None:
     assert rows[0]["value"] == pytest.approx(150, abs=80)
 
 
+@pytest.mark.slow
 def test_no_records_and_no_queries_make_a_run() -> None:
     assert answers([], plan(), []) == []
     rows = answers([LINES[0]], plan(), [])

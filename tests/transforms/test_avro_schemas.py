@@ -15,18 +15,11 @@ import pytest
 
 from beam_dp.errors import InputError
 from beam_dp.releases.files import container as avro_container
-from beam_dp.releases.files.container import (
-    encode_bytes,
-    encode_long,
-    write_container,
-)
+from beam_dp.releases.files.container import encode_bytes, encode_long, write_container
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
-from beam_dp.transforms.reading.avro_blocks import (
-    range_batches,
-    read_header,
-)
+from beam_dp.transforms.reading.avro_blocks import range_batches, read_header
 from beam_dp.transforms.reading.avro_schemas import MAX_DEPTH
 from beam_dp.transforms.reading.read import _SplitFile
 

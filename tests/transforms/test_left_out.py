@@ -13,8 +13,6 @@ import pytest
 from fakes import DOMAIN, NoPrivacy, guarantee, pipeline
 from noise_sources import NoNoise
 
-import beam_dp.transforms.drawing.release as release_module
-import beam_dp.transforms.drawing.release_intervals as intervals_module
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.mechanisms import Laplace
 from beam_dp.privacy.guarantee import Guarantee
@@ -22,10 +20,8 @@ from beam_dp.queries.workload import marginals
 from beam_dp.releases import IntervalRelease, SyntheticDatabase, read_release
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
-from beam_dp.transforms.counting.encode import (
-    encode_all_records,
-    encode_records,
-)
+from beam_dp.transforms.counting.encode import encode_all_records, encode_records
+from beam_dp.transforms.drawing import one_worker
 
 GOOD = {"age": 3, "sex": "f", "smokes": None}
 IMPOSSIBLE = DOMAIN.with_impossible([{"age": [[0, 4]], "smokes": [True]}])
@@ -40,8 +36,7 @@ class Exact(NoNoise):
 
 @pytest.fixture(autouse=True)
 def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release_module, "NoiseSource", Exact)
-    monkeypatch.setattr(intervals_module, "NoiseSource", Exact)
+    monkeypatch.setattr(one_worker, "NoiseSource", Exact)
 
 
 def released(
@@ -71,6 +66,7 @@ def released(
     return release.left_out
 
 
+@pytest.mark.slow
 def test_a_record_is_counted_once_at_the_first_attribute_that_it_fails(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -134,6 +130,7 @@ def test_a_release_without_the_count_has_none(tmp_path: pathlib.Path) -> None:
     assert "left_out" not in (tmp_path / "out" / "card.json").read_text()
 
 
+@pytest.mark.slow
 def test_what_is_written_of_a_replayed_step_is_of_one_draw(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +145,7 @@ def test_what_is_written_of_a_replayed_step_is_of_one_draw(
                 draws.append(len(draws) + 1)
             return np.full_like(values, draws[-1] if is_count else 10 * (len(draws) + 1))
 
-    monkeypatch.setattr(release_module, "NoiseSource", Numbered)
+    monkeypatch.setattr(one_worker, "NoiseSource", Numbered)
     found = released([], tmp_path / "out", domain=domain, bundle_repeat=2)
     assert draws == [1, 2, 3]
     release = read_release(tmp_path / "out")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import logging
 import pathlib
 import pickle
@@ -11,16 +12,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from barriers import remove_barrier
-from fakes import (
-    COLLECTED,
-    DOMAIN,
-    DRAWS,
-    WORKLOAD,
-    NoPrivacy,
-    collect,
-    guarantee,
-    pipeline,
-)
+from fakes import COLLECTED, DOMAIN, DRAWS, WORKLOAD, NoPrivacy, collect, guarantee, pipeline
 
 import beam_dp.transforms.drawing.release as release_module
 from beam_dp.domain import BooleanAttribute, Domain, IntegerAttribute
@@ -30,6 +22,7 @@ from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases import read_release
 from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.transforms import PrivateStepError, ReleaseSyntheticDatabase, WriteRelease
+from beam_dp.transforms.drawing import one_worker
 
 PEOPLE = [
     {"age": i % 10, "sex": "fm"[i % 2], "smokes": [True, False, None][i % 3], "household": i // 4}
@@ -87,6 +80,7 @@ def test_no_records_give_a_release_of_the_same_shape(tmp_path: pathlib.Path) -> 
         assert sorted(names) == ["card.json", "hypothesis-.avro", "records--00000-of-00001.avro"]
 
 
+@pytest.mark.slow
 def test_a_unit_with_many_records_keeps_k_of_them(tmp_path: pathlib.Path) -> None:
     people = PEOPLE[:8] + [dict(PEOPLE[i % 7], household=77) for i in range(1000)]
     run(people, tmp_path / "out", unit="household", k=3)
@@ -95,7 +89,7 @@ def test_a_unit_with_many_records_keeps_k_of_them(tmp_path: pathlib.Path) -> Non
     assert not found - as_counter(people)
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "domain",
     [
@@ -112,6 +106,7 @@ def test_the_smallest_domains(tmp_path: pathlib.Path, domain: Domain) -> None:
     assert released(tmp_path / "out") == expected
 
 
+@pytest.mark.slow
 def test_replayed_bundles_see_one_release(tmp_path: pathlib.Path) -> None:
     DRAWS.clear()
     with pipeline(bundle_repeat=2) as p:
@@ -128,6 +123,7 @@ def test_replayed_bundles_see_one_release(tmp_path: pathlib.Path) -> None:
     assert len(list((tmp_path / "out").iterdir())) == 3  # and left no draft
 
 
+@pytest.mark.slow
 def test_the_test_above_would_see_two_draws_without_the_barrier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -173,10 +169,11 @@ def test_everything_twice_in_one_pipeline_needs_only_labels(tmp_path: pathlib.Pa
     assert released(tmp_path / "one") == released(tmp_path / "two") == as_counter(PEOPLE)
 
 
+@pytest.mark.slow
 def test_a_large_release_travels_in_shards(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release_module, "RELEASE_SHARD_BYTES", 100)
+    monkeypatch.setattr(one_worker, "RELEASE_SHARD_BYTES", 100)
     run(PEOPLE, tmp_path / "out")
     assert released(tmp_path / "out") == as_counter(PEOPLE)
 
@@ -194,6 +191,7 @@ def test_what_is_refused_is_refused_at_construction(tmp_path: pathlib.Path) -> N
         windowed | WriteRelease(tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_keys_have_coders_of_their_own(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -203,6 +201,7 @@ def test_keys_have_coders_of_their_own(
     assert "deterministic" not in caplog.text.lower()
 
 
+@pytest.mark.slow
 def test_no_log_tells_of_records(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     people = [{"age": "tell-tale", "sex": object, "smokes": "tell-tale", "household": "tell-tale"}]
     with caplog.at_level(logging.DEBUG):
@@ -216,7 +215,10 @@ def test_no_log_tells_of_records(tmp_path: pathlib.Path, caplog: pytest.LogCaptu
 
 def test_no_noise_source_is_pickled() -> None:
     transform = ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy())
-    draw = release_module._Draw(transform.mechanism, transform.plan, transform.accumulator)
+    drawing = functools.partial(
+        release_module._release, transform.mechanism, transform.plan, transform.accumulator
+    )
+    draw = one_worker.Draw(drawing)
     assert NoiseSource.__name__.encode() not in pickle.dumps(draw)
 
 

@@ -21,10 +21,7 @@ from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases import SparseRelease, read_release
 from beam_dp.summaries import ElementCounts, ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReleaseProjection, WriteRelease
-from beam_dp.transforms.counting.count_elements import (
-    CountElements,
-    counts_of_shards,
-)
+from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.counting.encode_keys import EncodeKeys
 from beam_dp.transforms.counting.limit_keys import LimitKeys
 from beam_dp.transforms.counting.summarise import Summarise
@@ -70,7 +67,7 @@ SKETCHES = [
 ]
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", SKETCHES, ids=lambda each: f"{each.projection_width}")
 def test_the_distributed_projection_is_exact(mechanism: Any) -> None:
     made = plan(mechanism)
@@ -116,6 +113,7 @@ def test_a_unit_keeps_k_records_and_others_do_not_matter() -> None:
     assert sum(changes) == 2
 
 
+@pytest.mark.slow
 def test_the_norm_of_a_units_sketch_is_bounded() -> None:
     rows, norm = 3, 2.0
     made = plan(CountSketch(rows * 64, rows, noise="gaussian", unit_norm=norm), "person", 50)
@@ -166,7 +164,7 @@ def test_weights_are_clamped_and_what_has_none_is_left_out() -> None:
     assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2, 2, 3, 5]
 
 
-@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism",
     [*SKETCHES, StabilityHistogram(), HybridSketch(3 * 2**10, 3)],
@@ -179,7 +177,7 @@ def test_a_release_answers_through_files(mechanism: Any, tmp_path: pathlib.Path)
     assert answer.value == pytest.approx(120, abs=5 * answer.standard_error + 1e-6)
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [CountSketch(3 * 64), StabilityHistogram()])
 def test_a_key_is_the_same_however_its_integer_was_written(
     mechanism: Any, tmp_path: pathlib.Path
@@ -211,11 +209,13 @@ def _names(folder: pathlib.Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
+@pytest.mark.slow
 def test_repeated_bundles_commit_one_draw(tmp_path: pathlib.Path) -> None:
     found = release(RECORDS, plan(CountSketch(3 * 64), epsilon=1.0), tmp_path, bundle_repeat=2)
     assert {name for name in _names(tmp_path / "out") if found.draw_id not in name} == {"card.json"}
 
 
+@pytest.mark.slow
 def test_repeated_bundles_count_each_record_once(tmp_path: pathlib.Path) -> None:
     made = plan(CountSketch(3 * 64))
     found = release(RECORDS, made, tmp_path, bundle_repeat=2)

@@ -19,12 +19,7 @@ from fakes import COLLECTED, NoPrivacy, collect, pipeline, reading
 from beam_dp.domain import CategoricalAttribute, Domain, IntegerAttribute
 from beam_dp.encoding.units import canonical_bytes
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import (
-    CountSketch,
-    plan_private_mw,
-    plan_sparse_mw,
-    plan_workload_answers,
-)
+from beam_dp.mechanisms import CountSketch, plan_private_mw, plan_sparse_mw, plan_workload_answers
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.lines import read_line

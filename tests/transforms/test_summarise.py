@@ -78,6 +78,7 @@ def test_marginals_of_a_domain_without_index(unit: str, monkeypatch: pytest.Monk
         assert (table <= expected).all()
 
 
+@pytest.mark.slow
 def test_no_records_are_no_shards() -> None:
     accumulator = HistogramAccumulator(TWO_BLOCKS)
     for unit in ("record", "unit"):

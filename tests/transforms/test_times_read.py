@@ -176,6 +176,7 @@ def test_rows_of_python_have_levels_of_their_dates_and_times() -> None:
         assert_that(cells, equal_to([3, 3, 0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["date", "timestamp-micros"])
 def test_a_job_reads_the_dates_and_times_of_avro(tmp_path: pathlib.Path, name: str) -> None:
     kind, values, expected = AVRO[name]

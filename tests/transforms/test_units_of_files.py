@@ -16,11 +16,7 @@ from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.transforms import EncodeRecords, ReadRecords
 from beam_dp.transforms.counting.limit_contributions import LimitContributions
-from beam_dp.transforms.reading.formats import (
-    FORMATS,
-    Wanted,
-    format_of,
-)
+from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 
 IDS = [7, 2**53 + 1, -(2**63), 2**63 - 1]
 TEXTS = [f"{each}.0" for each in IDS]

@@ -77,7 +77,7 @@ def summarised(source: Any, unit: str, k: int, name: str) -> MarginalsAccumulato
     return accumulator
 
 
-@pytest.mark.mostly_slow(one_in=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["csv", "avro", "parquet", "dicts"])
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("unit", 2), ("unit", 5)])
 def test_every_way_in_counts_every_record_that_is_inside(
@@ -158,6 +158,7 @@ def test_tables_that_do_not_fit_are_refused_by_the_largest() -> None:
     )
 
 
+@pytest.mark.slow
 def test_very_many_small_tables_take_no_more_room_than_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.basis import carry_over
 from beam_dp.hypotheses.maximum_entropy import refit
-from beam_dp.hypotheses.residual_basis import Support
+from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
 from beam_dp.hypotheses.threads import on_one_thread
+from beam_dp.hypotheses.tree_basis import TreeBasis
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.measurements import Distribution, Measurement, Names, combine
 from beam_dp.mechanisms.marginals.plan import (
@@ -234,8 +235,7 @@ def _release(
     if total == "noisy":
         measure((), unit.total_scale)
         total = noisy_total(basis, combine(domain, basis, measurements, tables))
-    log_weights = np.zeros(basis.num_coefficients)
-    units = 1
+    log_weights, units = np.zeros(basis.num_coefficients), 1
     if is_annealed and progress is not None:
         # Not round by round: how many there are depends on a draw that may never be released.
         progress("rounds", 1, 1)
@@ -247,23 +247,21 @@ def _release(
             progress("round", plan.num_units - units_left, plan.num_units)
         budget = unit.of_round(units)
         allowed = candidates if joins_all else _that_fit(domain, joined, candidates)
-        answers = basis.marginals(log_weights, [domain.axes(names) for names in allowed])
-        answers = [total * answer for answer in answers]
+        expected = basis.marginals(log_weights, [domain.axes(names) for names in allowed])
+        answers = [total * answer for answer in expected]
         selected = _select(allowed, answers, marginals, budget, noise)
         names = list(allowed)[selected]
         axes = domain.axes(names)
         measure(names, budget.measurement_scale)
         if not joins_all and axes not in joined:
             joined.append(axes)
-            older = basis.slices
-            basis = plan_basis(plan, joined)
-            log_weights = carry_over(older, log_weights, basis)
+            basis, log_weights = _widened(plan, joined, basis, log_weights)
         observed = combine(domain, basis, measurements, tables)
         log_weights = refit(basis, observed, total, log_weights, _ROUND_PENALTY, _ROUND_TOLERANCE)
         if is_annealed:
             (answer,) = basis.marginals(log_weights, [axes])
             moved = np.abs(total * answer - answers[selected]).sum()
-            if moved <= _expected_noise(tables[-1].size, budget):
+            if moved <= _expected_noise(answer.size, budget):
                 units *= 2 if unit.distribution == "discrete_laplace" else 4
     singles = [(axis,) for axis in range(domain.num_attributes)]
     return synthesise(
@@ -315,6 +313,17 @@ def _that_fit(
         for names, weight in candidates.items()
         if tree_fits(domain, [*joined, domain.axes(names)], MAX_SELECTED_CELLS)
     }
+
+
+def _widened(
+    plan: RoundsPlan,
+    joined: Sequence[Support],
+    basis: ResidualBasis | TreeBasis,
+    log_weights: NDArray[np.float64],
+) -> tuple[ResidualBasis | TreeBasis, NDArray[np.float64]]:
+    """Returns the basis of a hypothesis that joins more, and the same weights in it."""
+    wider = plan_basis(plan, joined)
+    return wider, carry_over(basis.slices, log_weights, wider)
 
 
 def _expected_noise(num_cells: int, budget: RoundBudget) -> float:

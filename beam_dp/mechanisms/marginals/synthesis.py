@@ -100,20 +100,15 @@ def synthesise(
         fit: what the mechanism has to say about how it went, for the card.
     """
     domain, workload = plan.domain, plan.workload
-    loose: list[Support] = []
+    joins_all = joined is None
     if joined is None:
         joined = [domain.axes(names) for names in workload.maximal()]
-        basis = plan_basis(plan, joined)
-    else:
-        basis = plan_basis(plan, joined)
-        measured = [domain.axes(measurement.names) for measurement in measurements]
-        loose = [axes for axes in dict.fromkeys(measured) if axes not in basis.slices]
+    basis = plan_basis(plan, joined)
+    loose = [] if joins_all else _outside(basis, domain, measurements)
     layout = MarginalCoefficients(domain.shape, closure_of([*joined, *loose])) if loose else basis
     everything = combine(domain, layout, measurements, tables)
     observed = everything if layout is basis else everything.restricted(layout, basis)
-    total = plan.num_records
-    if total == "noisy":
-        total = noisy_total(basis, observed)
+    total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
     importance = importance_of(domain, basis, workload.marginals, workload.weights)
     signs = noise.signs(basis.num_coefficients)
     found = fit_maximum_entropy(
@@ -130,27 +125,17 @@ def synthesise(
         targets = loose_targets(basis, found.log_weights, total, layout, everything, loose)
         codes, counts = tree_release(domain, basis, found.log_weights, total, targets)
     moments = total * basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
-    by_hypothesis = carry_over(basis.slices, moments, layout) - everything.values
-    by_records = by_hypothesis
-    if loose:
-        by_records = record_coefficients(layout, codes, counts) - everything.values
-    if plan.total_is_public:
-        by_hypothesis[layout.slices[()]] = by_records[layout.slices[()]] = 0.0
+    expected = carry_over(basis.slices, moments, layout)
+    released = record_coefficients(layout, codes, counts) if loose else expected
     record_tables = [names_of(domain, axes) for axes in loose]
-
-    def misfit(names: Names) -> NDArray[np.float64]:
-        is_loose = any(set(held) <= set(names) for held in record_tables)
-        return by_records if is_loose else by_hypothesis
-
+    misfit = _misfits(plan, layout, everything.values, expected, released, record_tables)
     log_tables = log_potentials(basis, found.log_weights, joined)
     return build_release(
         plan,
         total,
         codes,
         counts,
-        potentials=[
-            (names_of(domain, axes), table) for axes, table in zip(joined, log_tables, strict=True)
-        ],
+        potentials=[*zip((names_of(domain, axes) for axes in joined), log_tables, strict=True)],
         record_tables=record_tables,
         measurements=measurements,
         errors=marginal_errors(plan, layout, measurements, misfit, num_bounded_cells),
@@ -163,6 +148,41 @@ def synthesise(
             **(fit or {}),
         },
     )
+
+
+def _outside(basis: Basis, domain: Domain, measurements: Sequence[Measurement]) -> list[Support]:
+    """Returns the measured sets of attributes that a hypothesis does not join."""
+    measured = [domain.axes(measurement.names) for measurement in measurements]
+    return [axes for axes in dict.fromkeys(measured) if axes not in basis.slices]
+
+
+def _misfits(
+    plan: MarginalsPlan,
+    layout: Coefficients,
+    observed: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    released: NDArray[np.float64],
+    record_tables: Sequence[Names],
+) -> Callable[[Names], NDArray[np.float64]]:
+    """Returns how far what answers for a marginal is from what was observed of it.
+
+    Args:
+        plan: of the release.
+        layout: of all coefficients.
+        observed: from the noisy tables, in records.
+        expected: of the hypothesis.
+        released: of the records, which answer for what holds one of ``record_tables``.
+        record_tables: sets of attributes that the hypothesis does not join.
+    """
+    by_hypothesis, by_records = expected - observed, released - observed
+    if plan.total_is_public:
+        by_hypothesis[layout.slices[()]] = by_records[layout.slices[()]] = 0.0
+
+    def misfit(names: Names) -> NDArray[np.float64]:
+        is_loose = any(set(held) <= set(names) for held in record_tables)
+        return by_records if is_loose else by_hypothesis
+
+    return misfit
 
 
 def tolerance(basis: Basis) -> float:

@@ -308,6 +308,23 @@ def _rest(plan: OnlinePlan) -> tuple[float, float]:
     return plan.guarantee.epsilon * (1 - share), plan.guarantee.delta
 
 
+@dataclasses.dataclass(frozen=True)
+class _Terms:
+    """What the settings of a run are chosen for.
+
+    Args:
+        guarantee: of the sparse vector alone.
+        total: number of records, at least 1.
+        total_bound: how far that number may be from the truth.
+        beta: failure probability of all other bounds together.
+    """
+
+    guarantee: Guarantee
+    total: int
+    total_bound: float
+    beta: float
+
+
 @functools.lru_cache(maxsize=64)
 def _settle(plan: OnlinePlan, num_records: int) -> Settings:
     total = min(max(1, num_records), MAX_RECORDS)
@@ -317,11 +334,12 @@ def _settle(plan: OnlinePlan, num_records: int) -> Settings:
         check_noise(guarantee, [plan.count_scale * GRID])
         total_bound = float(math.ceil(plan.count_scale * math.log(1 / (beta * _COUNT_FAILURE))))
         beta *= 1 - _COUNT_FAILURE
+    terms = _Terms(guarantee, total, total_bound, beta)
     if plan.calibration == "textbook":
-        settings = _textbook(plan, guarantee, total, total_bound, beta)
+        settings = _textbook(plan, terms)
     else:
         settings = min(
-            _tight(plan, guarantee, total, total_bound, beta),
+            _tight(plan, terms),
             key=lambda each: (each.hypothesis_bound, each.noise.max_above),
         )
     noise = settings.noise
@@ -330,14 +348,13 @@ def _settle(plan: OnlinePlan, num_records: int) -> Settings:
     return settings
 
 
-def _textbook(
-    plan: OnlinePlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
-) -> Settings:
+def _textbook(plan: OnlinePlan, terms: _Terms) -> Settings:
     """Two questions a round, learning rate alpha / 2, threshold max(formula, 2 alpha)."""
+    guarantee, beta = terms.guarantee, terms.beta
     alpha = plan.max_error or 0.0
     if plan.max_error is None:
         least = published_error(
-            guarantee, plan.published_divergence, total, plan.num_questions, beta
+            guarantee, plan.published_divergence, terms.total, plan.num_questions, beta
         )
         # A larger one only keeps the updates few; beyond 1 nothing is said.
         alpha = min(1.0, max(least, plan.least_error(_MAX_UPDATES), 1e-9))
@@ -345,27 +362,26 @@ def _textbook(
     (noise,) = noise_candidates(guarantee, updates, answers=True, calibration="textbook")
     asked = 2 * plan.num_questions
     published = published_accuracy(guarantee, updates, asked, beta, answers=True)
-    gap = alpha * (total + total_bound)
-    threshold = max(2 * published, 2 * gap) + total_bound
-    return _settings(plan, total, total_bound, alpha, alpha / 2, noise, threshold, gap, beta, asked)
+    gap = alpha * (terms.total + terms.total_bound)
+    threshold = max(2 * published, 2 * gap) + terms.total_bound
+    return _settings(
+        plan, terms, noise, asked, alpha=alpha, rate=alpha / 2, threshold=threshold, gap=gap
+    )
 
 
-def _tight(
-    plan: OnlinePlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
-) -> Iterator[Settings]:
+def _tight(plan: OnlinePlan, terms: _Terms) -> Iterator[Settings]:
     """One question a round; every choice of alpha, updates and noise that is tried."""
-    asked = plan.num_questions
+    asked, beta, most = plan.num_questions, terms.beta, terms.total + terms.total_bound
     for least, updates in _choices(plan):
-        for noise in noise_candidates(guarantee, updates, answers=True):
-            if plan.num_records == "noisy" and guarantee.delta > 0 and noise.method != "zcdp":
+        for noise in noise_candidates(terms.guarantee, updates, answers=True):
+            if plan.num_records == "noisy" and plan.guarantee.delta > 0 and noise.method != "zcdp":
                 continue  # the loss is stated before the number of records is known
             # An update must know in which direction to go.
-            gap = max(least * (total + total_bound), noise.answer_bound(beta, GRID) + 1 / GRID)
-            alpha = least or gap / (total + total_bound)
-            threshold = gap + total_bound + noise.margin(asked, beta, GRID)
-            rate = 4 * min(1.0, gap / (total + total_bound))
+            gap = max(least * most, noise.answer_bound(beta, GRID) + 1 / GRID)
+            alpha, rate = least or gap / most, 4 * min(1.0, gap / most)
+            threshold = gap + terms.total_bound + noise.margin(asked, beta, GRID)
             yield _settings(
-                plan, total, total_bound, alpha, rate, noise, threshold, gap, beta, asked
+                plan, terms, noise, asked, alpha=alpha, rate=rate, threshold=threshold, gap=gap
             )
 
 
@@ -394,29 +410,28 @@ def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:
 
 def _settings(
     plan: OnlinePlan,
-    total: int,
-    total_bound: float,
+    terms: _Terms,
+    noise: SparseVectorNoise,
+    asked: int,
+    *,
     alpha: float,
     rate: float,
-    noise: SparseVectorNoise,
     threshold: float,
     gap: float,
-    beta: float,
-    asked: int,
 ) -> Settings:
     is_tight = plan.calibration == "tight"
-    drop = 2 * (gap / (total + total_bound)) ** 2 if is_tight else alpha**2 / 4
+    drop = 2 * (gap / (terms.total + terms.total_bound)) ** 2 if is_tight else alpha**2 / 4
     is_enough = noise.max_above >= math.floor(plan.divergence_at(alpha) / drop)
     return Settings(
-        total=total,
-        total_bound=total_bound,
+        total=terms.total,
+        total_bound=terms.total_bound,
         max_error=alpha,
         learning_rate=rate,
         noise=noise,
         threshold=math.ceil(threshold * GRID),
         gap=gap,
         # What was asked is rounded to the grid, and so is the threshold.
-        hypothesis_bound=threshold + noise.margin(asked, beta, GRID) + 2 / GRID,
-        update_bound=noise.answer_bound(beta, GRID),
-        exhausted_bound=gap + total_bound + 2 / GRID if is_enough else None,
+        hypothesis_bound=threshold + noise.margin(asked, terms.beta, GRID) + 2 / GRID,
+        update_bound=noise.answer_bound(terms.beta, GRID),
+        exhausted_bound=gap + terms.total_bound + 2 / GRID if is_enough else None,
     )

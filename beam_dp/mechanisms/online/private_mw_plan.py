@@ -13,12 +13,7 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.marginals.plan import check_array
-from beam_dp.mechanisms.online.plan import (
-    Calibration,
-    OnlinePlan,
-    ready,
-    whole_updates,
-)
+from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, ready, whole_updates
 from beam_dp.mechanisms.resources import online_resources
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss

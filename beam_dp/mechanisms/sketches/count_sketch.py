@@ -77,7 +77,7 @@ class CountSketch(SparseMechanism):
     unit_norm: float | None = dataclasses.field(
         default=None,
         metadata=option(
-            "count_sketch with gaussian noise: bound of the norm of a unit's sketch", "C", number
+            "count_sketch with gaussian noise: limit on the norm of a unit's sketch", "C", number
         ),
     )
     name: ClassVar[str] = "count_sketch"

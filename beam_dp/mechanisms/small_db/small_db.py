@@ -290,40 +290,14 @@ class SmallDB(Mechanism):
     ) -> SmallDBPlan:
         """Returns what will be done, or raises InputError: from public numbers alone."""
         queries = workload if isinstance(workload, LinearWorkload) else cells_of(workload)
-        if queries.domain != domain:
-            raise InputError("workload", len(queries), "must be of the release's domain")
-        if len(queries) * domain.num_cells > MAX_MATRIX_VALUES:
-            condition = (
-                f"must be at most {MAX_MATRIX_VALUES:,} for small_db: declare only the"
-                " attributes that the queries concern, in fewer and wider bins, or ask fewer"
-            )
-            given = f"{len(queries):,} queries times {magnitude(domain.num_cells)} cells"
-            raise InputError("workload", given, condition)
+        _check_queries(queries, domain)
         tables = Workload(domain, concerned_tables(domain, queries.queries))
         check_request(domain, tables, guarantee, num_records)
         if num_records == "noisy" and self.sampler == "search":
             condition = "must be a number for the search, whose time grows with it"
             raise InputError("num_records", num_records, condition)
         cells, matrix, denominator = query_matrix(queries)
-        num_distinct = len(np.unique(matrix, axis=0))
-
-        def size_for(fraction: float) -> tuple[int, str]:
-            return size_of_workload(
-                num_distinct,
-                fraction,
-                self.calibration,
-                vc_dimension=self.vc_dimension if denominator == 1 else None,
-                num_cells=len(cells),
-                are_intervals=are_intervals(queries.queries),
-            )
-
-        if self.max_error_fraction is None:
-            assert self.size is not None
-            size, sized_by = self.size, "explicit"
-            fraction = small_db_error_fraction(size, lambda each: size_for(each)[0])
-        else:
-            fraction = self.max_error_fraction
-            size, sized_by = size_for(fraction)
+        size, sized_by, fraction = self._size(queries, matrix, denominator)
         epsilon, total_scale = guarantee.epsilon, None
         if num_records == "noisy":
             epsilon, total_scale = self._shares(guarantee, len(cells), size)
@@ -359,6 +333,28 @@ class SmallDB(Mechanism):
             plan = dataclasses.replace(plan, bound=plan.error_bound(num_records, len(cells)))
         return plan
 
+    def _size(
+        self, queries: LinearWorkload, matrix: NDArray[np.int64], denominator: int
+    ) -> tuple[int, str, float]:
+        """Returns the number of records, by which rule, and the share of the error it is for."""
+        num_distinct = len(np.unique(matrix, axis=0))
+
+        def size_for(fraction: float) -> tuple[int, str]:
+            return size_of_workload(
+                num_distinct,
+                fraction,
+                self.calibration,
+                vc_dimension=self.vc_dimension if denominator == 1 else None,
+                num_cells=matrix.shape[1],
+                are_intervals=are_intervals(queries.queries),
+            )
+
+        if self.max_error_fraction is not None:
+            return *size_for(self.max_error_fraction), self.max_error_fraction
+        assert self.size is not None
+        fraction = small_db_error_fraction(self.size, lambda each: size_for(each)[0])
+        return self.size, "explicit", fraction
+
     def _shares(self, guarantee: Guarantee, num_cells: int, size: int) -> tuple[float, float]:
         """Returns the epsilon of the choice, and the scale of the number of records.
 
@@ -370,6 +366,23 @@ class SmallDB(Mechanism):
         epsilon = lowered(guarantee.epsilon)
         scale = up(guarantee.max_records_per_unit / Fraction(share * epsilon))
         return (1 - share) * epsilon, scale
+
+
+def _check_queries(queries: LinearWorkload, domain: Domain) -> None:
+    """Refuses queries of another domain, and more of them than can be looked at.
+
+    Raises:
+        InputError: naming the workload.
+    """
+    if queries.domain != domain:
+        raise InputError("workload", len(queries), "must be of the release's domain")
+    if len(queries) * domain.num_cells > MAX_MATRIX_VALUES:
+        condition = (
+            f"must be at most {MAX_MATRIX_VALUES:,} for small_db: declare only the"
+            " attributes that the queries concern, in fewer and wider bins, or ask fewer"
+        )
+        given = f"{len(queries):,} queries times {magnitude(domain.num_cells)} cells"
+        raise InputError("workload", given, condition)
 
 
 def query_matrix(

@@ -69,12 +69,7 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from beam_dp.errors import InputError
-from beam_dp.privacy.accounting import (
-    discrete_gaussian_mu,
-    gaussian_delta,
-    zcdp_epsilon,
-    zcdp_rho,
-)
+from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_epsilon, zcdp_rho
 from beam_dp.privacy.guarantee import MAX_EPSILON, checked_delta
 from beam_dp.privacy.loss import KINDS, Kind, Loss
 from beam_dp.privacy.rounding import down, root_up, up

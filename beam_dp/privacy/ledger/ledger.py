@@ -27,11 +27,7 @@ from beam_dp.privacy.ledger.entries import (
     check_dataset_id,
     over_budget,
 )
-from beam_dp.privacy.ledger.filters import (
-    MAX_RELEASES,
-    Account,
-    Composition,
-)
+from beam_dp.privacy.ledger.filters import MAX_RELEASES, Account, Composition
 from beam_dp.privacy.ledger.storage import (
     COMPLETIONS,
     DATASETS,

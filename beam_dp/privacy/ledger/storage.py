@@ -23,12 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.pool import NullPool
 
-from beam_dp.privacy.ledger.url import (
-    LedgerError,
-    parse_url,
-    shown_url,
-    without_secrets,
-)
+from beam_dp.privacy.ledger.url import LedgerError, parse_url, shown_url, without_secrets
 
 SCHEMA_VERSION = 2
 _OLDER_VERSION = 1  # without the table of used states

@@ -1,4 +1,4 @@
-"""Answers on disk: their card, and their rows in Avro, written and read without trust.
+"""Files of released answers: the card, and rows in Avro, written and read without trust.
 
 A directory of answers holds ``answers-DRAW.avro`` and ``card.json``, committed as ``commit`` says.
 Answers to a stream come in batches, ``answers-RUN-NUMBER.avro``, and have no card.
@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers import AnswersRelease
@@ -97,10 +98,7 @@ def read(card: Card, payload: Payload) -> AnswersRelease:
     card.check_types({"guarantee": dict})
     num_rows = 0
     for field in ("num_answers", "num_refused"):
-        number = card.fields.get(field)
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise InputError(field, number, "must be an integer >= 0")
-        num_rows += number
+        num_rows += checked_integer(field, card.fields.get(field), 0)
     rows = payload.read(name, lambda data: read_rows(data, num_rows))
     said = {name: each for name, each in card.fields.items() if name not in _HEAD}
     guarantee = Guarantee.from_json(card.fields["guarantee"])

@@ -10,11 +10,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, Self, TypeVar
 
+from beam_dp.checks import is_integer
 from beam_dp.domain import Domain
-from beam_dp.domain.strict_json import (
-    RepeatedKeyError,
-    parse_json,
-)
+from beam_dp.domain.strict_json import RepeatedKeyError, parse_json
 from beam_dp.errors import InputError
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.storage.store import DamagedFileError, PayloadFile
@@ -192,7 +190,7 @@ def check_types(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
 
 def is_count(value: object) -> bool:
     """Returns whether a JSON value is an integer from 0 to 2^63 - 1."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    return is_integer(value) and 0 <= value < 2**63
 
 
 def payload_file(name: str, entry: Any) -> PayloadFile:

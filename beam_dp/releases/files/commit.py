@@ -1,4 +1,4 @@
-"""Writing a release: the first complete attempt wins, and nothing half-written stays.
+"""Committing of releases: the first complete attempt wins, and nothing half-written stays.
 
 Several workers may try to write: attempts of one draw of noise (a bundle that was retried), and of
 different draws (a bundle with the draw in it was). The directory belongs to the draw whose card was

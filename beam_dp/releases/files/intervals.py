@@ -1,4 +1,4 @@
-"""Interval counts on disk: their card, and their tables in Avro.
+"""Files of interval counts: the card, and tables in Avro.
 
 A directory holds ``card.json`` and ``intervals-DRAW.avro``: the estimated prefixes (of the textbook
 tree, its noisy nodes) and the integers of the strategy, in pieces of 2^16 numbers. A strategy found
@@ -9,24 +9,18 @@ standard errors are computed from it when it is read.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.strategy import Measured, Prefixes
-from beam_dp.interval_strategies.tables import (
-    measured_from_tables,
-    strategy_tables,
-)
-from beam_dp.interval_strategies.textbook_tree import (
-    Nodes,
-    TextbookTree,
-)
+from beam_dp.interval_strategies.tables import measured_from_tables, strategy_tables
+from beam_dp.interval_strategies.textbook_tree import Nodes, TextbookTree
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.files.container import (
@@ -124,16 +118,15 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
     (attribute,) = domain.attributes
     check_ordered(attribute)
     noise = parsed["noise"]
-    grid = noise.get("grid")
-    if isinstance(grid, bool) or not isinstance(grid, int) or not 1 <= grid < 2**62:
-        raise InputError("grid", grid, "must be an integer >= 1")
+    grid = checked_integer("grid", noise.get("grid"), 1, 2**62 - 1)
     if noise.get("distribution") not in DISTRIBUTIONS:
         condition = f"must be {' or '.join(DISTRIBUTIONS)}"
         raise InputError("distribution", noise.get("distribution"), condition)
-    error = _positive("mean_squared_error", parsed["errors"].get("mean_squared_error"))
+    stated = parsed["errors"].get("mean_squared_error")
+    error = checked_number("mean_squared_error", stated, above=0)
     guarantee = Guarantee.from_json(parsed["guarantee"])
-    scale = _positive("scale", noise.get("scale"))
-    variance = _positive("variance", noise.get("variance"))
+    scale = checked_number("scale", noise.get("scale"), above=0)
+    variance = checked_number("variance", noise.get("variance"), above=0)
     left_out = card.left_out(domain)
 
     def release(data: bytes) -> IntervalRelease:
@@ -244,10 +237,3 @@ def _as_integers(name: str, table: NDArray[np.float64]) -> NDArray[np.int64]:
     if not (np.abs(table) < 2**53).all() or not (table == np.rint(table)).all():
         raise InputError(name, table.shape, "must hold integers")
     return table.astype(np.int64)
-
-
-def _positive(name: str, value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < value <= sys.float_info.max:  # type: ignore[operator]
-        raise InputError(name, value, "must be finite and > 0")
-    return float(value)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The kinds of releases: one table, by which all of them are written and read."""
+"""The table of kinds of releases, by which all of them are written and read."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ from typing import Any
 from beam_dp.errors import InputError, shown
 from beam_dp.releases.answers import AnswersRelease
 from beam_dp.releases.files import answers, intervals, records_card, sketches
-from beam_dp.releases.files.card import (
-    CARD,
-    Card,
-    Payload,
-    ReleaseError,
-    card_text,
-)
+from beam_dp.releases.files.card import CARD, Card, Payload, ReleaseError, card_text
 from beam_dp.releases.files.commit import (
     Draw,
     advice_on_drafts,

@@ -12,7 +12,7 @@ import math
 import re
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,9 @@ from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 from beam_dp.storage.store import DamagedFileError
 
 _BLOCK_BYTES = 2**20
+# Of an attribute, as in _Field: the codes of values that are one byte, how long the form is that
+# begins with a byte, the codes of whole forms, and what reads any other value.
+_Reader = tuple[list[int], list[int], dict[bytes, int], Callable[[bytes, int], tuple[int, int]]]
 _CHUNK_RECORDS = 2**16
 _LISTED_CODES = 2**12
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -150,7 +153,7 @@ def read_records(
     compared, not read.
     """
     fields = [_Field(attribute) for attribute in domain]
-    readers = [
+    readers: list[_Reader] = [
         (field.code_of_byte, field.length_of_byte, field.code_of_form, field.decode)
         for field in fields
     ]
@@ -167,28 +170,15 @@ def read_records(
     total = 0
     last, last_row = b"", [-1]
     for number, block in blocks:
-        position, left, length = 0, number, len(block)
+        position, left = 0, number
         rows = array("q")
         total += number
         if total > num_records:
             raise DamagedFileError("has more records than its card says")
         while left:
             if not last or block[position : position + len(last)] != last:
-                start, row = position, []
-                for code_of_byte, length_of_byte, code_of_form, decode in readers:
-                    byte = block[position] if position < length else 0
-                    code = code_of_byte[byte] if position < length else -1
-                    if code >= 0:
-                        position += 1
-                    else:
-                        # At the end of a block a shorter form may be all that is left.
-                        form = block[position : position + length_of_byte[byte]]
-                        code = code_of_form.get(form, -1)
-                        if code >= 0:
-                            position += len(form)
-                        else:
-                            code, position = decode(block, position)
-                    row.append(code)
+                start = position
+                row, position = _read_row(block, position, readers)
                 last = block[start:position]
                 if row <= last_row:
                     raise DamagedFileError("has records that are out of order")
@@ -211,6 +201,30 @@ def read_records(
     if total != num_records:
         raise DamagedFileError("has fewer records than its card says")
     return tuple(map(np.concatenate, parts)), np.array(counts, np.int64)
+
+
+def _read_row(block: bytes, position: int, readers: list[_Reader]) -> tuple[list[int], int]:
+    """Returns the codes of the record that begins at a position, and where it ends.
+
+    Raises:
+        DamagedFileError: if the record has no codes.
+    """
+    row, length = [], len(block)
+    for code_of_byte, length_of_byte, code_of_form, decode in readers:
+        byte = block[position] if position < length else 0
+        code = code_of_byte[byte] if position < length else -1
+        if code >= 0:
+            position += 1
+        else:
+            # At the end of a block a shorter form may be all that is left.
+            form = block[position : position + length_of_byte[byte]]
+            code = code_of_form.get(form, -1)
+            if code >= 0:
+                position += len(form)
+            else:
+                code, position = decode(block, position)
+        row.append(code)
+    return row, position
 
 
 def hypothesis_bytes(release: SyntheticDatabase) -> bytes:

@@ -1,10 +1,11 @@
-"""Synthetic databases on disk: their card, and what reads and writes them."""
+"""Files of synthetic databases: the card, and what reads and writes the whole."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+from beam_dp.checks import is_number
 from beam_dp.domain import Domain
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
@@ -148,7 +149,6 @@ def _error_values(values: Any) -> dict[str, float | None]:
     if not isinstance(values, dict):
         raise InputError("query_error", type(values).__name__, "must be a JSON object")
     for name, value in values.items():
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value is not None and not (is_number and 0 <= value <= sys.float_info.max):
+        if value is not None and not (is_number(value) and 0 <= value <= sys.float_info.max):
             raise InputError("errors", name, "must be finite numbers >= 0, or null")
     return values

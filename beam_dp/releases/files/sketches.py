@@ -1,15 +1,15 @@
-"""Releases for sparse queries on disk: card, hash key, sums, counts of elements."""
+"""Files of releases for sparse queries: card, hash key, sums, and counts of elements."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.privacy.guarantee import Guarantee
@@ -27,16 +27,8 @@ from beam_dp.releases.files.container import (
     write_container,
 )
 from beam_dp.releases.plain import library_versions
-from beam_dp.releases.sketch_keys import (
-    key_rule_of,
-    key_type_of,
-)
-from beam_dp.releases.sketches import (
-    NoisyCounts,
-    NoisySketch,
-    SparseRelease,
-    signs_of,
-)
+from beam_dp.releases.sketch_keys import key_rule_of, key_type_of
+from beam_dp.releases.sketches import NoisyCounts, NoisySketch, SparseRelease, signs_of
 from beam_dp.storage.store import DamagedFileError
 
 # How elements become cells; another family gives other cells for the same key.
@@ -163,8 +155,8 @@ def read(card: Card, payload: Payload) -> SparseRelease:
     if parsed["hash_family"] != HASH_FAMILY:
         raise InputError("hash_family", parsed["hash_family"], f"must be {HASH_FAMILY!r}")
     guarantee = Guarantee.from_json(parsed["guarantee"])
-    max_sparsity = _integer(parsed, "max_sparsity", 1, 2**31)
-    max_weight = _integer(parsed, "max_weight", 1, 2**32)
+    max_sparsity = checked_integer("max_sparsity", parsed["max_sparsity"], 1, 2**31)
+    max_weight = checked_integer("max_weight", parsed["max_weight"], 1, 2**32)
     of_sketch, of_histogram = _sketch(parsed.get("sketch")), _histogram(parsed.get("histogram"))
     if of_sketch is None and of_histogram is None:
         raise InputError("card", None, "must have a sketch or a histogram")
@@ -216,12 +208,12 @@ def _sketch(parsed: Any) -> dict[str, Any] | None:
     for name, choices in _SKETCH_CHOICES.items():
         if parsed[name] not in choices:
             raise InputError(name, parsed[name], f"must be one of {', '.join(choices)}")
-    width = _integer(parsed, "projection_width", 1, _MAX_WIDTH)
-    rows = _integer(parsed, "num_blocks", 1, width)
-    _integer(parsed, "grid", 1, _MAX_GRID)
+    width = checked_integer("projection_width", parsed["projection_width"], 1, _MAX_WIDTH)
+    rows = checked_integer("num_blocks", parsed["num_blocks"], 1, width)
+    checked_integer("grid", parsed["grid"], 1, _MAX_GRID)
     if parsed["family"] == "dense" and (rows != width or parsed["estimator"] != "mean"):
         raise InputError("sketch", "dense", "must have as many rows as cells, and a mean of them")
-    _check_scale(parsed["scale"])
+    checked_number("scale", parsed["scale"], above=0, most=_MAX_SCALE)
     return dict(parsed)
 
 
@@ -229,28 +221,15 @@ def _histogram(parsed: Any) -> dict[str, Any] | None:
     if parsed is None:
         return None
     _check_fields(parsed, "histogram", ("scale", "threshold", "num_elements"))
-    _integer(parsed, "threshold", 1, _MAX_INTEGER)
-    _integer(parsed, "num_elements", 0, _MAX_INTEGER)
-    _check_scale(parsed["scale"])
+    checked_integer("threshold", parsed["threshold"], 1, _MAX_INTEGER)
+    checked_integer("num_elements", parsed["num_elements"], 0, _MAX_INTEGER)
+    checked_number("scale", parsed["scale"], above=0, most=_MAX_SCALE)
     return dict(parsed)
 
 
 def _check_fields(parsed: Any, name: str, fields: tuple[str, ...]) -> None:
     if not isinstance(parsed, dict) or set(parsed) != set(fields):
         raise InputError(name, type(parsed).__name__, f"must have the fields {', '.join(fields)}")
-
-
-def _integer(parsed: Mapping[str, Any], name: str, least: int, most: int) -> int:
-    value = parsed[name]
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(name, value, f"must be an integer from {least} to {most}")
-    return value
-
-
-def _check_scale(scale: Any) -> None:
-    is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
-    if not is_number or not 0 < scale <= _MAX_SCALE or math.isnan(scale):
-        raise InputError("scale", scale, "must be a number > 0 and at most 2^50")
 
 
 def _read_hash_key(data: bytes, draw_id: str) -> HashKey:

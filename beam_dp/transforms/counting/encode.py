@@ -57,19 +57,15 @@ class EncodeRecords(beam.PTransform):
     def expand(self, records: beam.PCollection[Any]) -> Any:
         """Batches what is not batched, then encodes."""
         needed = dict.fromkeys(self.domain.names, "domain")
-        ambiguous = {}
-        if self.privacy_unit == RECORD:
-            # Whoever means a column of that name would get the weaker promise, unseen.
-            ambiguous[RECORD] = "privacy_unit"
-        else:
-            needed.setdefault(self.privacy_unit, "privacy_unit")
         # A unit is the text as it was written: 007 is not 7.
         integers = {
             attribute.name
             for attribute in self.domain
             if isinstance(attribute, IntegerAttribute) and attribute.name != self.privacy_unit
         }
-        batches = records | "Batches" >> RecordBatches(needed, integers, ambiguous, self.domain)
+        batches = records | "Batches" >> RecordBatches(
+            needed, self.privacy_unit, integers, self.domain
+        )
         encode: beam.PTransform
         if not self.keep_left_out:
             encode = beam.ParDo(_Encode(self.domain, self.privacy_unit, self.as_cells))

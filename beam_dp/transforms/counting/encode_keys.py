@@ -76,15 +76,9 @@ class EncodeKeys(beam.PTransform):
         needed = {self.columns.key: "key"}
         if self.columns.weight is not None:
             needed[self.columns.weight] = "weight"
-        ambiguous = {}
-        if self.privacy_unit == RECORD:
-            # Whoever means a column of that name would get the weaker promise, unseen.
-            ambiguous[RECORD] = "privacy_unit"
-        else:
-            needed.setdefault(self.privacy_unit, "privacy_unit")
         return (
             records
-            | "Batches" >> RecordBatches(needed, (), ambiguous)
+            | "Batches" >> RecordBatches(needed, self.privacy_unit)
             | "Encode" >> beam.ParDo(self._encode).with_output_types(KeyBatch)
         )
 

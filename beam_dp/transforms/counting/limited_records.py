@@ -14,11 +14,7 @@ from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms.counting.encode import (
-    INSIDE,
-    LEFT_OUT,
-    EncodeRecords,
-)
+from beam_dp.transforms.counting.encode import INSIDE, LEFT_OUT, EncodeRecords
 from beam_dp.transforms.counting.limit_contributions import LimitContributions
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.reading.records import refuse_windows

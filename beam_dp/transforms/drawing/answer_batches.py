@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-Row = dict[str, Any]
+from beam_dp.transforms.elements import AnswerBatch, Row
 
 # Characters of an element; of a row besides its texts.
 ELEMENT_TEXT = 2**21
 _ROW_TEXT = 512
-
-
-class AnswerBatch(NamedTuple):
-    """Answers that were committed together; public.
-
-    Args:
-        run_id: random, of the run.
-        number: of the batch in its run, from 0.
-        num_records: N of the run, public or noisy; None where it is private and not needed.
-        answers: rows with the fields of ``releases.answers_avro.ANSWER_SCHEMA``.
-        num_batches: of the run; None for a stream, which is not counted before it ends.
-    """
-
-    run_id: str
-    number: int
-    num_records: int | None
-    answers: list[Row]
-    num_batches: int | None = None
 
 
 def answer_batches(run_id: str, num_records: int | None, rows: list[Row]) -> list[AnswerBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,11 +17,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import AnswersPlan
-from beam_dp.mechanisms.online.log import (
-    answer_line,
-    checkpoint,
-    run_from_log,
-)
+from beam_dp.mechanisms.online.log import answer_line, checkpoint, run_from_log
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.saved_private_mw import (
@@ -36,12 +33,9 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
 from beam_dp.summaries import Histogram, HistogramAccumulator
 from beam_dp.transforms.counting.count import CountCells
-from beam_dp.transforms.drawing.answer_batches import (
-    AnswerBatch,
-    answer_batches,
-    each_query,
-)
-from beam_dp.transforms.drawing.one_worker import run_once
+from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
+from beam_dp.transforms.drawing.one_worker import draw_once
+from beam_dp.transforms.elements import AnswerBatch
 from beam_dp.transforms.errors import show_setup, withhold_messages
 
 MECHANISM = "private_mw"
@@ -133,25 +127,23 @@ class AnswerQueries(beam.PTransform):
         if self.save_in is not None or self.resume is not None:
             _refuse_elsewhere(queries)
         count = CountCells(self.plan.domain, self.plan.guarantee)
-        shards = beam.pvalue.AsIter(self.records | "Count" >> count)
+        shards = self.records | "Count" >> count
         # A URL can hold a password, and graphs are shown. Only a run that resumes needs the ledger,
         # and that is refused where workers are other machines.
         ledger = None if self.resume is None else self.ledger
         starter = _Starter(self.plan, self.start, self.token, self.resume, ledger)
         min_ram = worker_bytes(self.plan, self.plan.domain.num_cells)
+        everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
         if queries.is_bounded:
-            everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
-            answer = beam.ParDo(
-                _AnswerAll(starter, self.save_in), beam.pvalue.AsIter(everything), shards
-            )
-            step = "Answer" >> answer.with_output_types(AnswerBatch)
-            return run_once(queries.pipeline, step, "Keep the answers", min_ram)
-        stream = beam.ParDo(_AnswerStream(starter), shards).with_output_types(AnswerBatch)
+            answer = functools.partial(_answer_all, starter, self.save_in)
+            sides, step = [everything, shards], ("Answer", "Keep the answers")
+            return draw_once(queries.pipeline, answer, sides, min_ram, AnswerBatch, *step)
+        stream = beam.ParDo(_AnswerStream(starter), beam.pvalue.AsIter(shards))
+        answers = stream.with_output_types(AnswerBatch)
         return (
-            queries
-            | "To one window" >> beam.WindowInto(GlobalWindows())
+            everything
             | "Batch" >> beam.ParDo(_Batch()).with_output_types(tuple[str, list[Any]])
-            | "Answer" >> stream.with_resource_hints(min_ram=min_ram)
+            | "Answer" >> answers.with_resource_hints(min_ram=min_ram)
             | "Keep the answers" >> beam.Reshuffle().with_resource_hints(min_ram=min_ram)
         )
 
@@ -207,30 +199,22 @@ class _Starter:
         return resume_private_mw(self.resume, self.plan, histogram, noise, ledger)
 
 
-class _AnswerAll(beam.DoFn):
-    """Answers all queries of a bounded collection: the only step that draws noise."""
-
-    def __init__(self, starter: _Starter, save_in: str | None) -> None:
-        self.starter = starter
-        self.save_in = save_in
-
-    @show_setup
-    def setup(self) -> None:
-        # Never pickled: copies of a generator would draw the same noise.
-        self._noise = NoiseSource()
-        self._queries = LinearQueries(self.starter.plan.domain)
-
-    @withhold_messages
-    def process(
-        self, _: None, lines: Iterable[Any], shards: Iterable[tuple[int, bytes]]
-    ) -> Iterator[AnswerBatch]:
-        run = self.starter.new_run(shards, self._noise)
-        rows = [answer_line(run, self._queries, line)[0] for line in each_query(lines)]
-        run_id, total = self._noise.draw_id(), run.settings.total
-        if self.save_in is not None:
-            # The secret goes from this step to the disk, and into no collection.
-            save_private_mw(run, os.path.join(self.save_in, run_id))
-        return iter(answer_batches(run_id, total, rows))
+def _answer_all(
+    starter: _Starter,
+    save_in: str | None,
+    noise: NoiseSource,
+    lines: Iterable[Any],
+    shards: Iterable[tuple[int, bytes]],
+) -> list[AnswerBatch]:
+    """Answers all queries of a bounded collection."""
+    run = starter.new_run(shards, noise)
+    queries = LinearQueries(starter.plan.domain)
+    rows = [answer_line(run, queries, line)[0] for line in each_query(lines)]
+    run_id, total = noise.draw_id(), run.settings.total
+    if save_in is not None:
+        # The secret goes from this step to the disk, and into no collection.
+        save_private_mw(run, os.path.join(save_in, run_id))
+    return answer_batches(run_id, total, rows)
 
 
 class _Batch(beam.DoFn):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,23 +23,13 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.summaries import ElementCounts, KeyCounts
-from beam_dp.transforms.counting.count_elements import (
-    CountElements,
-    counts_of_shards,
-)
-from beam_dp.transforms.counting.encode_keys import (
-    EncodeKeys,
-    KeyColumns,
-)
+from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
+from beam_dp.transforms.counting.encode_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.limit_contributions import LimitContributions
-from beam_dp.transforms.drawing.answer_batches import (
-    AnswerBatch,
-    answer_batches,
-    each_query,
-)
+from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
 from beam_dp.transforms.drawing.answer_queries import check_paid
-from beam_dp.transforms.drawing.one_worker import run_once
-from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.drawing.one_worker import draw_once
+from beam_dp.transforms.elements import AnswerBatch
 from beam_dp.transforms.reading.records import refuse_windows
 
 # Fingerprints need no more of their key than its sixteen bytes.
@@ -101,36 +92,27 @@ class AnswerSparseQueries(beam.PTransform):
         if guarantee.privacy_unit != RECORD:
             most = guarantee.max_records_per_unit
             keys = keys | "Limit" >> LimitContributions(KeyWords(), most)
-        shards = beam.pvalue.AsIter(keys | "Count" >> CountElements())
-        everything = beam.pvalue.AsIter(
-            queries | "To one window" >> beam.WindowInto(GlobalWindows())
-        )
+        shards = keys | "Count" >> CountElements()
+        everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
         reader = SparseQueries(self.columns.key_type, self.plan.max_sparsity, self.hash_key)
-        answer = beam.ParDo(_AnswerAll(self.plan, reader), everything, shards)
-        step = "Answer" >> answer.with_output_types(AnswerBatch)
-        return run_once(queries.pipeline, step, "Keep the answers", worker_bytes(self.plan, 0))
+        answers = functools.partial(_answers, self.plan, reader)
+        sides, min_ram = [everything, shards], worker_bytes(self.plan, 0)
+        return draw_once(
+            queries.pipeline, answers, sides, min_ram, AnswerBatch, "Answer", "Keep the answers"
+        )
 
 
-class _AnswerAll(beam.DoFn):
-    """Answers all queries: the only step that draws noise."""
-
-    def __init__(self, plan: SparseMWPlan, reader: SparseQueries) -> None:
-        self.plan = plan
-        self.reader = reader
-
-    @show_setup
-    def setup(self) -> None:
-        # Never pickled: copies of a generator would draw the same noise.
-        self._noise = NoiseSource()
-
-    @withhold_messages
-    def process(
-        self, _: None, lines: Iterable[Any], shards: Iterable[bytes]
-    ) -> Iterator[AnswerBatch]:
-        counts = _CountsByFingerprint(counts_of_shards(shards), self.reader.hash_key)
-        run = SparseMW(self.plan, KeyCounts(counts), self._noise)
-        rows = [answer_line(run, self.reader, line)[0] for line in each_query(lines)]
-        return iter(answer_batches(self._noise.draw_id(), run.settings.total, rows))
+def _answers(
+    plan: SparseMWPlan,
+    reader: SparseQueries,
+    noise: NoiseSource,
+    lines: Iterable[Any],
+    shards: Iterable[bytes],
+) -> list[AnswerBatch]:
+    counts = _CountsByFingerprint(counts_of_shards(shards), reader.hash_key)
+    run = SparseMW(plan, KeyCounts(counts), noise)
+    rows = [answer_line(run, reader, line)[0] for line in each_query(lines)]
+    return answer_batches(noise.draw_id(), run.settings.total, rows)
 
 
 class _CountsByFingerprint(Mapping[Element, int]):

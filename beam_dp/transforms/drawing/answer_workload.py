@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import apache_beam as beam
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.linear_answers.answers import (
-    WorkloadAnswersPlan,
-    draw_workload_answers,
-)
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, draw_workload_answers
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.lines import QueryLine
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.counting.count import CountCells
-from beam_dp.transforms.drawing.answer_batches import (
-    AnswerBatch,
-    Row,
-    answer_batches,
-)
+from beam_dp.transforms.drawing.answer_batches import answer_batches
 from beam_dp.transforms.drawing.answer_queries import check_paid
-from beam_dp.transforms.drawing.one_worker import run_once
-from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.drawing.one_worker import draw_once
+from beam_dp.transforms.elements import AnswerBatch, Row
 
 
 class AnswerWorkload(beam.PTransform):
@@ -79,30 +73,19 @@ class AnswerWorkload(beam.PTransform):
         """Counts, draws."""
         guarantee = self.plan.guarantee
         shards = records | "Count" >> CountCells(self.plan.workload.domain, guarantee)
-        draw = beam.ParDo(_Draw(self.plan, self.rows), beam.pvalue.AsIter(shards))
+        answers = functools.partial(_answers, self.plan, self.rows)
         min_ram = worker_bytes(self.plan, self.plan.workload.domain.num_cells)
-        step = "Draw" >> draw.with_output_types(AnswerBatch)
-        return run_once(records.pipeline, step, "Keep the draw", min_ram)
+        return draw_once(records.pipeline, answers, [shards], min_ram, AnswerBatch)
 
 
-class _Draw(beam.DoFn):
-    """The only step that draws noise."""
-
-    def __init__(self, plan: WorkloadAnswersPlan, rows: list[tuple[Row, int | None]]) -> None:
-        self.plan = plan
-        self.rows = rows
-
-    @show_setup
-    def setup(self) -> None:
-        # Never pickled: copies of a generator would draw the same noise.
-        self._noise = NoiseSource()
-
-    @withhold_messages
-    def process(self, _: None, shards: Iterable[tuple[int, bytes]]) -> Iterator[AnswerBatch]:
-        histogram = HistogramAccumulator(self.plan.workload.domain).from_shards(shards)
-        values = draw_workload_answers(self.plan, histogram.counts, self._noise).values.tolist()
-        rows = [
-            row if place is None else {**row, "value": values[place]} for row, place in self.rows
-        ]
-        public = None if self.plan.num_records == "noisy" else self.plan.num_records
-        return iter(answer_batches(self._noise.draw_id(), public, rows))
+def _answers(
+    plan: WorkloadAnswersPlan,
+    asked: list[tuple[Row, int | None]],
+    noise: NoiseSource,
+    shards: Iterable[tuple[int, bytes]],
+) -> list[AnswerBatch]:
+    histogram = HistogramAccumulator(plan.workload.domain).from_shards(shards)
+    values = draw_workload_answers(plan, histogram.counts, noise).values.tolist()
+    rows = [row if place is None else {**row, "value": values[place]} for row, place in asked]
+    public = None if plan.num_records == "noisy" else plan.num_records
+    return answer_batches(noise.draw_id(), public, rows)

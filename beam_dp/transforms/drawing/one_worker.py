@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 
+from beam_dp.mechanisms.left_out import LeftOutPlan, with_left_out
+from beam_dp.noise.source import NoiseSource
+from beam_dp.releases import Release, release_to_bytes
+from beam_dp.transforms.counting.limited_records import left_out_counts
+from beam_dp.transforms.elements import ReleaseShard
+from beam_dp.transforms.errors import show_setup, withhold_messages
 
-def run_once(
-    pipeline: beam.Pipeline, step: beam.PTransform, barrier: str, min_ram: int
+RELEASE_SHARD_BYTES = 2**23
+
+
+class Draw(beam.DoFn):
+    """The only step that draws noise, whatever it draws.
+
+    Args:
+        drawing: is given a source of noise and the side inputs; all that it returns is public.
+    """
+
+    def __init__(self, drawing: Callable[..., Iterable[Any]]) -> None:
+        self.drawing = drawing
+
+    @show_setup
+    def setup(self) -> None:
+        """Opens the source of noise, on the worker."""
+        # Never pickled: copies of a generator would draw the same noise.
+        self._noise = NoiseSource()
+
+    @withhold_messages
+    def process(self, _: None, *sides: Any) -> Iterator[Any]:
+        """Draws, complete before anything is handed on."""
+        return iter(list(self.drawing(self._noise, *sides)))
+
+
+def draw_once(
+    pipeline: beam.Pipeline,
+    drawing: Callable[..., Iterable[Any]],
+    sides: Sequence[beam.PCollection[Any] | None],
+    min_ram: int,
+    output_type: Any,
+    step: str = "Draw",
+    barrier: str = "Keep the draw",
 ) -> beam.PCollection[Any]:
-    """Returns the output of a step that is given one public element, from behind a barrier.
+    """Returns what one step draws that is given one public element, from behind a barrier.
 
-    Not the counts: they are a side input of the step, so that no records still make a release.
+    Not the counts: they are side inputs of the step, so that no records still make a release.
 
     A hint makes an environment of its own, and a runner fuses only what is in one. So the element
     before the step and the barrier behind it have the same hint: stages end where they would end
@@ -20,13 +59,64 @@ def run_once(
 
     Args:
         pipeline: to which the step is added.
-        step: a named ``ParDo`` that draws noise, with its side inputs.
-        barrier: its name, as a person sees it.
+        drawing: as for ``Draw``.
+        sides: its side inputs; None is handed to it as it is.
         min_ram: of the worker that runs it, in bytes; asked of the runner, so it must be public.
+        output_type: of the elements.
+        step: its name, as a person sees it.
+        barrier: that of the barrier.
     """
+    given = [side if side is None else beam.pvalue.AsIter(side) for side in sides]
+    draw = beam.ParDo(Draw(drawing), *given).with_output_types(output_type)
     return (
         pipeline
         | "Once" >> beam.Create([None]).with_resource_hints(min_ram=min_ram)
-        | step.with_resource_hints(min_ram=min_ram)
+        | step >> draw.with_resource_hints(min_ram=min_ram)
         | barrier >> beam.Reshuffle().with_resource_hints(min_ram=min_ram)
     )
+
+
+def draw_release(
+    pipeline: beam.Pipeline,
+    release: Callable[..., Any],
+    sides: Sequence[beam.PCollection[Any] | None],
+    min_ram: int,
+    plan: LeftOutPlan | None = None,
+    left_out: beam.PCollection[tuple[int, bytes]] | None = None,
+) -> beam.PCollection[ReleaseShard]:
+    """Returns the shards of a release that is drawn once.
+
+    Args:
+        pipeline: to which the step is added.
+        release: is given a source of noise and the side inputs, and returns the release.
+        sides: as for ``draw_once``.
+        min_ram: as for ``draw_once``.
+        plan: of the counts of what was left out, where these are drawn, too: by the same step, so
+            that one draw holds both.
+        left_out: shards of these counts.
+    """
+    drawing = functools.partial(_drawn, release, plan)
+    return draw_once(pipeline, drawing, (left_out, *sides), min_ram, ReleaseShard)
+
+
+def _drawn(
+    release: Callable[..., Any],
+    plan: LeftOutPlan | None,
+    noise: NoiseSource,
+    left_out: Iterable[tuple[int, bytes]] | None,
+    *sides: Any,
+) -> Iterator[ReleaseShard]:
+    """Yields the shards of a release, with noisy counts of what was left out if these are asked."""
+    drawn = release(noise, *sides)
+    if plan is not None and left_out is not None:
+        drawn = with_left_out(drawn, plan, left_out_counts(plan, left_out), noise)
+    return release_shards(drawn)
+
+
+def release_shards(release: Release) -> Iterator[ReleaseShard]:
+    """Yields a serialised release in pieces that a runner can carry."""
+    data = release_to_bytes(release)
+    num_pieces = -(-len(data) // RELEASE_SHARD_BYTES)
+    for number in range(num_pieces):
+        piece = data[number * RELEASE_SHARD_BYTES :][:RELEASE_SHARD_BYTES]
+        yield release.draw_id, (number, num_pieces, piece)

@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import apache_beam as beam
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases import Release, release_to_bytes
+from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
-from beam_dp.transforms.counting.limited_records import (
-    left_out_counts,
-    limited_records,
-)
+from beam_dp.transforms.counting.limited_records import limited_records
 from beam_dp.transforms.counting.summarise import Summarise
-from beam_dp.transforms.drawing.one_worker import run_once
-from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.drawing.one_worker import draw_release
+from beam_dp.transforms.elements import ReleaseShard
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms import MarginalsPlan, Mechanism
     from beam_dp.privacy.ledger.entries import Token
 
-RELEASE_SHARD_BYTES = 2**23
 # Beyond this many merged tables a record is counted faster in one histogram of the domain,
 # whose tables are then summed up once; up to 2^26 cells (512 MiB) of it.
 _FEW_TABLES = 4
 _HISTOGRAM_CELLS = 2**26
-
-ReleaseShard = tuple[str, tuple[int, int, bytes]]  # draw id, (number, how many, bytes)
 
 
 class ReleaseSyntheticDatabase(beam.PTransform):
@@ -89,60 +83,53 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         ledger_token: Token | None = None,
         count_left_out: bool = False,
     ) -> None:
+        plan = plan_release(mechanism, domain, workload, guarantee, num_records, count_left_out)
+        self._prepare(mechanism, plan, ledger_token)
+
+    @classmethod
+    def of_plan(
+        cls, mechanism: Mechanism, plan: MarginalsPlan, ledger_token: Token | None = None
+    ) -> Self:
+        """Returns the transform that releases what was planned, which takes seconds only once.
+
+        Args:
+            mechanism: that made the plan.
+            plan: from ``plan_release``: of which domain, what is promised, and the rest.
+            ledger_token: as for the transform.
+
+        Raises:
+            InputError: if the token paid for something else, or neither the domain nor the tables
+                of the workload fit.
+        """
+        transform = cls.__new__(cls)
+        transform._prepare(mechanism, plan, ledger_token)
+        return transform
+
+    def _prepare(
+        self, mechanism: Mechanism, plan: MarginalsPlan, ledger_token: Token | None
+    ) -> None:
         super().__init__()
-        self.domain = domain
-        self.guarantee = guarantee
         self.mechanism = mechanism
-        self.plan = plan_release(
-            mechanism, domain, workload, guarantee, num_records, count_left_out
-        )
         if ledger_token is not None:
-            self.plan = paid_plan(self.plan, mechanism.name, ledger_token)
-        self.accumulator = choose_accumulator(domain, self.plan.summary_tables)
+            plan = paid_plan(plan, mechanism.name, ledger_token)
+        self.plan = plan
+        self.accumulator = choose_accumulator(plan.domain, plan.summary_tables)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Encodes, limits contributions, counts, draws."""
         encoded, left_out = limited_records(
             records,
-            self.domain,
-            self.guarantee,
+            self.plan.domain,
+            self.plan.promised,
             as_cells=isinstance(self.accumulator, HistogramAccumulator),
             left_out=self.plan.left_out,
         )
         shards = encoded | "Summarise" >> Summarise(self.accumulator)
-        draw = _Draw(self.mechanism, self.plan, self.accumulator)
-        return draw_once(
-            shards, draw, worker_bytes(self.plan, self.accumulator.num_cells), left_out
+        release = functools.partial(_release, self.mechanism, self.plan, self.accumulator)
+        min_ram = worker_bytes(self.plan, self.accumulator.num_cells)
+        return draw_release(
+            records.pipeline, release, [shards], min_ram, self.plan.left_out, left_out
         )
-
-
-def draw_once(
-    shards: beam.PCollection[tuple[int, bytes]],
-    draw: beam.DoFn,
-    min_ram: int,
-    left_out: beam.PCollection[tuple[int, bytes]] | None = None,
-) -> beam.PCollection[ReleaseShard]:
-    """Returns the shards of a release: the one step that draws noise, and a barrier behind it.
-
-    Args:
-        shards: of the exact summary.
-        draw: is given one public element, and all shards as its side inputs.
-        min_ram: of the worker that draws, in bytes; asked of the runner, so it must be public.
-        left_out: of the counts of what was left out, where these are drawn, too: by the same
-            step, so that one draw holds both.
-    """
-    sides = [beam.pvalue.AsIter(each) for each in (shards, left_out) if each is not None]
-    step = beam.ParDo(draw, *sides).with_output_types(ReleaseShard)
-    return run_once(shards.pipeline, "Draw" >> step, "Keep the draw", min_ram)
-
-
-def release_shards(release: Release) -> Iterator[ReleaseShard]:
-    """Yields a serialised release in pieces that a runner can carry."""
-    data = release_to_bytes(release)
-    num_pieces = -(-len(data) // RELEASE_SHARD_BYTES)
-    for number in range(num_pieces):
-        piece = data[number * RELEASE_SHARD_BYTES :][:RELEASE_SHARD_BYTES]
-        yield release.draw_id, (number, num_pieces, piece)
 
 
 def paid_plan(plan: MarginalsPlan, mechanism: str, token: Token) -> MarginalsPlan:
@@ -176,39 +163,18 @@ def choose_accumulator(
     return marginals
 
 
-class _Draw(beam.DoFn):
-    """Runs the mechanism on the summary: the only step that draws noise."""
-
-    def __init__(
-        self,
-        mechanism: Mechanism,
-        plan: MarginalsPlan,
-        accumulator: HistogramAccumulator | MarginalsAccumulator,
-    ) -> None:
-        self.mechanism = mechanism
-        self.plan = plan
-        self.accumulator = accumulator
-
-    @show_setup
-    def setup(self) -> None:
-        # Never pickled: copies of a generator would draw the same noise.
-        self._noise = NoiseSource()
-
-    @withhold_messages
-    def process(
-        self,
-        _: None,
-        shards: Iterable[tuple[int, bytes]],
-        left_out: Iterable[tuple[int, bytes]] = (),
-    ) -> Iterator[ReleaseShard]:
-        summary = self.accumulator.from_shards(shards)
-        if not isinstance(summary, Marginals):
-            summary = summary.marginals(self.plan.summary_tables)
-        release = self.mechanism.release(self.plan, summary, self._noise, progress=_log_progress)
-        if self.plan.left_out is not None:
-            counts = left_out_counts(self.plan.left_out, left_out)
-            release = with_left_out(release, self.plan.left_out, counts, self._noise)
-        return iter(list(release_shards(release)))
+def _release(
+    mechanism: Mechanism,
+    plan: MarginalsPlan,
+    accumulator: HistogramAccumulator | MarginalsAccumulator,
+    noise: NoiseSource,
+    shards: Iterable[tuple[int, bytes]],
+) -> SyntheticDatabase:
+    """Runs the mechanism on the summary."""
+    summary = accumulator.from_shards(shards)
+    if not isinstance(summary, Marginals):
+        summary = summary.marginals(plan.summary_tables)
+    return mechanism.release(plan, summary, noise, progress=_log_progress)
 
 
 def _log_progress(step: str, done: int, total: int) -> None:

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self
 
 import apache_beam as beam
 import numpy as np
 
 from beam_dp.domain import Domain
+from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.intervals.plan import StrategyChoice
-from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
+from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases import IntervalRelease
 from beam_dp.releases.intervals import ordered_domain
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms.counting.limited_records import (
-    left_out_counts,
-    limited_records,
-)
+from beam_dp.transforms.counting.limited_records import limited_records
 from beam_dp.transforms.counting.summarise import Summarise
-from beam_dp.transforms.drawing.release import (
-    ReleaseShard,
-    draw_once,
-    release_shards,
-)
-from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.drawing.one_worker import draw_release
+from beam_dp.transforms.elements import ReleaseShard
 
 if TYPE_CHECKING:
     from beam_dp.privacy.ledger.entries import Token
@@ -77,16 +73,40 @@ class ReleaseIntervals(beam.PTransform):
         ledger_token: Token | None = None,
         count_left_out: bool = False,
     ) -> None:
+        plan = plan_attribute(domain, attribute, guarantee, strategy, count_left_out)
+        self._prepare(ordered_domain(domain, attribute), plan, ledger_token)
+
+    @classmethod
+    def of_plan(
+        cls, domain: Domain, attribute: str, plan: IntervalPlan, ledger_token: Token | None = None
+    ) -> Self:
+        """Returns the transform that releases what was planned, which takes seconds only once.
+
+        Args:
+            domain: as for the transform.
+            attribute: as for the transform.
+            plan: from ``plan_attribute``, for this attribute.
+            ledger_token: as for the transform.
+
+        Raises:
+            InputError: if the attribute is not that of the plan, or the token paid for something
+                else.
+        """
+        transform = cls.__new__(cls)
+        transform._prepare(ordered_domain(domain, attribute), plan, ledger_token)
+        return transform
+
+    def _prepare(self, domain: Domain, plan: IntervalPlan, ledger_token: Token | None) -> None:
         super().__init__()
-        self.domain = ordered_domain(domain, attribute)
-        main = share_guarantee(guarantee) if count_left_out else guarantee
-        self.plan = plan_intervals(self.domain.attributes[0].num_levels, main, strategy)
-        if count_left_out:
-            counts = plan_left_out(self.domain, guarantee, self.plan.loss)
-            self.plan = dataclasses.replace(self.plan, loss=counts.loss, left_out=counts)
+        (attribute,) = domain.attributes
+        if attribute.num_levels != plan.num_leaves:
+            condition = f"must have as many levels as the plan: {plan.num_leaves}"
+            raise InputError("attribute", attribute.name, condition)
+        self.domain = domain
+        self.plan = plan
         self.parameters: dict[str, Any] = {}
         if ledger_token is not None:
-            ledger_token.check(MECHANISM, guarantee, self.plan.loss)
+            ledger_token.check(MECHANISM, plan.promised, plan.loss)
             self.parameters["ledger_release"] = ledger_token.release_id
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
@@ -95,35 +115,43 @@ class ReleaseIntervals(beam.PTransform):
             records, self.domain, self.plan.guarantee, as_cells=True, left_out=self.plan.left_out
         )
         shards = encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))
-        draw = _Draw(self.plan, self.domain, self.parameters)
-        return draw_once(shards, draw, worker_bytes(self.plan, self.domain.num_cells), left_out)
+        release = functools.partial(_release, self.plan, self.domain, self.parameters)
+        min_ram = worker_bytes(self.plan, self.domain.num_cells)
+        return draw_release(
+            records.pipeline, release, [shards], min_ram, self.plan.left_out, left_out
+        )
 
 
-class _Draw(beam.DoFn):
-    """Measures the histogram: the only step that draws noise."""
+def plan_attribute(
+    domain: Domain,
+    attribute: str,
+    guarantee: Guarantee,
+    strategy: StrategyChoice = "best",
+    count_left_out: bool = False,
+) -> IntervalPlan:
+    """Returns how all intervals of one attribute will be measured; arguments as for the transform.
 
-    def __init__(self, plan: IntervalPlan, domain: Domain, parameters: dict[str, Any]) -> None:
-        self.plan = plan
-        self.domain = domain
-        self.parameters = parameters
+    Raises:
+        InputError: if the attribute is not ordered, or the strategy can't keep the guarantee.
+    """
+    ordered = ordered_domain(domain, attribute)
+    main = share_guarantee(guarantee) if count_left_out else guarantee
+    plan = plan_intervals(ordered.attributes[0].num_levels, main, strategy)
+    if not count_left_out:
+        return plan
+    counts = plan_left_out(ordered, guarantee, plan.loss)
+    return dataclasses.replace(plan, loss=counts.loss, left_out=counts)
 
-    @show_setup
-    def setup(self) -> None:
-        # Never pickled: copies of a generator would draw the same noise.
-        self._noise = NoiseSource()
 
-    @withhold_messages
-    def process(
-        self,
-        _: None,
-        shards: Iterable[tuple[int, bytes]],
-        left_out: Iterable[tuple[int, bytes]] = (),
-    ) -> Iterator[ReleaseShard]:
-        histogram = HistogramAccumulator(self.domain).from_shards(shards)
-        counts = np.ascontiguousarray(histogram.counts[: self.plan.num_leaves])
-        (attribute,) = self.domain.attributes
-        release = release_intervals(self.plan, counts, self._noise, attribute, self.parameters)
-        if self.plan.left_out is not None:
-            counted = left_out_counts(self.plan.left_out, left_out)
-            release = with_left_out(release, self.plan.left_out, counted, self._noise)
-        return iter(list(release_shards(release)))
+def _release(
+    plan: IntervalPlan,
+    domain: Domain,
+    parameters: dict[str, Any],
+    noise: NoiseSource,
+    shards: Iterable[tuple[int, bytes]],
+) -> IntervalRelease:
+    """Measures the histogram."""
+    histogram = HistogramAccumulator(domain).from_shards(shards)
+    counts = np.ascontiguousarray(histogram.counts[: plan.num_leaves])
+    (attribute,) = domain.attributes
+    return release_intervals(plan, counts, noise, attribute, parameters)

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Iterable
 from typing import Any
 
 import apache_beam as beam
 
 from beam_dp.mechanisms.sketches.plan import SparsePlan
-from beam_dp.mechanisms.sketches.release import (
-    SparseSummary,
-    release_sparse,
-)
+from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse_reader import KEY_RULE
+from beam_dp.releases import SparseRelease
 from beam_dp.summaries import ProjectionAccumulator
-from beam_dp.transforms.counting.count_elements import (
-    CountElements,
-    counts_of_shards,
-)
-from beam_dp.transforms.counting.encode_keys import (
-    EncodeKeys,
-    KeyColumns,
-)
+from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
+from beam_dp.transforms.counting.encode_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.limit_keys import LimitKeys
 from beam_dp.transforms.counting.summarise import Summarise
-from beam_dp.transforms.drawing.one_worker import run_once
-from beam_dp.transforms.drawing.release import (
-    ReleaseShard,
-    release_shards,
-)
-from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.drawing.one_worker import draw_release
+from beam_dp.transforms.elements import ReleaseShard
 from beam_dp.transforms.reading.records import refuse_windows
 
 
@@ -86,37 +75,23 @@ class ReleaseProjection(beam.PTransform):
         sums = counts = None
         if plan.sketch is not None:
             project = Summarise(ProjectionAccumulator(plan.sketch.signs(plan.hash_key)))
-            sums = beam.pvalue.AsIter(limited | "Project" >> project)
+            sums = limited | "Project" >> project
         if plan.histogram is not None:
-            counts = beam.pvalue.AsIter(limited | "Count" >> CountElements())
-        draw = beam.ParDo(_Draw(plan), sums, counts).with_output_types(ReleaseShard)
-        min_ram = worker_bytes(plan, plan.num_cells)
-        return run_once(records.pipeline, "Draw" >> draw, "Keep the draw", min_ram)
+            counts = limited | "Count" >> CountElements()
+        release, min_ram = functools.partial(_release, plan), worker_bytes(plan, plan.num_cells)
+        return draw_release(records.pipeline, release, [sums, counts], min_ram)
 
 
-class _Draw(beam.DoFn):
-    """Runs the mechanism on the sums: the only step that draws noise."""
-
-    def __init__(self, plan: SparsePlan) -> None:
-        self.plan = plan
-
-    @show_setup
-    def setup(self) -> None:
-        # Never pickled: copies of a generator would draw the same noise.
-        self._noise = NoiseSource()
-
-    @withhold_messages
-    def process(
-        self,
-        _: None,
-        sums: Iterable[tuple[int, bytes]] | None,
-        counts: Iterable[bytes] | None,
-    ) -> Iterator[ReleaseShard]:
-        projection = elements = None
-        if self.plan.sketch is not None and sums is not None:
-            signs = self.plan.sketch.signs(self.plan.hash_key)
-            projection = ProjectionAccumulator(signs).from_shards(sums)
-        if counts is not None:
-            elements = counts_of_shards(counts)
-        release = release_sparse(self.plan, SparseSummary(projection, elements), self._noise)
-        return iter(list(release_shards(release)))
+def _release(
+    plan: SparsePlan,
+    noise: NoiseSource,
+    sums: Iterable[tuple[int, bytes]] | None,
+    counts: Iterable[bytes] | None,
+) -> SparseRelease:
+    """Runs the mechanism on the sums."""
+    projection = elements = None
+    if plan.sketch is not None and sums is not None:
+        projection = ProjectionAccumulator(plan.sketch.signs(plan.hash_key)).from_shards(sums)
+    if counts is not None:
+        elements = counts_of_shards(counts)
+    return release_sparse(plan, SparseSummary(projection, elements), noise)

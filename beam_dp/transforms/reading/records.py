@@ -14,6 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_dp.domain import Attribute
 from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import RECORD
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.declared_types import check_field, declared_fields
 from beam_dp.transforms.reading.frames import frame_batch, is_frame_class
@@ -51,9 +52,9 @@ class RecordBatches(beam.PTransform):
     A record without a column has null there; an element that is no record is left out.
 
     Args:
-        columns: for each column that is needed, the argument that asks for it.
+        columns: for each column that is needed besides, the argument that asks for it.
+        privacy_unit: the column that names the unit, or ``"record"``: no column may have that name.
         integers: columns in which a text means the same as the integer it looks like.
-        ambiguous: names that no column may have, with the argument that means something else.
         attributes: whose levels the columns of their names are to hold.
 
     Raises:
@@ -64,15 +65,17 @@ class RecordBatches(beam.PTransform):
     def __init__(
         self,
         columns: Mapping[str, str],
+        privacy_unit: str,
         integers: Collection[str] = (),
-        ambiguous: Mapping[str, str] | None = None,
         attributes: Iterable[Attribute] = (),
     ) -> None:
         super().__init__()
         self.attributes = {attribute.name: attribute for attribute in attributes}
         self.columns = dict(columns)
+        self.unit_is_record = privacy_unit == RECORD
+        if not self.unit_is_record:
+            self.columns.setdefault(privacy_unit, "privacy_unit")
         self.integers = frozenset(integers)
-        self.ambiguous = dict(ambiguous or {})
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[pa.RecordBatch]:
         """Checks what is public, and buffers rows."""
@@ -94,12 +97,10 @@ class RecordBatches(beam.PTransform):
         return records | "Batch rows" >> batching.with_output_types(pa.RecordBatch)
 
     def _refuse_ambiguous(self, known: Collection[str]) -> None:
-        for name, argument in self.ambiguous.items():
-            if name in known:
-                condition = (
-                    "is also a column of the records: rename that column to say which is meant"
-                )
-                raise InputError(argument, name, condition)
+        # Whoever means a column of that name would get the weaker promise, unseen.
+        if self.unit_is_record and RECORD in known:
+            condition = "is also a column of the records: rename that column to say which is meant"
+            raise InputError("privacy_unit", RECORD, condition)
 
 
 class _BatchRows(beam.DoFn):

@@ -12,8 +12,7 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.releases import AnswersRelease, check_output, commit_release
 from beam_dp.releases.files.answers import write_batch
 from beam_dp.storage.of_url import store_for
-from beam_dp.transforms.drawing.answer_batches import AnswerBatch
-from beam_dp.transforms.drawing.answer_queries import check_paid
+from beam_dp.transforms.elements import AnswerBatch
 from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.writing.write_outputs import take_output
 
@@ -52,11 +51,11 @@ class WriteAnswers(beam.PTransform):
     ) -> None:
         super().__init__()
         store_for(directory, "output")
-        check_paid(plan, ledger_token)
         self.directory = os.fspath(directory)
         self.plan = plan
         self.paid: dict[str, object] = {}
         if ledger_token is not None:
+            ledger_token.check(plan.mechanism, plan.guarantee, plan.loss)
             self.paid["ledger_release"] = ledger_token.release_id
         if state_number is not None:
             self.paid["ledger_state"] = state_number

@@ -29,14 +29,8 @@ from beam_dp.mechanisms.small_db import choice as multiset_choice
 from beam_dp.mechanisms.small_db import enumerated as multisets_enumerated
 from beam_dp.mechanisms.small_db import nested as multisets_nested
 from beam_dp.mechanisms.small_db import searched as multisets_searched
-from beam_dp.mechanisms.small_db.small_db import (
-    SmallDBPlan,
-    query_matrix,
-)
-from beam_dp.noise.exponentials import (
-    exp_above,
-    exp_bounds,
-)
+from beam_dp.mechanisms.small_db.small_db import SmallDBPlan, query_matrix
+from beam_dp.noise.exponentials import exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -44,7 +38,7 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, release_from_bytes
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
-from beam_dp.transforms.drawing import release as release_module
+from beam_dp.transforms.drawing import one_worker
 
 RUNS = 3000
 # Scores of three codes: one record moves them both ways. The zero row is a record that is absent.
@@ -306,14 +300,14 @@ def draws_of(
     transform = ReleaseSyntheticDatabase(
         domain, workload, guarantee, SmallDB(size=SIZE), NUM_RECORDS
     )
-    original = release_module._Draw.process
+    original = one_worker.Draw.process
 
-    def many(self: Any, element: Any, shards: Any) -> Iterator[Any]:
+    def many(self: Any, element: Any, left_out: Any, shards: Any) -> Iterator[Any]:
         held = list(shards)
         for _ in range(NUM_DRAWS):
-            yield from original(self, element, held)
+            yield from original(self, element, left_out, held)
 
-    release_module._Draw.process = many  # type: ignore[method-assign]
+    one_worker.Draw.process = many  # type: ignore[method-assign]
     try:
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
             _ = (
@@ -323,7 +317,7 @@ def draws_of(
                 | "Collect" >> beam.Map(_collect)
             )
     finally:
-        release_module._Draw.process = original  # type: ignore[method-assign]
+        one_worker.Draw.process = original  # type: ignore[method-assign]
     return [cells_of(release_from_bytes(each)) for each in FOUND]
 
 

@@ -18,23 +18,14 @@ from audit_sketches import pretend
 from audit_views import Finding
 from noise_sources import Draw, NoNoise
 from numpy.typing import NDArray
-from sketch_laws import (
-    batch_of,
-    colliding_key,
-    promise,
-    seeded_key,
-    summary_of,
-)
+from sketch_laws import batch_of, colliding_key, promise, seeded_key, summary_of
 from tiny import ADD, REPLACE, share_spent
 
 from beam_dp.encoding.key_batch import KeyBatch, merged_keys
 from beam_dp.mechanisms import CountSketch
 from beam_dp.mechanisms.sketches import count_sketch as count_sketch_module
 from beam_dp.mechanisms.sketches import release as release_module
-from beam_dp.mechanisms.sketches.plan import (
-    SparseMechanism,
-    SparsePlan,
-)
+from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.unit_sketches import within_squared_norm
 from beam_dp.transforms.counting import limit_keys as limit_keys_module

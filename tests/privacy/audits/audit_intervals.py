@@ -18,10 +18,7 @@ from audit_views import Finding, from_black_box
 from noise_sources import Draw, NoNoise
 from tiny import ADD, REPLACE, neighbours, promise, share_spent, units, with_unit
 
-from beam_dp.interval_strategies.hierarchy import (
-    Hierarchy,
-    tree,
-)
+from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms.intervals import IntervalPlan, release_intervals
 from beam_dp.mechanisms.intervals import plan as plan_module

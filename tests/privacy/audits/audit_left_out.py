@@ -35,6 +35,7 @@ from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
 from beam_dp.transforms.counting import encode as encode_module
 from beam_dp.transforms.counting import limited_records as limited_module
+from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.drawing import release as release_module
 
 DOMAIN = domain_of(3, 3).with_impossible([{"a0": [0], "a1": [0]}])
@@ -102,14 +103,15 @@ def shards(release: ReleaseSyntheticDatabase, own: list[Record]) -> dict[str, An
     records += [{"a0": a0, "a1": a1, "person": f"{i}"} for i, (a0, a1) in enumerate(others)]
     order = np.random.default_rng(0).permutation(len(records))
 
-    def keep(inside: Any, draw: beam.DoFn, min_ram: int, left_out: Any = None) -> Any:
+    def keep(_: Any, __: Any, sides: list[Any], ___: int, plan: Any, left_out: Any) -> Any:
+        (inside,) = sides
         for name, each in (("inside", inside), ("left out", left_out)):
             _SEEN[name] = []
             _ = each | f"Keep {name}" >> beam.Map(lambda shard, name=name: _keep(name, shard))
         return inside
 
     with (
-        mock.patch.object(release_module, "draw_once", keep),
+        mock.patch.object(release_module, "draw_release", keep),
         beam.Pipeline(runner=FnApiRunner()) as p,
     ):
         _ = p | beam.Create([records[i] for i in order]) | release
@@ -176,9 +178,11 @@ def price(guarantee: Guarantee) -> Finding:
 
 
 def drawn(release: ReleaseSyntheticDatabase, given: dict[str, Any]) -> list[Draw]:
-    step = release_module._Draw(release.mechanism, release.plan, release.accumulator)
-    step._noise = source = NoNoise()
-    list(step.process(None, given["inside"], given["left out"]))
+    held = release.mechanism, release.plan, release.accumulator
+    drawing = functools.partial(release_module._release, *held)
+    source = NoNoise()
+    plan = release.plan.left_out
+    list(one_worker._drawn(drawing, plan, source, given["left out"], given["inside"]))
     return source.draws
 
 

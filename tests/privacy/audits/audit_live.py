@@ -26,15 +26,8 @@ from tiny import REPLACE, domain_of, promise
 
 from beam_dp.mechanisms import PrivateMW, SparseMW, live, plan_private_mw, plan_sparse_mw
 from beam_dp.mechanisms.live import HaltedError, Live
-from beam_dp.mechanisms.sparse_vector.mechanisms import (
-    AboveThreshold,
-    NumericSparse,
-    Sparse,
-)
-from beam_dp.mechanisms.sparse_vector.noise import (
-    SparseVectorNoise,
-    sparse_vector_noise,
-)
+from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, NumericSparse, Sparse
+from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, sparse_vector_noise
 from beam_dp.summaries import KeyCounts
 from beam_dp.testing import audit
 

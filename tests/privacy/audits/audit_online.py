@@ -29,21 +29,15 @@ from tiny import ADD, PURE, REPLACE, domain_of, promise
 from beam_dp.mechanisms import PrivateMW, plan_private_mw
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.sparse_vector import mechanisms as module
-from beam_dp.mechanisms.sparse_vector.mechanisms import (
-    AboveThreshold,
-    NumericSparse,
-    Sparse,
-)
-from beam_dp.mechanisms.sparse_vector.noise import (
-    SparseVectorNoise,
-    noise_candidates,
-)
+from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, NumericSparse, Sparse
+from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, noise_candidates
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
 from beam_dp.transforms.counting.count import CountCells
 from beam_dp.transforms.drawing import answer_queries as answer_module
+from beam_dp.transforms.drawing import one_worker
 
 DELTA = 1e-6
 RUNS = 6000
@@ -380,7 +374,8 @@ def whole_pipeline() -> Finding:
             with beam.Pipeline(runner=FnApiRunner()) as p:
                 shards = p | "Records" >> beam.Create(records) | CountCells(plan.domain, PIPELINE)
                 lines = p | "Queries" >> beam.Create(['{"conjunction": {"a0": 0}}'])
-                step = answer_module._AnswerAll(answer_module._Starter(plan, None), None)
+                starter = answer_module._Starter(plan, None)
+                step = one_worker.Draw(functools.partial(answer_module._answer_all, starter, None))
                 _ = (
                     p
                     | "Often" >> beam.Create([None] * number)
@@ -392,7 +387,7 @@ def whole_pipeline() -> Finding:
         return runs
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answer_module, "NoiseSource", Batched)
+        patch.setattr(one_worker, "NoiseSource", Batched)
         found = audit.audit_black_box(side(others + own), side(others), PIPELINE.epsilon, runs=1500)
     return from_black_box(found)
 

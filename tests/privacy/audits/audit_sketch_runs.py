@@ -20,25 +20,14 @@ from audit_views import Finding, from_black_box
 from noise_sources import Draw
 from numpy.typing import NDArray
 from scipy import stats
-from sketch_laws import (
-    LARGE_DELTA,
-    Record,
-    batch_of,
-    draws_of,
-    promise,
-    seeded_key,
-    summary_of,
-)
+from sketch_laws import LARGE_DELTA, Record, batch_of, draws_of, promise, seeded_key, summary_of
 from tiny import ADD, REPLACE
 
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
 from beam_dp.mechanisms.sketches import release as release_module
 from beam_dp.mechanisms.sketches import stability_histogram as histogram_module
-from beam_dp.mechanisms.sketches.plan import (
-    SparseMechanism,
-    SparsePlan,
-)
+from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.mechanisms.sketches.release import SparseSummary
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee

@@ -35,24 +35,12 @@ from beam_dp.mechanisms.sketches import hybrid as hybrid_module
 from beam_dp.mechanisms.sketches import plan as plan_module
 from beam_dp.mechanisms.sketches import sparse_project as project_module
 from beam_dp.mechanisms.sketches import stability_histogram as histogram_module
-from beam_dp.mechanisms.sketches.plan import (
-    SparseMechanism,
-    SparsePlan,
-)
-from beam_dp.mechanisms.sketches.release import (
-    SparseSummary,
-    release_sparse,
-)
+from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
+from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.summaries import Projection
-from beam_dp.testing.audit import (
-    Law,
-    audit_black_box,
-    audit_law,
-    discrete_laplace,
-    product_law,
-)
+from beam_dp.testing.audit import Law, audit_black_box, audit_law, discrete_laplace, product_law
 
 Patch = pytest.MonkeyPatch
 

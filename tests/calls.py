@@ -1,0 +1,26 @@
+"""How often a function is called, whoever imported it under whatever name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+@contextmanager
+def calls_of(function: Callable[..., Any]) -> Iterator[list[str]]:
+    """Within a ``with`` statement, gains the name of each caller in this thread."""
+    callers: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is function.__code__:
+            callers.append("" if frame.f_back is None else frame.f_back.f_code.co_qualname)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield callers
+    finally:
+        sys.setprofile(before)

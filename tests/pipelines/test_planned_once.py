@@ -1,0 +1,79 @@
+"""A plan takes seconds for a large workload: a job makes one, whoever starts it and pays for it."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from calls import calls_of
+from engines.programs import PROGRAMS
+from yaml_jobs import PAID_JOBS, build, paid, read
+
+from beam_dp.mechanisms import (
+    MWEM,
+    CountSketch,
+    plan_private_mw,
+    plan_sparse_mw,
+    plan_workload_answers,
+)
+from beam_dp.mechanisms.intervals import plan_intervals
+from beam_dp.privacy.ledger import Ledger
+
+PLANNERS: dict[str, Callable[..., Any]] = {
+    "release_synthetic_database": MWEM.plan,
+    "release_projection": CountSketch.plan,
+    "release_intervals": plan_intervals,
+    "answer_queries, private_mw": plan_private_mw,
+    "answer_queries, sparse_mw": plan_sparse_mw,
+    "answer_queries, laplace": plan_workload_answers,
+}
+PLANNERS_OF_YAML: dict[str, Callable[..., Any]] = {
+    "synthetic database": MWEM.plan,
+    "projection": CountSketch.plan,
+    "intervals": plan_intervals,
+    "private_mw": plan_private_mw,
+    "laplace": plan_workload_answers,
+}
+
+
+def declared(folder: pathlib.Path, unit: str) -> Ledger:
+    ledger = Ledger(str(folder / "ledger.sqlite"))
+    ledger.declare("people", 1e6, 1e-6, unit, "add_or_remove_one")
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("end", "payment"),
+    [("run", "with a ledger"), ("run", "without"), ("validated", "with a ledger")],
+)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_job_of_the_command_line_is_planned_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str, end: str, payment: str
+) -> None:
+    flags = PROGRAMS[name].flags(tmp_path)
+    if payment == "with a ledger":
+        unit = next(flag for flag in flags if flag.startswith("--privacy_unit=")).partition("=")[2]
+        flags += [f"--ledger={declared(tmp_path, unit).name}", "--dataset_id=people"]
+    started: list[str] = []
+    # The job that was built is not needed here.
+    monkeypatch.setattr(
+        "pipelines.program.run_pipeline", lambda _, __, output: bool(started.append(output))
+    )
+    with calls_of(PLANNERS[name]) as planned:
+        code = PROGRAMS[name].main([*flags, *(["--validate_only"] if end == "validated" else [])])
+    assert (code, started) == ((0, []) if end == "validated" else (1, [str(tmp_path / "out")]))
+    assert len(planned) == 1, planned
+
+
+@pytest.mark.parametrize("name", PAID_JOBS)
+def test_a_job_of_yaml_is_planned_once(tmp_path: pathlib.Path, name: str) -> None:
+    ledger = declared(tmp_path, "household")
+    chain = {"type": "chain", "transforms": [read(tmp_path), paid(name, ledger, tmp_path)]}
+    with calls_of(PLANNERS_OF_YAML[name]) as planned:
+        build(beam.Pipeline(runner=FnApiRunner()), chain)
+    assert len(planned) == 1, planned
+    assert [entry.state for entry in ledger.entries("people")] == ["spent"]
