@@ -7,6 +7,7 @@ a source that breaks it.
 from __future__ import annotations
 
 import ast
+import functools
 import pathlib
 import re
 import subprocess
@@ -83,6 +84,7 @@ def module_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+@functools.cache
 def imports(path: str, source: str) -> list[tuple[str, bool]]:
     """Absolute names of everything imported, and whether that happens when the file is imported."""
     package = module_name(path).split(".")
@@ -91,7 +93,7 @@ def imports(path: str, source: str) -> list[tuple[str, bool]]:
     found: list[tuple[str, bool]] = []
 
     def visit(node: ast.AST, at_import: bool) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             for child in node.body:
                 visit(child, False)
             for child in node.orelse:

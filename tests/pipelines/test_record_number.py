@@ -259,6 +259,6 @@ def test_beam_yaml_counts_what_is_left_out_and_is_told_no_expected_number() -> N
         "output": "out",
     }
     transform = ReleaseSyntheticDatabase(**fields, count_left_out=True)
-    assert transform._job.count_left_out
+    assert transform._job.plan.left_out is not None
     with pytest.raises(ConfigError, match=r"expect_records: .* must be given to the program"):
         ReleaseSyntheticDatabase(**fields, expect_records=EXPECTED)

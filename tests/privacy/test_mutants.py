@@ -345,7 +345,7 @@ def test_counts_without_noise_are_seen(monkeypatch: pytest.MonkeyPatch):
     """What is released then differs under noise that ignores the data."""
     seen = []
     monkeypatch.setattr(
-        measure_all_module, "synthesise", lambda *arguments: seen.append(arguments[3])
+        measure_all_module, "synthesise", lambda *arguments: seen.append(arguments[2])
     )
     mechanism = Laplace()
     workload = workload_of(domain_of(2, 2), 1)

@@ -203,7 +203,7 @@ REFUSED = [
     ("conjunctions:x", "must be an integer from 1 to 3"),
     ("parities:1", "'age' has 6"),
     ("monotone_conjunctions:1", "'age' has 6"),
-    ("intervals:agee", "'agee' is no attribute"),
+    ("intervals:agee", "'agee' is not an attribute"),
     ("marginals:5", "must be an integer from 1 to 4"),
     ("unknown:1", "known are"),
     ("matrix:absent.npy", "cannot be read as a .npy file"),
@@ -220,7 +220,7 @@ def test_a_bad_form_is_refused(spec, condition):
 
 LINES = [
     ('{"marginal": "age"}', "must be a list"),
-    ('{"marginal": [["age"]]}', "is no attribute"),
+    ('{"marginal": [["age"]]}', "is not an attribute"),
     ('{"conjunction": {"agee": 1}}', "line 1"),
     ('{"values": [2]}', "line 1"),
     ("[1]", "line 1"),

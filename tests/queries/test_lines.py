@@ -57,7 +57,7 @@ def test_whatever_a_line_holds_it_is_a_query_or_an_error(held):
         ('{"id": true, "parity": {}}', "id: True is refused"),
         ('{"values": [0, 0, 2, 0]}', "every value must be from 0 to 1"),
         ('{"values": [NaN, 0, 0, 0]}', "every value must be from 0 to 1"),
-        ('{"conjunction": {"sx": "f"}}', "'sx' is refused; is no attribute"),
+        ('{"conjunction": {"sx": "f"}}', "'sx' is refused; is not an attribute"),
         ('{"conjunction": {"sex": "x"}}', "'x' is refused"),
         ('{"conjunction": {}, "parity": {}}', "must be an object with one of"),
         ('{"id": "\\ud800", "prefix": {}}', "prefix must have attribute, high"),

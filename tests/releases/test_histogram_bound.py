@@ -55,7 +55,14 @@ def test_answers_of_a_release_fail_at_most_as_often_as_stated(count: int) -> Non
         kept = noisy >= threshold
         histogram = NoisyCounts(elements[kept], noisy[kept], scale, threshold)
         release = SparseRelease(
-            "0", "stability_histogram", guarantee, key, num_keys, 1, {}, histogram=histogram
+            "stability_histogram",
+            key,
+            num_keys,
+            1,
+            {},
+            histogram=histogram,
+            draw_id="0",
+            guarantee=guarantee,
         )
         answer = release.answer(elements, np.ones(num_keys))
         failures += abs(answer.value - int(counts.sum())) > answer.bound

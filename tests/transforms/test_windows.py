@@ -60,10 +60,10 @@ def windowed(kind: str) -> beam.PTransform:
 
 
 def exported() -> set[str]:
-    found = {name: getattr(transforms, name) for name in transforms.__all__}
+    found = (getattr(transforms, name) for name in transforms.__all__)
     return {
-        name
-        for name, each in found.items()
+        each.__name__
+        for each in found
         if isinstance(each, type) and issubclass(each, beam.PTransform)
     }
 

@@ -219,7 +219,7 @@ def noisy_table(
     planned = audit_views.planned_for(guarantee)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            measure_all_module, "synthesise", lambda *arguments: NoisyTable(arguments[3][0])
+            measure_all_module, "synthesise", lambda *arguments: NoisyTable(arguments[2][0])
         )
         patch.setattr(draw_module, "release_to_bytes", NoisyTable.to_bytes)
         transform = ReleaseSyntheticDatabase(
