@@ -102,6 +102,8 @@ def upward(found: Arrows) -> list[str]:
 
 def without_types(source: str) -> str:
     """The source without what only a type checker reads."""
+    if "TYPE_CHECKING" not in source:
+        return source
 
     class Running(ast.NodeTransformer):
         def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
