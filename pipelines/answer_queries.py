@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, plan_
 from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY
 from beam_dp.mechanisms.registry import ANSWERS, options_of
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, names_workload, parse_linear_workload
-from beam_dp.queries.lines import QueryReader, expand_line, read_line
+from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import key_type_named
 from beam_dp.queries.sparse_reader import SparseQueries
@@ -95,7 +97,6 @@ _OPTIONS = {
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe."""
-    guarantee, ledger = fields["guarantee"], fields["ledger"]
     is_sparse = given["mechanism"] == SPARSE_MW
     check_applies(given, given["mechanism"], _OPTIONS)
     needed = ("key", "max_sparsity") if is_sparse else ("domain",)
@@ -130,26 +131,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         reason = f": {refusals[0]}" if refusals else ""
         condition = f"must hold a query that can be answered{reason}"
         raise InputError("queries", given["queries"], condition)
-    known = [line.query for line in asked if line.query is not None]
-    options = values_of(ANSWERS[given["mechanism"]], given)
-    num_records = read_num_records(given)
-    plan: PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
-    if domain is None:
-        plan = plan_sparse_mw(guarantee, num_records, **{"num_questions": len(lines), **options})
-    elif given["mechanism"] == PRIVATE_MW:
-        resumed = saved_num_questions(given["resume"]) if "resume" in given else len(lines)
-        plan = plan_private_mw(
-            domain,
-            guarantee,
-            num_records,
-            **{"num_questions": resumed, **options},
-            starts_from_release="start_from" in given,
-        )
-    else:
-        workload = LinearWorkload(domain, tuple(dict.fromkeys(known)))
-        kind: Distribution
-        kind = "discrete_laplace" if given["mechanism"] == "laplace" else "discrete_gaussian"
-        plan = plan_workload_answers(workload, guarantee, num_records, kind, **options)
+    plan = _plan(given, fields["guarantee"], domain, asked)
     state = new_state(given["state"], given["output"]) if "state" in given else None
     resume = Path(given["resume"]) if "resume" in given else None
     return Job(
@@ -162,8 +144,32 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         columns=columns,
         state=state,
         resume=resume,
-        payment=read_payment(resume, plan, ledger, given) if resume is not None else None,
+        payment=None if resume is None else read_payment(resume, plan, fields["ledger"], given),
         ledger_url=given.get("ledger"),
+    )
+
+
+def _plan(
+    given: dict[str, str], guarantee: Guarantee, domain: Domain | None, asked: Sequence[QueryLine]
+) -> PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan:
+    options = values_of(ANSWERS[given["mechanism"]], given)
+    num_records = read_num_records(given)
+    if domain is None:
+        return plan_sparse_mw(guarantee, num_records, **{"num_questions": len(asked), **options})
+    if given["mechanism"] == PRIVATE_MW:
+        resumed = saved_num_questions(given["resume"]) if "resume" in given else len(asked)
+        return plan_private_mw(
+            domain,
+            guarantee,
+            num_records,
+            **{"num_questions": resumed, **options},
+            starts_from_release="start_from" in given,
+        )
+    known = dict.fromkeys(line.query for line in asked if line.query is not None)
+    kind: Distribution
+    kind = "discrete_laplace" if given["mechanism"] == "laplace" else "discrete_gaussian"
+    return plan_workload_answers(
+        LinearWorkload(domain, tuple(known)), guarantee, num_records, kind, **options
     )
 
 

@@ -18,6 +18,7 @@ from declared_packages import declared_modules
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_LINES = 500
+MAX_FUNCTION_LINES = 60
 
 BEAM_SIDE = ("beam_dp/transforms/", "pipelines/")
 # For each folder or file, the parts of the package that it must not import.
@@ -239,6 +240,24 @@ def length_violations(files: dict[str, str]) -> list[str]:
     ]
 
 
+def long_function_violations(files: dict[str, str]) -> list[str]:
+    """Functions of more lines than fit a screen; docstrings, comments and blanks aside."""
+    found = []
+    for path, source in files.items():
+        lines = source.splitlines()
+        for node in ast.walk(ast.parse(source, path)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            code = lines[node.lineno - 1 : node.end_lineno]
+            if ast.get_docstring(node) is not None:
+                told = node.body[0]
+                del code[told.lineno - node.lineno : (told.end_lineno or 0) - node.lineno + 1]
+            length = sum(not re.fullmatch(r"\s*(#.*)?", line) for line in code)
+            if length > MAX_FUNCTION_LINES:
+                found.append(f"{path}: {node.name} has {length} lines of code")
+    return found
+
+
 def layout_violations(files: dict[str, str]) -> list[str]:
     """A checkout and an install run the same program: pipelines/ imports itself relatively."""
     return [
@@ -315,6 +334,7 @@ RULES = {
     "testing": audit_tools_violations,
     "metrics": metrics_violations,
     "length": length_violations,
+    "long functions": long_function_violations,
     "layout": layout_violations,
     "cycle": cycle_violations,
     "machine paths": privacy_of_development_violations,
@@ -359,6 +379,7 @@ BROKEN = [
         {"beam_dp/transforms/x.py": "import apache_beam as b\nb.metrics.Metrics\n"},
     ),
     ("length", {"beam_dp/domain/a.py": "x = 1\n" * MAX_LINES}),
+    ("long functions", {"beam_dp/a.py": "def f(x):\n" + "    x += 1\n" * MAX_FUNCTION_LINES}),
     ("layout", {"pipelines/a.py": "from pipelines.flags import x\n"}),
     ("cycle", {"beam_dp/a.py": "import beam_dp.b\n", "beam_dp/b.py": "from beam_dp import a\n"}),
     (
