@@ -108,15 +108,15 @@ def leak_file_count(patch: pytest.MonkeyPatch) -> None:
     """One file more where there were more records."""
     counted = []
     _around_encode(patch, lambda rows, kept: counted.append(kept))
-    original = write_module.commit_release
+    original = write_module.commit_draw
 
-    def commit(release: Any, directory: str) -> bool:
-        won = original(release, directory)
+    def commit(draw: Any, directory: str) -> bool:
+        won = original(draw, directory)
         for number in range(sum(counted) // 300):
             pathlib.Path(directory, f"part-{number}").touch()
         return won
 
-    patch.setattr(write_module, "commit_release", commit)
+    patch.setattr(write_module, "commit_draw", commit)
 
 
 LEAKS: dict[str, tuple[Leak, str]] = {
