@@ -55,7 +55,7 @@ from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase
 from beam_dp.transforms.counting import limit_contributions as limit_module
 from beam_dp.transforms.counting import limited_records as limited_module
 from beam_dp.transforms.counting import summarise as summarise_module
-from beam_dp.transforms.drawing import release as draw_module
+from beam_dp.transforms.drawing import one_worker as draw_module
 
 RUNS, PILOT = 8_000, 2_000  # on either side: 20,000 replicas in one pipeline
 REPLICAS = 2 * (RUNS + PILOT)
