@@ -32,7 +32,7 @@ Shown = tuple[
 
 
 def _refuse(options: argparse.Namespace, _: AnswersRelease) -> None:
-    condition = "holds answers, and answers nothing more: see beam-dp describe"
+    condition = "holds answers and can answer no further queries: see beam-dp describe"
     raise InputError("release", options.directory, condition)
 
 
@@ -44,8 +44,8 @@ SHOWN: dict[type[Release], Shown] = {
 }
 _ASKED_OF = {
     "sparse": "a release for sparse queries",
-    "interval": "interval counts; of synthetic records use --queries",
-    "quantile": "interval counts; of synthetic records use --queries",
+    "interval": "interval counts; for synthetic records use --queries",
+    "quantile": "interval counts; for synthetic records use --queries",
 }
 
 
@@ -63,5 +63,5 @@ def answer(options: argparse.Namespace, release: Release) -> None:
     _, print_answers, own = SHOWN[type(release)]
     for name, kind in _ASKED_OF.items():
         if name not in own and getattr(options, name) is not None:
-            raise InputError(f"--{name}", getattr(options, name), f"must be asked of {kind}")
+            raise InputError(f"--{name}", getattr(options, name), f"applies only to {kind}")
     print_answers(options, release)

@@ -185,7 +185,7 @@ def test_what_cannot_be_resumed_costs_one_line_and_no_state(tmp_path, capfd):
         ({"state": str(tmp_path / "no" / "state")}, r"--state: .*must be in a directory that"),
         ({"state": str(tmp_path / "out")}, r"--state: .*must be apart from --output"),
         ({"state": "gs://bucket/state"}, r"--state: .*must be a local directory"),
-        ({"state": "new", "mechanism": "laplace", "num_questions": None}, r"--state: 'new' is"),
+        ({"state": "new", "mechanism": "laplace", "num_questions": None}, r"--state applies only"),
         (
             {"state": str(tmp_path / "new"), **elsewhere, **paid(tmp_path, "other")},
             r"--state: '.*/new' is refused; must not be given with --runner PortableRunner, which",
