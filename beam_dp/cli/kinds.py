@@ -13,6 +13,7 @@ from beam_dp.cli.describe import describe, describe_answers
 from beam_dp.cli.describe_intervals import describe_intervals
 from beam_dp.cli.describe_sketches import describe_sparse
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import FlagError
 from beam_dp.releases import (
     AnswersRelease,
     IntervalRelease,
@@ -58,10 +59,11 @@ def answer(options: argparse.Namespace, release: Release) -> None:
     """Prints what a command line asks of a release of any kind.
 
     Raises:
-        InputError: if it asks what this kind does not answer.
+        FlagError: if it asks what this kind does not answer.
+        InputError: if what it asks is refused.
     """
     _, print_answers, own = SHOWN[type(release)]
     for name, kind in _ASKED_OF.items():
         if name not in own and getattr(options, name) is not None:
-            raise InputError(f"--{name}", getattr(options, name), f"applies only to {kind}")
+            raise FlagError(f"--{name} applies only to {kind}")
     print_answers(options, release)

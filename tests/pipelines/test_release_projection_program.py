@@ -172,7 +172,7 @@ def test_queries_that_are_refused(
     assert cli.main(["answer", str(tmp_path / "out"), "--marginal", "plane"]) == 2
     assert "--sparse: missing" in capfd.readouterr().err
     assert cli.main(["answer", str(tmp_path / "out"), "--interval", "1", "2"]) == 2
-    assert "--sparse: missing" in capfd.readouterr().err
+    assert "--interval applies only to interval counts" in capfd.readouterr().err
     assert cli.main(["describe", str(tmp_path / "out")]) == 0
     assert "values from 0 to 1" in capfd.readouterr().out
     assert cli.main(["answer", str(tmp_path / "out"), "--sparse", "no such file"]) == 2
