@@ -93,9 +93,7 @@ def sizes(largest_measured: int, runs: int) -> None:
 
 def histograms(folder: pathlib.Path, runs: int) -> None:
     """Prints the table over data sets."""
-    print(
-        f"| data | records | epsilon | {' | '.join(name for name, _ in PURE)} | default / best |"
-    )
+    print(f"| data | records | epsilon | {' | '.join(name for name, _ in PURE)} | default / best |")
     print("| --- " * (len(PURE) + 4) + "|")
     for data in HISTOGRAMS:
         counts = np.load(folder / f"{data}.n4096.npy").astype(np.int64)
