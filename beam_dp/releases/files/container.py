@@ -11,7 +11,8 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ SYNC_BYTES = 16
 _MAX_METADATA_ENTRIES = 64
 _CHECKSUM_BYTES = 4
 _MAX_LONG_BYTES = 10  # seven bits each
+_MAX_ITEMS = 2**16
 
 
 def encode_long(value: int) -> bytes:
@@ -256,38 +258,113 @@ def check_end(block: bytes, position: int) -> None:
         raise DamagedFileError("has bytes after the records of a block")
 
 
-def decode_array_length(data: bytes, position: int, longest: int) -> tuple[int, int]:
-    """Returns the length of an array, which is written in one piece, and the position after it.
+def read_values(
+    data: bytes, schema: Mapping[str, Any], draw_id: str, purpose: str, max_block_bytes: int | None
+) -> Iterator[Any]:
+    """Yields the records of a file, one after the other.
+
+    Args:
+        data: the whole file.
+        schema: what its schema must be.
+        draw_id: of the noise.
+        purpose: of the file: see ``sync_marker``.
+        max_block_bytes: see ``read_container``.
 
     Raises:
-        DamagedFileError: if it is longer than ``longest``.
+        DamagedFileError: at the first thing that is wrong.
     """
-    length, position = decode_long(data, position)
-    if not 0 <= length <= longest:
+    sync = sync_marker(draw_id, purpose)
+    for number, block in read_container(data, schema, sync, max_block_bytes=max_block_bytes):
+        position = 0
+        for _ in range(number):
+            value, position = decode(schema, block, position)
+            yield value
+        check_end(block, position)
+
+
+def encode(kind: Any, value: Any) -> bytes:
+    r"""Returns the form of a value.
+
+    Args:
+        kind: a type as a schema has it: the name of a simple one, a record, an array of texts or
+            numbers, or a union of simple ones; what else is said beside a type means nothing.
+        value: of this type: a record by the names of its fields, numbers of an array in any shape.
+
+    Example:
+        >>> encode(["null", "string"], "ab"), encode({"type": "array", "items": "long"}, [1, 2])
+        (b'\x02\x04ab', b'\x04\x02\x04\x00')
+    """
+    if isinstance(kind, str):
+        return _ENCODERS[kind](value)
+    if isinstance(kind, list):
+        for member, each in enumerate(kind):
+            if isinstance(value, _PYTHON_TYPES[each if isinstance(each, str) else each["type"]]):
+                return encode_long(member) + encode(each, value)
+        raise TypeError(f"a {type(value).__name__} is none of the union")
+    if kind["type"] == "record":
+        return b"".join([encode(each["type"], value[each["name"]]) for each in kind["fields"]])
+    if kind["type"] != "array":
+        return encode(kind["type"], value)
+    if kind["items"] == "double":
+        items = np.ascontiguousarray(value, "<f8").tobytes()
+    elif kind["items"] == "long":
+        items = encode_longs(np.asarray(value, np.int64))
+    else:
+        items = b"".join([encode(kind["items"], each) for each in value])
+    return (encode_long(np.size(value)) + items if items else b"") + encode_long(0)
+
+
+def decode(kind: Any, data: bytes, position: int) -> tuple[Any, int]:
+    """Returns the value at a position, and the position after it: the inverse of ``encode``.
+
+    Arrays of numbers come back as numpy's, of one axis. Those of doubles may be as long as their
+    block is, and are finite; all others have at most 2^16 items.
+
+    Raises:
+        DamagedFileError: if there is none of this type.
+    """
+    if isinstance(kind, str):
+        return _DECODERS[kind](data, position)
+    if isinstance(kind, list):
+        member, position = decode_long(data, position)
+        if not 0 <= member < len(kind):
+            raise DamagedFileError("has a value of a type that its schema has not")
+        return decode(kind[member], data, position)
+    if kind["type"] == "array":
+        return _decode_array(kind["items"], data, position)
+    if kind["type"] != "record":
+        return decode(kind["type"], data, position)
+    record = {}
+    for each in kind["fields"]:
+        record[each["name"]], position = decode(each["type"], data, position)
+    return record, position
+
+
+def _decode_array(items: str, data: bytes, position: int) -> tuple[Any, int]:
+    number, position = decode_long(data, position)
+    longest = (len(data) - position) // 8 if items == "double" else _MAX_ITEMS
+    if not 0 <= number <= longest:
         raise DamagedFileError("has an array that is longer than it can be")
-    return length, position
-
-
-def decode_array_end(data: bytes, position: int, length: int) -> int:
-    """Returns the position after an array of this length.
-
-    Raises:
-        DamagedFileError: if there is more of it.
-    """
-    if not length:
-        return position
-    end, position = decode_long(data, position)
+    values: Any
+    if items == "double":
+        values = np.frombuffer(data, "<f8", number, position).astype(np.float64)
+        position += 8 * number
+        if not np.isfinite(values).all():
+            raise DamagedFileError("has a table of numbers that are not finite")
+    elif items == "long":
+        values, position = decode_longs(data, position, number)
+    else:
+        values = []
+        for _ in range(number):
+            value, position = decode(items, data, position)
+            values.append(value)
+    end, position = decode_long(data, position) if number else (0, position)
     if end != 0:
         raise DamagedFileError("has an array that does not end where it should")
-    return position
+    return values, position
 
 
-def decode_text(data: bytes, position: int) -> tuple[str, int]:
-    """Returns the text at a position, and the position after it.
-
-    Raises:
-        DamagedFileError: if there is none.
-    """
+def _decode_text(data: bytes, position: int) -> tuple[str, int]:
     text, position = decode_bytes(data, position)
     try:
         return text.decode(), position
@@ -295,43 +372,11 @@ def decode_text(data: bytes, position: int) -> tuple[str, int]:
         raise DamagedFileError("has a text that is not UTF-8") from None
 
 
-def decode_double(data: bytes, position: int) -> tuple[float, int]:
-    """Returns the number at a position, and the position after it.
-
-    Raises:
-        DamagedFileError: if it is cut short.
-    """
-    if len(data) - position < 8:
-        raise DamagedFileError("has a number that is cut short")
-    (value,) = struct.unpack_from("<d", data, position)
-    return value, position + 8
-
-
-def decode_array_of_longs(data: bytes, position: int, longest: int) -> tuple[list[int], int]:
-    """Returns an array of few integers, and the position after it.
-
-    Raises:
-        DamagedFileError: if there is none, or a longer one.
-    """
-    length, position = decode_array_length(data, position, longest)
-    values = []
-    for _ in range(length):
-        value, position = decode_long(data, position)
-        values.append(value)
-    return values, decode_array_end(data, position, length)
-
-
-def decode_array_of_doubles(data: bytes, position: int) -> tuple[NDArray[np.float64], int]:
-    """Returns an array of finite numbers, and the position after it.
-
-    Raises:
-        DamagedFileError: if there is none, or one that is not finite.
-    """
-    number, position = decode_array_length(data, position, (len(data) - position) // 8)
-    values = np.frombuffer(data, "<f8", number, position).astype(np.float64)
-    if not np.isfinite(values).all():
-        raise DamagedFileError("has a table of numbers that are not finite")
-    return values, decode_array_end(data, position + 8 * number, number)
+def _decode_fixed(form: str, data: bytes, position: int) -> tuple[Any, int]:
+    try:
+        return *struct.unpack_from(form, data, position), position + struct.calcsize(form)
+    except struct.error:
+        raise DamagedFileError("has a value that is cut short") from None
 
 
 def _skip_sync(data: bytes, position: int, sync: bytes) -> int:
@@ -351,3 +396,31 @@ def _inflate(data: bytes, max_bytes: int) -> bytes:
     if len(block) > max_bytes or not is_whole:
         raise DamagedFileError("has a block that is cut short or expands too far")
     return block
+
+
+_PYTHON_TYPES: dict[str, Any] = {
+    "null": type(None),
+    "boolean": bool,
+    "int": (int, np.integer),
+    "long": (int, np.integer),
+    "double": (int, float, np.number),
+    "string": str,
+}
+_ENCODERS: dict[str, Callable[[Any], bytes]] = {
+    "null": lambda _: b"",
+    "boolean": partial(struct.pack, "<?"),
+    "int": lambda number: encode_long(int(number)),
+    "long": lambda number: encode_long(int(number)),
+    "double": partial(struct.pack, "<d"),
+    "string": lambda text: encode_bytes(text.encode()),
+    "bytes": encode_bytes,
+}
+_DECODERS: dict[str, Callable[[bytes, int], tuple[Any, int]]] = {
+    "null": lambda _, position: (None, position),
+    "boolean": partial(_decode_fixed, "<?"),
+    "int": decode_long,
+    "long": decode_long,
+    "double": partial(_decode_fixed, "<d"),
+    "string": _decode_text,
+    "bytes": decode_bytes,
+}

@@ -138,7 +138,7 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
             names the command that completes what was committed.
 
     Cost: about 0.1 microseconds a record, and 0.5 a distinct record and attribute; or 0.1 a cell
-    or element of a release for sparse queries; or 5 an answer.
+    or element of a release for sparse queries; or 10 an answer.
 
     Example:
         >>> release = read_release("out/visits")  # doctest: +SKIP

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,11 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.files.container import (
     check_end,
-    decode_bytes,
-    decode_long,
     decode_longs,
-    encode_bytes,
-    encode_long,
+    encode,
     encode_longs,
     read_container,
+    read_values,
     sync_marker,
     write_container,
 )
@@ -122,10 +120,11 @@ def fields(release: SparseRelease) -> dict[str, Any]:
 def payload(release: SparseRelease) -> dict[str, bytes]:
     """Returns the files, by name."""
     draw_id = release.draw_id
-    record = encode_bytes(HASH_FAMILY.encode()) + encode_bytes(release.hash_key.to_bytes())
+    key = {"family": HASH_FAMILY, "key": release.hash_key.to_bytes()}
+    blocks = iter([(1, encode(HASH_KEY_SCHEMA, key))])
     files = {
         hash_key_file(draw_id): write_container(
-            HASH_KEY_SCHEMA, draw_id, "hash key", [(1, record)], deflate=False
+            HASH_KEY_SCHEMA, draw_id, "hash key", blocks, deflate=False
         )
     }
     if release.sketch is not None:
@@ -233,44 +232,28 @@ def _check_fields(parsed: Any, name: str, fields: tuple[str, ...]) -> None:
 
 
 def _read_hash_key(data: bytes, draw_id: str) -> HashKey:
-    keys = []
-    for num_records, block in _blocks(data, draw_id, "hash key", HASH_KEY_SCHEMA):
-        position = 0
-        for _ in range(num_records):
-            family, position = decode_bytes(block, position)
-            if family != HASH_FAMILY.encode():
-                raise DamagedFileError("has a hash family that is not its card's")
-            key, position = decode_bytes(block, position)
-            keys.append(key)
-        check_end(block, position)
+    keys = list(read_values(data, HASH_KEY_SCHEMA, draw_id, "hash key", None))
     if len(keys) != 1:
         raise DamagedFileError("must hold one hash key")
-    return HashKey.from_bytes(keys[0])
+    if keys[0]["family"] != HASH_FAMILY:
+        raise DamagedFileError("has a hash family that is not its card's")
+    return HashKey.from_bytes(keys[0]["key"])
 
 
 def _cell_blocks(cells: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
     for start in range(0, len(cells), _SHARD_CELLS):
-        shard = cells[start : start + _SHARD_CELLS]
-        header = encode_long(start) + encode_long(len(shard))
-        yield 1, header + encode_longs(shard) + encode_long(0)
+        shard = {"first_cell": start, "cells": cells[start : start + _SHARD_CELLS]}
+        yield 1, encode(PROJECTION_SCHEMA, shard)
 
 
 def _read_cells(data: bytes, draw_id: str, width: int) -> NDArray[np.int64]:
     shards, read = [np.zeros(0, np.int64)], 0
-    for num_records, block in _blocks(data, draw_id, "projection", PROJECTION_SCHEMA):
-        position = 0
-        for _ in range(num_records):
-            first, position = decode_long(block, position)
-            length, position = decode_long(block, position)
-            if first != read or not 0 < length <= min(_SHARD_CELLS, width - read):
-                raise DamagedFileError("has cells that are not in their place")
-            cells, position = decode_longs(block, position, length)
-            end, position = decode_long(block, position)
-            if end != 0:
-                raise DamagedFileError("has an array that does not end where it should")
-            shards.append(cells)
-            read += length
-        check_end(block, position)
+    for shard in read_values(data, PROJECTION_SCHEMA, draw_id, "projection", None):
+        length = len(shard["cells"])
+        if shard["first_cell"] != read or not 0 < length <= width - read:
+            raise DamagedFileError("has cells that are not in their place")
+        shards.append(shard["cells"])
+        read += length
     if read != width:
         raise DamagedFileError("has fewer cells than its card says")
     return np.concatenate(shards)
@@ -286,7 +269,8 @@ def _read_counts(
     data: bytes, draw_id: str, num_elements: int, threshold: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     rows, read = [np.zeros((0, 2), np.int64)], 0
-    for num_records, block in _blocks(data, draw_id, "histogram", HISTOGRAM_SCHEMA):
+    sync = sync_marker(draw_id, "histogram")
+    for num_records, block in read_container(data, HISTOGRAM_SCHEMA, sync, max_block_bytes=None):
         if num_records > min(_SHARD_CELLS, num_elements - read):
             raise DamagedFileError("has more elements than its card says")
         numbers, position = decode_longs(block, 0, 2 * num_records)
@@ -302,9 +286,3 @@ def _read_counts(
     if len(counts) and int(counts.min()) < threshold:
         raise InputError("counts", len(counts), "must each reach the threshold of the card")
     return elements, counts
-
-
-def _blocks(
-    data: bytes, draw_id: str, purpose: str, schema: Mapping[str, Any]
-) -> Iterator[tuple[int, bytes]]:
-    return read_container(data, schema, sync_marker(draw_id, purpose), max_block_bytes=None)
