@@ -11,70 +11,77 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from beam_dp.domain import (
-        BooleanAttribute,
-        CategoricalAttribute,
-        DateAttribute,
-        DatetimeAttribute,
-        Domain,
-        IntegerAttribute,
-        NumericAttribute,
+        BooleanAttribute as BooleanAttribute,
+        CategoricalAttribute as CategoricalAttribute,
+        DateAttribute as DateAttribute,
+        DatetimeAttribute as DatetimeAttribute,
+        Domain as Domain,
+        IntegerAttribute as IntegerAttribute,
+        NumericAttribute as NumericAttribute,
     )
-    from beam_dp.domain.files import (
-        parse_domain,
-        read_domain,
-    )
-    from beam_dp.errors import InputError
+    from beam_dp.domain.files import parse_domain as parse_domain, read_domain as read_domain
+    from beam_dp.errors import InputError as InputError
     from beam_dp.mechanisms import (
-        MWEM,
-        CountSketch,
-        Gaussian,
-        HybridSketch,
-        Laplace,
-        MultisetChoice,
-        PrivateMW,
-        SmallDB,
-        SparseMW,
-        SparseProject,
-        StabilityHistogram,
-        draw_workload_answers,
-        plan_private_mw,
-        plan_sparse_mw,
-        plan_workload_answers,
-        release_sparse,
+        MWEM as MWEM,
+        CountSketch as CountSketch,
+        Gaussian as Gaussian,
+        HybridSketch as HybridSketch,
+        Laplace as Laplace,
+        MultisetChoice as MultisetChoice,
+        PrivateMW as PrivateMW,
+        SmallDB as SmallDB,
+        SparseMW as SparseMW,
+        SparseProject as SparseProject,
+        StabilityHistogram as StabilityHistogram,
+        draw_workload_answers as draw_workload_answers,
+        plan_private_mw as plan_private_mw,
+        plan_sparse_mw as plan_sparse_mw,
+        plan_workload_answers as plan_workload_answers,
+        release_sparse as release_sparse,
     )
-    from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-    from beam_dp.planning.job import PlanningJob
-    from beam_dp.planning.ranking import rank_mechanisms
-    from beam_dp.planning.sketches.choices import plan_sparse_release
-    from beam_dp.planning.sketches.job import SparsePlanningJob
-    from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms
-    from beam_dp.privacy.guarantee import Guarantee, Neighboring
-    from beam_dp.privacy.ledger import Ledger, LedgerError
-    from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-    from beam_dp.queries.reader import LinearQueries
-    from beam_dp.queries.sparse import SparseQuery
-    from beam_dp.queries.sparse_files import read_sparse_query
-    from beam_dp.queries.sparse_rows import row_conjunction, row_parity
-    from beam_dp.queries.workload import Workload, marginals, parse_workload
+    from beam_dp.mechanisms.sketches.key_profile import KeyProfile as KeyProfile
+    from beam_dp.planning.job import PlanningJob as PlanningJob
+    from beam_dp.planning.ranking import rank_mechanisms as rank_mechanisms
+    from beam_dp.planning.sketches.choices import plan_sparse_release as plan_sparse_release
+    from beam_dp.planning.sketches.job import SparsePlanningJob as SparsePlanningJob
+    from beam_dp.planning.sketches.ranking import rank_sparse_mechanisms as rank_sparse_mechanisms
+    from beam_dp.privacy.guarantee import Guarantee as Guarantee, Neighboring as Neighboring
+    from beam_dp.privacy.ledger import Ledger as Ledger, LedgerError as LedgerError
+    from beam_dp.queries.linear_workload import (
+        LinearWorkload as LinearWorkload,
+        parse_linear_workload as parse_linear_workload,
+    )
+    from beam_dp.queries.reader import LinearQueries as LinearQueries
+    from beam_dp.queries.sparse import SparseQuery as SparseQuery
+    from beam_dp.queries.sparse_files import read_sparse_query as read_sparse_query
+    from beam_dp.queries.sparse_rows import (
+        row_conjunction as row_conjunction,
+        row_parity as row_parity,
+    )
+    from beam_dp.queries.workload import (
+        Workload as Workload,
+        marginals as marginals,
+        parse_workload as parse_workload,
+    )
     from beam_dp.releases import (
-        IntervalRelease,
-        ReleaseError,
-        SparseRelease,
-        SyntheticDatabase,
-        read_release,
-        write_release,
+        IntervalRelease as IntervalRelease,
+        ReleaseError as ReleaseError,
+        SparseRelease as SparseRelease,
+        SyntheticDatabase as SyntheticDatabase,
+        read_release as read_release,
+        write_release as write_release,
     )
     from beam_dp.transforms import (
-        AnswerQueries,
-        AnswerSparseQueries,
-        AnswerWorkload,
-        KeyColumns,
-        ReadRecords,
-        ReleaseIntervals,
-        ReleaseProjection,
-        ReleaseSyntheticDatabase,
-        WriteAnswers,
-        WriteRelease,
+        AnswerQueries as AnswerQueries,
+        AnswerSparseQueries as AnswerSparseQueries,
+        AnswerWorkload as AnswerWorkload,
+        KeyColumns as KeyColumns,
+        ReadRecords as ReadRecords,
+        ReleaseIntervals as ReleaseIntervals,
+        ReleaseProjection as ReleaseProjection,
+        ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
+        WriteAnswers as WriteAnswers,
+        WriteRelease as WriteRelease,
     )
 
 _MODULES = {
@@ -144,70 +151,7 @@ _MODULES = {
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = [
-    "MWEM",
-    "AnswerQueries",
-    "AnswerSparseQueries",
-    "AnswerWorkload",
-    "BooleanAttribute",
-    "CategoricalAttribute",
-    "CountSketch",
-    "DateAttribute",
-    "DatetimeAttribute",
-    "Domain",
-    "Gaussian",
-    "Guarantee",
-    "HybridSketch",
-    "InputError",
-    "IntegerAttribute",
-    "IntervalRelease",
-    "KeyColumns",
-    "KeyProfile",
-    "Laplace",
-    "Ledger",
-    "LedgerError",
-    "LinearQueries",
-    "LinearWorkload",
-    "MultisetChoice",
-    "Neighboring",
-    "NumericAttribute",
-    "PlanningJob",
-    "PrivateMW",
-    "ReadRecords",
-    "ReleaseError",
-    "ReleaseIntervals",
-    "ReleaseProjection",
-    "ReleaseSyntheticDatabase",
-    "SmallDB",
-    "SparseMW",
-    "SparsePlanningJob",
-    "SparseProject",
-    "SparseQuery",
-    "SparseRelease",
-    "StabilityHistogram",
-    "SyntheticDatabase",
-    "Workload",
-    "WriteAnswers",
-    "WriteRelease",
-    "draw_workload_answers",
-    "marginals",
-    "parse_domain",
-    "parse_linear_workload",
-    "parse_workload",
-    "plan_private_mw",
-    "plan_sparse_mw",
-    "plan_sparse_release",
-    "plan_workload_answers",
-    "rank_mechanisms",
-    "rank_sparse_mechanisms",
-    "read_domain",
-    "read_release",
-    "read_sparse_query",
-    "release_sparse",
-    "row_conjunction",
-    "row_parity",
-    "write_release",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -19,11 +19,9 @@ from beam_dp.transforms.reading.compressed import open_file
 
 from .beam_flags import check_beam_flags, runner_name
 from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
-from .flink import RUNNER as FLINK_RUNNER
-from .flink import prepare_flink
+from .flink import RUNNER as FLINK_RUNNER, prepare_flink
 from .job_servers import JAR_SERVERS, prepare_jar_server
-from .prism import RUNNER as PRISM_RUNNER
-from .prism import prepare_prism
+from .prism import RUNNER as PRISM_RUNNER, prepare_prism
 
 _DATAFLOW = ("DataflowRunner", "TestDataflowRunner")
 

@@ -15,7 +15,7 @@ hypothesis.settings.register_profile(
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
-pytest_plugins = ["processor_time"]
+pytest_plugins = ["processor_time", "quick_beam"]
 _DATABASES: list[str] = []
 
 

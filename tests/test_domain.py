@@ -3,8 +3,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from beam_dp.domain import (
     BooleanAttribute,

@@ -2,8 +2,7 @@ import json
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from beam_dp.domain import (
     BooleanAttribute,

@@ -8,8 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from beam_dp.cli import main as cli
-from beam_dp.cli import programs
+from beam_dp.cli import main as cli, programs
 from pipelines import (
     answer_queries,
     check_domain,

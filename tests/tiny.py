@@ -22,9 +22,11 @@ from noise_sources import Draw, Scripted
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.mechanisms import Mechanism
 from beam_dp.mechanisms.contract import NumRecords
-from beam_dp.mechanisms.marginals import plan as plan_module
-from beam_dp.mechanisms.marginals import rounds as rounds_module
-from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals import (
+    plan as plan_module,
+    rounds as rounds_module,
+    selection as selection_module,
+)
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee

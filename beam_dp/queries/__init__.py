@@ -1,27 +1,22 @@
 """Linear queries: what analysts ask of a table."""
 
-from beam_dp.queries.linear import Explicit, LinearQuery, Parity, Product
-from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sparse import SparseQuery
-from beam_dp.queries.sparse_files import read_sparse_query
-from beam_dp.queries.sparse_rows import row_conjunction, row_parity
-from beam_dp.queries.workload import Workload, marginals, parse_workload, workload_from_json
-
-__all__ = [
-    "Explicit",
-    "LinearQueries",
-    "LinearQuery",
-    "LinearWorkload",
-    "Parity",
-    "Product",
-    "SparseQuery",
-    "Workload",
-    "marginals",
-    "parse_linear_workload",
-    "parse_workload",
-    "read_sparse_query",
-    "row_conjunction",
-    "row_parity",
-    "workload_from_json",
-]
+from beam_dp.queries.linear import (
+    Explicit as Explicit,
+    LinearQuery as LinearQuery,
+    Parity as Parity,
+    Product as Product,
+)
+from beam_dp.queries.linear_workload import (
+    LinearWorkload as LinearWorkload,
+    parse_linear_workload as parse_linear_workload,
+)
+from beam_dp.queries.reader import LinearQueries as LinearQueries
+from beam_dp.queries.sparse import SparseQuery as SparseQuery
+from beam_dp.queries.sparse_files import read_sparse_query as read_sparse_query
+from beam_dp.queries.sparse_rows import row_conjunction as row_conjunction, row_parity as row_parity
+from beam_dp.queries.workload import (
+    Workload as Workload,
+    marginals as marginals,
+    parse_workload as parse_workload,
+    workload_from_json as workload_from_json,
+)

@@ -27,49 +27,29 @@ Example: a histogram over a declared universe, and the same with empty cells lef
 """
 
 from beam_dp.testing.black_box import (
-    FALSE_ALARM,
-    BlackBoxAudit,
-    Event,
-    ForeseenEvent,
-    audit_black_box,
-    choose_event,
-    epsilon_lower_bound,
+    FALSE_ALARM as FALSE_ALARM,
+    BlackBoxAudit as BlackBoxAudit,
+    Event as Event,
+    ForeseenEvent as ForeseenEvent,
+    audit_black_box as audit_black_box,
+    choose_event as choose_event,
+    epsilon_lower_bound as epsilon_lower_bound,
 )
-from beam_dp.testing.exact import ExactAudit, audit_law, neighbouring_units, unit_holdings
+from beam_dp.testing.exact import (
+    ExactAudit as ExactAudit,
+    audit_law as audit_law,
+    neighbouring_units as neighbouring_units,
+    unit_holdings as unit_holdings,
+)
 from beam_dp.testing.laws import (
-    Law,
-    discrete_gaussian,
-    discrete_laplace,
-    exponential_mechanism,
-    geometric_noisy_max,
-    hockey_stick,
-    largest_log_ratio,
-    permute_and_flip,
-    product_law,
+    Law as Law,
+    discrete_gaussian as discrete_gaussian,
+    discrete_laplace as discrete_laplace,
+    exponential_mechanism as exponential_mechanism,
+    geometric_noisy_max as geometric_noisy_max,
+    hockey_stick as hockey_stick,
+    largest_log_ratio as largest_log_ratio,
+    permute_and_flip as permute_and_flip,
+    product_law as product_law,
 )
-from beam_dp.testing.samplers import SamplerAudit, audit_sampler
-
-__all__ = [
-    "FALSE_ALARM",
-    "BlackBoxAudit",
-    "Event",
-    "ExactAudit",
-    "ForeseenEvent",
-    "Law",
-    "SamplerAudit",
-    "audit_black_box",
-    "audit_law",
-    "audit_sampler",
-    "choose_event",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "epsilon_lower_bound",
-    "exponential_mechanism",
-    "geometric_noisy_max",
-    "hockey_stick",
-    "largest_log_ratio",
-    "neighbouring_units",
-    "permute_and_flip",
-    "product_law",
-    "unit_holdings",
-]
+from beam_dp.testing.samplers import SamplerAudit as SamplerAudit, audit_sampler as audit_sampler

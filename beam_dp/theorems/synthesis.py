@@ -11,8 +11,11 @@ from scipy.optimize import brentq
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.textbook_mwem import best_num_rounds, published_error
-from beam_dp.mechanisms.online.plan import OnlinePlan, Settings
-from beam_dp.mechanisms.online.plan import published_error as published_online_error
+from beam_dp.mechanisms.online.plan import (
+    OnlinePlan,
+    Settings,
+    published_error as published_online_error,
+)
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
 from beam_dp.mechanisms.small_db.size import small_db_error, small_db_records_needed

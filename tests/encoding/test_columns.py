@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from column_reference import code_of
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from patience import processor_seconds_below
 
 from beam_dp.domain import (

@@ -24,12 +24,10 @@ from collisions import (
     unmix,
     with_hash,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from beam_dp.encoding import contributions
-from beam_dp.encoding import units as units_module
+from beam_dp.encoding import contributions, units as units_module
 from beam_dp.encoding.contributions import select_records
 from beam_dp.encoding.units import unit_fingerprints
 

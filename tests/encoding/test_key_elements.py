@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_layouts import INDIRECT, UNIONS
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from beam_dp.encoding.key_batch import KeyBatch, merged_keys
 from beam_dp.encoding.keys import clamped_numbers, key_elements

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_layouts import INDIRECT, UNIONS
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from beam_dp.encoding.canonical import canonical_bytes
 from beam_dp.encoding.units import arrow_column, mix, unit_fingerprints

@@ -10,8 +10,7 @@ import tracemalloc
 
 import pytest
 from fuzz.targets import TARGETS
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 

@@ -18,10 +18,12 @@ from patience import processor_seconds_below
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.small_db import choice as multiset_choice
-from beam_dp.mechanisms.small_db import enumerated as multisets_enumerated
-from beam_dp.mechanisms.small_db import nested as multisets_nested
-from beam_dp.mechanisms.small_db import searched as multisets_searched
+from beam_dp.mechanisms.small_db import (
+    choice as multiset_choice,
+    enumerated as multisets_enumerated,
+    nested as multisets_nested,
+    searched as multisets_searched,
+)
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
 from beam_dp.mechanisms.small_db.law import draw_cells

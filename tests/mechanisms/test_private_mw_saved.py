@@ -13,8 +13,7 @@ from private_mw_laws import cells, small_run
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.online import plan as online_plan
-from beam_dp.mechanisms.online import saved_runs
+from beam_dp.mechanisms.online import plan as online_plan, saved_runs
 from beam_dp.mechanisms.online.saved_private_mw import (
     check_private_mw,
     resume_private_mw,

@@ -11,8 +11,7 @@ from tiny import REPLACE, domain_of, promise, summary, workload_of
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, sparse_vector_noise
-from beam_dp.mechanisms.marginals import rounds as rounds_module
-from beam_dp.mechanisms.marginals import textbook_mwem as textbook_module
+from beam_dp.mechanisms.marginals import rounds as rounds_module, textbook_mwem as textbook_module
 from beam_dp.mechanisms.marginals.scores import MAX_SCORE, answer_on_grid, l1_score
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw

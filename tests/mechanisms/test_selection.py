@@ -30,8 +30,10 @@ from beam_dp.domain import Domain, Impossible
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
 from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords
-from beam_dp.mechanisms.marginals import released_records as records_module
-from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals import (
+    released_records as records_module,
+    selection as selection_module,
+)
 from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, MarginalsPlan, tree_cells
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.noise.source import NoiseSource

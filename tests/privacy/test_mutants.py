@@ -29,11 +29,14 @@ from tiny import (
 )
 
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
-from beam_dp.mechanisms.marginals import measure_all as measure_all_module
-from beam_dp.mechanisms.marginals import measurements, strategies
-from beam_dp.mechanisms.marginals import rounds as rounds_module
-from beam_dp.mechanisms.marginals import selection as selection_module
-from beam_dp.mechanisms.marginals import textbook_mwem as textbook_module
+from beam_dp.mechanisms.marginals import (
+    measure_all as measure_all_module,
+    measurements,
+    rounds as rounds_module,
+    selection as selection_module,
+    strategies,
+    textbook_mwem as textbook_module,
+)
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget

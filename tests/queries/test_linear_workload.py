@@ -7,14 +7,17 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from beam_dp.domain import BooleanAttribute, CategoricalAttribute, Domain, IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
-from beam_dp.queries import linear_workload as linear_workload_module
-from beam_dp.queries import linear_workload_forms as forms
+from beam_dp.queries import (
+    LinearQueries,
+    LinearWorkload,
+    linear_workload as linear_workload_module,
+    linear_workload_forms as forms,
+    parse_linear_workload,
+)
 from beam_dp.queries.linear import Explicit, Parity, Product
 
 MIXED = Domain(

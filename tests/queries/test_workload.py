@@ -3,8 +3,7 @@ import math
 from itertools import combinations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError

@@ -9,8 +9,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from release_examples import DOMAIN, DRAW, GUARANTEE, release_of
 
 from beam_dp.domain import (
@@ -25,8 +24,7 @@ from beam_dp.domain import (
 from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.columns import encode_batch
 from beam_dp.encoding.units import arrow_column
-from beam_dp.releases.files import container as avro_container
-from beam_dp.releases.files import records as avro
+from beam_dp.releases.files import container as avro_container, records as avro
 from beam_dp.releases.files.container import decode_bytes, decode_long, encode_bytes, encode_long
 from beam_dp.storage.store import DamagedFileError
 

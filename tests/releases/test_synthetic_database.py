@@ -3,8 +3,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from release_examples import DOMAIN, GUARANTEE, release_of, same_release
 
 from beam_dp.domain import Domain, IntegerAttribute

@@ -22,8 +22,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.answers import read_answers
 from beam_dp.summaries.shards import write_shard
 from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
-from beam_dp.transforms.drawing import answer_queries as module
-from beam_dp.transforms.drawing import one_worker
+from beam_dp.transforms.drawing import answer_queries as module, one_worker
 
 RECORDS = [{"age": 3, "sex": "f", "smokes": True}] * 900 + [
     {"age": 7, "sex": "m", "smokes": None}

@@ -6,8 +6,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import beam_dp.transforms.reading.avro_blocks as avro_blocks
 

@@ -8,8 +8,7 @@ import itertools
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import beam_dp.transforms.reading.csv_lines as csv_lines
 

@@ -17,8 +17,7 @@ from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from collisions import colliding_cells, colliding_weights, kept_by_definition
 from fakes import COLLECTED, collect
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.encoding.contributions import KeyWords

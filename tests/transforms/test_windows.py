@@ -60,7 +60,7 @@ def windowed(kind: str) -> beam.PTransform:
 
 
 def exported() -> set[str]:
-    found = (getattr(transforms, name) for name in transforms.__all__)
+    found = vars(transforms).values()
     return {
         each.__name__
         for each in found

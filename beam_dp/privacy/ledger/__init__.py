@@ -1,7 +1,10 @@
 """The ledger of budgets and releases, written before any noise can be drawn."""
 
-from beam_dp.privacy.ledger.entries import Dataset, Entry, OverBudgetError, Token
-from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.ledger.url import LedgerError
-
-__all__ = ["Dataset", "Entry", "Ledger", "LedgerError", "OverBudgetError", "Token"]
+from beam_dp.privacy.ledger.entries import (
+    Dataset as Dataset,
+    Entry as Entry,
+    OverBudgetError as OverBudgetError,
+    Token as Token,
+)
+from beam_dp.privacy.ledger.ledger import Ledger as Ledger
+from beam_dp.privacy.ledger.url import LedgerError as LedgerError

@@ -19,10 +19,12 @@ from audit_views import CHECKS, Case, Finding, promised
 from tiny import ADD, PURE, REPLACE
 
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace
-from beam_dp.mechanisms.marginals import mwem as mwem_module
-from beam_dp.mechanisms.marginals import rounds as rounds_module
-from beam_dp.mechanisms.marginals import strategies
-from beam_dp.mechanisms.marginals import textbook_mwem as textbook_module
+from beam_dp.mechanisms.marginals import (
+    mwem as mwem_module,
+    rounds as rounds_module,
+    strategies,
+    textbook_mwem as textbook_module,
+)
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget
 from beam_dp.noise import source as noise_module

@@ -23,12 +23,13 @@ from audit_cases import Audit, Mutant, Patch
 from audit_views import Finding, from_black_box
 from tiny import ADD, REPLACE, domain_of, promise, with_unit
 
-from beam_dp.mechanisms import SmallDB
-from beam_dp.mechanisms import choosing as choose
-from beam_dp.mechanisms.small_db import choice as multiset_choice
-from beam_dp.mechanisms.small_db import enumerated as multisets_enumerated
-from beam_dp.mechanisms.small_db import nested as multisets_nested
-from beam_dp.mechanisms.small_db import searched as multisets_searched
+from beam_dp.mechanisms import SmallDB, choosing as choose
+from beam_dp.mechanisms.small_db import (
+    choice as multiset_choice,
+    enumerated as multisets_enumerated,
+    nested as multisets_nested,
+    searched as multisets_searched,
+)
 from beam_dp.mechanisms.small_db.small_db import SmallDBPlan, query_matrix
 from beam_dp.noise.exponentials import exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource

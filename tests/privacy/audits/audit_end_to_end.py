@@ -52,9 +52,11 @@ from beam_dp.releases import IntervalRelease, release_from_bytes
 from beam_dp.summaries.shards import read_shards
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase
-from beam_dp.transforms.counting import limit_contributions as limit_module
-from beam_dp.transforms.counting import limited_records as limited_module
-from beam_dp.transforms.counting import summarise as summarise_module
+from beam_dp.transforms.counting import (
+    limit_contributions as limit_module,
+    limited_records as limited_module,
+    summarise as summarise_module,
+)
 from beam_dp.transforms.drawing import one_worker as draw_module
 
 RUNS, PILOT = 8_000, 2_000  # on either side: 20,000 replicas in one pipeline

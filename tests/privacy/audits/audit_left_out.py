@@ -33,10 +33,8 @@ from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
-from beam_dp.transforms.counting import encode as encode_module
-from beam_dp.transforms.counting import limited_records as limited_module
-from beam_dp.transforms.drawing import one_worker
-from beam_dp.transforms.drawing import release as release_module
+from beam_dp.transforms.counting import encode as encode_module, limited_records as limited_module
+from beam_dp.transforms.drawing import one_worker, release as release_module
 
 DOMAIN = domain_of(3, 3).with_impossible([{"a0": [0], "a1": [0]}])
 WORKLOAD = workload_of(DOMAIN, 1)

@@ -25,8 +25,10 @@ from tiny import ADD, REPLACE
 
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
-from beam_dp.mechanisms.sketches import release as release_module
-from beam_dp.mechanisms.sketches import stability_histogram as histogram_module
+from beam_dp.mechanisms.sketches import (
+    release as release_module,
+    stability_histogram as histogram_module,
+)
 from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.mechanisms.sketches.release import SparseSummary
 from beam_dp.noise.source import NoiseSource

@@ -30,11 +30,13 @@ from sketch_laws import (
 from tiny import ADD, REPLACE
 
 from beam_dp.mechanisms import CountSketch, HybridSketch, SparseProject, StabilityHistogram
-from beam_dp.mechanisms.sketches import count_sketch as count_sketch_module
-from beam_dp.mechanisms.sketches import hybrid as hybrid_module
-from beam_dp.mechanisms.sketches import plan as plan_module
-from beam_dp.mechanisms.sketches import sparse_project as project_module
-from beam_dp.mechanisms.sketches import stability_histogram as histogram_module
+from beam_dp.mechanisms.sketches import (
+    count_sketch as count_sketch_module,
+    hybrid as hybrid_module,
+    plan as plan_module,
+    sparse_project as project_module,
+    stability_histogram as histogram_module,
+)
 from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
 from beam_dp.noise.source import NoiseSource

@@ -27,17 +27,19 @@ from tiny import (
     scripted,
     summary,
     with_unit,
+    workload_of as marginals_of,
 )
-from tiny import workload_of as marginals_of
 
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms import Mechanism
 from beam_dp.mechanisms.contract import NumRecords
-from beam_dp.mechanisms.marginals import measure_all as measure_all_module
-from beam_dp.mechanisms.marginals import measurements as measurements_module
-from beam_dp.mechanisms.marginals import rounds as rounds_module
-from beam_dp.mechanisms.marginals import selection as selection_module
-from beam_dp.mechanisms.marginals import textbook_mwem as textbook_module
+from beam_dp.mechanisms.marginals import (
+    measure_all as measure_all_module,
+    measurements as measurements_module,
+    rounds as rounds_module,
+    selection as selection_module,
+    textbook_mwem as textbook_module,
+)
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
