@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -53,6 +54,17 @@ def checked_json(name: str, source: str, text: str, line: int | None = None) -> 
     except ValueError:  # an integer of thousands of digits
         condition = f"holds a number that is too long{where}"
     raise InputError(name, source, condition)
+
+
+def parsed_lines(name: str, source: str, text: str) -> Iterator[tuple[int, Any]]:
+    """Yields the number of each line that is not blank, from 1, and what its JSON holds.
+
+    Raises:
+        InputError: as ``checked_json``, naming the line.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, checked_json(name, source, line, number)
 
 
 def json_text(name: str, text_or_path: str | os.PathLike[str], otherwise: str = "") -> str:

@@ -23,6 +23,7 @@ from beam_dp.storage.store import DamagedFileError
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
+BLOCK_BYTES = 2**20
 _MAX_METADATA_ENTRIES = 64
 _CHECKSUM_BYTES = 4
 _MAX_LONG_BYTES = 10  # seven bits each
@@ -142,6 +143,11 @@ def sync_marker(draw_id: str, purpose: str) -> bytes:
     return hashlib.sha256(f"{purpose} {draw_id}".encode()).digest()[:SYNC_BYTES]
 
 
+def file_name(draw_id: str, purpose: str) -> str:
+    """Returns the name of a file of a draw: see ``sync_marker``."""
+    return f"{purpose.replace(' ', '-')}-{draw_id}.avro"
+
+
 def encode_header(schema: Mapping[str, Any], metadata: Mapping[str, str], sync: bytes) -> bytes:
     """Returns the header of a container file: its schema, further entries and the sync marker."""
     header = {"avro.schema": json.dumps(schema, ensure_ascii=False), **metadata}
@@ -184,6 +190,28 @@ def write_container(
             data = compressor.compress(data) + compressor.flush()
         parts.append(encode_long(num_records) + encode_bytes(data) + sync)
     return b"".join(parts)
+
+
+def in_blocks(records: Iterable[tuple[bytes, int]]) -> Iterator[tuple[int, bytes]]:
+    """Yields records in blocks of about a mebibyte: their number and their bytes.
+
+    Args:
+        records: each with how often it stands.
+    """
+    block = bytearray()
+    num_records = 0
+    for record, count in records:
+        while count:
+            copies = min(count, max(1, (BLOCK_BYTES - len(block)) // len(record)))
+            block += record * copies
+            num_records += copies
+            count -= copies
+            if len(block) + len(record) > BLOCK_BYTES:
+                yield num_records, bytes(block)
+                block.clear()
+                num_records = 0
+    if num_records:
+        yield num_records, bytes(block)
 
 
 def read_container(
@@ -230,22 +258,28 @@ def read_header(data: bytes) -> tuple[dict[bytes, bytes], int, bytes]:
     """
     if data[: len(MAGIC)] != MAGIC:
         raise DamagedFileError("is not an Avro container file")
-    metadata, position = _read_metadata(data, len(MAGIC))
+    metadata, position = decode_map(data, len(MAGIC), _MAX_METADATA_ENTRIES)
     return metadata, position, data[position : position + SYNC_BYTES]
 
 
-def _read_metadata(data: bytes, position: int) -> tuple[dict[bytes, bytes], int]:
-    num_entries, position = decode_long(data, position)
-    if not 0 < num_entries <= _MAX_METADATA_ENTRIES:
-        raise DamagedFileError("has a header that this version does not write")
-    metadata = {}
-    for _ in range(num_entries):
-        key, position = decode_bytes(data, position)
-        metadata[key], position = decode_bytes(data, position)
-    end, position = decode_long(data, position)
-    if end != 0:
-        raise DamagedFileError("has a header that this version does not write")
-    return metadata, position
+def decode_map(data: bytes, position: int, longest: int) -> tuple[dict[bytes, bytes], int]:
+    """Returns the map of texts or bytes at a position, and the position after it.
+
+    Raises:
+        DamagedFileError: if there is none, or one of more than ``longest`` entries.
+    """
+    found: dict[bytes, bytes] = {}
+    while True:
+        count, position = decode_long(data, position)
+        if count == 0:
+            return found, position
+        if count < 0:  # the length of the block in bytes follows
+            _, position = decode_long(data, position)
+        for _ in range(abs(count)):
+            key, position = decode_bytes(data, position)
+            found[key], position = decode_bytes(data, position)
+            if len(found) > longest:
+                raise DamagedFileError("has a header of too many entries")
 
 
 def check_end(block: bytes, position: int) -> None:

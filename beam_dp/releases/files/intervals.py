@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.strategy import Measured, Prefixes
@@ -23,7 +23,12 @@ from beam_dp.interval_strategies.tables import measured_from_tables, strategy_ta
 from beam_dp.interval_strategies.textbook_tree import Nodes, TextbookTree
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import Card, Payload
-from beam_dp.releases.files.container import encode, read_values, write_container
+from beam_dp.releases.files.container import (
+    encode,
+    file_name,
+    read_values,
+    write_container,
+)
 from beam_dp.releases.intervals import IntervalRelease, check_ordered
 from beam_dp.releases.plain import plain_json
 from beam_dp.storage.store import DamagedFileError
@@ -57,11 +62,6 @@ _TYPES = {
 }
 
 
-def intervals_file(draw_id: str) -> str:
-    """Returns the name of the file of tables."""
-    return f"intervals-{draw_id}.avro"
-
-
 def fields(release: IntervalRelease) -> dict[str, Any]:
     """Returns what the card says, as JSON values."""
     return {
@@ -89,7 +89,7 @@ def payload(release: IntervalRelease) -> dict[str, bytes]:
     """Returns the one file: the estimate and the strategy."""
     blocks = _blocks(_tables(release))
     data = write_container(TABLE_SCHEMA, release.draw_id, _PURPOSE, blocks, deflate=True)
-    return {intervals_file(release.draw_id): data}
+    return {file_name(release.draw_id, _PURPOSE): data}
 
 
 def read(card: Card, payload: Payload) -> IntervalRelease:
@@ -99,7 +99,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
         InputError: if the card is none of interval counts, or the tables are not of it.
         DamagedFileError: if the file holds no tables.
     """
-    name = intervals_file(card.draw_id)
+    name = file_name(card.draw_id, _PURPOSE)
     card.check_files([name])
     card.check_types(_TYPES)
     parsed = card.fields
@@ -108,9 +108,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
     check_ordered(attribute)
     noise = parsed["noise"]
     grid = checked_integer("grid", noise.get("grid"), 1, 2**62 - 1)
-    if noise.get("distribution") not in DISTRIBUTIONS:
-        condition = f"must be {' or '.join(DISTRIBUTIONS)}"
-        raise InputError("distribution", noise.get("distribution"), condition)
+    check_choice("distribution", noise.get("distribution"), DISTRIBUTIONS)
     stated = parsed["errors"].get("mean_squared_error")
     error = checked_number("mean_squared_error", stated, above=0)
     guarantee = Guarantee.from_json(parsed["guarantee"])

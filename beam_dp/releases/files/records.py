@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from beam_dp.domain import Attribute, Domain, IntegerAttribute, Value
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.releases.files.container import (
+    BLOCK_BYTES,
     check_end,
     decode,
     encode,
+    in_blocks,
     read_container,
     read_values,
     sync_marker,
@@ -32,7 +34,6 @@ from beam_dp.releases.records import Codes, code_type
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 from beam_dp.storage.store import DamagedFileError
 
-_BLOCK_BYTES = 2**20
 # Of an attribute, as in _Field: the codes of values that are one byte, how long the form is that
 # begins with a byte, the codes of whole forms, and what reads any other value.
 _Reader = tuple[list[int], list[int], dict[bytes, int], Callable[[bytes, int], tuple[int, int]]]
@@ -55,11 +56,6 @@ HYPOTHESIS_SCHEMA: dict[str, Any] = {
 def records_file(draw_id: str) -> str:
     """Returns the name of the file of records."""
     return f"records-{draw_id}-00000-of-00001.avro"
-
-
-def hypothesis_file(draw_id: str) -> str:
-    """Returns the name of the file of log-potentials."""
-    return f"hypothesis-{draw_id}.avro"
 
 
 def avro_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -109,7 +105,7 @@ def records_bytes(release: SyntheticDatabase) -> bytes:
         records_schema(release.domain),
         release.draw_id,
         "records",
-        _record_blocks(release),
+        in_blocks(_distinct_records(release)),
         deflate=True,
         metadata={
             "beam_dp.mechanism": release.mechanism,
@@ -145,7 +141,7 @@ def read_records(
         data,
         records_schema(domain),
         sync_marker(draw_id, "records"),
-        max_block_bytes=_BLOCK_BYTES + longest,
+        max_block_bytes=BLOCK_BYTES + longest,
     )
     types = [code_type(size) for size in domain.shape]
     parts: list[list[NDArray[Any]]] = [[np.zeros(0, dtype)] for dtype in types]
@@ -308,23 +304,6 @@ class _Field:
         if not is_level:
             raise DamagedFileError("has a value outside its domain")
         return code, position
-
-
-def _record_blocks(release: SyntheticDatabase) -> Iterator[tuple[int, bytes]]:
-    block = bytearray()
-    num_records = 0
-    for record, count in _distinct_records(release):
-        while count:
-            copies = min(count, max(1, (_BLOCK_BYTES - len(block)) // len(record)))
-            block += record * copies
-            num_records += copies
-            count -= copies
-            if len(block) + len(record) > _BLOCK_BYTES:
-                yield num_records, bytes(block)
-                block.clear()
-                num_records = 0
-    if num_records:
-        yield num_records, bytes(block)
 
 
 def _distinct_records(release: SyntheticDatabase) -> Iterator[tuple[bytes, int]]:
