@@ -31,7 +31,7 @@ from beam_dp.domain.impossible import any_impossible
 from beam_dp.domain.texts import DAY
 from beam_dp.encoding.canonical import NANOSECONDS
 from beam_dp.encoding.coded import Coded, Levels, inside
-from beam_dp.encoding.layouts import union_parts
+from beam_dp.encoding.layouts import as_bytes, union_parts
 from beam_dp.encoding.levels import levels_of
 from beam_dp.encoding.texts import Mask
 from beam_dp.encoding.units import arrow_column
@@ -255,15 +255,8 @@ def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
         return levels.integers(_numbers(window))
     if pa.types.is_floating(kind):
         return levels.floats(_numbers(window).astype(np.float64, copy=False))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        wide = pa.types.is_large_string(kind)
-        return levels.texts(window.view(pa.large_binary() if wide else pa.binary()))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return levels.texts(window)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return levels.texts(window.cast(pa.large_binary()))
-    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
-        return levels.texts(window.cast(pa.binary()))
+    if (texts := as_bytes(window)) is not None:
+        return levels.texts(texts)
     if pa.types.is_date32(kind):
         return levels.times(_numbers(window.view(pa.int32())).astype(np.int64), DAY, False)
     if pa.types.is_date64(kind):

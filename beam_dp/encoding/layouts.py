@@ -43,6 +43,31 @@ def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     return values, places
 
 
+def as_bytes(array: pa.Array) -> pa.Array | None:
+    """Returns texts or bytes of any type as binary or large binary; None for another type.
+
+    Nothing is checked: what is no UTF-8 comes out as it is.
+    """
+    import pyarrow as pa
+
+    types, kind = pa.types, array.type
+    if types.is_string(kind) or types.is_binary(kind):
+        return array.view(pa.binary())
+    if types.is_large_string(kind) or types.is_large_binary(kind):
+        return array.view(pa.large_binary())
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return array.cast(pa.large_binary())
+    if types.is_fixed_size_binary(kind) and not types.is_decimal(kind):
+        return array.cast(pa.binary())
+    return None
+
+
+def not_null(array: pa.Array) -> NDArray[np.bool_]:
+    """Returns where an array is not null, shape (n,)."""
+    mask: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
 def gather(values: NDArray[Any], places: pa.Array) -> NDArray[Any]:
     """Returns the values at some places, along the last axis; zero where the place is null."""
     if not places.null_count:

@@ -26,7 +26,14 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.plain_integers import plain_integers
 from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes, time_of_object
-from beam_dp.encoding.layouts import gather, is_indirect, union_parts, values_and_places
+from beam_dp.encoding.layouts import (
+    as_bytes,
+    gather,
+    is_indirect,
+    not_null,
+    union_parts,
+    values_and_places,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -202,8 +209,6 @@ def _chunk_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np
         values, places = values_and_places(chunk)
         of_value, has_unit = _chunk_fingerprints(values)
         return gather(of_value, places), gather(has_unit, places)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return _chunk_fingerprints(chunk.cast(pa.large_binary()))
     if pa.types.is_floating(kind):
         chunk = _whole_floats_as_integers(chunk)
         kind = chunk.type
@@ -211,19 +216,15 @@ def _chunk_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np
         numbers = chunk.fill_null(False if pa.types.is_boolean(kind) else 0)
         return _integer_fingerprints(
             numbers.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        ), _valid(chunk)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _bytes_fingerprints(chunk.cast(pa.binary())), _valid(chunk)
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        encoded = chunk.dictionary_encode()
-        as_bytes = pa.array(encoded.dictionary.cast(pa.large_binary()).to_pylist(), pa.binary())
-        return _chunk_fingerprints(pa.DictionaryArray.from_arrays(encoded.indices, as_bytes))
-    return _object_fingerprints(chunk)
-
-
-def _valid(chunk: pa.Array) -> NDArray[np.bool_]:
-    valid: NDArray[np.bool_] = chunk.is_valid().to_numpy(zero_copy_only=False)
-    return valid
+        ), not_null(chunk)
+    texts = as_bytes(chunk)
+    if texts is None:
+        return _object_fingerprints(chunk)
+    if pa.types.is_binary(texts.type):
+        return _bytes_fingerprints(texts), not_null(chunk)
+    encoded = texts.dictionary_encode()
+    distinct = pa.array(encoded.dictionary.to_pylist(), pa.binary())
+    return _chunk_fingerprints(pa.DictionaryArray.from_arrays(encoded.indices, distinct))
 
 
 def _whole_floats_as_integers(chunk: pa.Array) -> pa.Array:
