@@ -150,7 +150,7 @@ def write_batch(
     name = answers_file(draw_id, number)
     draft = store.open_draft(draw_id)
     try:
-        return store.publish(draft, name, lambda file: file.write(rows_bytes(rows, draw_id)))
+        return store.publish(draft, name, rows_bytes(rows, draw_id))
     finally:
         with contextlib.suppress(FileNotFoundError):
             store.remove_draft(draft)
