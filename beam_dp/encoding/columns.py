@@ -20,7 +20,7 @@ domain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,12 +69,12 @@ def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> N
 
 
 def encode_batch(
-    attributes: Domain | Sequence[Attribute], batch: pa.RecordBatch | pa.Table
+    domain: Domain, batch: pa.RecordBatch | pa.Table
 ) -> tuple[list[NDArray[Any]], Mask | None]:
     """Returns the codes of a batch, and which records are inside the domain.
 
     Args:
-        attributes: the columns to read; one that the batch has not counts as null.
+        domain: its attributes are read; one that the batch has not counts as null.
         batch: any columns, in any order; only the attributes' are read.
 
     Returns:
@@ -89,15 +89,14 @@ def encode_batch(
         >>> [column.tolist() for column in codes], keep.tolist()
         ([[5, 6, 7], [0, 1, -1]], [True, True, False])
     """
-    codes = [encode_column(attribute, column_of(batch, attribute.name)) for attribute in attributes]
+    codes = [encode_column(attribute, column_of(batch, attribute.name)) for attribute in domain]
     keep: Mask | None = None
     for column in codes:
         if column.size and column.min() < 0:
             keep = column >= 0 if keep is None else keep & (column >= 0)
-    if isinstance(attributes, Domain):
-        impossible = any_impossible(attributes.impossible, codes)
-        if impossible is not None:
-            keep = ~impossible if keep is None else keep & ~impossible
+    impossible = any_impossible(domain.impossible, codes)
+    if impossible is not None:
+        keep = ~impossible if keep is None else keep & ~impossible
     return codes, keep
 
 

@@ -6,6 +6,7 @@ record could change what others count for.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,14 +14,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.plain_integers import integer_key, plain_integers
 from beam_dp.encoding.canonical import canonical_bytes
-from beam_dp.encoding.layouts import (
-    as_bytes,
-    gather,
-    is_indirect,
-    not_null,
-    union_parts,
-    values_and_places,
-)
+from beam_dp.encoding.layouts import as_bytes, by_values, gather, not_null
 from beam_dp.hashing import HashKey, universe_elements
 from beam_dp.queries.sparse import KeyType
 
@@ -64,7 +58,7 @@ def key_elements(
     import pyarrow as pa
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    found = [_elements(chunk, key_type, hash_key) for chunk in chunks]
+    found = [by_values(chunk, partial(_elements, key_type, hash_key)) for chunk in chunks]
     elements, valid = zip(*found, strict=True) if found else ((), ())
     return np.concatenate([_NOTHING[0], *elements]), np.concatenate([_NOTHING[1], *valid])
 
@@ -90,7 +84,7 @@ def clamped_numbers(
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     numbers, valid = [np.zeros(0, np.int64)], [_NOTHING[1]]
     for chunk in chunks:
-        values, negative, is_number = _whole_numbers(chunk)
+        values, negative, is_number = by_values(chunk, _whole_numbers)
         clamped = np.minimum(values, np.uint64(largest)).astype(np.int64)
         numbers.append(np.where(negative, 0, clamped))
         valid.append(is_number)
@@ -98,7 +92,7 @@ def clamped_numbers(
 
 
 def _elements(
-    chunk: pa.Array, key_type: KeyType, hash_key: HashKey
+    key_type: KeyType, hash_key: HashKey, chunk: pa.Array
 ) -> tuple[NDArray[np.uint64], Mask]:
     if key_type == "integer":
         numbers, negative, valid = _whole_numbers(chunk)
@@ -118,11 +112,6 @@ def _texts(chunk: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     kind = chunk.type
-    if isinstance(chunk, pa.ExtensionArray):
-        return _texts(chunk.storage)
-    if is_indirect(kind):
-        values, places = values_and_places(chunk)
-        return _texts(values).take(places)
     if pa.types.is_boolean(kind):
         return _texts(chunk.cast(pa.int8()))
     if (texts := as_bytes(chunk)) is not None:
@@ -135,21 +124,7 @@ def _texts(chunk: pa.Array) -> pa.Array:
         return _texts(pa.array(signed, mask=~valid))
     if pa.types.is_decimal(kind):
         return pa.array([canonical_bytes(value) for value in chunk.to_pylist()], pa.large_binary())
-    if pa.types.is_union(kind):
-        return _texts_of_union(chunk)
     return pa.nulls(len(chunk), pa.large_binary())
-
-
-def _texts_of_union(chunk: pa.UnionArray) -> pa.Array:
-    import pyarrow as pa
-
-    parts = [
-        (rows, _texts(child).take(pa.array(places))) for rows, child, places in union_parts(chunk)
-    ]
-    if not parts:
-        return pa.nulls(0, pa.large_binary())
-    rows, texts = zip(*parts, strict=True)
-    return pa.concat_arrays(texts).take(pa.array(np.argsort(np.concatenate(rows))))
 
 
 def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
@@ -157,12 +132,6 @@ def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
     import pyarrow as pa
 
     kind = chunk.type
-    if isinstance(chunk, pa.ExtensionArray):
-        return _whole_numbers(chunk.storage)
-    if is_indirect(kind):
-        values, places = values_and_places(chunk)
-        sizes, negative, valid = (gather(each, places) for each in _whole_numbers(values))
-        return sizes, negative, valid
     if pa.types.is_boolean(kind):
         return _whole_numbers(chunk.cast(pa.int8()))
     if pa.types.is_integer(kind):
@@ -177,13 +146,6 @@ def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
     texts = _texts(chunk) if pa.types.is_decimal(kind) else as_bytes(chunk)
     if texts is not None:
         return _read_digits(texts)
-    if pa.types.is_union(kind):
-        numbers = np.zeros(len(chunk), np.uint64)
-        negative, valid = np.zeros((2, len(chunk)), np.bool_)
-        for rows, child, places in union_parts(chunk):
-            of_child = _whole_numbers(child)
-            numbers[rows], negative[rows], valid[rows] = (each[places] for each in of_child)
-        return numbers, negative, valid
     nothing = np.zeros(len(chunk), np.bool_)
     return np.zeros(len(chunk), np.uint64), nothing, nothing
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,3 +96,31 @@ def union_parts(union: pa.UnionArray) -> Iterator[tuple[NDArray[np.intp], pa.Arr
             first, last = places[rows].min(), places[rows].max()
             child = union.field(number).slice(first, last - first + 1)
             yield rows, child, places[rows] - first
+
+
+def by_values(
+    array: pa.Array, read: Callable[[pa.Array], tuple[NDArray[Any], ...]]
+) -> tuple[NDArray[Any], ...]:
+    """Returns what a function makes of an array of any layout, from its values in plain arrays.
+
+    An extension array is what it stores; what stands for null in a dictionary or in runs is zero.
+
+    Args:
+        array: of any type.
+        read: returns arrays with an entry for each value along their last axis.
+    """
+    import pyarrow as pa
+
+    if isinstance(array, pa.ExtensionArray):
+        return by_values(array.storage, read)
+    if is_indirect(array.type):
+        values, places = values_and_places(array)
+        return tuple(gather(each, places) for each in by_values(values, read))
+    if not pa.types.is_union(array.type):
+        return read(array)
+    size = len(array)
+    found = tuple(np.zeros((*each.shape[:-1], size), each.dtype) for each in read(pa.nulls(0)))
+    for rows, child, places in union_parts(array):
+        for whole, part in zip(found, by_values(child, read), strict=True):
+            whole[..., rows] = part[..., places]
+    return found
