@@ -1,9 +1,9 @@
 """A plugin: what Beam works out anew for every small pipeline is remembered while tests run.
 
 Half of the processor time of a pipeline of a few records goes into two questions whose answers do
-not change: which states and timers a class of DoFn declares, and what a command line says to a class
-of options. Tests run hundreds of such pipelines. Programs that tests start as processes of their own
-know nothing of this, nor do the workers of engines.
+not change: which states and timers a class of DoFn declares, and what a command line says to a
+class of options. Tests run hundreds of such pipelines. Programs that tests start as processes of
+their own know nothing of this, nor do the workers of engines.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def remembered_options(parse: Any) -> Any:
     def copied(values: dict[str, Any]) -> dict[str, Any]:
         return {name: copy.copy(value) for name, value in values.items()}
 
-    def __init__(self: Any, flags: Any = None, **given: Any) -> None:
+    def init(self: Any, flags: Any = None, **given: Any) -> None:
         key = (type(self), tuple(sys.argv[1:] if flags is None else flags))
         if key not in known:
             parse(self, flags)
@@ -58,4 +58,4 @@ def remembered_options(parse: Any) -> Any:
         self._visible_options = argparse.Namespace(**copied(visible))
         self._all_options = {**copied(options), **given}
 
-    return __init__
+    return init

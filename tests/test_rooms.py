@@ -133,10 +133,12 @@ def circles(files: dict[str, str]) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_room_imports_one_above_it() -> None:
     assert upward(arrows(package_sources())) == []
 
 
+@pytest.mark.slow
 def test_no_rooms_import_each_other_in_a_circle() -> None:
     assert circles(package_sources()) == []
 

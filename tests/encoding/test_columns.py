@@ -298,6 +298,7 @@ def _fitting(kind, near, edges):
     return pa.array(texts, getattr(pa, kind)()), texts
 
 
+@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("flags", [(False, False), (True, True)])
 @pytest.mark.parametrize("base", BASES + OPTIONS, ids=lambda base: f"{base.kind}-{base.size}")
 @pytest.mark.parametrize(

@@ -134,6 +134,7 @@ def test_slices_and_chunks_are_read_as_what_they_hold() -> None:
     assert listed(*key_elements(pa.array([1, 2, 3]).slice(1), "integer", KEY)) == [2, 3]
 
 
+@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("key_type", KEY_TYPES)
 @pytest.mark.parametrize("column", [*UNIONS, *INDIRECT], ids=lambda column: str(column.type))
 def test_a_slice_has_the_keys_and_weights_of_its_own_rows(

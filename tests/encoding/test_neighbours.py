@@ -232,6 +232,7 @@ def test_a_value_has_its_level_beside_all_others_at_once(
 
 
 # Texts, and dates, of one kind make a column of one type, which others may decide how to read.
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", [name for name in KINDS if "text" in name or "date" in name])
 def test_a_text_or_a_time_has_its_level_beside_every_other(
     name: str, level_alone: dict[str, tuple[int, ...]]

@@ -142,6 +142,7 @@ def test_data_reach_the_release_through_noise_alone(
     assert len(faces) == 1
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 def test_structure_is_the_same_for_neighbours_and_for_no_data(name: str, delta: float):
@@ -160,6 +161,7 @@ def test_structure_is_the_same_for_neighbours_and_for_no_data(name: str, delta: 
     assert len(structures) == 1
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "mwem textbook"])
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
@@ -244,6 +246,7 @@ def test_the_stated_bound_holds(name: str, delta: float, num_records: NumRecords
     assert failures.max() <= 0.05 * runs
 
 
+@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("epsilon", [1e-3, 1e3])
 @pytest.mark.parametrize("num_records", [1, 10**9])
