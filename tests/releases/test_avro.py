@@ -25,7 +25,7 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.columns import encode_batch
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files import container as avro_container, records as avro
-from beam_dp.releases.files.container import decode_bytes, decode_long, encode_bytes, encode_long
+from beam_dp.releases.files.values import decode_bytes, decode_long, encode_bytes, encode_long
 from beam_dp.storage.store import DamagedFileError
 
 

@@ -24,7 +24,8 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import AnswersRelease, ReleaseError, read_release, write_release
 from beam_dp.releases.files.answers import ANSWER_SCHEMA, read_rows
-from beam_dp.releases.files.container import encode_bytes, encode_long, read_header
+from beam_dp.releases.files.container import read_header
+from beam_dp.releases.files.values import encode_bytes, encode_long
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.summaries import Projection
 

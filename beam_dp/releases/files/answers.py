@@ -21,13 +21,12 @@ from beam_dp.releases.answers import AnswersRelease
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.files.container import (
     check_end,
-    decode,
-    encode,
     in_blocks,
     read_container,
     read_header,
     write_container,
 )
+from beam_dp.releases.files.values import decode, encode
 from beam_dp.releases.plain import library_versions
 from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import DamagedFileError

@@ -23,12 +23,8 @@ from beam_dp.interval_strategies.tables import measured_from_tables, strategy_ta
 from beam_dp.interval_strategies.textbook_tree import Nodes, TextbookTree
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import Card, Payload
-from beam_dp.releases.files.container import (
-    encode,
-    file_name,
-    read_values,
-    write_container,
-)
+from beam_dp.releases.files.container import file_name, read_values, write_container
+from beam_dp.releases.files.values import encode
 from beam_dp.releases.intervals import IntervalRelease, check_ordered
 from beam_dp.releases.plain import plain_json
 from beam_dp.storage.store import DamagedFileError

@@ -22,14 +22,13 @@ from beam_dp.domain.dates import TimeAttribute
 from beam_dp.releases.files.container import (
     BLOCK_BYTES,
     check_end,
-    decode,
-    encode,
     in_blocks,
     read_container,
     read_values,
     sync_marker,
     write_container,
 )
+from beam_dp.releases.files.values import decode, encode
 from beam_dp.releases.records import Codes, code_type
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 from beam_dp.storage.store import DamagedFileError

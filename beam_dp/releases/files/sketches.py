@@ -16,15 +16,13 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.files.container import (
     check_end,
-    decode_longs,
-    encode,
-    encode_longs,
     file_name,
     read_container,
     read_values,
     sync_marker,
     write_container,
 )
+from beam_dp.releases.files.values import decode_longs, encode, encode_longs
 from beam_dp.releases.plain import library_versions
 from beam_dp.releases.sketch_keys import key_rule_of, key_type_of
 from beam_dp.releases.sketches import NoisyCounts, NoisySketch, SparseRelease, signs_of
