@@ -95,6 +95,7 @@ bench: $(VENV)/.stamp-test
 	@if [ -n "$$BEAM_DP_DATA" ]; then set -x; \
 	  $(BIN)/python benchmarks/accuracy.py nltcs --ways 3 --epsilon 1 --delta 1e-9 --runs 3; \
 	else echo "accuracy: skipped, BEAM_DP_DATA is not set"; fi
+	$(BIN)/python -m pytest -q -m benchmark -n $(WORKERS) tests
 
 audit: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest -q -m audit -n $(WORKERS) tests

@@ -93,11 +93,10 @@ def sizes(largest_measured: int, runs: int) -> None:
 
 def histograms(folder: pathlib.Path, runs: int) -> None:
     """Prints the table over data sets."""
-    names = [choice for choice in PURE if choice[0] != "tree"]
     print(
-        f"| data | records | epsilon | {' | '.join(name for name, _ in names)} | default / best |"
+        f"| data | records | epsilon | {' | '.join(name for name, _ in PURE)} | default / best |"
     )
-    print("| --- " * (len(names) + 4) + "|")
+    print("| --- " * (len(PURE) + 4) + "|")
     for data in HISTOGRAMS:
         counts = np.load(folder / f"{data}.n4096.npy").astype(np.int64)
         total = int(counts.sum())
@@ -105,7 +104,7 @@ def histograms(folder: pathlib.Path, runs: int) -> None:
             guarantee = promise(epsilon, 0.0)
             chosen = plan_intervals(len(counts), guarantee).choice
             errors = {}
-            for choice in names:
+            for choice in PURE:
                 mean, _ = measured(planned(len(counts), guarantee, choice), counts, runs)
                 errors[choice] = math.sqrt(mean) / total
             cells = (

@@ -20,6 +20,17 @@ _DATABASES: list[str] = []
 
 
 @pytest.fixture(scope="session")
+def sources() -> dict[str, str]:
+    """Every Python file that is shipped, by its path from the root; parsed once for all rules."""
+    from test_architecture import imports, package_sources
+
+    texts = package_sources()
+    for path, source in texts.items():
+        imports(path, source)
+    return texts
+
+
+@pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """The folder of a PostgreSQL server, which runs while the tests do."""
     with postgresql_server() as folder:

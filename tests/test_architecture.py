@@ -58,9 +58,12 @@ FORBIDDEN = {
     ),
     "beam_dp/planning/": ("summaries", "transforms", "encoding", "noise.source", "cli"),
     "beam_dp/cli/": ("summaries", "transforms", "encoding", "noise.source"),
-    # Whoever reads a release needs nothing of what made it.
-    "beam_dp/cli/answer": ("mechanisms",),
-    "beam_dp/cli/describe": ("mechanisms",),
+}
+# Whoever reads a release or a ledger needs nothing of what made it.
+FORBIDDEN |= {
+    f"beam_dp/cli/{path.name}": ("mechanisms",)
+    for path in (ROOT / "beam_dp" / "cli").glob("*.py")
+    if not path.name.startswith("plan_")
 }
 RANDOM_MODULES = ("opendp", "secrets", "random", "uuid")
 RANDOM_ALLOWED = ("beam_dp/noise/source.py",)
@@ -83,6 +86,12 @@ def package_sources() -> dict[str, str]:
 
 def module_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+@functools.cache
+def parsed(path: str, source: str) -> ast.Module:
+    """The tree of a source, which nobody changes."""
+    return ast.parse(source, path)
 
 
 @functools.cache
@@ -111,7 +120,7 @@ def imports(path: str, source: str) -> list[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
             visit(child, at_import)
 
-    visit(ast.parse(source, path), True)
+    visit(parsed(path, source), True)
     return found
 
 
@@ -138,7 +147,9 @@ def direction_violations(files: dict[str, str]) -> list[str]:
             for name, _ in imports(path, source):
                 for other in forbidden:
                     target = "beam_dp" if other == "beam_dp" else f"beam_dp.{other}"
-                    if is_under(name, target):
+                    # Who has a whole folder, has the file in it that is forbidden.
+                    wholes = (target.rpartition(".")[0], target.rpartition(".")[0] + ".*")
+                    if is_under(name, target) or ("." in other and name in wholes):
                         found.append(f"{path} imports {name}")
     return found
 
@@ -174,7 +185,7 @@ def randomness_violations(files: dict[str, str]) -> list[str]:
             or is_under(name, "os.urandom")
             or is_under(name, "os.getrandom")
         ]
-        for node in ast.walk(ast.parse(source, path)):
+        for node in ast.walk(parsed(path, source)):
             if isinstance(node, ast.Attribute) and node.attr in ("urandom", "getrandom"):
                 found.append(f"{path}:{node.lineno} uses {ast.unparse(node)}")
     return found
@@ -184,7 +195,7 @@ def numpy_random_violations(files: dict[str, str]) -> list[str]:
     found = []
     for path, source in files.items():
         aliases = {"numpy"}
-        for node in ast.walk(ast.parse(source, path)):
+        for node in ast.walk(parsed(path, source)):
             if isinstance(node, ast.Import):
                 aliases |= {a.asname or a.name for a in node.names if a.name == "numpy"}
         found += [
@@ -192,7 +203,7 @@ def numpy_random_violations(files: dict[str, str]) -> list[str]:
             for name, _ in imports(path, source)
             if is_under(name, "numpy.random")
         ]
-        for node in ast.walk(ast.parse(source, path)):
+        for node in ast.walk(parsed(path, source)):
             if (
                 isinstance(node, ast.Attribute)
                 and node.attr == "random"
@@ -217,7 +228,7 @@ def audit_tools_violations(files: dict[str, str]) -> list[str]:
 def metrics_violations(files: dict[str, str]) -> list[str]:
     found = []
     for path, source in files.items():
-        for node in ast.walk(ast.parse(source, path)):
+        for node in ast.walk(parsed(path, source)):
             names = []
             if isinstance(node, ast.Name):
                 names = [node.id]
@@ -245,7 +256,7 @@ def long_function_violations(files: dict[str, str]) -> list[str]:
     found = []
     for path, source in files.items():
         lines = source.splitlines()
-        for node in ast.walk(ast.parse(source, path)):
+        for node in ast.walk(parsed(path, source)):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             code = lines[node.lineno - 1 : node.end_lineno]
@@ -263,7 +274,7 @@ def layout_violations(files: dict[str, str]) -> list[str]:
     return [
         f"{path} imports {name} absolutely"
         for path, source in files.items()
-        for node in ast.walk(ast.parse(source, path))
+        for node in ast.walk(parsed(path, source))
         if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0)
         for name in (
             [alias.name for alias in node.names]
@@ -341,10 +352,9 @@ RULES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
-def test_the_package_keeps_the_rule(rule: str) -> None:
-    assert RULES[rule](package_sources()) == []
+def test_the_package_keeps_the_rule(rule: str, sources: dict[str, str]) -> None:
+    assert RULES[rule](sources) == []
 
 
 BROKEN = [
@@ -361,6 +371,10 @@ BROKEN = [
     ("direction", {"beam_dp/theorems/a.py": "from beam_dp.planning import job\n"}),
     ("direction", {"beam_dp/domain/a.py": "import beam_dp.releases\n"}),
     ("direction", {"beam_dp/planning/a.py": "from beam_dp.noise.source import NoiseSource\n"}),
+    ("direction", {"beam_dp/planning/a.py": "import beam_dp.noise as noise\n"}),
+    ("direction", {"beam_dp/releases/a.py": "from beam_dp import noise\n"}),
+    ("direction", {"beam_dp/cli/a.py": "from beam_dp.noise import *\n"}),
+    ("direction", {"beam_dp/cli/ledger.py": "from beam_dp.mechanisms import MWEM\n"}),
     ("layers", {"beam_dp/storage/a.py": "from beam_dp.releases.files.card import Card\n"}),
     ("layers", {"beam_dp/storage/a.py": "def f():\n    from ..domain import Domain\n"}),
     ("layers", {"beam_dp/releases/a.py": "def f():\n    from .files.card import Card\n"}),

@@ -285,7 +285,7 @@ def test_reading_a_release_needs_no_beam(directory: str) -> None:
 @pytest.mark.slow
 def test_the_pipeline_is_a_command_too() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "beam_dp.cli.main", "release-synthetic-database", "--epsilom=1"],
+        [sys.executable, "-m", "beam_dp.cli", "release-synthetic-database", "--epsilom=1"],
         capture_output=True,
         text=True,
         check=False,

@@ -168,6 +168,7 @@ def test_to_json_and_back_is_the_same_domain(entries):
     assert domain_from_json(domain.to_json()) == domain
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),

@@ -37,6 +37,7 @@ def survivors(records: Records, k: int, order: list[int] | None = None) -> colle
 RECORDS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(RECORDS, st.integers(1, 5), st.randoms())
 def test_a_unit_keeps_at_most_k_of_its_own_records_in_any_order(

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from beam_dp.domain import (
     BooleanAttribute,
@@ -53,6 +54,7 @@ def is_possible(person):
     )
 
 
+@pytest.mark.slow
 def test_they_are_dropped_and_no_others():
     inside = [p for p in PEOPLE if len(encode_cells(PLAIN, pa.RecordBatch.from_pylist([p])))]
     expected = encode_cells(PLAIN, pa.Table.from_pylist([p for p in inside if is_possible(p)]))

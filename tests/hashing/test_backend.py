@@ -149,6 +149,7 @@ def test_the_kernel_writes_to_no_read_only_array() -> None:
         kernel.run(*arguments(output=output))
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_other_threads_run_meanwhile() -> None:
     """They see sums that are begun and not done, which a thread that is shut out never does."""

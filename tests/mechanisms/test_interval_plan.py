@@ -24,7 +24,7 @@ ALL = PURE + GAUSSIAN
 SIZES = (2, 3, 1000, 1024, 65536)
 
 
-@pytest.mark.mostly_slow(one_in=5, start=1)
+@pytest.mark.mostly_slow(one_in=10, start=1)
 @pytest.mark.parametrize(("num_leaves", "runs"), [(2, 1500), (3, 1500), (200, 400)])
 @pytest.mark.parametrize("choice", ALL)
 def test_predicted_errors_are_those_of_noisy_releases(num_leaves: int, runs: int, choice):

@@ -286,6 +286,7 @@ def test_a_leak_that_is_added_by_hand_is_seen(
         assert_same(seen)
 
 
+@pytest.mark.slow
 def test_drafts_that_stay_are_seen(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of files is part of the comparison, also of those whose names begin with a dot."""
     monkeypatch.setattr(filesystem.LocalStore, "remove_draft", lambda self, draft: None)

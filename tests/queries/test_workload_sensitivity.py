@@ -49,6 +49,7 @@ def test_where_pairs_are_too_many_it_is_a_bound_or_says_that_it_is_exact(workloa
     assert found.l1 <= 2 * added[0] and found.l2_squared <= 2 * added[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(workloads())
 def test_both_ways_of_comparing_all_pairs_agree(workload):

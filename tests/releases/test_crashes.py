@@ -6,6 +6,8 @@ are killed in ``test_bucket_store`` and in the tests of engines.
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import functools
 import itertools
 from typing import Any
@@ -15,11 +17,13 @@ from memory_bucket import MemoryBucket
 from places import Place
 from release_examples import release_of, same_release
 
+from beam_dp.errors import InputError
 from beam_dp.releases import check_output, commit_release, finish_writing, read_release
 from beam_dp.storage import of_url
 
 OURS = release_of()
 OTHERS = release_of(seed=1, draw_id="f" * 32)
+FAILURE = OSError(errno.EIO, "the disk is worn out")
 
 
 class DiedError(BaseException):
@@ -28,6 +32,19 @@ class DiedError(BaseException):
 
 def dies(place: Place, crash_at: int, *, after: bool) -> bool:
     """Commits, and dies before or after a step; returns whether there were so many steps."""
+    try:
+        return spoilt(place, crash_at, DiedError(), after=after, for_good=True)
+    except DiedError:
+        return True
+
+
+def spoilt(
+    place: Place, crash_at: int, error: BaseException, *, after: bool, for_good: bool
+) -> bool:
+    """Commits, with an error before or after a step, and in all later ones if it is for good.
+
+    Returns whether there were so many steps, if the error did not stop the writer.
+    """
     calls = 0
     with pytest.MonkeyPatch.context() as patch:
         for name in place.steps:
@@ -36,19 +53,16 @@ def dies(place: Place, crash_at: int, *, after: bool) -> bool:
             def step(*args: Any, original: Any) -> Any:
                 nonlocal calls
                 calls += 1
-                if calls < crash_at:
+                if calls < crash_at or (calls > crash_at and not for_good):
                     return original(*args)
                 if calls == crash_at and after:
                     calls += 1  # steps inside this one are not tried
                     original(*args)
-                raise DiedError
+                raise error
 
             patch.setattr(place.owner, name, functools.partialmethod(step, original=original))
-        try:
-            assert commit_release(OURS, place.url())
-        except DiedError:
-            return True
-    return False
+        assert commit_release(OURS, place.url())
+    return calls >= crash_at
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -78,6 +92,47 @@ def test_a_crash_at_any_step_is_repaired(place: Place, repair: str, after: bool)
             break
     assert crash_at > 9
     assert len(winners) == (1 if repair == "same draw" else 2)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_step_that_fails_once_leaves_a_release_or_nothing(place: Place, after: bool) -> None:
+    """A disk that is full, say: unlike a writer that dies, this one tidies up."""
+    num_left = num_stopped = 0
+    for fail_at in itertools.count(1):
+        place.new()
+        try:
+            has_failed = spoilt(place, fail_at, FAILURE, after=after, for_good=False)
+        except (InputError, OSError) as stopped:
+            has_failed = True
+            num_stopped += 1
+            if "card.json" not in place.names():
+                assert "output: " in str(stopped) and FAILURE.strerror in str(stopped)
+                assert all(name.startswith(".draft-") for name in place.names())
+                num_left += bool(place.names())
+                assert commit_release(OTHERS, place.url())
+        finish_writing(place.url())
+        assert len(place.names()) == 3
+        found = read_release(place.url())
+        assert same_release(found, OURS) or same_release(found, OTHERS)
+        if not has_failed:
+            break
+    assert num_stopped > 8
+    assert num_left <= after  # a draft that nobody was told of
+
+
+def test_what_is_written_otherwise_than_it_was_drawn_is_never_committed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = type(of_url.store_for(place.url(), "output"))
+    original = kind.write_draft
+
+    def damages(*args: Any) -> Any:
+        return dataclasses.replace(original(*args), sha256="0" * 64)
+
+    monkeypatch.setattr(kind, "write_draft", damages)
+    with pytest.raises(InputError, match=r"output: .* what was written is not what is read"):
+        commit_release(OURS, place.url())
+    assert place.names() == []
 
 
 def test_a_place_with_only_drafts_of_a_crashed_job_may_be_written(place: Place) -> None:

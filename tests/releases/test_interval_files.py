@@ -87,7 +87,7 @@ def test_a_table_of_many_pieces_is_read() -> None:
     np.testing.assert_array_equal(release.prefixes(), found.prefixes())
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("choice", PURE + GAUSSIAN, ids="/".join)
 def test_a_plan_travels_to_a_worker_as_it_is(choice: Choice) -> None:
     guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)

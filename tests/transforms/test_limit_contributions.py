@@ -82,6 +82,7 @@ RECORDS = st.lists(
 CUTS = st.lists(st.integers(0, 60), max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     RECORDS, CUTS, CUTS, st.integers(1, 6), st.integers(1, 12), st.randoms(use_true_random=False)
@@ -103,6 +104,7 @@ def test_any_split_and_order_of_bundles_keeps_the_same_records(
             shuffle.shuffle(records)
 
 
+@pytest.mark.slow
 def test_every_split_of_a_few_records_into_bundles_keeps_the_same() -> None:
     """All 203 partitions of 6 records, of which 3 are identical and 2 collide."""
     twins = [(1, record) for record in colliding_weights(1, 5, (2**32, 3))]

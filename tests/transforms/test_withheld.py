@@ -76,12 +76,11 @@ OF_FUNCTIONS = {
 
 
 def transform_sources() -> dict[str, str]:
-    """By the names of modules, which are unique; doors have no steps."""
-    return {
-        path.stem: path.read_text(encoding="utf-8")
-        for path in FOLDER.rglob("*.py")
-        if path.stem != "__init__"
-    }
+    """By the names of modules, which must be unique; doors have no steps."""
+    paths = [path for path in FOLDER.rglob("*.py") if path.stem != "__init__"]
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in paths}
+    assert len(sources) == len(paths), "two modules of one name hide each other's steps"
+    return sources
 
 
 def steps(sources: dict[str, str]) -> Iterator[tuple[str, bool]]:
