@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TypeGuard
 
 from beam_dp.errors import InputError
@@ -115,6 +116,23 @@ def checked_number(
     kind = "a finite number" if most is None and below is None else "a number"
     limits = _range(above, least, most, below)
     raise InputError(name, value, f"must be {kind}{limits}{note}")
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Refuses a value that is none of a few texts.
+
+    Raises:
+        InputError: naming all of them.
+
+    Example:
+        >>> check_choice("noise", "uniform", ("laplace", "gaussian"))
+        Traceback (most recent call last):
+        beam_dp.errors.InputError: noise: 'uniform' is refused; must be 'laplace' or 'gaussian'
+    """
+    known = tuple(choices)
+    if value not in known:
+        *others, last = map(repr, known)
+        raise InputError(name, value, f"must be {', '.join(others)} or {last}")
 
 
 def _range(

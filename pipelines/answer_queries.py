@@ -17,7 +17,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain
@@ -38,7 +38,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, names_workload, parse_linear_workload
 from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sparse import key_type_named
+from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.transforms import KeyColumns
@@ -106,7 +106,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     columns, domain = None, None
     queries: QueryReader
     if is_sparse:
-        columns = KeyColumns(given["key"], key_type_named(given["key_type"]))
+        columns = KeyColumns(given["key"], cast(KeyType, given["key_type"]))
         max_sparsity = integer("max_sparsity", given["max_sparsity"])
         checked_integer("max_sparsity", max_sparsity, 1, MAX_SPARSITY)
         # Only to refuse queries early: the run draws another key.

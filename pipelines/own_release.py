@@ -15,16 +15,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from beam_dp.domain.strict_json import checked_json
 from beam_dp.errors import shown
 from beam_dp.privacy.ledger import Token
 from beam_dp.releases import Release
-from beam_dp.releases.files.card import CARD, parse_card_text
+from beam_dp.releases.files.card import CARD
 from beam_dp.storage.of_url import store_for
 
 
 def card_of(release: Release, output: str) -> dict[str, Any]:
     """Returns the card of a release that was read from the output, and its public keys, if any."""
-    card = parse_card_text(store_for(output, "output").read(CARD).decode())
+    card = checked_json("card", CARD, store_for(output, "output").read(CARD).decode())
     return {**card, **release.public_keys()}
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 
@@ -25,7 +25,7 @@ from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.ledger import Token
-from beam_dp.queries.sparse import key_type_named
+from beam_dp.queries.sparse import KeyType
 from beam_dp.releases import Release
 from beam_dp.transforms import KeyColumns, ReleaseProjection
 
@@ -123,7 +123,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         **fields,
         columns=KeyColumns(
             key=given["key"],
-            key_type=key_type_named(given["key_type"]),
+            key_type=cast(KeyType, given["key_type"]),
             weight=given.get("weight"),
         ),
         plan=mechanism.plan(guarantee, max_sparsity=max_sparsity, max_weight=max_weight),

@@ -231,8 +231,8 @@ AGES = {"type": "integer", "min": 0, "max": 9}
         ),
         ({**YES, "nullable": True, "null_values": ["no"]}, "must differ from 'no' of false_values"),
         ({**YES, "true_values": ["other"], "other": True}, "'other': must not be a value where"),
-        ({**YES, "case": "ignored"}, "case = 'ignored': must be one of exact, ignore"),
-        ({**YES, "case": []}, "case = []: must be one of exact, ignore"),
+        ({**YES, "case": "ignored"}, "case = 'ignored': must be 'exact' or 'ignore'"),
+        ({**YES, "case": []}, "case = []: must be 'exact' or 'ignore'"),
         ({**YES, "trim": 1}, "trim = 1: must be true or false"),
         ({**YES, "null_values": [""]}, "null_values = ['']: must come with nullable: true"),
         (

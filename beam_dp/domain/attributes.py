@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from beam_dp.checks import check_choice
 from beam_dp.domain.texts import normal_form
 from beam_dp.errors import InputError, shown
 
@@ -87,19 +88,18 @@ class Attribute(ABC):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or not is_unicode(self.name):
             raise InputError("attribute name", self.name, "must be a non-empty Unicode string")
-        for flag in ("other", "nullable", "trim"):
-            if not isinstance(getattr(self, flag), bool):
-                raise self._refusal(flag, getattr(self, flag), "must be true or false")
-        if self.case not in CASES:
-            raise self._refusal("case", self.case, f"must be one of {', '.join(CASES)}")
+        for flag in ("other", "nullable", "trim", "clip"):
+            value = getattr(self, flag, False)  # only some types can clip
+            if not isinstance(value, bool):
+                raise self._refusal(flag, value, "must be true or false")
+        check_choice(self._place("case"), self.case, CASES)
         given = self.null_values
-        object.__setattr__(
-            self, "null_values", self._declared("null_values", given, self.null_types)
-        )
-        if self.null_values and not self.nullable:
+        nulls = self._declared("null_values", given, self.null_types)
+        object.__setattr__(self, "null_values", nulls)
+        if nulls and not self.nullable:
             raise self._refusal("null_values", given, "must come with nullable: true")
         self._check()
-        for value in self.null_values:
+        for value in nulls:
             if self._is_level(value):
                 raise self._refusal("null_values", value, "must not be one of the levels")
         if self.size > MAX_INDEXED_CELLS:
@@ -175,8 +175,8 @@ class Attribute(ABC):
     def to_json(self) -> dict[str, Any]:
         """Returns the attribute as one entry of a domain file."""
         entry: dict[str, Any] = {"name": self.name, "type": self.kind, **self._json_fields()}
-        for flag in ("other", "nullable"):
-            if getattr(self, flag):
+        for flag in ("clip", "other", "nullable"):
+            if getattr(self, flag, False):
                 entry[flag] = True
         if self.null_values:
             entry["null_values"] = list(self.null_values)
@@ -242,7 +242,10 @@ class Attribute(ABC):
         return tuple(given)
 
     def _refusal(self, argument: str, value: object, condition: str) -> InputError:
-        return InputError(f"attribute {shown(self.name)}, {argument}", value, condition)
+        return InputError(self._place(argument), value, condition)
+
+    def _place(self, argument: str) -> str:
+        return f"attribute {shown(self.name)}, {argument}"
 
 
 def is_unicode(text: str) -> bool:

@@ -26,17 +26,14 @@ class TimeAttribute(BinnedAttribute):
     """An attribute of dates or times: what its encoder needs to know."""
 
     null_types: ClassVar[dict[type, str]] = {str: "a string"}
+    # Nanoseconds of the units in which its edges and null values are counted.
+    resolution: ClassVar[int]
     released_units: ClassVar[int] = 1  # how many units a released value is counted in
 
     @property
-    @abstractmethod
-    def resolution(self) -> int:
-        """Nanoseconds of the units in which its edges and null values are counted."""
-
-    @property
-    @abstractmethod
     def has_zone(self) -> bool:
-        """Whether it reads moments; else it reads what a clock on the wall shows."""
+        """Whether it reads moments, as its edges are; else what a clock on the wall shows."""
+        return getattr(self.edges[0], "tzinfo", None) is not None
 
     @abstractmethod
     def units(self, value: Any) -> int:
@@ -80,18 +77,9 @@ class DateAttribute(TimeAttribute):
     edges: tuple[datetime.date, ...]
 
     kind: ClassVar[str] = "date"
+    resolution: ClassVar[int] = DAY
     edge_noun: ClassVar[str] = "date"
     edge_form: ClassVar[str] = ", such as 2020-01-31"
-
-    @property
-    def resolution(self) -> int:
-        """A day."""
-        return DAY
-
-    @property
-    def has_zone(self) -> bool:
-        """No."""
-        return False
 
     def units(self, value: datetime.date) -> int:
         """Returns how many days after 1970 a date is."""
@@ -133,19 +121,10 @@ class DatetimeAttribute(TimeAttribute):
     edges: tuple[datetime.datetime, ...]
 
     kind: ClassVar[str] = "datetime"
+    resolution: ClassVar[int] = 1
     released_units: ClassVar[int] = 1000
     edge_noun: ClassVar[str] = "datetime"
     edge_form: ClassVar[str] = ", such as 2020-01-31T08:00 or 2020-01-31T08:00Z, to the microsecond"
-
-    @property
-    def resolution(self) -> int:
-        """A nanosecond."""
-        return 1
-
-    @property
-    def has_zone(self) -> bool:
-        """Whether its edges have one."""
-        return self.edges[0].tzinfo is not None
 
     def units(self, value: datetime.datetime) -> int:
         """Returns how many nanoseconds after 1970 a time is."""

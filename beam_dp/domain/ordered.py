@@ -39,25 +39,9 @@ class OrderedAttribute(Attribute):
     def ends(self) -> tuple[Any, Any]:
         """The smallest and the largest value that lies in a level, as they are compared."""
 
-    def _check(self) -> None:
-        if not isinstance(self.clip, bool):
-            raise self._refusal("clip", self.clip, "must be true or false")
-        self._check_levels()
-
-    @abstractmethod
-    def _check_levels(self) -> None:
-        """Refuses fields that make no levels."""
-
     def _is_level(self, value: str | int | float) -> bool:
         native = self._native(value)
         return native is not None and bool(self.ends[0] <= native <= self.ends[1])
-
-    def _json_fields(self) -> dict[str, Any]:
-        return self._level_fields() | ({"clip": True} if self.clip else {})
-
-    @abstractmethod
-    def _level_fields(self) -> dict[str, Any]:
-        """What a domain file says of the levels."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +76,7 @@ class IntegerAttribute(OrderedAttribute):
         """The smallest and the largest integer."""
         return self.minimum, self.maximum
 
-    def _check_levels(self) -> None:
+    def _check(self) -> None:
         for argument in ("minimum", "maximum"):
             value = getattr(self, argument)
             if not (is_integer(value) or isinstance(value, np.integer)):
@@ -115,7 +99,7 @@ class IntegerAttribute(OrderedAttribute):
             return int64_of(value.encode())
         return value if isinstance(value, int) else None
 
-    def _level_fields(self) -> dict[str, Any]:
+    def _json_fields(self) -> dict[str, Any]:
         return {"min": self.minimum, "max": self.maximum}
 
     def _avro_members(self) -> list[Any]:
@@ -153,7 +137,7 @@ class BinnedAttribute(OrderedAttribute):
         """Returns the edges as a domain file holds them."""
         return list(map(self._edge_to_json, self.edges))
 
-    def _check_levels(self) -> None:
+    def _check(self) -> None:
         given: object = self.edges  # whatever a caller or a file passed
         if isinstance(given, str) or not isinstance(given, (Sequence, np.ndarray)):
             raise self._refusal("edges", given, f"must be a list of {self.edge_noun}s")
@@ -178,7 +162,7 @@ class BinnedAttribute(OrderedAttribute):
     def _decode_levels(self, codes: NDArray[Any]) -> list[Value]:
         return [self.midpoints[code] for code in codes.tolist()]
 
-    def _level_fields(self) -> dict[str, Any]:
+    def _json_fields(self) -> dict[str, Any]:
         return {"edges": self.edges_to_json()}
 
     @abstractmethod

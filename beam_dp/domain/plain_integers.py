@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _FORM = r"-?(?:0|[1-9][0-9]*)\.0"
 _BYTES = re.compile(_FORM.encode())
 _ARROW = rf"^{_FORM}$"
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,19}")
 
 
 def plain_integer(text: bytes) -> bytes:
@@ -30,6 +31,18 @@ def plain_integer(text: bytes) -> bytes:
     if not text.endswith(b".0") or not _BYTES.fullmatch(text):
         return text
     return b"0" if text == b"-0.0" else text[:-2]
+
+
+def integer_key(text: bytes) -> int | None:
+    """Returns the integer of up to 64 bits, signed or unsigned, that a text is as a key; else None.
+
+    Example:
+        >>> integer_key(b"7"), integer_key(b"7.0"), integer_key(b"007"), integer_key(b"7e3")
+        (7, 7, None, None)
+    """
+    plain = plain_integer(text)
+    number = int(plain) if _INTEGER.fullmatch(plain) else 2**64
+    return number if -(2**63) <= number < 2**64 else None
 
 
 def plain_integers(column: pa.Array) -> pa.Array:

@@ -4,51 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 from beam_dp.errors import InputError, shown
 
 
-class RepeatedKeyError(ValueError):
-    """An object that gives one key twice."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
-
-
-def parse_json(text: str, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    """Returns what JSON text holds.
-
-    Args:
-        text: the text.
-        parse_constant: called for NaN and infinities, as in ``json.loads``.
-
-    Raises:
-        RepeatedKeyError: if an object repeats a key.
-        ValueError: if it is not JSON, with ``json.JSONDecodeError``, or holds too long a number.
-        RecursionError: if it is nested too deeply.
-
-    Example:
-        >>> parse_json('{"age": 3}')
-        {'age': 3}
-    """
-    return json.loads(text, object_pairs_hook=_once, parse_constant=parse_constant)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise RepeatedKeyError(key)
-        found[key] = value
-    return found
-
-
 def checked_json(name: str, source: str, text: str, line: int | None = None) -> Any:
-    """Returns what JSON text of a user's holds.
+    """Returns what JSON text holds that somebody else may have written.
 
     Args:
         name: the flag or argument that gives it.
@@ -59,26 +23,48 @@ def checked_json(name: str, source: str, text: str, line: int | None = None) -> 
     Raises:
         InputError: in one line: if it is not JSON, gives a key of an object twice, is nested too
             deeply, or holds too long a number, NaN or an infinity.
+
+    Example:
+        >>> checked_json("domain", "<text>", '{"age": 3}')
+        {'age': 3}
     """
     where = "" if line is None else f" at line {line}"
 
     def refuse(constant: str) -> NoReturn:
         raise InputError(name, source, f"{constant} is not a JSON number{where}")
 
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                condition = f"the key {shown(key)} must stand once in an object{where}"
+                raise InputError(name, source, condition)
+            found[key] = value
+        return found
+
     try:
-        return parse_json(text, refuse)
+        return json.loads(text, object_pairs_hook=once, parse_constant=refuse)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno if line is None else line}, column {error.colno}"
         condition = f"is not JSON at {place}: {error.msg}"
     except RecursionError:
         condition = f"is nested too deeply{where}"
-    except RepeatedKeyError as error:
-        condition = f"the key {shown(error.key)} must stand once in an object{where}"
     except InputError:
         raise
     except ValueError:  # an integer of thousands of digits
         condition = f"holds a number that is too long{where}"
     raise InputError(name, source, condition)
+
+
+def parsed_lines(name: str, source: str, text: str) -> Iterator[tuple[int, Any]]:
+    """Yields the number of each line that is not blank, from 1, and what its JSON holds.
+
+    Raises:
+        InputError: as ``checked_json``, naming the line.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, checked_json(name, source, line, number)
 
 
 def json_text(name: str, text_or_path: str | os.PathLike[str], otherwise: str = "") -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,12 +82,13 @@ class ColumnCheck:
         only where nothing else keeps a row. None where no row is left out.
         """
         best: tuple[dict[str, Any], int] = {}, 0
-        for step in (self._words(), self._loose(), self._nulls(), ({"clip": True},)):
+        for step in (self._words(), _LOOSE, self._nulls(), ({"clip": True},)):
             found, _ = best
-            best = max([best, *(self._kept_with({**found, **keys}) for keys in step)], key=_number)
-        if not _number(best):
+            tried = (self._kept_with({**found, **keys}) for keys in step)
+            best = max([best, *tried], key=itemgetter(1))
+        if not best[1]:
             best = self._kept_with({"other": True})
-        return best if _number(best) else None
+        return best if best[1] else None
 
     def _kept_with(self, keys: dict[str, Any]) -> tuple[dict[str, Any], int]:
         """Keys that are tried, and how many of the rows that are left out they would keep.
@@ -128,9 +130,6 @@ class ColumnCheck:
                 for true, false in _WORDS:
                     words = {"true_values": [true], "false_values": [false]}
                     yield {key: [*declared.get(key, ()), *words[key]] for key in words} | how
-
-    def _loose(self) -> Iterator[dict[str, Any]]:
-        yield from _LOOSE
 
     def _nulls(self) -> Iterator[dict[str, Any]]:
         """Nulls, and the words among what is left out that are often written for them."""
@@ -177,10 +176,6 @@ def _num_read(attribute: Attribute, parts: list[pa.Array]) -> int:
     """Number of values that have a level."""
     codes = (encode_column(attribute, part) for part in parts)
     return sum(int(np.count_nonzero(each != LEFT_OUT)) for each in codes)
-
-
-def _number(cure: tuple[dict[str, Any], int]) -> int:
-    return cure[1]
 
 
 def _shown(scalar: pa.Scalar) -> str:

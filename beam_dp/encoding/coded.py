@@ -40,16 +40,16 @@ class Levels(ABC):
         texts = attribute.null_texts
         self._null_texts = TextFinder(attribute, texts) if texts else None
 
-    @abstractmethod
     def integers(self, values: NDArray[Any]) -> Coded:
         """Codes integers of any numpy type."""
+        return self.nothing(values.size)
 
-    @abstractmethod
     def floats(self, values: NDArray[np.float64]) -> Coded:
         """Codes floats; NaN has no code."""
+        return self.nothing(values.size)
 
     def texts(self, values: pa.Array) -> Coded:
-        """Codes UTF-8 strings, given as an array of (large) binary; null has no code."""
+        """Codes UTF-8 strings, given as an array of (large) binary; null has any code."""
         coded = self._texts(values)
         if self._null_texts is None:
             return coded

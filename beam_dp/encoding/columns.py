@@ -20,7 +20,7 @@ domain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from beam_dp.domain.impossible import any_impossible
 from beam_dp.domain.texts import DAY
 from beam_dp.encoding.canonical import NANOSECONDS
 from beam_dp.encoding.coded import Coded, Levels, inside
-from beam_dp.encoding.layouts import union_parts
+from beam_dp.encoding.layouts import as_bytes, union_parts
 from beam_dp.encoding.levels import levels_of
 from beam_dp.encoding.texts import Mask
 from beam_dp.encoding.units import arrow_column
@@ -69,12 +69,12 @@ def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> N
 
 
 def encode_batch(
-    attributes: Domain | Sequence[Attribute], batch: pa.RecordBatch | pa.Table
+    domain: Domain, batch: pa.RecordBatch | pa.Table
 ) -> tuple[list[NDArray[Any]], Mask | None]:
     """Returns the codes of a batch, and which records are inside the domain.
 
     Args:
-        attributes: the columns to read; one that the batch has not counts as null.
+        domain: its attributes are read; one that the batch has not counts as null.
         batch: any columns, in any order; only the attributes' are read.
 
     Returns:
@@ -89,15 +89,14 @@ def encode_batch(
         >>> [column.tolist() for column in codes], keep.tolist()
         ([[5, 6, 7], [0, 1, -1]], [True, True, False])
     """
-    codes = [encode_column(attribute, column_of(batch, attribute.name)) for attribute in attributes]
+    codes = [encode_column(attribute, column_of(batch, attribute.name)) for attribute in domain]
     keep: Mask | None = None
     for column in codes:
         if column.size and column.min() < 0:
             keep = column >= 0 if keep is None else keep & (column >= 0)
-    if isinstance(attributes, Domain):
-        impossible = any_impossible(attributes.impossible, codes)
-        if impossible is not None:
-            keep = ~impossible if keep is None else keep & ~impossible
+    impossible = any_impossible(domain.impossible, codes)
+    if impossible is not None:
+        keep = ~impossible if keep is None else keep & ~impossible
     return codes, keep
 
 
@@ -255,15 +254,8 @@ def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
         return levels.integers(_numbers(window))
     if pa.types.is_floating(kind):
         return levels.floats(_numbers(window).astype(np.float64, copy=False))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        wide = pa.types.is_large_string(kind)
-        return levels.texts(window.view(pa.large_binary() if wide else pa.binary()))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return levels.texts(window)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return levels.texts(window.cast(pa.large_binary()))
-    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
-        return levels.texts(window.cast(pa.binary()))
+    if (texts := as_bytes(window)) is not None:
+        return levels.texts(texts)
     if pa.types.is_date32(kind):
         return levels.times(_numbers(window.view(pa.int32())).astype(np.int64), DAY, False)
     if pa.types.is_date64(kind):

@@ -28,14 +28,6 @@ class TimeLevels(Levels):
         self._nulls = [null * self._resolution for null in attribute.null_natives]
         self._clips = attribute.clip
 
-    def integers(self, values: NDArray[Any]) -> Coded:
-        """Codes none: an integer is no date."""
-        return self.nothing(values.size)
-
-    def floats(self, values: NDArray[np.float64]) -> Coded:
-        """Codes none: a number is no date."""
-        return self.nothing(values.size)
-
     def times(self, values: NDArray[Any], unit: int, has_zone: bool) -> Coded:
         """Codes times of the kind of the edges."""
         if has_zone != self._has_zone:

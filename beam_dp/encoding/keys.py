@@ -6,15 +6,15 @@ record could change what others count for.
 
 from __future__ import annotations
 
-import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.plain_integers import plain_integer, plain_integers
+from beam_dp.domain.plain_integers import integer_key, plain_integers
 from beam_dp.encoding.canonical import canonical_bytes
-from beam_dp.encoding.layouts import gather, is_indirect, union_parts, values_and_places
+from beam_dp.encoding.layouts import as_bytes, by_values, gather, not_null
 from beam_dp.hashing import HashKey, universe_elements
 from beam_dp.queries.sparse import KeyType
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Mask = NDArray[np.bool_]
-_DIGITS = re.compile(rb"0|-?[1-9][0-9]{0,19}")  # of what ``plain_integer`` returns
 _NOTHING = np.zeros(0, np.uint64), np.zeros(0, np.bool_)
 
 
@@ -59,7 +58,7 @@ def key_elements(
     import pyarrow as pa
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    found = [_elements(chunk, key_type, hash_key) for chunk in chunks]
+    found = [by_values(chunk, partial(_elements, key_type, hash_key)) for chunk in chunks]
     elements, valid = zip(*found, strict=True) if found else ((), ())
     return np.concatenate([_NOTHING[0], *elements]), np.concatenate([_NOTHING[1], *valid])
 
@@ -85,7 +84,7 @@ def clamped_numbers(
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     numbers, valid = [np.zeros(0, np.int64)], [_NOTHING[1]]
     for chunk in chunks:
-        values, negative, is_number = _whole_numbers(chunk)
+        values, negative, is_number = by_values(chunk, _whole_numbers)
         clamped = np.minimum(values, np.uint64(largest)).astype(np.int64)
         numbers.append(np.where(negative, 0, clamped))
         valid.append(is_number)
@@ -93,7 +92,7 @@ def clamped_numbers(
 
 
 def _elements(
-    chunk: pa.Array, key_type: KeyType, hash_key: HashKey
+    key_type: KeyType, hash_key: HashKey, chunk: pa.Array
 ) -> tuple[NDArray[np.uint64], Mask]:
     if key_type == "integer":
         numbers, negative, valid = _whole_numbers(chunk)
@@ -105,10 +104,7 @@ def _elements(
     encoded = texts.dictionary_encode()
     distinct = encoded.dictionary
     as_text = distinct.view(pa.large_string()) if key_type == "text" else distinct
-    # Null stands at the end.
-    of_text = np.append(universe_elements(as_text, hash_key), np.uint64(0))
-    places = encoded.indices.fill_null(len(distinct)).to_numpy()
-    return of_text[places], _valid(texts)
+    return gather(universe_elements(as_text, hash_key), encoded.indices), not_null(texts)
 
 
 def _texts(chunk: pa.Array) -> pa.Array:
@@ -116,16 +112,10 @@ def _texts(chunk: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     kind = chunk.type
-    if isinstance(chunk, pa.ExtensionArray):
-        return _texts(chunk.storage)
-    if is_indirect(kind):
-        values, places = values_and_places(chunk)
-        return _texts(values).take(places)
     if pa.types.is_boolean(kind):
         return _texts(chunk.cast(pa.int8()))
-    if _is_text(kind):
-        # Also what is no UTF-8: it is hashed as it is, and nothing is checked.
-        return plain_integers(_binary(chunk))
+    if (texts := as_bytes(chunk)) is not None:
+        return plain_integers(texts.cast(pa.large_binary()))
     if pa.types.is_integer(kind):
         return chunk.cast(pa.large_string()).view(pa.large_binary())
     if pa.types.is_floating(kind):
@@ -134,21 +124,7 @@ def _texts(chunk: pa.Array) -> pa.Array:
         return _texts(pa.array(signed, mask=~valid))
     if pa.types.is_decimal(kind):
         return pa.array([canonical_bytes(value) for value in chunk.to_pylist()], pa.large_binary())
-    if pa.types.is_union(kind):
-        return _texts_of_union(chunk)
     return pa.nulls(len(chunk), pa.large_binary())
-
-
-def _texts_of_union(chunk: pa.UnionArray) -> pa.Array:
-    import pyarrow as pa
-
-    parts = [
-        (rows, _texts(child).take(pa.array(places))) for rows, child, places in union_parts(chunk)
-    ]
-    if not parts:
-        return pa.nulls(0, pa.large_binary())
-    rows, texts = zip(*parts, strict=True)
-    return pa.concat_arrays(texts).take(pa.array(np.argsort(np.concatenate(rows))))
 
 
 def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
@@ -156,34 +132,20 @@ def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
     import pyarrow as pa
 
     kind = chunk.type
-    if isinstance(chunk, pa.ExtensionArray):
-        return _whole_numbers(chunk.storage)
-    if is_indirect(kind):
-        values, places = values_and_places(chunk)
-        sizes, negative, valid = (gather(each, places) for each in _whole_numbers(values))
-        return sizes, negative, valid
     if pa.types.is_boolean(kind):
         return _whole_numbers(chunk.cast(pa.int8()))
     if pa.types.is_integer(kind):
         numbers = chunk.fill_null(0).to_numpy(zero_copy_only=False)
         if numbers.dtype.kind == "u":
-            return numbers.astype(np.uint64), np.zeros(len(chunk), np.bool_), _valid(chunk)
-        return _split(numbers.astype(np.int64), _valid(chunk))
+            return numbers.astype(np.uint64), np.zeros(len(chunk), np.bool_), not_null(chunk)
+        return _split(numbers.astype(np.int64), not_null(chunk))
     if pa.types.is_floating(kind):
         floats = chunk.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null as NaN
         whole = (np.abs(floats) < 2.0**63) & (floats == np.floor(floats))
         return _split(np.where(whole, floats, 0).astype(np.int64), whole)
-    if _is_text(kind):
-        return _read_digits(_binary(chunk))
-    if pa.types.is_decimal(kind):
-        return _read_digits(_texts(chunk))
-    if pa.types.is_union(kind):
-        numbers = np.zeros(len(chunk), np.uint64)
-        negative, valid = np.zeros((2, len(chunk)), np.bool_)
-        for rows, child, places in union_parts(chunk):
-            of_child = _whole_numbers(child)
-            numbers[rows], negative[rows], valid[rows] = (each[places] for each in of_child)
-        return numbers, negative, valid
+    texts = _texts(chunk) if pa.types.is_decimal(kind) else as_bytes(chunk)
+    if texts is not None:
+        return _read_digits(texts)
     nothing = np.zeros(len(chunk), np.bool_)
     return np.zeros(len(chunk), np.uint64), nothing, nothing
 
@@ -196,46 +158,8 @@ def _split(numbers: NDArray[np.int64], valid: Mask) -> tuple[NDArray[np.uint64],
 def _read_digits(texts: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
     """The numbers whose digits texts are; each distinct text is read once."""
     encoded = texts.dictionary_encode()
-    read = [_number(text) for text in encoded.dictionary.to_pylist()] + [None]
+    read = [integer_key(text) for text in encoded.dictionary.to_pylist()]
     sizes = np.array([abs(number or 0) for number in read], np.uint64)
-    negative = np.array([number is not None and number < 0 for number in read])
-    valid = np.array([number is not None for number in read])
-    places = encoded.indices.fill_null(len(read) - 1).to_numpy()
-    return sizes[places], negative[places], valid[places]
-
-
-def _number(text: bytes) -> int | None:
-    plain = plain_integer(text)
-    if not _DIGITS.fullmatch(plain):
-        return None
-    number = int(plain)
-    return number if -(2**63) <= number < 2**64 else None
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    types = pa.types
-    kinds = (
-        types.is_string,
-        types.is_large_string,
-        types.is_string_view,
-        types.is_binary,
-        types.is_large_binary,
-        types.is_binary_view,
-        types.is_fixed_size_binary,
-    )
-    return any(is_kind(kind) for is_kind in kinds) and not types.is_decimal(kind)
-
-
-def _binary(chunk: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
-    if pa.types.is_fixed_size_binary(chunk.type):
-        chunk = chunk.cast(pa.binary())
-    return chunk.cast(pa.large_binary())
-
-
-def _valid(chunk: pa.Array) -> Mask:
-    valid: Mask = chunk.is_valid().to_numpy(zero_copy_only=False)
-    return valid
+    signs = np.array([(number is not None, (number or 0) < 0) for number in read], np.bool_)
+    is_number, negative = gather(signs.reshape(-1, 2).T, encoded.indices)
+    return gather(sizes, encoded.indices), negative, is_number

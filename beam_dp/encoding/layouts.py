@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +43,31 @@ def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     return values, places
 
 
+def as_bytes(array: pa.Array) -> pa.Array | None:
+    """Returns texts or bytes of any type as binary or large binary; None for another type.
+
+    Nothing is checked: what is no UTF-8 comes out as it is.
+    """
+    import pyarrow as pa
+
+    types, kind = pa.types, array.type
+    if types.is_string(kind) or types.is_binary(kind):
+        return array.view(pa.binary())
+    if types.is_large_string(kind) or types.is_large_binary(kind):
+        return array.view(pa.large_binary())
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return array.cast(pa.large_binary())
+    if types.is_fixed_size_binary(kind) and not types.is_decimal(kind):
+        return array.cast(pa.binary())
+    return None
+
+
+def not_null(array: pa.Array) -> NDArray[np.bool_]:
+    """Returns where an array is not null, shape (n,)."""
+    mask: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
 def gather(values: NDArray[Any], places: pa.Array) -> NDArray[Any]:
     """Returns the values at some places, along the last axis; zero where the place is null."""
     if not places.null_count:
@@ -71,3 +96,31 @@ def union_parts(union: pa.UnionArray) -> Iterator[tuple[NDArray[np.intp], pa.Arr
             first, last = places[rows].min(), places[rows].max()
             child = union.field(number).slice(first, last - first + 1)
             yield rows, child, places[rows] - first
+
+
+def by_values(
+    array: pa.Array, read: Callable[[pa.Array], tuple[NDArray[Any], ...]]
+) -> tuple[NDArray[Any], ...]:
+    """Returns what a function makes of an array of any layout, from its values in plain arrays.
+
+    An extension array is what it stores; what stands for null in a dictionary or in runs is zero.
+
+    Args:
+        array: of any type.
+        read: returns arrays with an entry for each value along their last axis.
+    """
+    import pyarrow as pa
+
+    if isinstance(array, pa.ExtensionArray):
+        return by_values(array.storage, read)
+    if is_indirect(array.type):
+        values, places = values_and_places(array)
+        return tuple(gather(each, places) for each in by_values(values, read))
+    if not pa.types.is_union(array.type):
+        return read(array)
+    size = len(array)
+    found = tuple(np.zeros((*each.shape[:-1], size), each.dtype) for each in read(pa.nulls(0)))
+    for rows, child, places in union_parts(array):
+        for whole, part in zip(found, by_values(child, read), strict=True):
+            whole[..., rows] = part[..., places]
+    return found

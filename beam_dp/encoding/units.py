@@ -26,7 +26,13 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.plain_integers import plain_integers
 from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes, time_of_object
-from beam_dp.encoding.layouts import gather, is_indirect, union_parts, values_and_places
+from beam_dp.encoding.layouts import (
+    as_bytes,
+    by_values,
+    gather,
+    is_indirect,
+    not_null,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +54,7 @@ _ARROW_KINDS: dict[type, str] = {
     datetime.date: "date32",
 }
 _ZONES = (None, "UTC")
+_OPAQUE_FIELD = "beam_dp.opaque"
 # Public constants (digits of pi): the hash decides which records are kept, it hides nothing.
 _KEYS = (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0)
 
@@ -91,7 +98,7 @@ def _union(values: Sequence[Any]) -> pa.UnionArray:
         offsets.append(len(children[which]))
         children[which].append(kept)
     arrays = [pa.array(child, kind) for child, kind in zip(children, kinds, strict=True)]
-    arrays[_OPAQUE] = pa.StructArray.from_arrays([arrays[_OPAQUE]], ["text"])
+    arrays[_OPAQUE] = pa.StructArray.from_arrays([arrays[_OPAQUE]], [_OPAQUE_FIELD])
     return pa.UnionArray.from_dense(
         pa.array(types, pa.int8()), pa.array(offsets, pa.int32()), arrays
     )
@@ -168,7 +175,7 @@ def unit_fingerprints(
     import pyarrow as pa
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    found = [_chunk_fingerprints(chunk) for chunk in chunks]
+    found = [by_values(chunk, _fingerprints) for chunk in chunks]
     if not found:
         return np.empty((2, 0), np.uint64), np.empty(0, bool)
     raw = np.concatenate([fingerprints for fingerprints, _ in found], axis=1)
@@ -192,18 +199,10 @@ def _mix_pair(raw: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.stack((high, low))
 
 
-def _chunk_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+def _fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     import pyarrow as pa
 
     kind = chunk.type
-    if isinstance(chunk, pa.ExtensionArray):
-        return _chunk_fingerprints(chunk.storage)
-    if is_indirect(kind):
-        values, places = values_and_places(chunk)
-        of_value, has_unit = _chunk_fingerprints(values)
-        return gather(of_value, places), gather(has_unit, places)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return _chunk_fingerprints(chunk.cast(pa.large_binary()))
     if pa.types.is_floating(kind):
         chunk = _whole_floats_as_integers(chunk)
         kind = chunk.type
@@ -211,19 +210,15 @@ def _chunk_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np
         numbers = chunk.fill_null(False if pa.types.is_boolean(kind) else 0)
         return _integer_fingerprints(
             numbers.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        ), _valid(chunk)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _bytes_fingerprints(chunk.cast(pa.binary())), _valid(chunk)
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        encoded = chunk.dictionary_encode()
-        as_bytes = pa.array(encoded.dictionary.cast(pa.large_binary()).to_pylist(), pa.binary())
-        return _chunk_fingerprints(pa.DictionaryArray.from_arrays(encoded.indices, as_bytes))
-    return _object_fingerprints(chunk)
-
-
-def _valid(chunk: pa.Array) -> NDArray[np.bool_]:
-    valid: NDArray[np.bool_] = chunk.is_valid().to_numpy(zero_copy_only=False)
-    return valid
+        ), not_null(chunk)
+    texts = as_bytes(chunk)
+    if texts is None:
+        return _object_fingerprints(chunk)
+    if pa.types.is_binary(texts.type):
+        return _bytes_fingerprints(texts), not_null(chunk)
+    encoded = texts.dictionary_encode()
+    of_value, has_unit = _fingerprints(pa.array(encoded.dictionary.to_pylist(), pa.binary()))
+    return gather(of_value, encoded.indices), gather(has_unit, encoded.indices)
 
 
 def _whole_floats_as_integers(chunk: pa.Array) -> pa.Array:
@@ -292,33 +287,19 @@ def _long_fingerprint(value: bytes) -> bytes:
     return digest + bytes((_DIGEST,))
 
 
-def _union_fingerprints(chunk: pa.UnionArray) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Each value as its child has it."""
-    import pyarrow as pa
-
-    found = np.zeros((2, len(chunk)), np.uint64)
-    valid = np.zeros(len(chunk), bool)
-    for rows, child, places in union_parts(chunk):
-        if pa.types.is_struct(child.type) and child.type.names == ["text"]:  # of a mixed column
-            (child,) = child.flatten()
-        of_child, has_unit = _chunk_fingerprints(child)
-        found[:, rows], valid[rows] = of_child[:, places], has_unit[places]
-    return found, valid
-
-
 def _object_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """Every other type, through Python objects."""
     import pyarrow as pa
 
     kind = chunk.type
-    if pa.types.is_union(kind):
-        return _union_fingerprints(chunk)
+    if pa.types.is_struct(kind) and kind.names == [_OPAQUE_FIELD]:
+        return _fingerprints(*chunk.flatten())
     texts: Sequence[bytes | None]
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         texts = _temporal_texts(chunk)
     else:
         texts = [_text_of_scalar(scalar) for scalar in chunk]
-    return _chunk_fingerprints(pa.array(texts, pa.binary()))
+    return _fingerprints(pa.array(texts, pa.binary()))
 
 
 def _temporal_texts(chunk: pa.Array) -> list[_Time | None]:

@@ -69,22 +69,16 @@ def universe_elements(values: Any, key: HashKey, name: str = "element") -> Words
         return _fingerprints(values, key, b"bytes")
     elements = np.empty(len(values), dtype=np.uint64)
     for index, value in enumerate(values):
-        if not _is_element(value):
-            raise InputError(name, value, _CONDITION)
         if isinstance(value, str):
             value = _fingerprints([_encoded(value)], key, b"text")[0]
         elif isinstance(value, bytes):
             value = _fingerprints([value], key, b"bytes")[0]
+        # A boolean is an integer for Python, but no element.
+        is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not (is_integer and 0 <= int(value) < 2**64):
+            raise InputError(name, value, _CONDITION)
         elements[index] = int(value)
     return elements
-
-
-def _is_element(value: object) -> bool:
-    if isinstance(value, str | bytes):
-        return True
-    if not isinstance(value, int | np.integer) or isinstance(value, bool):
-        return False  # a boolean is an integer for Python, but no element
-    return 0 <= int(value) < 2**64
 
 
 def _integer_elements(values: NDArray[Any], name: str) -> Words:

@@ -12,6 +12,8 @@ from beam_dp.hashing.field import GF64, Words
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.polynomials import PolynomialFamily
 
+_BATCH_KEYS = 4096  # numpy's keys at a time
+
 
 class Evaluator:
     """Values of a family, and the sums of signs that they give.
@@ -26,22 +28,29 @@ class Evaluator:
 
     def values(self, keys: Words) -> Words:
         """Returns shape (len(keys), num_polynomials), uint64."""
-        backend = active_backend()
-        if backend == "numpy":
-            return self.family.values(keys)
         values = np.empty((self.family.num_polynomials, len(keys)), dtype=np.uint64)
-        self._run(backend, keys, None, values, 0, 0)
-        return values.T
+        return values.T if self._run(keys, None, values) else self.family.values(keys)
 
     def add_signs(
         self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]
     ) -> None:
         """Adds weight * (-1)^bit to each of the 64 rows of each polynomial."""
-        backend = active_backend()
-        if backend == "numpy":
-            _add_signs(self.family, accumulators, keys, weights)
-        else:
-            self._run(backend, keys, weights, accumulators, 0, 0)
+        if self._run(keys, weights, accumulators):
+            return
+        tile_keys = 255  # a byte counts them
+        rows = accumulators.view(np.uint64)  # sums modulo 2^64, also of the weight -2^63
+        for start in range(0, len(keys), _BATCH_KEYS):
+            values = self.family.values(keys[start : start + _BATCH_KEYS])
+            batch = weights[start : start + _BATCH_KEYS]
+            values[batch < 0] ^= np.uint64(2**64 - 1)
+            magnitudes = np.where(batch < 0, -batch.view(np.uint64), batch.view(np.uint64))
+            for shift in range(int(magnitudes.max(initial=0)).bit_length()):
+                chosen = values[(magnitudes >> np.uint64(shift)) & np.uint64(1) == 1]
+                for first in range(0, len(chosen), tile_keys):
+                    tile = chosen[first : first + tile_keys].astype("<u8", copy=False)
+                    bits = np.unpackbits(tile.view(np.uint8), axis=1, bitorder="little")
+                    ones = np.add.reduce(bits, axis=0, dtype=np.uint8).astype(np.uint64)
+                    rows += (np.uint64(len(tile)) - np.uint64(2) * ones) << np.uint64(shift)
 
     def add_to_blocks(
         self,
@@ -52,22 +61,29 @@ class Evaluator:
         bucket_bits: int,
     ) -> None:
         """Adds weight * sign to one row of each block."""
-        backend = active_backend()
-        if backend == "numpy":
-            _add_to_blocks(self.family, accumulators, keys, weights, num_blocks, bucket_bits)
-        else:
-            self._run(backend, keys, weights, accumulators, num_blocks, bucket_bits)
+        if self._run(keys, weights, accumulators, num_blocks, bucket_bits):
+            return
+        blocks = accumulators.reshape(num_blocks, -1)
+        for start in range(0, len(keys), _BATCH_KEYS):
+            values = self.family.values(keys[start : start + _BATCH_KEYS])
+            buckets, negative = split_values(values, num_blocks, bucket_bits)
+            batch = weights[start : start + _BATCH_KEYS, np.newaxis]
+            signed = np.where(negative, -batch, batch)
+            for block in range(num_blocks):
+                np.add.at(blocks[block], buckets[:, block], signed[:, block])
 
     def _run(
         self,
-        backend: str,
         keys: Words,
         weights: NDArray[np.int64] | None,
         output: NDArray[np.uint64] | NDArray[np.int64],
-        num_blocks: int,
-        bucket_bits: int,
-    ) -> None:
-        assert kernel is not None  # else the backend is numpy
+        num_blocks: int = 0,
+        bucket_bits: int = 0,
+    ) -> bool:
+        """Runs the compiled kernel; False, with nothing done, where numpy is in use."""
+        backend = active_backend()
+        if kernel is None or backend == "numpy":
+            return False
         coefficients, constants = self._compiled_form
         kernel.run(
             backend,
@@ -80,6 +96,7 @@ class Evaluator:
             num_blocks,
             bucket_bits,
         )
+        return True
 
     @functools.cached_property
     def _compiled_form(self) -> tuple[Words, Words]:
@@ -99,9 +116,6 @@ class Evaluator:
         return np.ascontiguousarray(chunked[..., ::-1]), np.ascontiguousarray(constants)
 
 
-_BATCH_KEYS = 4096  # numpy's keys at a time
-
-
 def pairs_per_chunk(independence: int, num_polynomials: int) -> int:
     """Returns how many pairs of coefficients meet tabulated powers before a step of Horner's rule.
 
@@ -119,46 +133,6 @@ def pairs_per_chunk(independence: int, num_polynomials: int) -> int:
         return 4 * pairs + num_polynomials * (chunks * pairs + 2 * chunks - 1)
 
     return min(range(1, half + 1), key=products_and_reductions)
-
-
-def _add_signs(
-    family: PolynomialFamily,
-    accumulators: NDArray[np.int64],
-    keys: Words,
-    weights: NDArray[np.int64],
-) -> None:
-    tile_keys = 255  # a byte counts them
-    rows = accumulators.view(np.uint64)  # sums modulo 2^64, also of the weight -2^63
-    for start in range(0, len(keys), _BATCH_KEYS):
-        values = family.values(keys[start : start + _BATCH_KEYS])
-        batch = weights[start : start + _BATCH_KEYS]
-        values[batch < 0] ^= np.uint64(2**64 - 1)
-        magnitudes = np.where(batch < 0, -batch.view(np.uint64), batch.view(np.uint64))
-        for shift in range(int(magnitudes.max(initial=0)).bit_length()):
-            chosen = values[(magnitudes >> np.uint64(shift)) & np.uint64(1) == 1]
-            for first in range(0, len(chosen), tile_keys):
-                tile = chosen[first : first + tile_keys].astype("<u8", copy=False)
-                bits = np.unpackbits(tile.view(np.uint8), axis=1, bitorder="little")
-                ones = np.add.reduce(bits, axis=0, dtype=np.uint8).astype(np.uint64)
-                rows += (np.uint64(len(tile)) - np.uint64(2) * ones) << np.uint64(shift)
-
-
-def _add_to_blocks(
-    family: PolynomialFamily,
-    accumulators: NDArray[np.int64],
-    keys: Words,
-    weights: NDArray[np.int64],
-    num_blocks: int,
-    bucket_bits: int,
-) -> None:
-    blocks = accumulators.reshape(num_blocks, -1)
-    for start in range(0, len(keys), _BATCH_KEYS):
-        values = family.values(keys[start : start + _BATCH_KEYS])
-        buckets, negative = split_values(values, num_blocks, bucket_bits)
-        batch = weights[start : start + _BATCH_KEYS, np.newaxis]
-        signed = np.where(negative, -batch, batch)
-        for block in range(num_blocks):
-            np.add.at(blocks[block], buckets[:, block], signed[:, block])
 
 
 def split_values(

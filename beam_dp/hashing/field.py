@@ -47,10 +47,6 @@ class BinaryField:
             np.bitwise_xor(product, scratch, out=product)
         return product
 
-    def square(self, values: Words) -> Words:
-        """Returns the squares."""
-        return self.multiply(values, values)
-
 
 GF64 = BinaryField(64, 0b11011)
 """GF(2^64) modulo t^64 + t^4 + t^3 + t + 1, the lightest irreducible polynomial of its degree."""

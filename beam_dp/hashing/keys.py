@@ -40,7 +40,7 @@ class HashKey:
     fingerprint_key: bytes
 
     def __post_init__(self) -> None:
-        check_independence(self.independence)
+        checked_integer("independence", self.independence, 1, MAX_INDEPENDENCE)
         expected = num_words(self.independence)
         if self.words.dtype != np.uint64 or self.words.shape != (expected,):
             raise InputError(
@@ -74,7 +74,7 @@ class HashKey:
         # Reading a key back needs no noise, nor the library that draws it.
         from beam_dp.noise.source import NoiseSource
 
-        check_independence(independence)
+        checked_integer("independence", independence, 1, MAX_INDEPENDENCE)
         size = 8 * num_words(independence)
         drawn = NoiseSource().bits(8 * (size + _FINGERPRINT_KEY_BYTES))
         return cls._from_payload(independence, drawn.to_bytes(size + _FINGERPRINT_KEY_BYTES))
@@ -131,8 +131,3 @@ class HashKey:
 def num_words(independence: int) -> int:
     """Returns the number of coefficients c_ij with i + j < r."""
     return independence * (independence + 1) // 2
-
-
-def check_independence(independence: int) -> None:
-    """Refuses an independence that is out of range."""
-    checked_integer("independence", independence, 1, MAX_INDEPENDENCE)

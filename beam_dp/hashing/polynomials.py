@@ -90,7 +90,7 @@ class PolynomialFamily:
         step = keys
         # Twice as many each time: a call of numpy costs as much as hundreds of products.
         while len(powers) < size:
-            step = self.field.square(step)
+            step = self.field.multiply(step, step)
             more = self.field.multiply(powers[: size - len(powers)], step)
             powers = np.concatenate([powers, more])
         return powers
@@ -122,7 +122,7 @@ class PolynomialFamily:
                 odd, doublings = odd // 2, doublings + 1
             argument = basis
             for _ in range(doublings):
-                argument = self.field.square(argument)
+                argument = self.field.multiply(argument, argument)
             images[odd // 2, :degree] ^= self.field.multiply(
                 argument[:, np.newaxis], self.coefficients[:, exponent]
             )

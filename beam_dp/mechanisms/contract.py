@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
@@ -166,5 +166,4 @@ def check_failure_probability(failure_probability: float) -> None:
 
 def check_calibration(calibration: str) -> None:
     """Refuses an unknown calibration."""
-    if calibration not in ("tight", "textbook"):
-        raise InputError("calibration", calibration, "must be 'tight' or 'textbook'")
+    check_choice("calibration", calibration, ("tight", "textbook"))

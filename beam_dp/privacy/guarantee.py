@@ -7,7 +7,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Self
 
-from beam_dp.checks import as_float, checked_integer, checked_number
+from beam_dp.checks import as_float, check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 
 RECORD = "record"
@@ -79,11 +79,8 @@ class Guarantee:
         if self.delta > MAX_DELTA and not allow_large_delta:
             condition = f"must be at most {MAX_DELTA:g}, unless allow_large_delta is given"
             raise InputError("delta", self.delta, condition)
-        try:
-            object.__setattr__(self, "neighboring", Neighboring(self.neighboring))
-        except ValueError:
-            known = " or ".join(repr(relation.value) for relation in Neighboring)
-            raise InputError("neighboring", self.neighboring, f"must be {known}") from None
+        check_choice("neighboring", self.neighboring, [each.value for each in Neighboring])
+        object.__setattr__(self, "neighboring", Neighboring(self.neighboring))
         if not isinstance(self.privacy_unit, str) or not self.privacy_unit:
             raise InputError("privacy_unit", self.privacy_unit, "must be a column or 'record'")
         most = self.max_records_per_unit

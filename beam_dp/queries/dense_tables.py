@@ -51,10 +51,10 @@ def marginal_tables(
 
 
 def sum_of_tables(
-    tables: Mapping[tuple[Name, ...], NDArray[np.int64]],
+    tables: Mapping[tuple[Name, ...], NDArray[Number]],
     names: tuple[Name, ...],
     shape: tuple[int, ...],
-) -> NDArray[np.int64]:
+) -> NDArray[Number]:
     """Returns, for each cell, the sum of what marginal tables hold for it.
 
     The transpose of ``marginal_tables``: the same walk in the other direction.
@@ -66,10 +66,10 @@ def sum_of_tables(
         shape: of the result.
 
     Returns:
-        one axis a name, int64; it may be a read-only view of a smaller table.
+        one axis a name; it may be a read-only view of a smaller table.
     """
 
-    def visit(num_kept: int, axis: int, sets: set[tuple[Name, ...]]) -> NDArray[np.int64]:
+    def visit(num_kept: int, axis: int, sets: set[tuple[Name, ...]]) -> NDArray[Number]:
         # The sum over the sets, which all hold the first kept axes, with a size of 1 along the
         # attributes of names[axis:] that none of them holds.
         if axis == len(names):

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
-from beam_dp.domain.strict_json import json_text
+from beam_dp.domain.strict_json import json_text, parsed_lines
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries.dense_tables import Number, marginal_tables, sum_of_tables
-from beam_dp.queries.json_lines import parsed_lines
 from beam_dp.queries.linear import MAX_QUERY_CELLS, VALUE_BITS, Explicit, LinearQuery
 from beam_dp.queries.linear_workload_forms import EXAMPLES, FORMS, MAX_QUERIES, check_num_queries
 from beam_dp.queries.query_batches import Axes, QueryBatch, batches_of
@@ -260,7 +259,7 @@ def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[LinearQ
     """Reads JSON lines; blank ones are skipped."""
     domain = make.domain
     num_queries = num_explicit = 0
-    for number, parsed in parsed_lines(text, source):
+    for number, parsed in parsed_lines("workload", source, text):
         queries: list[LinearQuery] = []
         try:
             if isinstance(parsed, dict) and set(parsed) == {"marginal"}:

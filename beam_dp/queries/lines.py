@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from beam_dp.checks import is_integer
-from beam_dp.domain.strict_json import RepeatedKeyError, parse_json
+from beam_dp.domain.strict_json import checked_json
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.linear_workload_forms import MAX_QUERIES
 from beam_dp.queries.reader import LinearQueries
@@ -108,12 +108,7 @@ def _has_weight_one(parsed: Mapping[str, Any]) -> bool:
 
 def _parsed(line: Any) -> Mapping[str, Any]:
     if isinstance(line, str):
-        try:
-            line = parse_json(line)
-        except RepeatedKeyError as error:
-            raise InputError("query", error.key, "must be given once") from None
-        except (ValueError, RecursionError):
-            raise InputError("query", line, "must be one line of JSON") from None
+        line = checked_json("query", line, line)
     if not isinstance(line, Mapping):
         raise InputError("query", line, "must be a JSON object")
     return line

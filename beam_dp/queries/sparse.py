@@ -24,18 +24,6 @@ _KINDS = frozenset((str, bytes, int))
 _ONE = 1 << VALUE_BITS
 
 
-def key_type_named(name: str) -> KeyType:
-    """Returns the key type of a name.
-
-    Raises:
-        InputError: if there is none.
-    """
-    for key_type in KEY_TYPES:
-        if name == key_type:
-            return key_type
-    raise InputError("key_type", name, f"must be one of {', '.join(KEY_TYPES)}")
-
-
 class SparseQuery:
     """A function from elements to [0, 1] that is 0 but on its support. Immutable.
 

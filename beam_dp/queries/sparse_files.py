@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Literal
 
-from beam_dp.domain.plain_integers import plain_integer
-from beam_dp.domain.strict_json import checked_json
+from beam_dp.checks import check_choice
+from beam_dp.domain.plain_integers import integer_key
+from beam_dp.domain.strict_json import checked_json, json_text
 from beam_dp.errors import InputError
 from beam_dp.queries.sparse import Element, SparseQuery
-
-# As records are read: 007 is no integer key, for which there would be two ways to write one.
-_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,19}")
 
 
 def read_sparse_query(
@@ -31,18 +28,9 @@ def read_sparse_query(
     Raises:
         InputError: naming the file, and the line if one is refused.
     """
-    if keys not in ("text", "integer"):
-        raise InputError("keys", keys, "must be 'text' or 'integer'")
-    file = Path(path)
-    try:
-        # Without translating line ends: a key may hold a carriage return.
-        with file.open(encoding="utf-8-sig", newline="") as opened:
-            text = opened.read()
-    except OSError as error:
-        raise InputError("query", str(path), f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError("query", str(path), "must be UTF-8 text") from None
-    if file.suffix == ".json":
+    check_choice("keys", keys, ("text", "integer"))
+    text = json_text("query", Path(path))  # line ends as they are: a key may hold one
+    if Path(path).suffix == ".json":
         return SparseQuery.from_json(checked_json("query", str(path), text))
     return _from_lines(str(path), text, keys)
 
@@ -69,10 +57,10 @@ def _key(where: str, written: str, keys: str) -> Element:
         raise InputError(where, written, "must hold a key")
     if keys == "text":
         return written
-    plain = plain_integer(written.encode("utf-8", "surrogatepass"))
-    if not _INTEGER.fullmatch(plain):
+    number = integer_key(written.encode("utf-8", "surrogatepass"))
+    if number is None:
         raise InputError(where, written, "must hold an integer key, without leading zeros")
-    return int(plain)
+    return number
 
 
 def _value(where: str, written: str) -> float:

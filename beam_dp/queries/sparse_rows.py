@@ -54,7 +54,7 @@ def row_parity(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) 
     taken = list(bits)
     rows = _rows(num_bits, literals)
     for bit in taken:
-        _check_bit("bits", bit, num_bits)
+        checked_integer("bits", bit, 0, num_bits - 1)
     if len(set(taken)) < len(taken):
         raise InputError("bits", taken, "must name each bit once")
     return SparseQuery.of_list(row for row in rows if sum(row[bit] == "1" for bit in taken) % 2)
@@ -66,7 +66,7 @@ def _rows(num_bits: int, literals: Mapping[int, int]) -> Iterator[str]:
     if not isinstance(literals, Mapping):
         raise InputError("literals", literals, "must be 0 or 1 by bit")
     for bit, value in literals.items():
-        _check_bit("literals", bit, num_bits)
+        checked_integer("literals", bit, 0, num_bits - 1)
         if isinstance(value, bool) or value not in (0, 1):
             raise InputError("literals", value, f"bit {bit} must be 0 or 1")
     num_free = num_bits - len(literals)
@@ -75,7 +75,3 @@ def _rows(num_bits: int, literals: Mapping[int, int]) -> Iterator[str]:
         raise InputError("literals", f"{len(literals)} bits", condition)
     choices = [str(literals[bit]) if bit in literals else "01" for bit in range(num_bits)]
     return map("".join, product(*choices))
-
-
-def _check_bit(name: str, bit: object, num_bits: int) -> None:
-    checked_integer(name, bit, 0, num_bits - 1)

@@ -11,9 +11,8 @@ from typing import Any
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Domain, nearest_known
-from beam_dp.domain.strict_json import json_text
+from beam_dp.domain.strict_json import json_text, parsed_lines
 from beam_dp.errors import InputError, shown
-from beam_dp.queries.json_lines import parsed_lines
 
 Names = tuple[str, ...]
 
@@ -231,7 +230,7 @@ def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
     """Reads JSON lines; blank ones are skipped."""
     tables: list[Names] = []
     weights: list[float] = []
-    for number, entry in parsed_lines(text, source):
+    for number, entry in parsed_lines("workload", source, text):
         if not isinstance(entry, dict) or "marginal" not in entry:
             condition = f'line {number} must be an object such as {{"marginal": ["age", "sex"]}}'
             raise InputError("workload", source, condition)

@@ -19,6 +19,7 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.hypotheses.elimination import num_clique_cells
 from beam_dp.hypotheses.junction_tree import JunctionTree
 from beam_dp.hypotheses.tree_marginals import tree_marginals
+from beam_dp.queries.dense_tables import marginal_tables, sum_of_tables
 
 Axes = tuple[int, ...]
 Table = NDArray[np.float64]
@@ -144,11 +145,16 @@ def _dense_marginals(
     while math.prod(shape[axis] for axis in axes[num_lead:]) > _SLAB_CELLS:
         num_lead += 1
     lead, rest = axes[:num_lead], axes[num_lead:]
+    sizes = tuple(shape[axis] for axis in rest)
     sums = {each: np.zeros([shape[axis] for axis in each]) for each in wanted}
     peak, total = -math.inf, 0.0
     for codes in np.ndindex(*(shape[axis] for axis in lead)):
         fixed = dict(zip(lead, codes, strict=True))
-        slab = _expand(rest, shape, [_fix(each, table, fixed) for each, table in tables])
+        parts: dict[Axes, Table] = {}
+        for each, table in tables:
+            part = table[tuple(fixed.get(axis, slice(None)) for axis in each)]
+            parts[_meet(each, rest)] = part + parts.get(_meet(each, rest), 0.0)
+        slab = np.array(sum_of_tables(parts, rest, sizes))
         highest = float(slab.max())
         if highest == -math.inf:
             continue
@@ -160,66 +166,13 @@ def _dense_marginals(
         slab -= peak
         np.exp(slab, out=slab)
         total += float(slab.sum())
-        reduced = _reduce(slab, rest, {_meet(each, rest) for each in sums})
+        reduced = marginal_tables(slab, rest, {_meet(each, rest) for each in sums})
         for each, table in sums.items():
             place = tuple(fixed.get(axis, slice(None)) for axis in each)
             table[place] += reduced[_meet(each, rest)]
     if not total:
         raise _nothing_possible(axes)
     return {each: table / total for each, table in sums.items()}
-
-
-def _fix(axes: Axes, table: Table, fixed: Mapping[int, int]) -> tuple[Axes, Table]:
-    """The part of a table at the fixed codes."""
-    part = table[tuple(fixed.get(axis, slice(None)) for axis in axes)]
-    return tuple(axis for axis in axes if axis not in fixed), part
-
-
-def _expand(axes: Axes, shape: Sequence[int], tables: Iterable[tuple[Axes, Table]]) -> Table:
-    """The sum of all tables over all axes, through intermediate tables.
-
-    Each table goes to the intermediate one that keeps one half of the axes whole and, of the other
-    half, only its own. All three-way tables of 16 axes make 18 of them, instead of 560.
-    """
-    halves = _halves(axes, shape)
-    middle: dict[Axes, Table] = {}
-    for each, table in tables:
-        holder = _holder(each, halves)
-        if holder not in middle:
-            middle[holder] = np.zeros([shape[axis] for axis in holder])
-        middle[holder] += _spread(table, each, holder)
-    slab = np.zeros([shape[axis] for axis in axes])
-    for holder, table in middle.items():
-        slab += _spread(table, holder, axes)
-    return slab
-
-
-def _reduce(slab: Table, axes: Axes, wanted: Iterable[Axes]) -> Mapping[Axes, Table]:
-    """The sums of a slab over all but the wanted axes, through the same intermediate tables."""
-    halves = _halves(axes, dict(zip(axes, slab.shape, strict=True)))
-    middle: dict[Axes, Table] = {}
-    reduced = {}
-    for each in wanted:
-        holder = _holder(each, halves)
-        if holder not in middle:
-            middle[holder] = _sum_to(slab, axes, holder)
-        reduced[each] = _sum_to(middle[holder], holder, each)
-    return reduced
-
-
-def _halves(axes: Axes, shape: Sequence[int] | Mapping[int, int]) -> tuple[Axes, Axes]:
-    """Splits axes in the middle, by cells."""
-    half = math.prod(shape[axis] for axis in axes) ** 0.5
-    count = 0
-    while count < len(axes) and math.prod(shape[axis] for axis in axes[: count + 1]) <= half:
-        count += 1
-    return axes[:count], axes[count:]
-
-
-def _holder(axes: Axes, halves: tuple[Axes, Axes]) -> Axes:
-    """The intermediate table that a table belongs to."""
-    left, right = (_meet(axes, half) for half in halves)
-    return halves[0] + right if len(right) <= len(left) else left + halves[1]
 
 
 def _meet(axes: Axes, others: Axes) -> Axes:
@@ -230,9 +183,3 @@ def _spread(table: Table, axes: Axes, target: Axes) -> Table:
     """The table with an axis of length one for each target axis that it has not."""
     sizes = dict(zip(axes, table.shape, strict=True))
     return table.reshape([sizes.get(axis, 1) for axis in target])
-
-
-def _sum_to(table: Table, axes: Axes, target: Axes) -> Table:
-    dropped = tuple(place for place, axis in enumerate(axes) if axis not in target)
-    result: Table = table.sum(axis=dropped)
-    return result

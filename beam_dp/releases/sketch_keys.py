@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
+from beam_dp.checks import check_choice
 from beam_dp.errors import InputError
 from beam_dp.queries.sparse import KEY_TYPES, KeyType
 from beam_dp.queries.sparse_reader import KEY_RULE
@@ -21,10 +22,9 @@ def key_type_of(parameters: Mapping[str, Any]) -> KeyType | None:
     columns = _columns(parameters)
     if columns is None:
         return None
-    if columns.get("key_type") not in KEY_TYPES:
-        raise InputError("key", str(columns), f"must have a key_type of {', '.join(KEY_TYPES)}")
-    key_type: KeyType = columns["key_type"]
-    return key_type
+    key_type: Any = columns.get("key_type")
+    check_choice("key_type", key_type, KEY_TYPES)
+    return cast(KeyType, key_type)
 
 
 def key_rule_of(parameters: Mapping[str, Any]) -> int:

@@ -78,7 +78,7 @@ class AmazonBucket:
         # No draft has this name, so neither writing nor deleting it changes anything: not even a
         # bucket with suspended versioning, which would note a deletion without a condition.
         name = f"{self._folder}/{DRAFT_PREFIX}"
-        written = self.replace(name, _NO_VERSION, io.BytesIO())
+        written = self.replace(name, _NO_VERSION, b"")
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             self._request("delete_object", Key=name, IfMatch="*")
         if written is not None:
@@ -89,23 +89,23 @@ class AmazonBucket:
         # Of two that a name ever has, the second is created after the first was deleted, which took
         # a request: by another process, or later by its clock.
         content = f"{platform.node()} {os.getpid()} {time.time_ns()}"
-        version = self._put(name, io.BytesIO(content.encode()), IfNoneMatch="*")
+        version = self._put(name, content.encode(), IfNoneMatch="*")
         if version is not None:
             self._check_copies(name)
         return version
 
-    def write(self, name: str, file: BinaryIO) -> None:
-        """Writes an object from the start of a file, whether it exists or not.
+    def write(self, name: str, data: bytes) -> None:
+        """Writes an object, whether it exists or not.
 
         Raises:
-            OSError: also if the file is larger than 5 GB. Such a one would have to be sent in
-                parts, and those of a writer that is killed stay where no listing shows them.
+            OSError: also if it is larger than 5 GB. Such a one would have to be sent in parts,
+                and those of a writer that is killed stay where no listing shows them.
         """
-        self._put(name, file)
+        self._put(name, data)
 
-    def replace(self, name: str, version: str, file: BinaryIO) -> str | None:
+    def replace(self, name: str, version: str, data: bytes) -> str | None:
         """Writes an object if it has this version; returns the new one, None if it had another."""
-        return self._put(name, file, IfMatch=version)
+        return self._put(name, data, IfMatch=version)
 
     def copy(self, source: str, target: str) -> None:
         """Copies an object, whether the target exists or not."""
@@ -160,17 +160,16 @@ class AmazonBucket:
             self.delete(name)
             raise OSError(errno.EOPNOTSUPP, "this service copies whether a condition holds or not")
 
-    def _put(self, name: str, file: BinaryIO, **conditions: str) -> str | None:
+    def _put(self, name: str, data: bytes, **conditions: str) -> str | None:
         """Writes an object; returns its version, or None where a condition does not hold."""
-        if file.seek(0, io.SEEK_END) > _MAX_BYTES:
+        if len(data) > _MAX_BYTES:
             raise OSError(errno.EFBIG, "Amazon S3 takes no file of more than 5 GB in one piece")
-        file.seek(0)
         try:
-            return str(self._request("put_object", Key=name, Body=file, **conditions)["ETag"])
+            return str(self._request("put_object", Key=name, Body=data, **conditions)["ETag"])
         except (FileExistsError, FileNotFoundError):
-            return self._version_of_same(name, file)
+            return self._version_of_same(name, data)
 
-    def _version_of_same(self, name: str, file: BinaryIO) -> str | None:
+    def _version_of_same(self, name: str, data: bytes) -> str | None:
         """Returns the version of an object that holds the same; None if it holds anything else.
 
         The library repeats requests: one that was refused may have succeeded before.
@@ -180,8 +179,7 @@ class AmazonBucket:
             version = self._read(name, held)
         except FileNotFoundError:
             return None
-        file.seek(0)
-        return version if held.getvalue() == file.read() else None
+        return version if held.getvalue() == data else None
 
     def _read(self, name: str, file: BinaryIO) -> str:
         """Writes the bytes of an object to a file, and returns its version."""

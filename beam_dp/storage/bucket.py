@@ -19,7 +19,7 @@ import hashlib
 import itertools
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO, Protocol
 
 from beam_dp.errors import InputError
@@ -59,10 +59,10 @@ class Bucket(Protocol):
     def create(self, name: str) -> str | None:
         """Creates an object that holds no file; returns its version, None where there is one."""
 
-    def write(self, name: str, file: BinaryIO) -> None:
-        """Writes an object from the start of a file, whether it exists or not."""
+    def write(self, name: str, data: bytes) -> None:
+        """Writes an object, whether it exists or not."""
 
-    def replace(self, name: str, version: str, file: BinaryIO) -> str | None:
+    def replace(self, name: str, version: str, data: bytes) -> str | None:
         """Writes an object if it has this version; returns the new one, None if it had another."""
 
     def copy(self, source: str, target: str) -> None:
@@ -160,7 +160,9 @@ class BucketStore:
         try:
             with tempfile.TemporaryFile() as file:
                 self._bucket.read(self._named(name, draft), file)
-                return _fingerprint(file)
+                file.seek(0)
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                return PayloadFile(digest, file.tell())
         except FileNotFoundError:
             return None
 
@@ -182,21 +184,15 @@ class BucketStore:
                 return draft
         raise AssertionError("there is always another number")
 
-    def write_draft(
-        self, draft: str, name: str, write: Callable[[BinaryIO], object]
-    ) -> PayloadFile:
+    def write_draft(self, draft: str, name: str, data: bytes) -> PayloadFile:
         """Writes one file of a draft, and returns what it holds."""
-        with tempfile.TemporaryFile() as file:
-            write(file)
-            self._bucket.write(self._named(name, draft), file)
-            return _fingerprint(file)
+        self._bucket.write(self._named(name, draft), data)
+        return PayloadFile(hashlib.sha256(data).hexdigest(), len(data))
 
-    def publish(self, draft: str, name: str, write: Callable[[BinaryIO], object]) -> bool:
+    def publish(self, draft: str, name: str, data: bytes) -> bool:
         """Writes a file to a draft that was not withdrawn, and copies it unless its name exists."""
         commit = self._named(_COMMIT, draft)
-        with tempfile.TemporaryFile() as file:
-            write(file)
-            version = self._bucket.replace(commit, self._versions[draft], file)
+        version = self._bucket.replace(commit, self._versions[draft], data)
         with contextlib.suppress(FileNotFoundError):
             if version is not None:
                 return self._bucket.copy_exclusively(commit, version, self._folder + name)
@@ -225,9 +221,3 @@ class BucketStore:
 
     def _named(self, name: str, draft: str | None) -> str:
         return f"{self._folder}{name}" if draft is None else f"{self._folder}{draft}/{name}"
-
-
-def _fingerprint(file: BinaryIO) -> PayloadFile:
-    file.seek(0)
-    digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-    return PayloadFile(digest, file.tell())

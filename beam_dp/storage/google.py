@@ -78,20 +78,20 @@ class GoogleBucket:
         except FileExistsError:
             return None
 
-    def write(self, name: str, file: BinaryIO) -> None:
-        """Writes an object from the start of a file, whether it exists or not."""
+    def write(self, name: str, data: bytes) -> None:
+        """Writes an object, whether it exists or not."""
         with _errors():
-            _upload(self._bucket().blob(name), file)
+            _upload(self._bucket().blob(name), data)
 
-    def replace(self, name: str, version: str, file: BinaryIO) -> str | None:
+    def replace(self, name: str, version: str, data: bytes) -> str | None:
         """Writes an object if it has this version; returns the new one, None if it had another."""
         try:
             with _errors():
                 blob = self._bucket().blob(name)
-                _upload(blob, file, if_generation_match=int(version))
+                _upload(blob, data, if_generation_match=int(version))
                 return str(blob.generation)
         except FileExistsError:
-            return self._version_of_same(name, file)
+            return self._version_of_same(name, data)
 
     def copy(self, source: str, target: str) -> None:
         """Copies an object, whether the target exists or not."""
@@ -131,15 +131,14 @@ class GoogleBucket:
         with contextlib.suppress(FileNotFoundError), _errors():
             self._bucket().delete_blob(name)
 
-    def _version_of_same(self, name: str, file: BinaryIO) -> str | None:
+    def _version_of_same(self, name: str, data: bytes) -> str | None:
         """Returns the version of an object that holds the same; None if it holds anything else.
 
         The library repeats requests: one that was refused may have succeeded before.
         """
         with _errors():
             blob = self._bucket().get_blob(name)
-            file.seek(0)
-            is_same = blob is not None and blob.download_as_bytes() == file.read()
+            is_same = blob is not None and blob.download_as_bytes() == data
             return str(blob.generation) if is_same else None
 
     def _copy(self, source: str, target: str, **conditions: int) -> None:
@@ -161,9 +160,9 @@ class GoogleBucket:
         return self._opened
 
 
-def _upload(blob: Any, file: BinaryIO, **conditions: int) -> None:
+def _upload(blob: Any, data: bytes, **conditions: int) -> None:
     # With its size known, a small file takes one request.
-    blob.upload_from_file(file, size=file.seek(0, io.SEEK_END), rewind=True, **conditions)
+    blob.upload_from_file(io.BytesIO(data), size=len(data), **conditions)
 
 
 @contextlib.contextmanager

@@ -8,9 +8,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from beam_dp.errors import InputError
 from beam_dp.storage.store import (
@@ -94,12 +93,10 @@ class LocalStore:
         self._path.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=f"{DRAFT_PREFIX}{draw_id}-", dir=self._path)).name
 
-    def write_draft(
-        self, draft: str, name: str, write: Callable[[BinaryIO], object]
-    ) -> PayloadFile:
+    def write_draft(self, draft: str, name: str, data: bytes) -> PayloadFile:
         """Writes one file of a draft, durably, and returns what it holds."""
         with open(self._path / draft / name, "xb") as file:
-            write(file)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         written = self.fingerprint(name, draft)
@@ -107,9 +104,9 @@ class LocalStore:
             raise FileNotFoundError(2, "the draft was removed", str(self._path / draft / name))
         return written
 
-    def publish(self, draft: str, name: str, write: Callable[[BinaryIO], object]) -> bool:
+    def publish(self, draft: str, name: str, data: bytes) -> bool:
         """Writes a file of a draft, and publishes it under its name unless that exists."""
-        self.write_draft(draft, name, write)
+        self.write_draft(draft, name, data)
         return self.create_exclusively(draft, name)
 
     def create_exclusively(self, draft: str, name: str) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 DRAFT_PREFIX = ".draft-"
 MAX_CARD_BYTES = 2**26
@@ -59,12 +58,10 @@ class Store(Protocol):
     def open_draft(self, draw_id: str) -> str:
         """Makes the directory and a new private folder in it, and returns the folder's name."""
 
-    def write_draft(
-        self, draft: str, name: str, write: Callable[[BinaryIO], object]
-    ) -> PayloadFile:
+    def write_draft(self, draft: str, name: str, data: bytes) -> PayloadFile:
         """Writes one file of a draft, durably, and returns what it holds."""
 
-    def publish(self, draft: str, name: str, write: Callable[[BinaryIO], object]) -> bool:
+    def publish(self, draft: str, name: str, data: bytes) -> bool:
         """Writes a file of a draft, and publishes it under its name unless that exists.
 
         Fails, and publishes nothing, if the draft was withdrawn, at whatever time.

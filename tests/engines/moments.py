@@ -141,8 +141,8 @@ def install(control: str) -> None:
 
     write_draft = LocalStore.write_draft
 
-    def write(self: LocalStore, draft: str, name: str, write: Any) -> Any:
-        written = write_draft(self, draft, name, write)
+    def write(self: LocalStore, draft: str, name: str, data: bytes) -> Any:
+        written = write_draft(self, draft, name, data)
         moments.publish(self, draft, name)
         return written
 

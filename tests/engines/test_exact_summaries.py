@@ -20,7 +20,6 @@ from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
 from beam_dp.hashing import BlockSigns, HashKey
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.queries.sparse import key_type_named
 from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator, ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
 from beam_dp.transforms.counting.count import CountCells
@@ -69,7 +68,7 @@ def marginals(domain: Domain) -> Summary:
 
 
 def _keys(hash_key: HashKey) -> EncodeKeys:
-    columns = KeyColumns("household", key_type_named("text"))
+    columns = KeyColumns("household", "text")
     return EncodeKeys(columns, 1, hash_key, "record")
 
 

@@ -24,12 +24,13 @@ from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release
 from beam_dp.releases.files import records as avro
 from beam_dp.releases.files.card import card_text
-from beam_dp.releases.files.container import encode_bytes, encode_long, sync_marker
+from beam_dp.releases.files.container import file_name, sync_marker
 from beam_dp.releases.files.records_card import fields
+from beam_dp.releases.files.values import encode_bytes, encode_long
 
 CARD = "card.json"
 RECORDS = avro.records_file(DRAW)
-HYPOTHESIS = avro.hypothesis_file(DRAW)
+HYPOTHESIS = file_name(DRAW, "hypothesis")
 LINES = (
     '{"marginal": ["age", "hours"]}\n\n{"marginal": ["member"], "weight": 2.5}\n'
     '{"marginal": ["getting in/out of bed"]}\n'

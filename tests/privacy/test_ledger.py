@@ -348,7 +348,7 @@ def test_what_remains_at_a_delta_out_of_range_is_refused(
     for kind in ("pure", "gaussian", "zcdp"):
         with pytest.raises(InputError, match="delta: "):
             ledger.remaining("visits", kind, delta)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="kind: 'gausian' is refused; must be 'pure' or 'gauss"):
+    with pytest.raises(InputError, match="must be 'pure', 'gaussian' or 'zcdp'"):
         ledger.remaining("visits", "gausian")  # type: ignore[arg-type]
 
 

@@ -51,11 +51,12 @@ def test_whatever_a_line_holds_it_is_a_query_or_an_error(held):
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        ("", "must be one line of JSON"),
-        ("[" * 100_000, "must be one line of JSON"),
+        ("", "is not JSON at line 1, column 1"),
+        ("[" * 100_000, "is nested too deeply"),
         ('{"id": true, "parity": {}}', "id: True is refused"),
         ('{"values": [0, 0, 2, 0]}', "every value must be from 0 to 1"),
-        ('{"values": [NaN, 0, 0, 0]}', "every value must be from 0 to 1"),
+        ('{"values": [NaN, 0, 0, 0]}', "NaN is not a JSON number"),
+        ('{"prefix": {}, "prefix": {}}', "the key 'prefix' must stand once"),
         ('{"conjunction": {"sx": "f"}}', "'sx' is refused; is not an attribute"),
         ('{"conjunction": {"sex": "x"}}', "'x' is refused"),
         ('{"conjunction": {}, "parity": {}}', "must be an object with one of"),

@@ -21,15 +21,13 @@ class MemoryBucket:
     def create(self, name: str) -> str | None:
         return None if name in self.objects else self._put(name, b"")
 
-    def write(self, name: str, file: BinaryIO) -> None:
-        file.seek(0)
-        self._put(name, file.read())
+    def write(self, name: str, data: bytes) -> None:
+        self._put(name, data)
 
-    def replace(self, name: str, version: str, file: BinaryIO) -> str | None:
+    def replace(self, name: str, version: str, data: bytes) -> str | None:
         if self.objects.get(name, (b"", ""))[1] != version:
             return None
-        file.seek(0)
-        return self._put(name, file.read())
+        return self._put(name, data)
 
     def copy(self, source: str, target: str) -> None:
         self._put(target, self._get(source)[0])

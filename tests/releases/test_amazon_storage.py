@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import tempfile
 import types
 from collections.abc import Callable, Iterator
 
@@ -16,6 +15,7 @@ from release_examples import release_of
 
 from beam_dp.errors import InputError
 from beam_dp.releases import ReleaseError, check_output, commit_release, read_release
+from beam_dp.storage import amazon
 from beam_dp.storage.amazon import AmazonBucket
 from beam_dp.storage.bucket import BucketStore
 
@@ -246,9 +246,9 @@ def test_a_withdrawn_draft_is_not_published_once_its_name_is_taken_again(
     late.remove_draft(late.withdraw(draft))
     assert next_one.open_draft("0" * 32) == draft
     with pytest.raises(FileNotFoundError, match="withdrawn"):
-        late.publish(draft, "card.json", lambda file: file.write(b"late"))
+        late.publish(draft, "card.json", b"late")
     assert service.names() == [f"out/{draft}/commit"]
-    assert next_one.publish(draft, "card.json", lambda file: file.write(b"in time"))
+    assert next_one.publish(draft, "card.json", b"in time")
     assert service.buckets["releases"].objects["out/card.json"][0] == b"in time"
 
 
@@ -284,7 +284,7 @@ def test_a_card_is_copied_while_its_draft_holds_it_and_there_is_none(
     bucket = AmazonBucket("releases")
     opened = bucket.create("draft/commit")
     assert opened is not None
-    version = bucket.replace("draft/commit", opened, io.BytesIO(b"ours"))
+    version = bucket.replace("draft/commit", opened, b"ours")
     assert version is not None
     meanwhile(service)
     before = service.buckets["releases"].objects.get("card")
@@ -305,12 +305,12 @@ def test_a_repeated_request_finds_what_the_first_has_done(
     opened = bucket.create("commit")
     assert opened is not None and bucket.create("commit") is None
     lose_first(service, "PUT")
-    version = bucket.replace("commit", opened, io.BytesIO(b"ours"))
+    version = bucket.replace("commit", opened, b"ours")
     assert version == service.buckets["releases"].objects["commit"][1]
-    assert bucket.replace("commit", opened, io.BytesIO(b"another's")) is None
+    assert bucket.replace("commit", opened, b"another's") is None
     lose_first(service, "DELETE")
     bucket.delete("commit")
-    assert bucket.replace("commit", opened, io.BytesIO(b"ours")) is None
+    assert bucket.replace("commit", opened, b"ours") is None
     assert service.names() == [] and len(no_waits) == 3
 
 
@@ -326,7 +326,7 @@ def test_a_request_that_another_one_gets_in_the_way_of_is_repeated(
     assert bucket.copy_exclusively("commit", opened, "card")
     fail_first(service, "PUT", float("inf"), 409, "ConditionalRequestConflict")
     with pytest.raises(OSError, match="says 409 ConditionalRequestConflict to PutObject"):
-        bucket.replace("commit", opened, io.BytesIO(b"ours"))
+        bucket.replace("commit", opened, b"ours")
     assert no_waits[8:] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
 
 
@@ -348,18 +348,19 @@ def test_a_copy_that_fails_after_its_status_was_sent_has_failed(
 def test_a_large_file_is_sent_in_one_piece(service: FakeAmazonStorage) -> None:
     data = bytes(range(256)) * (40 * 2**10)  # 10 MiB
     bucket, held = AmazonBucket("releases"), io.BytesIO()
-    bucket.write("large", io.BytesIO(data))
+    bucket.write("large", data)
     bucket.copy("large", "copied")
     bucket.read("copied", held)
     assert held.getvalue() == data and bucket.size("copied") == len(data)
     assert [method for method, _ in service.requests] == ["PUT", "PUT", "GET", "HEAD"]
 
 
-def test_a_file_that_takes_several_pieces_is_refused(service: FakeAmazonStorage) -> None:
-    with tempfile.TemporaryFile() as file:
-        file.truncate(5 * 2**30 + 1)  # takes no space
-        with pytest.raises(OSError, match="no file of more than 5 GB"):
-            AmazonBucket("releases").write("large", file)
+def test_a_file_that_takes_several_pieces_is_refused(
+    service: FakeAmazonStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(amazon, "_MAX_BYTES", 4)
+    with pytest.raises(OSError, match="no file of more than 5 GB"):
+        AmazonBucket("releases").write("large", b"large")
     assert service.requests == []
 
 
@@ -367,7 +368,7 @@ def test_names_of_several_pages_come_in_order_and_as_they_are(service: FakeAmazo
     bucket = AmazonBucket("releases")
     names = ["out/a b", "out/a&<b>", "out/a+%2B", "out/z", "out/é", "out/\U0001f512"]
     for name in names:
-        bucket.write(name, io.BytesIO(name.encode()))
+        bucket.write(name, name.encode())
     service.put("outside", b"")
     assert list(bucket.names("out/")) == sorted(names)
     for name in names:

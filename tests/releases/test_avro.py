@@ -25,7 +25,7 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.columns import encode_batch
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files import container as avro_container, records as avro
-from beam_dp.releases.files.container import decode_bytes, decode_long, encode_bytes, encode_long
+from beam_dp.releases.files.values import decode_bytes, decode_long, encode_bytes, encode_long
 from beam_dp.storage.store import DamagedFileError
 
 
@@ -219,7 +219,7 @@ def test_a_well_formed_file_by_hand_is_read():
         ({"blocks": [(2, TWO + ONE)]}, "out of order"),
         ({"blocks": [(1, ONE), (1, TWO + b"x")]}, "bytes after the records"),
         ({"blocks": [(1, ONE * 2), (1, TWO)]}, "bytes after the records"),
-        ({"blocks": [(2, ONE + TWO[:-1])]}, "value outside its domain"),
+        ({"blocks": [(2, ONE + TWO[:-1])]}, "cut short"),
         ({"blocks": [(2, ONE + TWO[:5])]}, "cut short"),
         ({"blocks": [(2, ONE + b"\x04\x02x")]}, "type that its schema has not"),
         ({"blocks": [(2, ONE + b"\x00\x06\x02x" + TWO[4:])]}, "value outside its domain"),
@@ -303,10 +303,11 @@ def potential(names, shape, values, ends=(b"\0", b"\0", b"\0")):
         (potential([b"d"], [3], [0, 1, 2]), "shape is not its domain's"),
         (potential([b"d"], [], [0, 1]), "not end|shape is not"),
         (potential([b"q"], [2], [0, 1]), "not in its domain"),
-        (potential([b"\xff"], [2], [0, 1]), "not in its domain"),
+        (potential([b"\xff"], [2], [0, 1]), "not UTF-8"),
         (potential([b"d", b"b"], [2, 2], [0] * 4), "not in its domain"),
         (potential([b"d", b"d"], [2, 2], [0] * 4), "not in its domain"),
-        (potential([b"d"] * 5, [2] * 5, [0] * 32), "longer than it can be"),
+        (potential([b"d"] * 5, [2] * 5, [0] * 32), "not in its domain"),
+        (encode_long(2**16 + 1) + b"\0" * 2**17, "longer than it can be"),
         (potential([b"d"], [2], [0, 1], ends=(b"\2", b"\0", b"\0")), "not end where it should"),
         (potential([b"d"], [2], [0, 1]) + b"x", "bytes after the records"),
         (encode_long(1) + encode_bytes(b"d") + b"\0\2\4\0" + encode_long(2**60), "longer than it"),

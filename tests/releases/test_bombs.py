@@ -23,8 +23,9 @@ from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import AnswersRelease, ReleaseError, read_release, write_release
-from beam_dp.releases.files.answers import ANSWER_SCHEMA, read_answers, read_rows
-from beam_dp.releases.files.container import encode_bytes, encode_long, read_header
+from beam_dp.releases.files.answers import ANSWER_SCHEMA, read_rows
+from beam_dp.releases.files.container import read_header
+from beam_dp.releases.files.values import encode_bytes, encode_long
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.summaries import Projection
 
@@ -143,7 +144,7 @@ def test_answers_of_earlier_versions_are_read(tmp_path: pathlib.Path) -> None:
     fastavro.writer(file, fastavro.parse_schema(ANSWER_SCHEMA), rows, codec="deflate")
     replace_payload(path, file.getvalue(), num_answers=500, num_refused=30)
     release: Any = read_release(tmp_path)
-    assert list(release.rows) == rows == list(read_answers(path))
+    assert list(release.rows) == rows == list(read_rows(path.read_bytes()))
     assert release.rows[-1] == rows[-1] and release.rows[497:501] == rows[497:501]
 
 
@@ -152,7 +153,7 @@ def test_any_avro_reader_reads_answers(tmp_path: pathlib.Path) -> None:
     (path,) = tmp_path.glob("answers-*.avro")
     with path.open("rb") as file:
         assert list(fastavro.reader(file)) == [ROW] * 12_000
-    assert list(read_answers(path)) == [ROW] * 12_000
+    assert list(read_rows(path.read_bytes())) == [ROW] * 12_000
 
 
 @pytest.mark.parametrize("number", [2, 4, True, -1, "3", None])

@@ -26,7 +26,7 @@ def draft_in(folder: pathlib.Path) -> pathlib.Path:
     """A draft of another draw, whose writer was killed."""
     store = LocalStore(folder)
     draft = store.open_draft("0" * 32)
-    store.write_draft(draft, "card.json", lambda file: file.write(b"{}"))
+    store.write_draft(draft, "card.json", b"{}")
     return folder / draft
 
 

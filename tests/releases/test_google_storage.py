@@ -106,7 +106,7 @@ def test_a_large_file_is_sent_and_read_in_pieces(service: FakeGoogleStorage) -> 
     """The library sends what is above 8 MiB in a session of its own."""
     data = bytes(range(256)) * (40 * 2**10)  # 10 MiB
     bucket = GoogleBucket("releases")
-    bucket.write("large", io.BytesIO(data))
+    bucket.write("large", data)
     bucket.copy("large", "copied")
     held = io.BytesIO()
     bucket.read("copied", held)

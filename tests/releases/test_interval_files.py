@@ -28,8 +28,8 @@ from beam_dp.releases import (
     release_to_bytes,
     write_release,
 )
-from beam_dp.releases.files.container import read_container, sync_marker, write_container
-from beam_dp.releases.files.intervals import TABLE_SCHEMA, intervals_file
+from beam_dp.releases.files.container import file_name, read_container, sync_marker, write_container
+from beam_dp.releases.files.intervals import TABLE_SCHEMA
 
 ADD = Neighboring.ADD_OR_REMOVE_ONE
 # More cells than blocks of windows, so that there are trees below.
@@ -122,7 +122,7 @@ def rewritten(
     release = released(choice)
     write_release(release, folder)
     card = json.loads((folder / "card.json").read_text())
-    path = folder / intervals_file(release.draw_id)
+    path = folder / file_name(release.draw_id, "intervals")
     data = change_data(path.read_bytes())
     path.write_bytes(data)
     if with_checksum:

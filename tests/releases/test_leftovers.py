@@ -70,7 +70,7 @@ def test_a_draft_of_another_draw_goes(tmp_path: pathlib.Path) -> None:
     assert commit_release(release, tmp_path)
     before = everything_under(tmp_path)
     store = LocalStore(tmp_path)
-    store.write_draft(store.open_draft("0" * 32), "card.json", lambda file: file.write(b"{}"))
+    store.write_draft(store.open_draft("0" * 32), "card.json", b"{}")
     assert finish_writing(tmp_path)
     assert everything_under(tmp_path) == before
 

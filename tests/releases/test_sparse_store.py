@@ -23,8 +23,8 @@ from beam_dp.releases import (
     read_release,
     write_release,
 )
-from beam_dp.releases.files.container import encode_longs
 from beam_dp.releases.files.kinds import release_from_bytes, release_to_bytes
+from beam_dp.releases.files.values import encode_longs
 
 DRAW = "0123456789abcdef0123456789abcdef"
 KEY = HashKey.draw(8)

@@ -16,7 +16,7 @@ from beam_dp.domain import BooleanAttribute, Domain
 from beam_dp.mechanisms import plan_private_mw
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.releases import read_release
-from beam_dp.releases.files.answers import answers_file, read_answers
+from beam_dp.releases.files.answers import answers_file, read_rows
 from beam_dp.transforms import AnswerBatch, AnswerQueries, WriteAnswers
 from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query, numbered_queries
 
@@ -71,7 +71,7 @@ def test_only_a_complete_run_is_written(tmp_path: pathlib.Path, is_complete: boo
     assert (tmp_path / "out").exists() is is_complete
     if is_complete:
         path = tmp_path / "out" / answers_file("0" * 32)
-        assert [each["id"] for each in read_answers(path)] == ["0", "1", "2"]
+        assert [each["id"] for each in read_rows(path.read_bytes())] == ["0", "1", "2"]
 
 
 @pytest.mark.slow
@@ -90,6 +90,6 @@ def test_a_run_in_several_batches_is_one_release(
             | WriteAnswers(tmp_path / "out", plan)
         )
     answers = read_release(tmp_path / "out")
-    rows = list(read_answers(tmp_path / "out" / answers_file(answers.draw_id)))
+    rows = list(read_rows((tmp_path / "out" / answers_file(answers.draw_id)).read_bytes()))
     assert [each["id"] for each in rows] == [str(number) for number in range(9)]
     assert all(abs(each["value"] - 50) < 5 for each in rows)

@@ -19,7 +19,7 @@ from beam_dp.mechanisms import plan_private_mw
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.files.answers import read_answers
+from beam_dp.releases.files.answers import read_rows
 from beam_dp.summaries.shards import write_shard
 from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
 from beam_dp.transforms.drawing import answer_queries as module, one_worker
@@ -416,7 +416,7 @@ def write(folder: pathlib.Path, **named: Any) -> list[dict[str, Any]]:
         held = p | "Records" >> beam.Create(RECORDS)
         _ = asked | AnswerQueries(plan(**named), held) | WriteAnswers(folder, plan(**named))
     (path,) = folder.glob("answers-*.avro")
-    return read_answers(path)
+    return list(read_rows(path.read_bytes()))
 
 
 @pytest.mark.slow
@@ -443,7 +443,7 @@ def test_a_stream_is_written_batch_by_batch(tmp_path):
         _ = answers | WriteAnswers(tmp_path, plan())
         _ = answers | collect("stream")
     files = sorted(tmp_path.iterdir())
-    assert [row for path in files for row in read_answers(path)] == rows_of(
+    assert [row for path in files for row in read_rows(path.read_bytes())] == rows_of(
         sorted(COLLECTED["stream"], key=lambda batch: batch.number)
     )
     assert np.unique([path.name[:40] for path in files]).size == 1
@@ -458,4 +458,4 @@ def test_of_two_attempts_at_a_batch_the_first_stays(tmp_path):
     assert write_batch(batch.answers, batch.run_id, 0, tmp_path)
     assert not write_batch(other, batch.run_id, 0, tmp_path)
     (path,) = tmp_path.iterdir()
-    assert read_answers(path) == batch.answers
+    assert list(read_rows(path.read_bytes())) == batch.answers

@@ -15,7 +15,8 @@ import pytest
 
 from beam_dp.errors import InputError
 from beam_dp.releases.files import container as avro_container
-from beam_dp.releases.files.container import encode_bytes, encode_long, write_container
+from beam_dp.releases.files.container import write_container
+from beam_dp.releases.files.values import encode_bytes, encode_long
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from beam_dp.checks import check_choice
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import (
@@ -193,9 +194,7 @@ def plan_workload_answers(
         >>> plan.distribution, round(plan.standard_error, 2)
         ('discrete_gaussian', 54.95)
     """
-    if distribution not in ("auto", "discrete_laplace", "discrete_gaussian"):
-        condition = "must be 'auto', 'discrete_laplace' or 'discrete_gaussian'"
-        raise InputError("distribution", distribution, condition)
+    check_choice("distribution", distribution, ("auto", "discrete_laplace", "discrete_gaussian"))
     check_num_records(num_records, guarantee)
     check_failure_probability(failure_probability)
     if distribution == "discrete_gaussian" and guarantee.delta == 0:

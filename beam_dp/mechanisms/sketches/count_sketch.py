@@ -7,7 +7,7 @@ import math
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import number
 from beam_dp.flags.options import option
@@ -85,11 +85,8 @@ class CountSketch(SparseMechanism):
     def __post_init__(self) -> None:
         check_width(self.projection_width)
         check_rows(self.num_rows)
-        if self.noise not in ("laplace", "gaussian"):
-            raise InputError("noise", self.noise, "must be 'laplace' or 'gaussian'")
-        if self.estimator not in ("mean", "median", "clipped_mean"):
-            condition = "must be 'clipped_mean', 'median' or 'mean'"
-            raise InputError("estimator", self.estimator, condition)
+        check_choice("noise", self.noise, ("laplace", "gaussian"))
+        check_choice("estimator", self.estimator, ("clipped_mean", "median", "mean"))
         if self.unit_norm is not None:
             if self.noise != "gaussian":
                 raise InputError("unit_norm", self.unit_norm, "applies only to noise 'gaussian'")

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import ClassVar, Literal
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_choice, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.flags.options import option
 from beam_dp.hashing import HashKey
@@ -78,8 +78,7 @@ class SparseProject(SparseMechanism):
     def __post_init__(self) -> None:
         check_calibration(self.calibration)
         check_width(self.projection_width)
-        if self.family not in ("dense", "blocks"):
-            raise InputError("family", self.family, "must be 'dense' or 'blocks'")
+        check_choice("family", self.family, ("dense", "blocks"))
         checked_integer("num_blocks", self.num_blocks, 1, self.projection_width)
 
     @property

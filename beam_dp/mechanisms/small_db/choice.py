@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_choice, checked_integer
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
@@ -215,8 +215,7 @@ class MultisetChoice:
             "search": in_memory
             and self.num_records * self.epsilon <= 2 * self.max_records_per_unit * _MAX_EXPONENT,
         }
-        if self.sampler != "auto" and self.sampler not in _SAMPLERS:
-            raise InputError("sampler", self.sampler, f"must be auto or one of {[*_SAMPLERS]}")
+        check_choice("sampler", self.sampler, ("auto", *_SAMPLERS))
         wanted = ["nested", "enumeration"] if self.sampler == "auto" else [self.sampler]
         for name in wanted:
             if feasible[name]:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from beam_dp.checks import checked_number
+from beam_dp.checks import check_choice, checked_number
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import MAX_EPSILON, Guarantee, Neighboring
 from beam_dp.privacy.ledger.filters import (
@@ -62,9 +62,7 @@ class Dataset:
             raise InputError("privacy_unit", self.privacy_unit, condition)
         ends = MIN_EPSILON, MAX_EPSILON
         checked_number("epsilon", self.epsilon, least=ends[0], most=ends[1], note=" in a ledger")
-        if self.composition not in COMPOSITIONS:
-            known = " or ".join(map(repr, COMPOSITIONS))
-            raise InputError("composition", self.composition, f"must be {known}")
+        check_choice("composition", self.composition, COMPOSITIONS)
 
 
 @dataclasses.dataclass(frozen=True)

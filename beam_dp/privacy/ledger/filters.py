@@ -68,7 +68,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from beam_dp.errors import InputError
+from beam_dp.checks import check_choice
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_epsilon, zcdp_rho
 from beam_dp.privacy.guarantee import MAX_EPSILON, checked_delta
 from beam_dp.privacy.loss import KINDS, Kind, Loss
@@ -235,8 +235,7 @@ class Account:
         Raises:
             InputError: if there is no such kind, or the delta is out of range.
         """
-        if kind not in KINDS:
-            raise InputError("kind", kind, f"must be {' or '.join(map(repr, KINDS))}")
+        check_choice("kind", kind, KINDS)
         delta = checked_delta(delta)
         if kind != "pure" and delta == 0:
             return 0.0

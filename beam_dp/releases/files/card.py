@@ -8,11 +8,11 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from beam_dp.checks import is_integer
 from beam_dp.domain import Domain
-from beam_dp.domain.strict_json import RepeatedKeyError, parse_json
+from beam_dp.domain.strict_json import checked_json
 from beam_dp.errors import InputError
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.storage.store import DamagedFileError, PayloadFile
@@ -60,7 +60,7 @@ class Card:
         Raises:
             InputError: if it holds none, or one of a schema that this version can't read.
         """
-        parsed = parse_card_text(text)
+        parsed = checked_json("card", CARD, text)
         if not isinstance(parsed, dict):
             raise InputError("card", type(parsed).__name__, "must be a JSON object")
         _check_depth_and_texts(parsed)
@@ -156,27 +156,6 @@ def card_text(
     return json.dumps(card, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def parse_card_text(text: str) -> Any:
-    """Returns the JSON that a ``card.json`` of any kind holds.
-
-    Raises:
-        InputError: if it is no JSON, or JSON that no card may hold.
-    """
-    try:
-        return parse_json(text, _refuse_constant)
-    except json.JSONDecodeError as error:
-        condition = f"is not JSON at line {error.lineno}, column {error.colno}"
-        raise InputError("card", error.msg, condition) from None
-    except RecursionError:
-        raise InputError("card", len(text), "is nested too deeply") from None
-    except RepeatedKeyError as error:
-        raise InputError("card", error.key, "must not repeat a key in an object") from None
-    except InputError:
-        raise
-    except ValueError:  # an integer of thousands of digits
-        raise InputError("card", len(text), "holds a number that is too long") from None
-
-
 def check_types(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
     """Refuses fields that are missing or of another type.
 
@@ -241,7 +220,3 @@ def _check_unicode(text: str) -> None:
         text.encode()
     except UnicodeEncodeError:  # a JSON escape may hold half a character
         raise InputError("card", text, "must hold Unicode texts only") from None
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise InputError("card", constant, "must hold finite numbers only")

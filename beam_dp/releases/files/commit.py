@@ -21,8 +21,8 @@ import shlex
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import BinaryIO, Self
+from functools import cached_property
+from typing import Self
 
 from beam_dp.errors import InputError
 from beam_dp.releases.files.card import CARD, Card, ReleaseError
@@ -136,18 +136,14 @@ def _try_to_commit(draw: Draw, store: Store) -> None:
     draft = store.open_draft(draw.card.draw_id)
     try:
         for name, data in draw.payload.items():
-            if store.write_draft(draft, name, partial(_write, data)) != draw.card.files[name]:
+            if store.write_draft(draft, name, data) != draw.card.files[name]:
                 raise OSError(errno.EIO, "what was written is not what is read")
-        store.publish(draft, CARD, partial(_write, draw.text))
+        store.publish(draft, CARD, draw.text)
     finally:
         # The card that is there tells, not the call that made it: that one may fail afterwards,
         # and then the draft is all that there is of a committed payload.
         if read_card(store) != draw.text:
             store.remove_draft(draft)
-
-
-def _write(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
 
 
 def _complete(card: Card, store: Store, directory: str | os.PathLike[str]) -> None:

@@ -9,125 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from beam_dp.releases.files.card import SCHEMA_VERSION
+from beam_dp.releases.files.values import (
+    decode,
+    decode_bytes,
+    decode_long,
+    decode_map,
+    encode_bytes,
+    encode_long,
+)
 from beam_dp.storage.store import DamagedFileError
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
+BLOCK_BYTES = 2**20
 _MAX_METADATA_ENTRIES = 64
 _CHECKSUM_BYTES = 4
-_MAX_LONG_BYTES = 10  # seven bits each
-
-
-def encode_long(value: int) -> bytes:
-    r"""Returns Avro's zigzag variable-length form of a 64-bit integer.
-
-    Example:
-        >>> encode_long(-1), encode_long(64)
-        (b'\x01', b'\x80\x01')
-    """
-    rest = (value << 1) ^ (value >> 63)
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
-
-
-def encode_bytes(value: bytes) -> bytes:
-    """Returns Avro's form of bytes or of a UTF-8 string."""
-    return encode_long(len(value)) + value
-
-
-def decode_long(data: bytes, position: int) -> tuple[int, int]:
-    """Returns the integer at a position, and the position after it.
-
-    Raises:
-        DamagedFileError: if there is none.
-    """
-    value = shift = 0
-    while shift < 64 and position < len(data):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if not byte & 0x80:
-            if value >= 2**64:
-                break
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-    raise DamagedFileError("a number is cut short or too long")
-
-
-def decode_bytes(data: bytes, position: int) -> tuple[bytes, int]:
-    """Returns the bytes at a position, and the position after them.
-
-    Raises:
-        DamagedFileError: if they are not all there.
-    """
-    length, position = decode_long(data, position)
-    if not 0 <= length <= len(data) - position:
-        raise DamagedFileError("a text is longer than its file")
-    return data[position : position + length], position + length
-
-
-def encode_longs(values: NDArray[np.int64]) -> bytes:
-    r"""Returns 64-bit integers, shape (n,), one after the other in Avro's zigzag form.
-
-    Cost: about 50 ns a value.
-
-    Example:
-        >>> encode_longs(np.array([-1, 64]))
-        b'\x01\x80\x01'
-    """
-    rest = ((values << 1) ^ (values >> 63)).astype(np.int64).view(np.uint64)
-    digits = np.empty((len(values), _MAX_LONG_BYTES), np.uint8)
-    used = np.empty((len(values), _MAX_LONG_BYTES), np.bool_)
-    for place in range(_MAX_LONG_BYTES):
-        digits[:, place] = rest & np.uint64(0x7F)
-        used[:, place] = True if place == 0 else rest > 0
-        rest >>= np.uint64(7)
-    # All digits but the last one are marked.
-    digits[:, :-1] |= np.where(used[:, 1:], np.uint8(0x80), np.uint8(0))
-    return digits[used].tobytes()
-
-
-def decode_longs(data: bytes, position: int, number: int) -> tuple[NDArray[np.int64], int]:
-    r"""Returns so many integers from a position on, and the position after them.
-
-    Raises:
-        DamagedFileError: if they are not all there.
-
-    Cost: about 30 ns a value.
-
-    Example:
-        >>> decode_longs(b"\x01\x80\x01", 0, 2)
-        (array([-1, 64]), 3)
-    """
-    if number == 0:
-        return np.zeros(0, np.int64), position
-    window = np.frombuffer(data, np.uint8)[position : position + _MAX_LONG_BYTES * number]
-    last = np.flatnonzero(window < 0x80)[:number]
-    if len(last) < number:
-        raise DamagedFileError("a number is cut short or too long")
-    starts = np.concatenate(([0], last[:-1] + 1))
-    lengths = last - starts + 1
-    window = window[: int(last[-1]) + 1]
-    place = np.arange(len(window)) - np.repeat(starts, lengths)
-    if int(place.max()) >= _MAX_LONG_BYTES or (window[place == _MAX_LONG_BYTES - 1] > 1).any():
-        raise DamagedFileError("a number is cut short or too long")
-    digits = (window & 0x7F).astype(np.uint64) << (place * 7).astype(np.uint64)
-    zigzag = np.bitwise_or.reduceat(digits, starts)
-    values = (zigzag >> np.uint64(1)) ^ -(zigzag & np.uint64(1)).astype(np.int64).view(np.uint64)
-    return values.view(np.int64), position + len(window)
 
 
 def sync_marker(draw_id: str, purpose: str) -> bytes:
@@ -138,6 +39,11 @@ def sync_marker(draw_id: str, purpose: str) -> bytes:
         purpose: of the file, in words: no two files of a draw have the same marker.
     """
     return hashlib.sha256(f"{purpose} {draw_id}".encode()).digest()[:SYNC_BYTES]
+
+
+def file_name(draw_id: str, purpose: str) -> str:
+    """Returns the name of a file of a draw: see ``sync_marker``."""
+    return f"{purpose.replace(' ', '-')}-{draw_id}.avro"
 
 
 def encode_header(schema: Mapping[str, Any], metadata: Mapping[str, str], sync: bytes) -> bytes:
@@ -184,6 +90,28 @@ def write_container(
     return b"".join(parts)
 
 
+def in_blocks(records: Iterable[tuple[bytes, int]]) -> Iterator[tuple[int, bytes]]:
+    """Yields records in blocks of about a mebibyte: their number and their bytes.
+
+    Args:
+        records: each with how often it stands.
+    """
+    block = bytearray()
+    num_records = 0
+    for record, count in records:
+        while count:
+            copies = min(count, max(1, (BLOCK_BYTES - len(block)) // len(record)))
+            block += record * copies
+            num_records += copies
+            count -= copies
+            if len(block) + len(record) > BLOCK_BYTES:
+                yield num_records, bytes(block)
+                block.clear()
+                num_records = 0
+    if num_records:
+        yield num_records, bytes(block)
+
+
 def read_container(
     data: bytes, schema: Mapping[str, Any], sync: bytes, *, max_block_bytes: int | None
 ) -> Iterator[tuple[int, bytes]]:
@@ -228,22 +156,8 @@ def read_header(data: bytes) -> tuple[dict[bytes, bytes], int, bytes]:
     """
     if data[: len(MAGIC)] != MAGIC:
         raise DamagedFileError("is not an Avro container file")
-    metadata, position = _read_metadata(data, len(MAGIC))
+    metadata, position = decode_map(data, len(MAGIC), _MAX_METADATA_ENTRIES)
     return metadata, position, data[position : position + SYNC_BYTES]
-
-
-def _read_metadata(data: bytes, position: int) -> tuple[dict[bytes, bytes], int]:
-    num_entries, position = decode_long(data, position)
-    if not 0 < num_entries <= _MAX_METADATA_ENTRIES:
-        raise DamagedFileError("has a header that this version does not write")
-    metadata = {}
-    for _ in range(num_entries):
-        key, position = decode_bytes(data, position)
-        metadata[key], position = decode_bytes(data, position)
-    end, position = decode_long(data, position)
-    if end != 0:
-        raise DamagedFileError("has a header that this version does not write")
-    return metadata, position
 
 
 def check_end(block: bytes, position: int) -> None:
@@ -256,82 +170,28 @@ def check_end(block: bytes, position: int) -> None:
         raise DamagedFileError("has bytes after the records of a block")
 
 
-def decode_array_length(data: bytes, position: int, longest: int) -> tuple[int, int]:
-    """Returns the length of an array, which is written in one piece, and the position after it.
+def read_values(
+    data: bytes, schema: Mapping[str, Any], draw_id: str, purpose: str, max_block_bytes: int | None
+) -> Iterator[Any]:
+    """Yields the records of a file, one after the other.
+
+    Args:
+        data: the whole file.
+        schema: what its schema must be.
+        draw_id: of the noise.
+        purpose: of the file: see ``sync_marker``.
+        max_block_bytes: see ``read_container``.
 
     Raises:
-        DamagedFileError: if it is longer than ``longest``.
+        DamagedFileError: at the first thing that is wrong.
     """
-    length, position = decode_long(data, position)
-    if not 0 <= length <= longest:
-        raise DamagedFileError("has an array that is longer than it can be")
-    return length, position
-
-
-def decode_array_end(data: bytes, position: int, length: int) -> int:
-    """Returns the position after an array of this length.
-
-    Raises:
-        DamagedFileError: if there is more of it.
-    """
-    if not length:
-        return position
-    end, position = decode_long(data, position)
-    if end != 0:
-        raise DamagedFileError("has an array that does not end where it should")
-    return position
-
-
-def decode_text(data: bytes, position: int) -> tuple[str, int]:
-    """Returns the text at a position, and the position after it.
-
-    Raises:
-        DamagedFileError: if there is none.
-    """
-    text, position = decode_bytes(data, position)
-    try:
-        return text.decode(), position
-    except UnicodeDecodeError:
-        raise DamagedFileError("has a text that is not UTF-8") from None
-
-
-def decode_double(data: bytes, position: int) -> tuple[float, int]:
-    """Returns the number at a position, and the position after it.
-
-    Raises:
-        DamagedFileError: if it is cut short.
-    """
-    if len(data) - position < 8:
-        raise DamagedFileError("has a number that is cut short")
-    (value,) = struct.unpack_from("<d", data, position)
-    return value, position + 8
-
-
-def decode_array_of_longs(data: bytes, position: int, longest: int) -> tuple[list[int], int]:
-    """Returns an array of few integers, and the position after it.
-
-    Raises:
-        DamagedFileError: if there is none, or a longer one.
-    """
-    length, position = decode_array_length(data, position, longest)
-    values = []
-    for _ in range(length):
-        value, position = decode_long(data, position)
-        values.append(value)
-    return values, decode_array_end(data, position, length)
-
-
-def decode_array_of_doubles(data: bytes, position: int) -> tuple[NDArray[np.float64], int]:
-    """Returns an array of finite numbers, and the position after it.
-
-    Raises:
-        DamagedFileError: if there is none, or one that is not finite.
-    """
-    number, position = decode_array_length(data, position, (len(data) - position) // 8)
-    values = np.frombuffer(data, "<f8", number, position).astype(np.float64)
-    if not np.isfinite(values).all():
-        raise DamagedFileError("has a table of numbers that are not finite")
-    return values, decode_array_end(data, position + 8 * number, number)
+    sync = sync_marker(draw_id, purpose)
+    for number, block in read_container(data, schema, sync, max_block_bytes=max_block_bytes):
+        position = 0
+        for _ in range(number):
+            value, position = decode(schema, block, position)
+            yield value
+        check_end(block, position)
 
 
 def _skip_sync(data: bytes, position: int, sync: bytes) -> int:

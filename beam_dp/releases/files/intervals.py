@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.strategy import Measured, Prefixes
@@ -23,18 +23,8 @@ from beam_dp.interval_strategies.tables import measured_from_tables, strategy_ta
 from beam_dp.interval_strategies.textbook_tree import Nodes, TextbookTree
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import Card, Payload
-from beam_dp.releases.files.container import (
-    check_end,
-    decode_array_of_doubles,
-    decode_array_of_longs,
-    decode_long,
-    decode_text,
-    encode_bytes,
-    encode_long,
-    read_container,
-    sync_marker,
-    write_container,
-)
+from beam_dp.releases.files.container import file_name, read_values, write_container
+from beam_dp.releases.files.values import encode
 from beam_dp.releases.intervals import IntervalRelease, check_ordered
 from beam_dp.releases.plain import plain_json
 from beam_dp.storage.store import DamagedFileError
@@ -68,11 +58,6 @@ _TYPES = {
 }
 
 
-def intervals_file(draw_id: str) -> str:
-    """Returns the name of the file of tables."""
-    return f"intervals-{draw_id}.avro"
-
-
 def fields(release: IntervalRelease) -> dict[str, Any]:
     """Returns what the card says, as JSON values."""
     return {
@@ -100,7 +85,7 @@ def payload(release: IntervalRelease) -> dict[str, bytes]:
     """Returns the one file: the estimate and the strategy."""
     blocks = _blocks(_tables(release))
     data = write_container(TABLE_SCHEMA, release.draw_id, _PURPOSE, blocks, deflate=True)
-    return {intervals_file(release.draw_id): data}
+    return {file_name(release.draw_id, _PURPOSE): data}
 
 
 def read(card: Card, payload: Payload) -> IntervalRelease:
@@ -110,7 +95,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
         InputError: if the card is none of interval counts, or the tables are not of it.
         DamagedFileError: if the file holds no tables.
     """
-    name = intervals_file(card.draw_id)
+    name = file_name(card.draw_id, _PURPOSE)
     card.check_files([name])
     card.check_types(_TYPES)
     parsed = card.fields
@@ -119,9 +104,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
     check_ordered(attribute)
     noise = parsed["noise"]
     grid = checked_integer("grid", noise.get("grid"), 1, 2**62 - 1)
-    if noise.get("distribution") not in DISTRIBUTIONS:
-        condition = f"must be {' or '.join(DISTRIBUTIONS)}"
-        raise InputError("distribution", noise.get("distribution"), condition)
+    check_choice("distribution", noise.get("distribution"), DISTRIBUTIONS)
     stated = parsed["errors"].get("mean_squared_error")
     error = checked_number("mean_squared_error", stated, above=0)
     guarantee = Guarantee.from_json(parsed["guarantee"])
@@ -184,27 +167,23 @@ def _tables(release: IntervalRelease) -> dict[str, NDArray[np.float64]]:
 
 def _blocks(tables: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[int, bytes]]:
     for name, table in tables.items():
-        shape = encode_long(table.ndim) + b"".join(map(encode_long, table.shape)) + encode_long(0)
-        flat = np.ascontiguousarray(table, "<f8").ravel()
+        flat = table.ravel()
         for start in range(0, max(flat.size, 1), _PIECE):
-            piece = flat[start : start + _PIECE]
-            values = encode_long(piece.size) + piece.tobytes() if piece.size else b""
-            yield (
-                1,
-                encode_bytes(name.encode()) + shape + encode_long(start) + values + encode_long(0),
-            )
+            values = flat[start : start + _PIECE]
+            piece = {"table": name, "shape": table.shape, "start": start, "values": values}
+            yield 1, encode(TABLE_SCHEMA, piece)
 
 
 def _read_tables(data: bytes, draw_id: str) -> dict[str, NDArray[np.float64]]:
     found: dict[str, NDArray[np.float64]] = {}
     filled: dict[str, int] = {}
-    sync = sync_marker(draw_id, _PURPOSE)
-    for num_records, block in read_container(
-        data, TABLE_SCHEMA, sync, max_block_bytes=_MAX_BLOCK_BYTES
-    ):
-        if num_records != 1:
-            raise DamagedFileError("has a block that is not one piece of a table")
-        name, shape, start, values = _read_piece(block)
+    for piece in read_values(data, TABLE_SCHEMA, draw_id, _PURPOSE, _MAX_BLOCK_BYTES):
+        name, start, values = piece["table"], piece["start"], piece["values"]
+        shape = tuple(piece["shape"].tolist())
+        if len(shape) not in (1, 2):
+            raise DamagedFileError("has a table that is neither a vector nor a matrix")
+        if not all(0 <= size <= _MAX_TABLE for size in shape):
+            raise DamagedFileError("has a table that is larger than it can be")
         if name not in found:
             if len(found) == _MAX_TABLES or math.prod(shape) > _MAX_TABLE:
                 raise DamagedFileError("has more tables than it can have, or larger ones")
@@ -218,19 +197,6 @@ def _read_tables(data: bytes, draw_id: str) -> dict[str, NDArray[np.float64]]:
         if filled[name] != table.size:
             raise DamagedFileError("has a table of which a piece is missing")
     return found
-
-
-def _read_piece(block: bytes) -> tuple[str, tuple[int, ...], int, NDArray[np.float64]]:
-    name, position = decode_text(block, 0)
-    shape, position = decode_array_of_longs(block, position, 2)
-    if not shape:
-        raise DamagedFileError("has a table that is neither a vector nor a matrix")
-    if not all(0 <= size <= _MAX_TABLE for size in shape):
-        raise DamagedFileError("has a table that is larger than it can be")
-    start, position = decode_long(block, position)
-    values, position = decode_array_of_doubles(block, position)
-    check_end(block, position)
-    return name, tuple(shape), start, values
 
 
 def _as_integers(name: str, table: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from beam_dp.checks import check_choice
 from beam_dp.errors import InputError, shown
 from beam_dp.releases.answers import AnswersRelease
 from beam_dp.releases.files import answers, intervals, records_card, sketches
@@ -138,7 +139,7 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
             names the command that completes what was committed.
 
     Cost: about 0.1 microseconds a record, and 0.5 a distinct record and attribute; or 0.1 a cell
-    or element of a release for sparse queries; or 5 an answer.
+    or element of a release for sparse queries; or 10 an answer.
 
     Example:
         >>> release = read_release("out/visits")  # doctest: +SKIP
@@ -164,9 +165,7 @@ def _read(
     payload = None
     try:
         card = Card.from_text(read_text().decode())
-        if card.kind not in _BY_NAME:
-            *names, last = map(repr, _BY_NAME)
-            raise InputError("kind", card.kind, f"must be {', '.join(names)} or {last}")
+        check_choice("kind", card.kind, _BY_NAME)
         payload = Payload(card, read_file)
         return _BY_NAME[card.kind].read(card, payload)
     except ReleaseError:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
+from beam_dp.domain.strict_json import checked_json
 from beam_dp.errors import InputError
-from beam_dp.releases.files.card import parse_card_text, payload_file
+from beam_dp.releases.files.card import CARD, payload_file
 from beam_dp.releases.files.commit import place_payload, read_card
 from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import DamagedFileError, PayloadFile, Store
@@ -47,7 +48,7 @@ def _committed_files(store: Store) -> dict[str, PayloadFile] | None:
         card = read_card(store)
         if card is None:
             return None
-        entries = parse_card_text(card.decode())["files"].items()
+        entries = checked_json("card", CARD, card.decode())["files"].items()
         files = {name: payload_file(name, entry) for name, entry in entries}
         return files if all(os.path.basename(name) == name for name in files) else {}
     except (AttributeError, DamagedFileError, InputError, LookupError, TypeError, ValueError):

@@ -41,10 +41,10 @@ def probe_output(directory: str | os.PathLike[str]) -> None:
 
 def _commit(store: Store) -> None:
     first, second = (store.open_draft(name) for name in ("first", "second"))
-    written = store.write_draft(first, _PAYLOAD, lambda file: file.write(b"payload"))
-    if not store.publish(first, _CARD, lambda file: file.write(b"first")):
+    written = store.write_draft(first, _PAYLOAD, b"payload")
+    if not store.publish(first, _CARD, b"first"):
         raise OSError(errno.EIO, "a name that was free is taken")
-    if store.publish(second, _CARD, lambda file: file.write(b"second")):
+    if store.publish(second, _CARD, b"second"):
         raise OSError(errno.EOPNOTSUPP, "the name of a file can be taken twice, hence by two draws")
     store.place(first, _PAYLOAD)
     if store.fingerprint(_PAYLOAD) != written or store.read(_CARD) != b"first":

@@ -10,7 +10,6 @@ import datetime
 import json
 import math
 import re
-import struct
 from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,41 +20,25 @@ from numpy.typing import NDArray
 from beam_dp.domain import Attribute, Domain, IntegerAttribute, Value
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.releases.files.container import (
+    BLOCK_BYTES,
     check_end,
-    decode_array_end,
-    decode_array_length,
-    decode_array_of_doubles,
-    decode_array_of_longs,
-    decode_bytes,
-    decode_double,
-    decode_long,
-    decode_text,
-    encode_bytes,
-    encode_long,
+    in_blocks,
     read_container,
+    read_values,
     sync_marker,
     write_container,
 )
+from beam_dp.releases.files.values import decode, encode
 from beam_dp.releases.records import Codes, code_type
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 from beam_dp.storage.store import DamagedFileError
 
-_BLOCK_BYTES = 2**20
 # Of an attribute, as in _Field: the codes of values that are one byte, how long the form is that
 # begins with a byte, the codes of whole forms, and what reads any other value.
 _Reader = tuple[list[int], list[int], dict[bytes, int], Callable[[bytes, int], tuple[int, int]]]
 _CHUNK_RECORDS = 2**16
 _LISTED_CODES = 2**12
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TYPE_NAMES = {
-    type(None): "null",
-    bool: "boolean",
-    int: "long",
-    float: "double",
-    str: "string",
-    datetime.date: "int",
-    datetime.datetime: "long",
-}
 
 HYPOTHESIS_SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -72,11 +55,6 @@ HYPOTHESIS_SCHEMA: dict[str, Any] = {
 def records_file(draw_id: str) -> str:
     """Returns the name of the file of records."""
     return f"records-{draw_id}-00000-of-00001.avro"
-
-
-def hypothesis_file(draw_id: str) -> str:
-    """Returns the name of the file of log-potentials."""
-    return f"hypothesis-{draw_id}.avro"
 
 
 def avro_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -126,7 +104,7 @@ def records_bytes(release: SyntheticDatabase) -> bytes:
         records_schema(release.domain),
         release.draw_id,
         "records",
-        _record_blocks(release),
+        in_blocks(_distinct_records(release)),
         deflate=True,
         metadata={
             "beam_dp.mechanism": release.mechanism,
@@ -162,7 +140,7 @@ def read_records(
         data,
         records_schema(domain),
         sync_marker(draw_id, "records"),
-        max_block_bytes=_BLOCK_BYTES + longest,
+        max_block_bytes=BLOCK_BYTES + longest,
     )
     types = [code_type(size) for size in domain.shape]
     parts: list[list[NDArray[Any]]] = [[np.zeros(0, dtype)] for dtype in types]
@@ -210,7 +188,7 @@ def _read_row(block: bytes, position: int, readers: list[_Reader]) -> tuple[list
         DamagedFileError: if the record has no codes.
     """
     row, length = [], len(block)
-    for code_of_byte, length_of_byte, code_of_form, decode in readers:
+    for code_of_byte, length_of_byte, code_of_form, read in readers:
         byte = block[position] if position < length else 0
         code = code_of_byte[byte] if position < length else -1
         if code >= 0:
@@ -222,14 +200,18 @@ def _read_row(block: bytes, position: int, readers: list[_Reader]) -> tuple[list
             if code >= 0:
                 position += len(form)
             else:
-                code, position = decode(block, position)
+                code, position = read(block, position)
         row.append(code)
     return row, position
 
 
 def hypothesis_bytes(release: SyntheticDatabase) -> bytes:
     """Returns the file of the log-potentials, one record a table."""
-    blocks = ((1, _encode_potential(names, table)) for names, table in release.potentials)
+    tables = (
+        {"attributes": names, "shape": table.shape, "values": table}
+        for names, table in release.potentials
+    )
+    blocks = ((1, encode(HYPOTHESIS_SCHEMA, each)) for each in tables)
     return write_container(HYPOTHESIS_SCHEMA, release.draw_id, "hypothesis", blocks, deflate=False)
 
 
@@ -247,13 +229,15 @@ def read_hypothesis(
         DamagedFileError: if the file does not hold tables over this domain.
     """
     potentials = []
-    sync = sync_marker(draw_id, "hypothesis")
-    for number, block in read_container(data, HYPOTHESIS_SCHEMA, sync, max_block_bytes=None):
-        position = 0
-        for _ in range(number):
-            potential, position = _decode_potential(block, position, domain)
-            potentials.append(potential)
-        check_end(block, position)
+    for each in read_values(data, HYPOTHESIS_SCHEMA, draw_id, "hypothesis", None):
+        names, values = tuple(each["attributes"]), each["values"]
+        axes = domain.axes(names) if all(name in domain for name in names) else None
+        if axes is None or list(axes) != sorted(set(axes)):
+            raise DamagedFileError("has a table of attributes that are not in its domain")
+        shape = [domain.shape[axis] for axis in axes]
+        if each["shape"].tolist() != shape or values.size != math.prod(shape):
+            raise DamagedFileError("has a table whose shape is not its domain's")
+        potentials.append((names, values.reshape(shape)))
     return potentials
 
 
@@ -262,11 +246,8 @@ class _Field:
 
     def __init__(self, attribute: Attribute) -> None:
         self._attribute = attribute
-        members = attribute.avro_type()
-        self._is_union = isinstance(members, list)
-        members = members if self._is_union else [members]
-        self._members = [m["type"] if isinstance(m, dict) else m for m in members]
-        self._codes: dict[tuple[str, Value], int] = {}
+        self._type = attribute.avro_type()
+        self._codes: dict[tuple[type, Any], int] = {}
         codes = range(attribute.size)
         if isinstance(attribute, IntegerAttribute):
             # A range of integers may be too long to list; its ends are the longest.
@@ -275,7 +256,8 @@ class _Field:
         else:
             ends = list(codes)
         for code, value in zip(codes, attribute.decode(codes), strict=True):
-            self._codes[_TYPE_NAMES[type(value)], self._plain(value)] = code
+            plain = self._plain(value)
+            self._codes[type(plain), plain] = code
         self.max_bytes = max(len(self.encode(code)) for code in ends)
         # No form begins another one. So a byte that is a form by itself needs no second look, nor
         # do bytes of the one length that forms with their first byte have.
@@ -284,7 +266,7 @@ class _Field:
         self.code_of_form: dict[bytes, int] = {}  # in the order of codes
         listed = range(min(attribute.size, _LISTED_CODES))
         for code, value in zip(listed, attribute.decode(listed), strict=True):
-            form = self._form(value)
+            form = encode(self._type, self._plain(value))
             self.length_of_byte[form[0]] = len(form)
             self.code_of_form[form] = code
             if len(form) == 1:
@@ -292,27 +274,12 @@ class _Field:
 
     def encode(self, code: int) -> bytes:
         (value,) = self._attribute.decode([code])
-        return self._form(value)
+        return encode(self._type, self._plain(value))
 
-    def _form(self, value: Value) -> bytes:
-        kind = _TYPE_NAMES[type(value)]
-        prefix = encode_long(self._members.index(kind)) if self._is_union else b""
-        value = self._plain(value)
-        if isinstance(value, bool):
-            return prefix + bytes([value])
-        if isinstance(value, int):
-            return prefix + encode_long(value)
-        if isinstance(value, float):
-            return prefix + struct.pack("<d", value)
-        if isinstance(value, str):
-            return prefix + encode_bytes(value.encode())
-        return prefix
-
-    def _plain(self, value: Value) -> str | int | float | bool | None:
+    def _plain(self, value: Value) -> Value:
         """A date as the days after 1970, a time as the microseconds."""
         if isinstance(self._attribute, TimeAttribute) and isinstance(value, datetime.date):
             return self._attribute.units(value) // self._attribute.released_units
-        assert not isinstance(value, datetime.date)
         return value
 
     def encode_all(self, codes: NDArray[Any]) -> list[bytes]:
@@ -326,46 +293,16 @@ class _Field:
 
     def decode(self, data: bytes, position: int) -> tuple[int, int]:
         """Returns the code at a position, and the position after it."""
-        member = 0
-        if self._is_union:
-            member, position = decode_long(data, position)
-            if not 0 <= member < len(self._members):
-                raise DamagedFileError("has a value of a type that its schema has not")
-        kind = self._members[member]
-        value: Value = None
-        if kind == "boolean":
-            value, position = data[position : position + 1] == b"\x01", position + 1
-        elif kind == "double":
-            value, position = decode_double(data, position)
-        elif kind in ("int", "long"):
-            value, position = decode_long(data, position)
-            if isinstance(self._attribute, IntegerAttribute):
-                code = value - self._attribute.minimum
-                if not 0 <= code < self._attribute.num_levels:
-                    raise DamagedFileError("has a value outside its domain")
-                return code, position
-        elif kind == "string":
-            value, position = decode_text(data, position)
-        if (kind, value) not in self._codes or position > len(data):
+        value, position = decode(self._type, data, position)
+        if isinstance(self._attribute, IntegerAttribute) and isinstance(value, int):
+            code = value - self._attribute.minimum
+            is_level = 0 <= code < self._attribute.num_levels
+        else:
+            code = self._codes.get((type(value), value), -1)
+            is_level = code >= 0
+        if not is_level:
             raise DamagedFileError("has a value outside its domain")
-        return self._codes[kind, value], position
-
-
-def _record_blocks(release: SyntheticDatabase) -> Iterator[tuple[int, bytes]]:
-    block = bytearray()
-    num_records = 0
-    for record, count in _distinct_records(release):
-        while count:
-            copies = min(count, max(1, (_BLOCK_BYTES - len(block)) // len(record)))
-            block += record * copies
-            num_records += copies
-            count -= copies
-            if len(block) + len(record) > _BLOCK_BYTES:
-                yield num_records, bytes(block)
-                block.clear()
-                num_records = 0
-    if num_records:
-        yield num_records, bytes(block)
+        return code, position
 
 
 def _distinct_records(release: SyntheticDatabase) -> Iterator[tuple[bytes, int]]:
@@ -379,34 +316,3 @@ def _distinct_records(release: SyntheticDatabase) -> Iterator[tuple[bytes, int]]
         counts = release.counts[chunk].tolist()
         for parts, count in zip(zip(*columns, strict=True), counts, strict=True):
             yield b"".join(parts), count
-
-
-def _encode_potential(names: Names, table: NDArray[np.float64]) -> bytes:
-    attributes = b"".join(encode_bytes(name.encode()) for name in names)
-    shape = b"".join(encode_long(size) for size in table.shape)
-    values = np.ascontiguousarray(table, "<f8").tobytes()
-    lengths = (len(names), table.ndim, table.size)
-    return b"".join(
-        (encode_long(length) + items if length else b"") + encode_long(0)
-        for length, items in zip(lengths, (attributes, shape, values), strict=True)
-    )
-
-
-def _decode_potential(
-    data: bytes, position: int, domain: Domain
-) -> tuple[tuple[Names, NDArray[np.float64]], int]:
-    num_names, position = decode_array_length(data, position, domain.num_attributes)
-    names = []
-    for _ in range(num_names):
-        name, position = decode_bytes(data, position)
-        names.append(name.decode(errors="replace"))
-    position = decode_array_end(data, position, num_names)
-    axes = domain.axes(names) if all(name in domain for name in names) else None
-    if axes is None or list(axes) != sorted(set(axes)):
-        raise DamagedFileError("has a table of attributes that are not in its domain")
-    shape = [domain.shape[axis] for axis in axes]
-    written, position = decode_array_of_longs(data, position, len(shape))
-    values, position = decode_array_of_doubles(data, position)
-    if written != shape or values.size != math.prod(shape):
-        raise DamagedFileError("has a table whose shape is not its domain's")
-    return (tuple(names), values.reshape(shape)), position

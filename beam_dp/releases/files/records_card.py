@@ -13,9 +13,9 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.files.card import Card, Payload, is_count
+from beam_dp.releases.files.container import file_name
 from beam_dp.releases.files.records import (
     hypothesis_bytes,
-    hypothesis_file,
     read_hypothesis,
     read_records,
     records_bytes,
@@ -66,7 +66,7 @@ def payload(release: SyntheticDatabase) -> dict[str, bytes]:
     """Returns the files, by name."""
     return {
         records_file(release.draw_id): records_bytes(release),
-        hypothesis_file(release.draw_id): hypothesis_bytes(release),
+        file_name(release.draw_id, "hypothesis"): hypothesis_bytes(release),
     }
 
 
@@ -78,7 +78,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         DamagedFileError: if the files are not of this card.
     """
     draw_id = card.draw_id
-    card.check_files([records_file(draw_id), hypothesis_file(draw_id)])
+    card.check_files([records_file(draw_id), file_name(draw_id, "hypothesis")])
     card.check_types(_TYPES)
     parsed = card.fields
     # The first cards had none.
@@ -113,7 +113,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         **{name: parsed[name] for name in ("mechanism", "parameters", "noise", "fit", "versions")},
     }
     potentials = payload.read(
-        hypothesis_file(draw_id), lambda data: read_hypothesis(data, domain, draw_id)
+        file_name(draw_id, "hypothesis"), lambda data: read_hypothesis(data, domain, draw_id)
     )
     codes, counts = payload.read(
         records_file(draw_id), lambda data: read_records(data, domain, draw_id, num_records)
@@ -135,11 +135,9 @@ def _are_texts(value: Any) -> bool:
 
 
 def _error_of(entry: Any, domain: Domain) -> tuple[Names, dict[str, float | None]]:
-    if not isinstance(entry, dict) or not isinstance(entry.get("marginal"), list):
+    if not isinstance(entry, dict) or not _are_texts(entry.get("marginal")):
         raise InputError("errors", type(entry).__name__, "must each name a marginal")
     names = tuple(entry["marginal"])
-    if not all(isinstance(name, str) for name in names):
-        raise InputError("errors", len(names), "must each name a marginal")
     domain.axes(names)
     values = {name: value for name, value in entry.items() if name != "marginal"}
     return names, _error_values(values)

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.files.container import (
     check_end,
-    decode_bytes,
-    decode_long,
-    decode_longs,
-    encode_bytes,
-    encode_long,
-    encode_longs,
+    file_name,
     read_container,
+    read_values,
     sync_marker,
     write_container,
 )
+from beam_dp.releases.files.values import decode_longs, encode, encode_longs
 from beam_dp.releases.plain import library_versions
 from beam_dp.releases.sketch_keys import key_rule_of, key_type_of
 from beam_dp.releases.sketches import NoisyCounts, NoisySketch, SparseRelease, signs_of
@@ -54,49 +51,37 @@ _SKETCH_CHOICES = {
 # Cells of one record, and counts of one block.
 _SHARD_CELLS = 2**16
 
-HASH_KEY_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HashKey",
-    "doc": "The public key of the hash functions.",
-    "fields": [{"name": "family", "type": "string"}, {"name": "key", "type": "bytes"}],
+# By the purpose of each file.
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    "hash key": {
+        "type": "record",
+        "name": "HashKey",
+        "doc": "The public key of the hash functions.",
+        "fields": [{"name": "family", "type": "string"}, {"name": "key", "type": "bytes"}],
+    },
+    "projection": {
+        "type": "record",
+        "name": "ProjectionShard",
+        "doc": "Noisy sums of the cells from first_cell on, in units of the grid of the card.",
+        "fields": [
+            {"name": "first_cell", "type": "long"},
+            {"name": "cells", "type": {"type": "array", "items": "long"}},
+        ],
+    },
+    "histogram": {
+        "type": "record",
+        "name": "ElementCount",
+        "fields": [
+            {
+                "name": "element",
+                "type": "long",
+                "doc": "64 bits: an integer key itself (from 2^63 on less 2^64), or the"
+                " fingerprint of a text under the hash key. Ascending as unsigned numbers.",
+            },
+            {"name": "count", "type": "long", "doc": "Noisy, in weight."},
+        ],
+    },
 }
-PROJECTION_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "ProjectionShard",
-    "doc": "Noisy sums of the cells from first_cell on, in units of the grid of the card.",
-    "fields": [
-        {"name": "first_cell", "type": "long"},
-        {"name": "cells", "type": {"type": "array", "items": "long"}},
-    ],
-}
-HISTOGRAM_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "ElementCount",
-    "fields": [
-        {
-            "name": "element",
-            "type": "long",
-            "doc": "64 bits: an integer key itself (from 2^63 on less 2^64), or the fingerprint of"
-            " a text under the hash key. Ascending as unsigned numbers.",
-        },
-        {"name": "count", "type": "long", "doc": "Noisy, in weight."},
-    ],
-}
-
-
-def hash_key_file(draw_id: str) -> str:
-    """Returns the name of the file of the hash key."""
-    return f"hash-key-{draw_id}.avro"
-
-
-def projection_file(draw_id: str) -> str:
-    """Returns the name of the file of sums."""
-    return f"projection-{draw_id}.avro"
-
-
-def histogram_file(draw_id: str) -> str:
-    """Returns the name of the file of counts."""
-    return f"histogram-{draw_id}.avro"
 
 
 def fields(release: SparseRelease) -> dict[str, Any]:
@@ -122,24 +107,19 @@ def fields(release: SparseRelease) -> dict[str, Any]:
 def payload(release: SparseRelease) -> dict[str, bytes]:
     """Returns the files, by name."""
     draw_id = release.draw_id
-    record = encode_bytes(HASH_FAMILY.encode()) + encode_bytes(release.hash_key.to_bytes())
-    files = {
-        hash_key_file(draw_id): write_container(
-            HASH_KEY_SCHEMA, draw_id, "hash key", [(1, record)], deflate=False
-        )
-    }
+    key = {"family": HASH_FAMILY, "key": release.hash_key.to_bytes()}
+    blocks = {"hash key": iter([(1, encode(_SCHEMAS["hash key"], key))])}
     if release.sketch is not None:
-        blocks = _cell_blocks(release.sketch.cells)
-        files[projection_file(draw_id)] = write_container(
-            PROJECTION_SCHEMA, draw_id, "projection", blocks, deflate=False
-        )
+        blocks["projection"] = _cell_blocks(release.sketch.cells)
     if release.histogram is not None:
         counts = release.histogram.elements.view(np.int64), release.histogram.counts
-        blocks = _count_blocks(np.stack(counts, axis=1))
-        files[histogram_file(draw_id)] = write_container(
-            HISTOGRAM_SCHEMA, draw_id, "histogram", blocks, deflate=False
+        blocks["histogram"] = _count_blocks(np.stack(counts, axis=1))
+    return {
+        file_name(draw_id, purpose): write_container(
+            _SCHEMAS[purpose], draw_id, purpose, each, deflate=False
         )
-    return files
+        for purpose, each in blocks.items()
+    }
 
 
 def read(card: Card, payload: Payload) -> SparseRelease:
@@ -162,23 +142,20 @@ def read(card: Card, payload: Payload) -> SparseRelease:
         raise InputError("card", None, "must have a sketch or a histogram")
     key_type_of(parsed["parameters"])
     key_rule_of(parsed["parameters"])
-    names = [hash_key_file(draw_id)]
-    names += [] if of_sketch is None else [projection_file(draw_id)]
-    names += [] if of_histogram is None else [histogram_file(draw_id)]
-    card.check_files(names)
-    hash_key = payload.read(names[0], lambda data: _read_hash_key(data, draw_id))
+    given = {"hash key": True, "projection": of_sketch, "histogram": of_histogram}
+    names = {each: file_name(draw_id, each) for each, held in given.items() if held is not None}
+    card.check_files(list(names.values()))
+    hash_key = payload.read(names["hash key"], lambda data: _read_hash_key(data, draw_id))
     sketch = histogram = None
     if of_sketch is not None:
         width = of_sketch.pop("projection_width")
         signs_of(of_sketch["family"], hash_key, width, of_sketch["num_blocks"])
-        cells = payload.read(
-            projection_file(draw_id), lambda data: _read_cells(data, draw_id, width)
-        )
+        cells = payload.read(names["projection"], lambda data: _read_cells(data, draw_id, width))
         sketch = NoisySketch(**of_sketch, cells=cells)
     if of_histogram is not None:
         number = of_histogram.pop("num_elements")
         elements, counts = payload.read(
-            histogram_file(draw_id),
+            names["histogram"],
             lambda data: _read_counts(data, draw_id, number, of_histogram["threshold"]),
         )
         histogram = NoisyCounts(**of_histogram, elements=elements, counts=counts)
@@ -206,8 +183,7 @@ def _sketch(parsed: Any) -> dict[str, Any] | None:
     fields = (*_SKETCH_CHOICES, "num_blocks", "scale", "grid", "projection_width")
     _check_fields(parsed, "sketch", fields)
     for name, choices in _SKETCH_CHOICES.items():
-        if parsed[name] not in choices:
-            raise InputError(name, parsed[name], f"must be one of {', '.join(choices)}")
+        check_choice(name, parsed[name], choices)
     width = checked_integer("projection_width", parsed["projection_width"], 1, _MAX_WIDTH)
     rows = checked_integer("num_blocks", parsed["num_blocks"], 1, width)
     checked_integer("grid", parsed["grid"], 1, _MAX_GRID)
@@ -233,44 +209,28 @@ def _check_fields(parsed: Any, name: str, fields: tuple[str, ...]) -> None:
 
 
 def _read_hash_key(data: bytes, draw_id: str) -> HashKey:
-    keys = []
-    for num_records, block in _blocks(data, draw_id, "hash key", HASH_KEY_SCHEMA):
-        position = 0
-        for _ in range(num_records):
-            family, position = decode_bytes(block, position)
-            if family != HASH_FAMILY.encode():
-                raise DamagedFileError("has a hash family that is not its card's")
-            key, position = decode_bytes(block, position)
-            keys.append(key)
-        check_end(block, position)
+    keys = list(read_values(data, _SCHEMAS["hash key"], draw_id, "hash key", None))
     if len(keys) != 1:
         raise DamagedFileError("must hold one hash key")
-    return HashKey.from_bytes(keys[0])
+    if keys[0]["family"] != HASH_FAMILY:
+        raise DamagedFileError("has a hash family that is not its card's")
+    return HashKey.from_bytes(keys[0]["key"])
 
 
 def _cell_blocks(cells: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
     for start in range(0, len(cells), _SHARD_CELLS):
-        shard = cells[start : start + _SHARD_CELLS]
-        header = encode_long(start) + encode_long(len(shard))
-        yield 1, header + encode_longs(shard) + encode_long(0)
+        shard = {"first_cell": start, "cells": cells[start : start + _SHARD_CELLS]}
+        yield 1, encode(_SCHEMAS["projection"], shard)
 
 
 def _read_cells(data: bytes, draw_id: str, width: int) -> NDArray[np.int64]:
     shards, read = [np.zeros(0, np.int64)], 0
-    for num_records, block in _blocks(data, draw_id, "projection", PROJECTION_SCHEMA):
-        position = 0
-        for _ in range(num_records):
-            first, position = decode_long(block, position)
-            length, position = decode_long(block, position)
-            if first != read or not 0 < length <= min(_SHARD_CELLS, width - read):
-                raise DamagedFileError("has cells that are not in their place")
-            cells, position = decode_longs(block, position, length)
-            end, position = decode_long(block, position)
-            if end != 0:
-                raise DamagedFileError("has an array that does not end where it should")
-            shards.append(cells)
-            read += length
-        check_end(block, position)
+    for shard in read_values(data, _SCHEMAS["projection"], draw_id, "projection", None):
+        length = len(shard["cells"])
+        if shard["first_cell"] != read or not 0 < length <= width - read:
+            raise DamagedFileError("has cells that are not in their place")
+        shards.append(shard["cells"])
+        read += length
     if read != width:
         raise DamagedFileError("has fewer cells than its card says")
     return np.concatenate(shards)
@@ -286,7 +246,10 @@ def _read_counts(
     data: bytes, draw_id: str, num_elements: int, threshold: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     rows, read = [np.zeros((0, 2), np.int64)], 0
-    for num_records, block in _blocks(data, draw_id, "histogram", HISTOGRAM_SCHEMA):
+    sync = sync_marker(draw_id, "histogram")
+    for num_records, block in read_container(
+        data, _SCHEMAS["histogram"], sync, max_block_bytes=None
+    ):
         if num_records > min(_SHARD_CELLS, num_elements - read):
             raise DamagedFileError("has more elements than its card says")
         numbers, position = decode_longs(block, 0, 2 * num_records)
@@ -302,9 +265,3 @@ def _read_counts(
     if len(counts) and int(counts.min()) < threshold:
         raise InputError("counts", len(counts), "must each reach the threshold of the card")
     return elements, counts
-
-
-def _blocks(
-    data: bytes, draw_id: str, purpose: str, schema: Mapping[str, Any]
-) -> Iterator[tuple[int, bytes]]:
-    return read_container(data, schema, sync_marker(draw_id, purpose), max_block_bytes=None)

@@ -11,9 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.batch import EncodedBatch, left_out_records
 from beam_dp.encoding.columns import column_of, encode_batch, encode_cells
-from beam_dp.encoding.left_out import left_out_records
 from beam_dp.encoding.texts import Mask
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.privacy.guarantee import RECORD

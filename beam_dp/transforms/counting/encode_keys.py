@@ -10,6 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from beam_dp.checks import check_choice
 from beam_dp.encoding.columns import column_of
 from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.keys import clamped_numbers, key_elements
@@ -41,8 +42,7 @@ class KeyColumns:
     weight: str | None = None
 
     def __post_init__(self) -> None:
-        if self.key_type not in KEY_TYPES:
-            raise InputError("key_type", self.key_type, f"must be one of {', '.join(KEY_TYPES)}")
+        check_choice("key_type", self.key_type, KEY_TYPES)
         if self.weight == self.key:
             raise InputError("weight", self.weight, "must be another column than the key's")
 

@@ -11,7 +11,8 @@ import fastavro
 import pyarrow as pa
 
 from beam_dp.encoding.units import arrow_column
-from beam_dp.releases.files.container import MAGIC, decode_bytes, decode_long, encode_header
+from beam_dp.releases.files.container import MAGIC, encode_header
+from beam_dp.releases.files.values import decode_map
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms.reading.avro_schemas import column_types, parse_schema, time_types
 from beam_dp.transforms.reading.column_types import ColumnType
@@ -72,7 +73,7 @@ def _read_metadata(file: IO[bytes]) -> tuple[dict[bytes, bytes], bytes, int]:
         raise ValueError("is not an Avro container file")
     while True:
         try:
-            metadata, position = _decode_map(head, len(MAGIC))
+            metadata, position = decode_map(head, len(MAGIC), len(head))
         except DamagedFileError:
             position = len(head)
         length = position + _MARKER_BYTES
@@ -82,20 +83,6 @@ def _read_metadata(file: IO[bytes]) -> tuple[dict[bytes, bytes], bytes, int]:
         if not more or length > _MAX_HEADER_BYTES:
             raise ValueError("its header is cut short or too long")
         head += more
-
-
-def _decode_map(data: bytes, position: int) -> tuple[dict[bytes, bytes], int]:
-    """Returns Avro's map of bytes at a position, and the position after it."""
-    found: dict[bytes, bytes] = {}
-    while True:
-        count, position = decode_long(data, position)
-        if count == 0:
-            return found, position
-        if count < 0:  # the length of the block in bytes follows
-            _, position = decode_long(data, position)
-        for _ in range(abs(count)):
-            key, position = decode_bytes(data, position)
-            found[key], position = decode_bytes(data, position)
 
 
 def missing_package(header: AvroHeader) -> str | None:
