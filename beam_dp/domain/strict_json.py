@@ -84,7 +84,7 @@ def json_text(name: str, text_or_path: str | os.PathLike[str], otherwise: str = 
     try:
         return Path(source).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(name, source, f"is not UTF-8 at byte {error.start}") from None
+        raise InputError(name, source, f"is not UTF-8 at byte {error.start}{otherwise}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
         raise InputError(name, source, f"cannot be read as a file ({reason}){otherwise}") from None

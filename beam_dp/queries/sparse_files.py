@@ -11,6 +11,8 @@ from beam_dp.domain.strict_json import checked_json, json_text
 from beam_dp.errors import InputError
 from beam_dp.queries.sparse import Element, SparseQuery
 
+_FORM = "; must be a key a line, or a JSON object with sparse, in UTF-8"
+
 
 def read_sparse_query(
     path: str | Path, *, keys: Literal["text", "integer"] = "text"
@@ -29,7 +31,7 @@ def read_sparse_query(
         InputError: naming the file, and the line if one is refused.
     """
     check_choice("keys", keys, ("text", "integer"))
-    text = json_text("query", Path(path))  # line ends as they are: a key may hold one
+    text = json_text("query", Path(path), _FORM)  # line ends as they are: a key may hold one
     if Path(path).suffix == ".json":
         return SparseQuery.from_json(checked_json("query", str(path), text))
     return _from_lines(str(path), text, keys)

@@ -240,7 +240,7 @@ def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
                 raise InputError("workload", source, condition)
         try:
             weight = entry.get("weight", 1.0)
-            weights.append(checked_number("weight", weight, above=0, note=" for a weight"))
+            weights.append(checked_number("weight", weight, above=0, note=", as a weight"))
             tables.append(_in_domain_order(domain, entry["marginal"]))
         except InputError as error:
             condition = f"line {number}: {shown(error.value)}: {error.condition}"

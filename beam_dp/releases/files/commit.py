@@ -68,7 +68,9 @@ class Draw:
         """
         start = struct.calcsize("<q")
         (length,) = struct.unpack_from("<q", data) if len(data) >= start else (-1,)
-        if not 0 <= length <= min(len(data) - start, MAX_CARD_BYTES):
+        if length > MAX_CARD_BYTES:
+            raise DamagedFileError("has a card that is too large")
+        if not 0 <= length <= len(data) - start:
             raise DamagedFileError("is cut short")
         text = data[start : start + length]
         payload, position = {}, start + length

@@ -60,7 +60,6 @@ KINDS = (
     Kind("answers", AnswersRelease, answers.fields, answers.payload, answers.read),
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}
-_BY_VALUE = {kind.value: kind for kind in KINDS}
 
 
 def draw_of(release: Release) -> Draw:
@@ -69,7 +68,7 @@ def draw_of(release: Release) -> Draw:
     Cost: about 1 microsecond a distinct record of 8 attributes, 50 ns a cell of a sketch; memory
     of the files.
     """
-    kind = _BY_VALUE[type(release)]
+    kind = next(kind for kind in KINDS if isinstance(release, kind.value))
     payload = kind.payload(release)
     text = card_text(kind.name, release.draw_id, kind.fields(release), payload)
     return Draw(text.encode(), payload)
