@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, nearest
-from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.compressed import open_file
@@ -26,18 +24,6 @@ from .prism import RUNNER as PRISM_RUNNER
 from .prism import prepare_prism
 
 _DATAFLOW = ("DataflowRunner", "TestDataflowRunner")
-
-
-class BeamJob(Protocol):
-    """A job that has flags for Beam."""
-
-    @property
-    def beam_flags(self) -> tuple[str, ...]:
-        """Beam's own flags."""
-
-    @property
-    def output(self) -> str:
-        """Where the release is written."""
 
 
 def read_ledger(given: dict[str, str]) -> Ledger | None:
@@ -96,19 +82,23 @@ _PREPARED: dict[str, Callable[[PipelineOptions], None]] = {
 }
 
 
-def make_pipeline(job: BeamJob) -> beam.Pipeline:
+def make_pipeline(beam_flags: Sequence[str], output: str) -> beam.Pipeline:
     """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
+
+    Args:
+        beam_flags: Beam's own flags.
+        output: where the release is written.
 
     Raises:
         FlagError: Beam knows no such runner or can't load it, no job could run with its flags, it
             lacks a program, a jar or a library, or Dataflow's workers could not share the output.
     """
-    options = PipelineOptions(list(job.beam_flags))
+    options = PipelineOptions(list(beam_flags))
     standard = options.view_as(StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
     runner = runner_name(standard.runner)
     check_beam_flags(options, runner)
-    refuse_unshared_output(job.output, standard.runner)
+    refuse_unshared_output(output, standard.runner)
     if runner in _PREPARED:
         _PREPARED[runner](options)
     try:
@@ -145,17 +135,3 @@ def refuse_unshared_output(output: str, runner: str) -> None:
             f"--output: {output!r} is refused; must not be a folder of one machine with"
             f" --runner {runner}: its workers share none"
         )
-
-
-def left_out_json(left_out: LeftOutPlan | None) -> dict[str, Any]:
-    """Returns what a card says of a count of what is left out; nothing where there is none."""
-    return {} if left_out is None else {"left_out": left_out.to_json()}
-
-
-def promised_left_out(left_out: LeftOutPlan | None) -> dict[str, Any]:
-    """Returns the part of ``left_out_json`` that tells two jobs apart.
-
-    Not errors: they are made of logarithms, whose last digits are not the same on every machine.
-    """
-    card = left_out_json(left_out)
-    return {key: {name: part[name] for name in ("noise", "budget")} for key, part in card.items()}

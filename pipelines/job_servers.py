@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import zipfile
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import apache_beam as beam
@@ -27,31 +27,23 @@ from beam_dp.flags.flag import FlagError
 
 _DEFAULT_LAUNCHER = "java"
 _SECONDS_TO_START = 30.0
+_JAVA = 11  # the oldest version that the servers below run on
 
 
-@dataclass(frozen=True)
-class JarServer:
-    """The job server of a runner.
-
-    Args:
-        flag: that names its jar.
-        java: the oldest version that it runs on.
-        source: where a jar comes from, for the line that says it is missing.
-    """
+class JarServer(NamedTuple):
+    """The job server of a runner: the flag that names its jar, and where a jar comes from."""
 
     flag: str
-    java: int
     source: str
 
 
 JAR_SERVERS = {
     "SparkRunner": JarServer(
         "spark_job_server_jar",
-        11,
         f"Maven's org.apache.beam:beam-runners-spark-3-job-server:{beam.__version__}",
     ),
     "KafkaStreamsRunner": JarServer(
-        "kafka_streams_job_server_jar", 11, "it must be built from Beam's source"
+        "kafka_streams_job_server_jar", "it must be built from Beam's source"
     ),
 }
 
@@ -74,9 +66,7 @@ def prepare_jar_server(options: PipelineOptions, runner: str) -> None:
         if not spark.spark_rest_url:
             raise FlagError("--spark_rest_url: missing; must be given with --spark_submit_uber_jar")
     else:
-        given.job_server_java_launcher = find_java(
-            given.job_server_java_launcher, runner, server.java
-        )
+        given.job_server_java_launcher = find_java(given.job_server_java_launcher, runner, _JAVA)
     jar = options.get_all_options().get(server.flag)
     if not jar:
         raise FlagError(

@@ -14,7 +14,6 @@ all bytes or all integers from 0 to 2^64 - 1.
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,6 @@ from beam_dp.flags.numbers import integer
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.sparse import key_type_named
-from beam_dp.releases import Release
 from beam_dp.transforms import KeyColumns, ReleaseProjection
 
 from . import program
@@ -79,19 +77,18 @@ class Job(program.ReleaseJob):
         return {**self._stated(), **({"choices": self.choices} if self.choices else {})}
 
     def _stated(self) -> dict[str, Any]:
-        plan, (mechanism, parameters) = self.plan, self.entry()
+        plan = self.plan
         return {
-            "mechanism": mechanism,
+            "mechanism": plan.mechanism,
             "guarantee": plan.guarantee.to_json(),
             "max_sparsity": plan.max_sparsity,
             "max_weight": plan.max_weight,
-            "parameters": parameters,
+            "parameters": self.entry(),
         }
 
-    def entry(self) -> tuple[str, dict[str, Any]]:
+    def entry(self) -> dict[str, Any]:
         """Returns what the ledger's entry says."""
-        parameters = {**self.plan.public, "key": dataclasses.asdict(self.columns)}
-        return self.plan.mechanism, parameters
+        return {**self.plan.public, "key": dataclasses.asdict(self.columns)}
 
     def headline(self) -> str:
         """Returns what is done, in half a line."""
@@ -102,12 +99,9 @@ class Job(program.ReleaseJob):
             size = f"{sketch.projection_width:,} cells"
         return f"{self.plan.mechanism}, {size}"
 
-    def tell(self, release: Release) -> None:
-        """Prints where the release is, and what can be done with it."""
-        print(f"The release is in {self.output}. Look at it, and ask it, with a key on each line:")
-        directory = shlex.quote(self.output)
-        print(f"  beam-dp describe {directory}")
-        print(f"  beam-dp answer {directory} --sparse keys.txt")
+    def advice(self) -> tuple[str, str]:
+        """Returns what to say of the release, and how to ask it."""
+        return "Look at it, and ask it, with a key on each line", "--sparse keys.txt"
 
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
