@@ -43,7 +43,7 @@ MOST_BYTES = 2**24
 PASSWORD = "hunter2-of-the-ledger"
 CANARY = "canary-in-a-record"
 # Names that Beam gives to parts of its own transforms: we name the transforms.
-BEAMS_OWN = ("Once", "Files", "Queries", "Spread ranges", "Keep the draw", "Keep the answers")
+BEAMS_OWN = ("Once", "Files", "Queries", "Spread ranges", "Keep the draw")
 
 
 def table() -> pa.Table:
@@ -226,7 +226,6 @@ def test_summaries_are_sharded_by_key(graph: Proto) -> None:
         and step.unique_name.rpartition("/")[2] != "Group shards"
         and not set(step.unique_name.split("/")) & {"Spread ranges", "Keep the draw"}
         and step.unique_name.partition("/")[0] != "Write"
-        and "Keep the answers" not in step.unique_name
     ]
     assert groups
     for step in groups:
@@ -246,7 +245,6 @@ def test_the_one_worker_and_nothing_else_asks_for_memory(graph: Proto) -> None:
     top = {"/".join(name.split("/")[:2]) for name in asked}
     assert top in (
         {"Release/Once", "Release/Draw", "Release/Keep the draw"},
-        {"Answer/Once", "Answer/Answer", "Answer/Keep the answers"},
         {"Answer/Once", "Answer/Draw", "Answer/Keep the draw"},
     )
     (memory,) = set(asked.values())

@@ -16,7 +16,6 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.online.log import answer_line, checkpoint, run_from_log
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
@@ -32,7 +31,7 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
 from beam_dp.summaries import Histogram, HistogramAccumulator
-from beam_dp.transforms.counting.count import CountCells
+from beam_dp.transforms.counting.limited_records import CountCells
 from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
 from beam_dp.transforms.drawing.one_worker import draw_once
 from beam_dp.transforms.elements import AnswerBatch
@@ -111,7 +110,7 @@ class AnswerQueries(beam.PTransform):
             raise InputError("start", type(start).__name__, condition)
         if start is not None and start.domain != plan.domain:
             raise InputError("start", start.domain.names, "must be a release of this domain")
-        check_paid(plan, ledger_token)
+        plan.payment(ledger_token)
         if resume is not None:
             check_private_mw(resume, plan)
         self.plan = plan
@@ -136,8 +135,8 @@ class AnswerQueries(beam.PTransform):
         everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
         if queries.is_bounded:
             answer = functools.partial(_answer_all, starter, self.save_in)
-            sides, step = [everything, shards], ("Answer", "Keep the answers")
-            return draw_once(queries.pipeline, answer, sides, min_ram, AnswerBatch, *step)
+            sides = [everything, shards]
+            return draw_once(queries.pipeline, answer, sides, min_ram, AnswerBatch)
         stream = beam.ParDo(_AnswerStream(starter), beam.pvalue.AsIter(shards))
         answers = stream.with_output_types(AnswerBatch)
         return (
@@ -146,16 +145,6 @@ class AnswerQueries(beam.PTransform):
             | "Answer" >> answers.with_resource_hints(min_ram=min_ram)
             | "Keep the answers" >> beam.Reshuffle().with_resource_hints(min_ram=min_ram)
         )
-
-
-def check_paid(plan: AnswersPlan, token: Token | None) -> None:
-    """Refuses a token that did not pay for this plan.
-
-    Raises:
-        InputError: if it paid for another guarantee, mechanism or loss.
-    """
-    if token is not None:
-        token.check(plan.mechanism, plan.guarantee, plan.loss)
 
 
 def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:

@@ -110,9 +110,7 @@ class ReleaseSyntheticDatabase(beam.PTransform):
     ) -> None:
         super().__init__()
         self.mechanism = mechanism
-        if ledger_token is not None:
-            plan = paid_plan(plan, mechanism.name, ledger_token)
-        self.plan = plan
+        self.plan = dataclasses.replace(plan, **plan.payment(ledger_token))
         self.accumulator = choose_accumulator(plan.domain, plan.summary_tables)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
@@ -130,16 +128,6 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         return draw_release(
             records.pipeline, release, [shards], min_ram, self.plan.left_out, left_out
         )
-
-
-def paid_plan(plan: MarginalsPlan, mechanism: str, token: Token) -> MarginalsPlan:
-    """Returns the plan, whose card will name the ledger's entry.
-
-    Raises:
-        InputError: if the token paid for another guarantee, mechanism or loss.
-    """
-    token.check(mechanism, plan.promised, plan.loss)
-    return dataclasses.replace(plan, ledger_release=token.release_id)
 
 
 def choose_accumulator(

@@ -29,8 +29,6 @@ from beam_dp.transforms.elements import ReleaseShard
 if TYPE_CHECKING:
     from beam_dp.privacy.ledger.entries import Token
 
-MECHANISM = "intervals"
-
 
 class ReleaseIntervals(beam.PTransform):
     """Releases counts of all intervals of one ordered attribute: integers, or bins.
@@ -104,10 +102,7 @@ class ReleaseIntervals(beam.PTransform):
             raise InputError("attribute", attribute.name, condition)
         self.domain = domain
         self.plan = plan
-        self.parameters: dict[str, Any] = {}
-        if ledger_token is not None:
-            ledger_token.check(MECHANISM, plan.promised, plan.loss)
-            self.parameters["ledger_release"] = ledger_token.release_id
+        self.parameters = plan.payment(ledger_token)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Counts, draws."""
