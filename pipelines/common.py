@@ -10,7 +10,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import FlagError, nearest
+from beam_dp.flags.flag import FlagError, nearest, refused
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.compressed import open_file
@@ -68,9 +68,8 @@ def _prepare_dataflow(_: PipelineOptions, runner: str) -> None:
     try:
         importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
     except ImportError:
-        raise FlagError(
-            f"--runner: {runner!r} is refused; must be installed: pip install 'apache-beam[gcp]'"
-        ) from None
+        condition = "must be installed: pip install 'apache-beam[gcp]'"
+        raise refused("runner", runner, condition) from None
 
 
 # What a runner lacks shows before a budget is spent; of a job that runs it would be withheld.
@@ -105,23 +104,16 @@ def make_pipeline(beam_flags: Sequence[str], output: str) -> beam.Pipeline:
         return empty_pipeline(options)
     except ValueError as error:
         if "Unexpected pipeline runner" in str(error):
-            known = StandardOptions.KNOWN_RUNNER_NAMES
-            near = nearest(standard.runner, known)
-            raise FlagError(
-                f"--runner: {standard.runner!r} is refused; must be a runner that Beam knows;"
-                f" the nearest is {near}"
-            ) from None
+            near = nearest(standard.runner, StandardOptions.KNOWN_RUNNER_NAMES)
+            condition = f"must be a runner that Beam knows; the nearest is {near}"
+            raise refused("runner", standard.runner, condition) from None
         raise FlagError(str(error)) from None
     except ImportError as error:
-        raise FlagError(
-            f"--runner: {standard.runner!r} is refused; must be installed: {error}"
-        ) from None
+        raise refused("runner", standard.runner, f"must be installed: {error}") from None
     except Exception as error:
         # No record was read yet, so that whatever went wrong may be said.
-        reason = f"{type(error).__name__}: {error}"
-        raise FlagError(
-            f"--runner: {standard.runner!r} is refused; must be one that Beam can load: {reason}"
-        ) from None
+        condition = f"must be one that Beam can load: {type(error).__name__}: {error}"
+        raise refused("runner", standard.runner, condition) from None
 
 
 def refuse_unshared_output(output: str, runner: str) -> None:
@@ -131,7 +123,5 @@ def refuse_unshared_output(output: str, runner: str) -> None:
         FlagError: if it is refused.
     """
     if "://" not in output and runner_name(runner) in _DATAFLOW:
-        raise FlagError(
-            f"--output: {output!r} is refused; must not be a folder of one machine with"
-            f" --runner {runner}: its workers share none"
-        )
+        condition = "must not be a folder of one machine with --runner"
+        raise refused("output", output, f"{condition} {runner}: its workers share none")

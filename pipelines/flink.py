@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
 )
 
-from beam_dp.flags.flag import FlagError
+from beam_dp.flags.flag import FlagError, refused
 
 from .job_servers import check_jar_exists, check_jar_is_whole, find_java
 
@@ -79,15 +79,10 @@ def _check_name(jar: str, name: str, given_version: str | None) -> str | None:
     if match is None:
         return None
     if match["beam"] not in (beam.__version__, *_TESTED):
-        raise FlagError(
-            f"--flink_job_server_jar: {jar!r} is refused; must be of Beam {beam.__version__}, or of"
-            f" one that was tested with it: {', '.join(_TESTED)}"
-        )
+        tested = f"or of one that was tested with it: {', '.join(_TESTED)}"
+        raise refused(_JAR_FLAG, jar, f"must be of Beam {beam.__version__}, {tested}")
     if given_version is not None and given_version != match["flink"]:
-        raise FlagError(
-            f"--flink_version: {given_version!r} is refused; must be that of the jar,"
-            f" {match['flink']}"
-        )
+        raise refused("flink_version", given_version, f"must be that of the jar, {match['flink']}")
     return match["flink"]
 
 
@@ -98,13 +93,9 @@ def _check_cluster(master: str, version: str) -> None:
         with urllib.request.urlopen(f"{address}/config", timeout=SECONDS_TO_ANSWER) as answer:
             running = str(json.load(answer)["flink-version"])
     except (OSError, http.client.HTTPException, LookupError, TypeError, ValueError) as error:
+        condition = "must be [local], or host:port of a Flink cluster that answers"
         reason = getattr(error, "reason", error)
-        raise FlagError(
-            f"--flink_master: {master!r} is refused; must be [local], or host:port of a Flink"
-            f" cluster that answers: {reason}"
-        ) from None
+        raise refused("flink_master", master, f"{condition}: {reason}") from None
     if not running.startswith(f"{version}."):
-        raise FlagError(
-            f"--flink_version: {version!r} is refused; must be that of the cluster, which runs"
-            f" Flink {running}"
-        )
+        condition = f"must be that of the cluster, which runs Flink {running}"
+        raise refused("flink_version", version, condition)

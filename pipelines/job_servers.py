@@ -23,7 +23,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.utils.subprocess_server import JavaJarServer
 
-from beam_dp.flags.flag import FlagError
+from beam_dp.flags.flag import FlagError, refused
 
 _DEFAULT_LAUNCHER = "java"
 _SECONDS_TO_START = 30.0
@@ -93,10 +93,8 @@ def find_java(launcher: str, runner: str, least: int) -> str:
         launcher = os.path.join(home, "bin", "java")
     reason = _no_java(launcher, least)
     if reason is not None:
-        named = f"--job_server_java_launcher: {launcher!r}" if is_given else f"--runner: {runner!r}"
-        raise FlagError(
-            f"{named} is refused; must have Java {least} or newer, and {launcher!r} {reason}"
-        )
+        named = ("job_server_java_launcher", launcher) if is_given else ("runner", runner)
+        raise refused(*named, f"must have Java {least} or newer, and {launcher!r} {reason}")
     return launcher
 
 
@@ -135,7 +133,7 @@ def check_jar_exists(flag: str, jar: str) -> None:
         FlagError: naming the flag.
     """
     if not urlsplit(jar).scheme and not os.path.isfile(jar):
-        raise FlagError(f"--{flag}: {jar!r} is refused; must be a file, or an URL")
+        raise refused(flag, jar, "must be a file, or an URL")
 
 
 def check_jar_is_whole(flag: str, jar: str, cache: str | None) -> None:
@@ -147,9 +145,7 @@ def check_jar_is_whole(flag: str, jar: str, cache: str | None) -> None:
     try:
         path = JavaJarServer.local_jar(jar, cache)
     except (OSError, RuntimeError, ValueError) as error:
-        raise FlagError(
-            f"--{flag}: {jar!r} is refused; must be an URL that can be read: {error}"
-        ) from None
+        raise refused(flag, jar, f"must be an URL that can be read: {error}") from None
     if not zipfile.is_zipfile(path):
         # Java would say so, once the budget is spent.
-        raise FlagError(f"--{flag}: {jar!r} is refused; must be a jar, and complete")
+        raise refused(flag, jar, "must be a jar, and complete")

@@ -11,8 +11,8 @@ from typing import Any
 
 from beam_dp.cli.tables import print_table
 from beam_dp.domain import Domain
-from beam_dp.errors import InputError, shown
-from beam_dp.flags.flag import FlagError
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import refused
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import MarginalAnswer, SyntheticDatabase
@@ -29,7 +29,6 @@ def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) ->
         FlagError: if a flag is refused.
     """
     domain = release.domain
-    flag = "--queries" if options.queries is not None else "--marginal"
     try:
         if options.queries is not None:
             if not pathlib.Path(options.queries).is_file():
@@ -44,7 +43,8 @@ def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) ->
             tables = [[text] if text in domain else text.split(",") for text in options.marginal]
             workload = Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
     except InputError as error:
-        raise FlagError(f"{flag}: {shown(error.value)} is refused; {error.condition}") from None
+        flag = "queries" if options.queries is not None else "marginal"
+        raise refused(flag, error.value, error.condition) from None
     if isinstance(workload, LinearWorkload):
         _answer_queries(options, release, workload)
         return
