@@ -5,8 +5,7 @@
         --epsilon 1 --delta 0 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --output out/ages
 
-Arguments are parsed, then everything is validated from public parameters, then the pipeline is
-built, as in `release_synthetic_database`. The number of records is not needed, and not released.
+The number of records is not needed, and not released.
 `beam-dp release-intervals --help` lists the flags.
 """
 
@@ -25,8 +24,7 @@ from beam_dp.flags.flag import Flag
 from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.intervals.plan import StrategyName
 from beam_dp.privacy.ledger import Token
-from beam_dp.transforms import ReleaseIntervals
-from beam_dp.transforms.drawing.release_intervals import plan_attribute
+from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
 
 from . import program
 from .common import read_text
@@ -61,7 +59,7 @@ class Job(program.ReleaseJob):
 
     def release(self, token: Token | None) -> beam.PTransform:
         """Returns the transform that releases, of the plan."""
-        return ReleaseIntervals.of_plan(self.domain, self.attribute, self.plan, token)
+        return ReleasePlannedIntervals(self.domain, self.attribute, self.plan, token)
 
     def promised(self) -> dict[str, Any]:
         """Returns what decides the rest.

@@ -5,9 +5,8 @@
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --output out/visits
 
-Arguments are parsed, then everything is validated from public parameters, then the pipeline is
-built, as in `release_synthetic_database`. The keys need not be declared: the universe is all text,
-all bytes or all integers from 0 to 2^64 - 1.
+The keys need not be declared: the universe is all text, all bytes or all integers from 0 to
+2^64 - 1.
 `beam-dp release-projection --help` lists the flags.
 """
 

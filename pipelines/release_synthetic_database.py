@@ -30,7 +30,7 @@ from beam_dp.mechanisms.registry import SYNTHETIC, options_of
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.transforms import ReleaseSyntheticDatabase
+from beam_dp.transforms.drawing.release import ReleasePlanned
 
 from . import program
 from .common import read_text
@@ -64,7 +64,7 @@ class Job(program.ReleaseJob):
 
     def release(self, token: Token | None) -> beam.PTransform:
         """Returns the transform that releases, of the plan."""
-        return ReleaseSyntheticDatabase.of_plan(self.mechanism, self.plan, token)
+        return ReleasePlanned(self.mechanism, self.plan, token)
 
     def promised(self) -> dict[str, Any]:
         """Returns what tells two jobs apart."""
