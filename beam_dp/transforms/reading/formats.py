@@ -88,7 +88,7 @@ class Avro:
             header = avro_blocks.read_header(file)
         if (missing := avro_blocks.missing_package(header)) is not None:
             raise FileError(f"must be readable here: {missing}")
-        return [(name, header.types[name]) for name in header.columns]
+        return list(header.types.items())
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of 16 MiB: a range is held in memory, and decoding it takes seconds."""
@@ -98,7 +98,7 @@ class Avro:
         """Yields the records of one range."""
         with open_file(path, decompress=False) as file:
             header = avro_blocks.read_header(file)
-            columns = wanted.of(path, header.columns)
+            columns = wanted.of(path, list(header.types))
             yield from avro_blocks.range_batches(file, header, start, stop, columns, wanted.times)
 
 
