@@ -62,25 +62,18 @@ def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) ->
                 min(options.limit, answer.values.size),
             )
         ]
-        notes = []
+        print_table(" x ".join(answer.attributes), (*answer.attributes, "records"), rows)
         if answer.standard_error is not None:
-            notes.append(f"standard error of a cell {answer.standard_error:,.1f} records")
+            print(f"standard error of a cell {answer.standard_error:,.1f} records")
         else:
-            notes.append("no error is stated: the release did not measure this marginal whole")
+            print("no error is stated: the release did not measure this marginal whole")
         if answer.bound is not None:
-            notes.append(
+            print(
                 f"every cell is within {answer.bound:,.1f} records of the truth,"
                 f" except with probability {answer.failure_probability:g}"
             )
         if len(rows) < answer.values.size:
-            notes.append(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
-        print_table(
-            " x ".join(answer.attributes),
-            (*answer.attributes, "records"),
-            rows,
-        )
-        for note in notes:
-            print(note)
+            print(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
 
 
 def _holds_marginals(path: str) -> bool:
