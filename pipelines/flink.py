@@ -22,7 +22,7 @@ from apache_beam.options.pipeline_options import (
 
 from beam_dp.flags.flag import FlagError, refused
 
-from .job_servers import check_jar_exists, check_jar_is_whole, find_java
+from .job_servers import check_jar, find_java
 
 RUNNER = "FlinkRunner"
 JAR_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
@@ -67,9 +67,8 @@ def _check_jar(jar: str | None, cache: str | None, given_version: str | None) ->
             f"--{_JAR_FLAG}: missing; must be given with --runner {RUNNER}, unless"
             f" {JAR_VARIABLE} names the jar; `make flink` makes it"
         )
-    check_jar_exists(_JAR_FLAG, jar)
     version = _check_name(jar, os.path.basename(urlsplit(jar).path), given_version)
-    check_jar_is_whole(_JAR_FLAG, jar, cache)
+    check_jar(_JAR_FLAG, jar, cache)
     return version
 
 

@@ -73,8 +73,7 @@ def prepare_jar_server(options: PipelineOptions, runner: str) -> None:
             f"--{server.flag}: missing; must be given with --runner {runner}: the jar of Beam's"
             f" job server, {server.source}"
         )
-    check_jar_exists(server.flag, jar)
-    check_jar_is_whole(server.flag, jar, given.jar_cache_dir)
+    check_jar(server.flag, jar, given.jar_cache_dir)
 
 
 def find_java(launcher: str, runner: str, least: int) -> str:
@@ -126,22 +125,14 @@ def ask_program(path: str, flag: str) -> tuple[int, str] | None:
     return said.returncode, said.stderr + said.stdout
 
 
-def check_jar_exists(flag: str, jar: str) -> None:
-    """Refuses a jar that is neither a file nor an URL.
+def check_jar(flag: str, jar: str, cache: str | None) -> None:
+    """Refuses a jar that can't be read; one elsewhere is fetched as Beam does, which keeps it.
 
     Raises:
         FlagError: naming the flag.
     """
     if not urlsplit(jar).scheme and not os.path.isfile(jar):
         raise refused(flag, jar, "must be a file, or an URL")
-
-
-def check_jar_is_whole(flag: str, jar: str, cache: str | None) -> None:
-    """Refuses a jar that can't be read; one elsewhere is fetched as Beam does, which keeps it.
-
-    Raises:
-        FlagError: naming the flag.
-    """
     try:
         path = JavaJarServer.local_jar(jar, cache)
     except (OSError, RuntimeError, ValueError) as error:
