@@ -33,25 +33,15 @@ WEIGHT = Flag("weight", "column of whole weights; by default each record weighs 
 MAX_WEIGHT = Flag(
     "max_weight", "the largest weight, with --weight; larger ones become it, negative ones 0", "W"
 )
+_UNUSED = (shared.DOMAIN, shared.WORKLOAD, shared.NUM_RECORDS, shared.CALIBRATION)
 FLAGS = (
-    shared.INPUT,
-    shared.INPUT_FORMAT,
+    *(flag for flag in shared.COMMON if flag not in _UNUSED),
     shared.KEY,
     shared.KEY_TYPE,
     WEIGHT,
     MAX_WEIGHT,
     shared.MAX_SPARSITY,
-    shared.EPSILON,
-    shared.DELTA,
-    shared.ALLOW_LARGE_DELTA,
-    shared.NEIGHBORING,
-    shared.PRIVACY_UNIT,
-    shared.MAX_RECORDS_PER_UNIT,
     *MECHANISM_FLAGS,
-    shared.LEDGER,
-    shared.DATASET_ID,
-    shared.VALIDATE_ONLY,
-    shared.OUTPUT,
 )
 
 
