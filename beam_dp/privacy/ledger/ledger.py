@@ -42,6 +42,7 @@ from beam_dp.privacy.loss import Kind, Loss
 WAIT_SECONDS = 30.0
 MAX_PARAMETERS = 2**24  # characters of JSON
 MAX_DRAW_ID = 40
+MAX_STATES = 2**31 - 1
 
 
 class Ledger:
@@ -237,7 +238,7 @@ class Ledger:
         Example:
             >>> ledger.use_state(token, 1)  # doctest: +SKIP
         """
-        _check_state_number(state_number)
+        checked_integer("state_number", state_number, 1, MAX_STATES)
         with self._storage.writing() as connection:
             self._storage.add_states(connection)
             self._storage.dataset(connection, token.dataset_id, lock=True)
@@ -253,7 +254,7 @@ class Ledger:
 
     def check_state(self, token: Token, state_number: int) -> None:
         """Raises what ``use_state`` would raise; uses nothing."""
-        _check_state_number(state_number)
+        checked_integer("state_number", state_number, 1, MAX_STATES)
         with self._storage.reading() as connection:
             self._refuse_state(connection, token, state_number)
 
@@ -440,10 +441,6 @@ class Ledger:
 
     def _refuse_damage(self, what: str) -> NoReturn:
         raise LedgerError("ledger", self.name, f"must be undamaged: {what}; {FROM_BACKUP}")
-
-
-def _check_state_number(number: int) -> None:
-    checked_integer("state_number", number, 1, 2**31 - 1)
 
 
 def _to_json(name: str, value: Mapping[str, Any]) -> str:

@@ -113,25 +113,25 @@ class AnswerQueries(beam.PTransform):
         plan.payment(ledger_token)
         if resume is not None:
             check_private_mw(resume, plan)
-        self.plan = plan
         self.records = records
-        self.start = None if start is None else release_to_bytes(start)
-        self.token = ledger_token
         self.save_in = None if save_in is None else os.fspath(save_in)
-        self.resume = None if resume is None else os.fspath(resume)
-        self.ledger = ledger
+        self.starter = _Starter(
+            plan,
+            start=None if start is None else release_to_bytes(start),
+            token=ledger_token,
+            resume=None if resume is None else os.fspath(resume),
+            # A URL can hold a password, and graphs are shown. Only a run that resumes needs the
+            # ledger, and that is refused where workers are other machines.
+            ledger=None if resume is None else ledger,
+        )
 
     def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
         """Counts the records, then answers."""
-        if self.save_in is not None or self.resume is not None:
+        starter, plan = self.starter, self.starter.plan
+        if self.save_in is not None or starter.resume is not None:
             _refuse_elsewhere(queries)
-        count = CountCells(self.plan.domain, self.plan.guarantee)
-        shards = self.records | "Count" >> count
-        # A URL can hold a password, and graphs are shown. Only a run that resumes needs the ledger,
-        # and that is refused where workers are other machines.
-        ledger = None if self.resume is None else self.ledger
-        starter = _Starter(self.plan, self.start, self.token, self.resume, ledger)
-        min_ram = worker_bytes(self.plan, self.plan.domain.num_cells)
+        shards = self.records | "Count" >> CountCells(plan.domain, plan.guarantee)
+        min_ram = worker_bytes(plan, plan.domain.num_cells)
         everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
         if queries.is_bounded:
             answer = functools.partial(_answer_all, starter, self.save_in)
