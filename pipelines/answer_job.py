@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from beam_dp.transforms import (
 from beam_dp.transforms.drawing.answer_batches import numbered_queries
 
 from . import program
-from .accuracy import accuracy
 
 _SHOWN_REFUSALS = 5
 
@@ -102,9 +102,9 @@ class Job(program.Job):
         queries = {"lines": len(self.lines), "refused": list(self.refusals)}
         return {**self.plan.card(known), "queries": queries}
 
-    def entry(self) -> tuple[str, dict[str, Any]]:
+    def entry(self) -> dict[str, Any]:
         """Returns what the ledger's entry says."""
-        return self.plan.mechanism, self.plan.public
+        return self.plan.public
 
     def headline(self) -> str:
         """Returns what is done, in half a line."""
@@ -129,4 +129,27 @@ class Job(program.Job):
         assert isinstance(release, AnswersRelease)
         card = release.card
         print(f"{card['num_answers']:,} answers, {card['num_refused']:,} refused: {self.output}")
-        print(accuracy(card, release.rows))
+        print(_accuracy(card, release.rows))
+
+
+def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """What is promised of the answers that have a bound, and how many have none."""
+    plan, settings = card["plan"], card.get("settings")
+    but = f"except with probability {plan['failure_probability']:g}"
+    if settings is None:
+        return f"Every answer is within {plan['bound']:,.1f} records, {but}."
+    num_answers = sum(row["error"] is None for row in rows)
+    num_bounded = sum(row["bound"] is not None for row in rows)
+    num_unbounded = num_answers - num_bounded
+    verb = "answer has" if num_unbounded == 1 else "answers have"
+    without = f"{num_unbounded:,} {verb} no bound."
+    if num_bounded == 0:
+        return without
+    vacuous = " (vacuous: not below the number of records)" if settings["is_vacuous"] else ""
+    bounds = (
+        f"Every answer from the hypothesis is within {settings['hypothesis_bound']:,.1f} records,"
+        f" every other one within {settings['update_bound']:,.1f}, {but}{vacuous}."
+    )
+    if num_unbounded == 0:
+        return bounds
+    return f"Of those that have a bound: {bounds[0].lower()}{bounds[1:]} {without}"

@@ -5,9 +5,8 @@
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --num_records noisy --output out/answers
 
-Arguments are parsed, then everything is validated from public parameters, then the pipeline is
-built, as in `release_synthetic_database`. A query that is refused is named before anything is
-spent, and is answered with an error; the others are answered.
+A query that is refused is named before anything is spent, and is answered with an error; the others
+are answered.
 `beam-dp answer-queries --help` lists the flags.
 """
 

@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
-from beam_dp.flags.flag import FlagError, nearest
+from beam_dp.flags.flag import FlagError, one_of, refused
 
 SECONDS_TO_ANSWER = 5.0
 ENVIRONMENTS = ("DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK")
@@ -82,21 +82,18 @@ def _check_file(name: str, path: str | None, pattern: str = ".*", named: str = "
     if path is None:
         return
     if not os.path.isfile(path) or not re.fullmatch(pattern, os.path.basename(path)):
-        raise FlagError(f"--{name}: {path!r} is refused; must be a file that exists{named}")
+        raise refused(name, path, f"must be a file that exists{named}")
 
 
 def _check_at_least(name: str, value: int, least: int) -> None:
     if value < least:
-        raise FlagError(f"--{name}: {value} is refused; must be >= {least}")
+        raise refused(name, value, f"must be >= {least}")
 
 
 def _check_environment(environment: str | None) -> None:
     if not environment or environment in ENVIRONMENTS or environment.startswith(_OF_BEAM):
         return
-    raise FlagError(
-        f"--environment_type: {environment!r} is refused; must be one of"
-        f" {', '.join(ENVIRONMENTS)}; the nearest is {nearest(environment, ENVIRONMENTS)!r}"
-    )
+    raise refused("environment_type", environment, one_of(environment, ENVIRONMENTS))
 
 
 def _check_endpoint(runner: str, endpoint: str | None) -> None:
@@ -116,7 +113,6 @@ def _check_endpoint(runner: str, endpoint: str | None) -> None:
         try:
             grpc.channel_ready_future(channel).result(timeout=SECONDS_TO_ANSWER)
         except grpc.FutureTimeoutError:
-            raise FlagError(
-                f"--job_endpoint: {endpoint!r} is refused; must be host:port of a job server that"
-                f" answers within {SECONDS_TO_ANSWER:g} seconds"
-            ) from None
+            limit = f"within {SECONDS_TO_ANSWER:g} seconds"
+            condition = f"must be host:port of a job server that answers {limit}"
+            raise refused("job_endpoint", endpoint, condition) from None

@@ -88,7 +88,7 @@ def _batches(
     reader = FORMATS[file_format]
     times = [each.name for each in domain if isinstance(each, TimeAttribute)]
     with name_file_only(path):
-        known = reader.columns(path) or []
+        known = [name for name, _ in reader.columns(path) or ()]
         columns = [name for name in domain.names if known.count(name) == 1]
         for start, stop in reader.ranges(path, num_bytes) if columns else ():
             yield from reader.batches(path, start, stop, Wanted(columns, times=times))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import FlagError, nearest
-from beam_dp.mechanisms.left_out import LeftOutPlan
+from beam_dp.flags.flag import FlagError, nearest, refused
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.compressed import open_file
@@ -24,18 +22,6 @@ from .job_servers import JAR_SERVERS, prepare_jar_server
 from .prism import RUNNER as PRISM_RUNNER, prepare_prism
 
 _DATAFLOW = ("DataflowRunner", "TestDataflowRunner")
-
-
-class BeamJob(Protocol):
-    """A job that has flags for Beam."""
-
-    @property
-    def beam_flags(self) -> tuple[str, ...]:
-        """Beam's own flags."""
-
-    @property
-    def output(self) -> str:
-        """Where the release is written."""
 
 
 def read_ledger(given: dict[str, str]) -> Ledger | None:
@@ -80,9 +66,8 @@ def _prepare_dataflow(_: PipelineOptions, runner: str) -> None:
     try:
         importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
     except ImportError:
-        raise FlagError(
-            f"--runner: {runner!r} is refused; must be installed: pip install 'apache-beam[gcp]'"
-        ) from None
+        condition = "must be installed: pip install 'apache-beam[gcp]'"
+        raise refused("runner", runner, condition) from None
 
 
 # What a runner lacks shows before a budget is spent; of a job that runs it would be withheld.
@@ -94,42 +79,39 @@ _PREPARED: dict[str, Callable[[PipelineOptions], None]] = {
 }
 
 
-def make_pipeline(job: BeamJob) -> beam.Pipeline:
+def make_pipeline(beam_flags: Sequence[str], output: str) -> beam.Pipeline:
     """Returns an empty pipeline for Beam's flags: on FnApiRunner unless a runner is named.
+
+    Args:
+        beam_flags: Beam's own flags.
+        output: where the release is written.
 
     Raises:
         FlagError: Beam knows no such runner or can't load it, no job could run with its flags, it
             lacks a program, a jar or a library, or Dataflow's workers could not share the output.
     """
-    options = PipelineOptions(list(job.beam_flags))
+    options = PipelineOptions(list(beam_flags))
     standard = options.view_as(StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
     runner = runner_name(standard.runner)
     check_beam_flags(options, runner)
-    refuse_unshared_output(job.output, standard.runner)
+    refuse_unshared_output(output, standard.runner)
     if runner in _PREPARED:
         _PREPARED[runner](options)
     try:
         return empty_pipeline(options)
     except ValueError as error:
         if "Unexpected pipeline runner" in str(error):
-            known = StandardOptions.KNOWN_RUNNER_NAMES
-            near = nearest(standard.runner, known)
-            raise FlagError(
-                f"--runner: {standard.runner!r} is refused; must be a runner that Beam knows;"
-                f" the nearest is {near}"
-            ) from None
+            near = nearest(standard.runner, StandardOptions.KNOWN_RUNNER_NAMES)
+            condition = f"must be a runner that Beam knows; the nearest is {near}"
+            raise refused("runner", standard.runner, condition) from None
         raise FlagError(str(error)) from None
     except ImportError as error:
-        raise FlagError(
-            f"--runner: {standard.runner!r} is refused; must be installed: {error}"
-        ) from None
+        raise refused("runner", standard.runner, f"must be installed: {error}") from None
     except Exception as error:
         # No record was read yet, so that whatever went wrong may be said.
-        reason = f"{type(error).__name__}: {error}"
-        raise FlagError(
-            f"--runner: {standard.runner!r} is refused; must be one that Beam can load: {reason}"
-        ) from None
+        condition = f"must be one that Beam can load: {type(error).__name__}: {error}"
+        raise refused("runner", standard.runner, condition) from None
 
 
 def refuse_unshared_output(output: str, runner: str) -> None:
@@ -139,21 +121,5 @@ def refuse_unshared_output(output: str, runner: str) -> None:
         FlagError: if it is refused.
     """
     if "://" not in output and runner_name(runner) in _DATAFLOW:
-        raise FlagError(
-            f"--output: {output!r} is refused; must not be a folder of one machine with"
-            f" --runner {runner}: its workers share none"
-        )
-
-
-def left_out_json(left_out: LeftOutPlan | None) -> dict[str, Any]:
-    """Returns what a card says of a count of what is left out; nothing where there is none."""
-    return {} if left_out is None else {"left_out": left_out.to_json()}
-
-
-def promised_left_out(left_out: LeftOutPlan | None) -> dict[str, Any]:
-    """Returns the part of ``left_out_json`` that tells two jobs apart.
-
-    Not errors: they are made of logarithms, whose last digits are not the same on every machine.
-    """
-    card = left_out_json(left_out)
-    return {key: {name: part[name] for name in ("noise", "budget")} for key, part in card.items()}
+        condition = "must not be a folder of one machine with --runner"
+        raise refused("output", output, f"{condition} {runner}: its workers share none")

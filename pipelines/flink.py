@@ -20,9 +20,9 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
 )
 
-from beam_dp.flags.flag import FlagError
+from beam_dp.flags.flag import FlagError, refused
 
-from .job_servers import check_jar_exists, check_jar_is_whole, find_java
+from .job_servers import check_jar, find_java
 
 RUNNER = "FlinkRunner"
 JAR_VARIABLE = "BEAM_DP_FLINK_JOB_SERVER_JAR"
@@ -67,9 +67,8 @@ def _check_jar(jar: str | None, cache: str | None, given_version: str | None) ->
             f"--{_JAR_FLAG}: missing; must be given with --runner {RUNNER}, unless"
             f" {JAR_VARIABLE} names the jar; `make flink` makes it"
         )
-    check_jar_exists(_JAR_FLAG, jar)
     version = _check_name(jar, os.path.basename(urlsplit(jar).path), given_version)
-    check_jar_is_whole(_JAR_FLAG, jar, cache)
+    check_jar(_JAR_FLAG, jar, cache)
     return version
 
 
@@ -79,15 +78,10 @@ def _check_name(jar: str, name: str, given_version: str | None) -> str | None:
     if match is None:
         return None
     if match["beam"] not in (beam.__version__, *_TESTED):
-        raise FlagError(
-            f"--flink_job_server_jar: {jar!r} is refused; must be of Beam {beam.__version__}, or of"
-            f" one that was tested with it: {', '.join(_TESTED)}"
-        )
+        tested = f"or of one that was tested with it: {', '.join(_TESTED)}"
+        raise refused(_JAR_FLAG, jar, f"must be of Beam {beam.__version__}, {tested}")
     if given_version is not None and given_version != match["flink"]:
-        raise FlagError(
-            f"--flink_version: {given_version!r} is refused; must be that of the jar,"
-            f" {match['flink']}"
-        )
+        raise refused("flink_version", given_version, f"must be that of the jar, {match['flink']}")
     return match["flink"]
 
 
@@ -98,13 +92,9 @@ def _check_cluster(master: str, version: str) -> None:
         with urllib.request.urlopen(f"{address}/config", timeout=SECONDS_TO_ANSWER) as answer:
             running = str(json.load(answer)["flink-version"])
     except (OSError, http.client.HTTPException, LookupError, TypeError, ValueError) as error:
+        condition = "must be [local], or host:port of a Flink cluster that answers"
         reason = getattr(error, "reason", error)
-        raise FlagError(
-            f"--flink_master: {master!r} is refused; must be [local], or host:port of a Flink"
-            f" cluster that answers: {reason}"
-        ) from None
+        raise refused("flink_master", master, f"{condition}: {reason}") from None
     if not running.startswith(f"{version}."):
-        raise FlagError(
-            f"--flink_version: {version!r} is refused; must be that of the cluster, which runs"
-            f" Flink {running}"
-        )
+        condition = f"must be that of the cluster, which runs Flink {running}"
+        raise refused("flink_version", version, condition)

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import zipfile
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import apache_beam as beam
@@ -23,35 +23,27 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.utils.subprocess_server import JavaJarServer
 
-from beam_dp.flags.flag import FlagError
+from beam_dp.flags.flag import FlagError, refused
 
 _DEFAULT_LAUNCHER = "java"
 _SECONDS_TO_START = 30.0
+_JAVA = 11  # the oldest version that the servers below run on
 
 
-@dataclass(frozen=True)
-class JarServer:
-    """The job server of a runner.
-
-    Args:
-        flag: that names its jar.
-        java: the oldest version that it runs on.
-        source: where a jar comes from, for the line that says it is missing.
-    """
+class JarServer(NamedTuple):
+    """The job server of a runner: the flag that names its jar, and where a jar comes from."""
 
     flag: str
-    java: int
     source: str
 
 
 JAR_SERVERS = {
     "SparkRunner": JarServer(
         "spark_job_server_jar",
-        11,
         f"Maven's org.apache.beam:beam-runners-spark-3-job-server:{beam.__version__}",
     ),
     "KafkaStreamsRunner": JarServer(
-        "kafka_streams_job_server_jar", 11, "it must be built from Beam's source"
+        "kafka_streams_job_server_jar", "it must be built from Beam's source"
     ),
 }
 
@@ -74,17 +66,14 @@ def prepare_jar_server(options: PipelineOptions, runner: str) -> None:
         if not spark.spark_rest_url:
             raise FlagError("--spark_rest_url: missing; must be given with --spark_submit_uber_jar")
     else:
-        given.job_server_java_launcher = find_java(
-            given.job_server_java_launcher, runner, server.java
-        )
+        given.job_server_java_launcher = find_java(given.job_server_java_launcher, runner, _JAVA)
     jar = options.get_all_options().get(server.flag)
     if not jar:
         raise FlagError(
             f"--{server.flag}: missing; must be given with --runner {runner}: the jar of Beam's"
             f" job server, {server.source}"
         )
-    check_jar_exists(server.flag, jar)
-    check_jar_is_whole(server.flag, jar, given.jar_cache_dir)
+    check_jar(server.flag, jar, given.jar_cache_dir)
 
 
 def find_java(launcher: str, runner: str, least: int) -> str:
@@ -103,10 +92,8 @@ def find_java(launcher: str, runner: str, least: int) -> str:
         launcher = os.path.join(home, "bin", "java")
     reason = _no_java(launcher, least)
     if reason is not None:
-        named = f"--job_server_java_launcher: {launcher!r}" if is_given else f"--runner: {runner!r}"
-        raise FlagError(
-            f"{named} is refused; must have Java {least} or newer, and {launcher!r} {reason}"
-        )
+        named = ("job_server_java_launcher", launcher) if is_given else ("runner", runner)
+        raise refused(*named, f"must have Java {least} or newer, and {launcher!r} {reason}")
     return launcher
 
 
@@ -138,28 +125,18 @@ def ask_program(path: str, flag: str) -> tuple[int, str] | None:
     return said.returncode, said.stderr + said.stdout
 
 
-def check_jar_exists(flag: str, jar: str) -> None:
-    """Refuses a jar that is neither a file nor an URL.
-
-    Raises:
-        FlagError: naming the flag.
-    """
-    if not urlsplit(jar).scheme and not os.path.isfile(jar):
-        raise FlagError(f"--{flag}: {jar!r} is refused; must be a file, or an URL")
-
-
-def check_jar_is_whole(flag: str, jar: str, cache: str | None) -> None:
+def check_jar(flag: str, jar: str, cache: str | None) -> None:
     """Refuses a jar that can't be read; one elsewhere is fetched as Beam does, which keeps it.
 
     Raises:
         FlagError: naming the flag.
     """
+    if not urlsplit(jar).scheme and not os.path.isfile(jar):
+        raise refused(flag, jar, "must be a file, or an URL")
     try:
         path = JavaJarServer.local_jar(jar, cache)
     except (OSError, RuntimeError, ValueError) as error:
-        raise FlagError(
-            f"--{flag}: {jar!r} is refused; must be an URL that can be read: {error}"
-        ) from None
+        raise refused(flag, jar, f"must be an URL that can be read: {error}") from None
     if not zipfile.is_zipfile(path):
         # Java would say so, once the budget is spent.
-        raise FlagError(f"--{flag}: {jar!r} is refused; must be a jar, and complete")
+        raise refused(flag, jar, "must be a jar, and complete")

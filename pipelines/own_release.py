@@ -12,6 +12,7 @@ but for ``release_projection``, where each job draws a hash key.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,10 +24,26 @@ from beam_dp.releases.files.card import CARD
 from beam_dp.storage.of_url import store_for
 
 
-def card_of(release: Release, output: str) -> dict[str, Any]:
-    """Returns the card of a release that was read from the output, and its public keys, if any."""
+def is_own(release: Release, output: str, promised: Mapping[str, Any], token: Token | None) -> bool:
+    """Returns whether a release is of this job, and says in a line why not.
+
+    Args:
+        release: as it was read from the output.
+        output: of the job.
+        promised: part of this job's card, as JSON values, known before any record was read.
+        token: what this job has paid, if it has.
+    """
     card = checked_json("card", CARD, store_for(output, "output").read(CARD).decode())
-    return {**card, **release.public_keys()}
+    reason = other_than({**card, **release.public_keys()}, promised, token)
+    if reason is None:
+        return True
+    stays = "" if token is None else f", and {token.release_id} stays marked as spent"
+    print(
+        f"error: --output: {output!r} holds the release of another job: {reason}; what this job"
+        f" drew was discarded{stays}",
+        file=sys.stderr,
+    )
+    return False
 
 
 def other_than(
@@ -35,9 +52,9 @@ def other_than(
     """Returns what shows that a release is of another job; None if it is of this one.
 
     Args:
-        card: of the release, as JSON values.
-        promised: part of this job's card, as JSON values, known before any record was read.
-        token: what this job has paid, if it has.
+        card: of the release, as JSON values, with its public keys, if any.
+        promised: as for ``is_own``.
+        token: as for ``is_own``.
 
     Example:
         >>> other_than({"mechanism": "mwem"}, {"mechanism": "mwem"}, None)

@@ -8,6 +8,7 @@ that fails has spent it all the same: its noise may have been seen.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -30,9 +31,10 @@ from beam_dp.transforms import ReadRecords, WriteRelease
 
 from . import flags
 from .common import make_pipeline, read_ledger
-from .own_release import card_of
+from .own_release import is_own
 from .progress import Progress
-from .running import is_launched, is_own, mark_released, run_main, run_pipeline, stage_pipeline
+from .record_number import warning_of_number
+from .running import is_launched, mark_released, run_main, run_pipeline, stage_pipeline
 from .saved_state import keep_state, private_folder
 
 
@@ -89,15 +91,21 @@ class Job(ABC):
 
     @abstractmethod
     def promised(self) -> dict[str, Any]:
-        """Returns the part of the card that tells two jobs apart, whatever the records are."""
+        """Returns the part of the card that tells two jobs apart, whatever the records are.
+
+        What is left out is told apart for all jobs alike.
+        """
 
     @abstractmethod
     def card(self) -> dict[str, Any]:
-        """Returns the part of the card that is known before any record is read."""
+        """Returns the part of the card that is known before any record is read.
+
+        Without what is left out, which is said for all jobs alike.
+        """
 
     @abstractmethod
-    def entry(self) -> tuple[str, dict[str, Any]]:
-        """Returns what the ledger's entry says: the mechanism's name, and its parameters."""
+    def entry(self) -> dict[str, Any]:
+        """Returns the parameters that the ledger's entry states, without what is left out."""
 
     @abstractmethod
     def headline(self) -> str:
@@ -116,8 +124,15 @@ class Job(ABC):
         return []
 
 
+@dataclass(frozen=True, kw_only=True)
 class ReleaseJob(Job):
-    """A job of one transform, which makes a release: all but answers."""
+    """A job of one transform, which makes a release: all but answers.
+
+    Args: as of ``Job``, and
+        expect_records: about how many records there should be, if that was said.
+    """
+
+    expect_records: int | None = None
 
     @abstractmethod
     def release(self, token: Token | None) -> beam.PTransform:
@@ -132,6 +147,20 @@ class ReleaseJob(Job):
         """Adds the release of some records, and its writing."""
         written = "Write" >> WriteRelease(self.output)
         return records | "Release" >> self.release(token) | written
+
+    @abstractmethod
+    def advice(self) -> tuple[str, str]:
+        """Returns what to say of the release, and what to give ``beam-dp answer`` to ask it."""
+
+    def tell(self, release: Release) -> None:
+        """Prints where the release is, and what can be done with it."""
+        warning = warning_of_number(release, self.expect_records)
+        if warning is not None:
+            print(f"warning: {warning}", file=sys.stderr)
+        directory, (remark, question) = shlex.quote(self.output), self.advice()
+        print(f"The release is in {self.output}. {remark}:")
+        print(f"  beam-dp describe {directory}")
+        print(f"  beam-dp answer {directory} {question}")
 
 
 JobT = TypeVar("JobT", bound=Job)
@@ -205,7 +234,7 @@ class Program(Generic[JobT]):
 
     def _main(self, argv: Sequence[str], progress: Progress) -> int:
         job = self.parse_arguments(argv)
-        pipeline = make_pipeline(job)
+        pipeline = make_pipeline(job.beam_flags, job.output)
         build(job, pipeline)
         if job.validate_only:
             print(json.dumps(public_card(job), indent=2, ensure_ascii=False))
@@ -239,7 +268,7 @@ def public_card(job: Job) -> dict[str, Any]:
     Raises:
         InputError: if the ledger would refuse the release.
     """
-    card = job.card()
+    card = job.card() | _left_out(job.plan)
     if job.payment is not None:
         card["resumes"] = {
             "ledger_release": job.payment.token.release_id,
@@ -268,8 +297,25 @@ def pay(job: Job) -> Token | None:
     """
     if job.ledger is None:
         return None
-    mechanism, parameters = job.entry()
-    return job.ledger.spend(job.dataset_id, job.guarantee, job.plan.loss, mechanism, parameters)
+    plan, parameters = job.plan, job.entry() | _left_out(job.plan)
+    return job.ledger.spend(job.dataset_id, job.guarantee, plan.loss, plan.mechanism, parameters)
+
+
+def _left_out(plan: Plan) -> dict[str, Any]:
+    """Returns what a card says of a count of what is left out; nothing where there is none."""
+    return {} if plan.left_out is None else {"left_out": plan.left_out.to_json()}
+
+
+def _promised(job: Job) -> dict[str, Any]:
+    """Returns all of the card that tells two jobs apart.
+
+    Not errors: they are made of logarithms, whose last digits are not the same on every machine.
+    """
+    left_out = {
+        key: {name: part[name] for name in ("noise", "budget")}
+        for key, part in _left_out(job.plan).items()
+    }
+    return job.promised() | left_out
 
 
 def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
@@ -297,7 +343,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
             progress.say(f"spent: {token.release_id} in the ledger")
         if token is not None or save_in is not None:
             # The same job once more, which now knows the ledger's entry and where to save.
-            pipeline = make_pipeline(job)
+            pipeline = make_pipeline(job.beam_flags, job.output)
             build(job, pipeline, token, save_in)
         progress.say(f"{job.headline()}; runner {type(pipeline.runner).__name__}")
         if is_launched(pipeline):
@@ -310,8 +356,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         except InputError as error:
             print(f"error: {error}; every worker must see --output", file=sys.stderr)
             return flags.EXIT_JOB_FAILED
-        card = card_of(release, job.output)
-        if not is_own(job.output, card, job.promised(), token):
+        if not is_own(release, job.output, _promised(job), token):
             return flags.EXIT_JOB_FAILED
         progress.say(job.done)
         # A run that goes on is one draw with what it said before, which the ledger knows.

@@ -7,7 +7,6 @@ number goes nowhere else: not to the workers, the card, the ledger or a log, onl
 
 from __future__ import annotations
 
-import sys
 from typing import Literal
 
 from beam_dp.checks import checked_integer
@@ -39,18 +38,6 @@ def read_expected(given: dict[str, str], num_records: int | Literal["noisy"]) ->
         raise InputError(EXPECT_RECORDS.name, text, condition)
     name = EXPECT_RECORDS.name
     return checked_integer(name, integer(name, text), 1, MAX_RECORDS)
-
-
-def warn_of_number(release: Release, expected: int | None) -> None:
-    """Prints a line to standard error where the noisy number of records is not as it should be.
-
-    Args:
-        release: as it was committed and read back.
-        expected: what the user expects, or None.
-    """
-    warning = warning_of_number(release, expected)
-    if warning is not None:
-        print(f"warning: {warning}", file=sys.stderr)
 
 
 def warning_of_number(release: Release, expected: int | None) -> str | None:

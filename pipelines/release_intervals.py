@@ -5,15 +5,13 @@
         --epsilon 1 --delta 0 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --output out/ages
 
-Arguments are parsed, then everything is validated from public parameters, then the pipeline is
-built, as in `release_synthetic_database`. The number of records is not needed, and not released.
+The number of records is not needed, and not released.
 `beam-dp release-intervals --help` lists the flags.
 """
 
 from __future__ import annotations
 
 import math
-import shlex
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -26,13 +24,11 @@ from beam_dp.flags.flag import Flag
 from beam_dp.mechanisms.intervals import IntervalPlan
 from beam_dp.mechanisms.intervals.plan import StrategyName
 from beam_dp.privacy.ledger import Token
-from beam_dp.releases import Release
-from beam_dp.transforms import ReleaseIntervals
-from beam_dp.transforms.drawing.release_intervals import MECHANISM, plan_attribute
+from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
 
 from . import program
-from .common import left_out_json, promised_left_out, read_text
-from .record_number import read_expected, warn_of_number
+from .common import read_text
+from .record_number import read_expected
 
 ATTRIBUTE = Flag(
     "attribute", "ordered attribute of the domain, of 2 to 2^20 levels", "COLUMN", True
@@ -60,11 +56,10 @@ class Job(program.ReleaseJob):
     domain: Domain
     attribute: str
     plan: IntervalPlan
-    expect_records: int | None
 
     def release(self, token: Token | None) -> beam.PTransform:
         """Returns the transform that releases, of the plan."""
-        return ReleaseIntervals.of_plan(self.domain, self.attribute, self.plan, token)
+        return ReleasePlannedIntervals(self.domain, self.attribute, self.plan, token)
 
     def promised(self) -> dict[str, Any]:
         """Returns what decides the rest.
@@ -75,7 +70,6 @@ class Job(program.ReleaseJob):
             "mechanism": self.plan.choice[0],
             "guarantee": self.guarantee.to_json(),
             "attribute": self.domain[self.attribute].to_json(),
-            **promised_left_out(self.plan.left_out),
         }
 
     def card(self) -> dict[str, Any]:
@@ -83,7 +77,6 @@ class Job(program.ReleaseJob):
         plan = self.plan
         return {
             **self.promised(),
-            **left_out_json(plan.left_out),
             "noise": {"distribution": plan.choice[1], "scale": plan.scale, "grid": plan.grid},
             "errors": {
                 "mean_squared_error": plan.mean_squared_error,
@@ -91,27 +84,20 @@ class Job(program.ReleaseJob):
             },
         }
 
-    def entry(self) -> tuple[str, dict[str, Any]]:
+    def entry(self) -> dict[str, Any]:
         """Returns what the ledger's entry says."""
-        return MECHANISM, {
-            "attribute": self.attribute,
-            "strategy": self.plan.choice[0],
-            **left_out_json(self.plan.left_out),
-        }
+        return {"attribute": self.attribute, "strategy": self.plan.choice[0]}
 
     def headline(self) -> str:
         """Returns what is done, in half a line."""
         plan = self.plan
         return f"all intervals of {self.attribute}, {plan.num_leaves:,} levels, by {plan.choice[0]}"
 
-    def tell(self, release: Release) -> None:
-        """Prints where the release is, and what can be done with it."""
-        warn_of_number(release, self.expect_records)
-        directory, error = shlex.quote(self.output), math.sqrt(self.plan.mean_squared_error)
-        print(f"The release is in {self.output}. Its error, the root of the mean square over all")
-        print(f"intervals, is {error:,.1f} records. Look at it:")
-        print(f"  beam-dp describe {directory}")
-        print(f"  beam-dp answer {directory} --interval LOW HIGH")
+    def advice(self) -> tuple[str, str]:
+        """Returns what to say of the release, and how to ask it."""
+        error = f"{math.sqrt(self.plan.mean_squared_error):,.1f} records"
+        remark = f"Its error, the root of the mean square over all\nintervals, is {error}."
+        return f"{remark} Look at it", "--interval LOW HIGH"
 
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:

@@ -5,16 +5,14 @@
         --epsilon 1 --delta 1e-9 --neighboring add_or_remove_one \
         --privacy_unit person_id --max_records_per_unit 1 --output out/visits
 
-Arguments are parsed, then everything is validated from public parameters, then the pipeline is
-built, as in `release_synthetic_database`. The keys need not be declared: the universe is all text,
-all bytes or all integers from 0 to 2^64 - 1.
+The keys need not be declared: the universe is all text, all bytes or all integers from 0 to
+2^64 - 1.
 `beam-dp release-projection --help` lists the flags.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -26,7 +24,6 @@ from beam_dp.flags.numbers import integer
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.sparse import KeyType
-from beam_dp.releases import Release
 from beam_dp.transforms import KeyColumns, ReleaseProjection
 
 from . import program
@@ -36,25 +33,15 @@ WEIGHT = Flag("weight", "column of whole weights; by default each record weighs 
 MAX_WEIGHT = Flag(
     "max_weight", "the largest weight, with --weight; larger ones become it, negative ones 0", "W"
 )
+_UNUSED = (shared.DOMAIN, shared.WORKLOAD, shared.NUM_RECORDS, shared.CALIBRATION)
 FLAGS = (
-    shared.INPUT,
-    shared.INPUT_FORMAT,
+    *(flag for flag in shared.COMMON if flag not in _UNUSED),
     shared.KEY,
     shared.KEY_TYPE,
     WEIGHT,
     MAX_WEIGHT,
     shared.MAX_SPARSITY,
-    shared.EPSILON,
-    shared.DELTA,
-    shared.ALLOW_LARGE_DELTA,
-    shared.NEIGHBORING,
-    shared.PRIVACY_UNIT,
-    shared.MAX_RECORDS_PER_UNIT,
     *MECHANISM_FLAGS,
-    shared.LEDGER,
-    shared.DATASET_ID,
-    shared.VALIDATE_ONLY,
-    shared.OUTPUT,
 )
 
 
@@ -79,19 +66,18 @@ class Job(program.ReleaseJob):
         return {**self._stated(), **({"choices": self.choices} if self.choices else {})}
 
     def _stated(self) -> dict[str, Any]:
-        plan, (mechanism, parameters) = self.plan, self.entry()
+        plan = self.plan
         return {
-            "mechanism": mechanism,
+            "mechanism": plan.mechanism,
             "guarantee": plan.guarantee.to_json(),
             "max_sparsity": plan.max_sparsity,
             "max_weight": plan.max_weight,
-            "parameters": parameters,
+            "parameters": self.entry(),
         }
 
-    def entry(self) -> tuple[str, dict[str, Any]]:
+    def entry(self) -> dict[str, Any]:
         """Returns what the ledger's entry says."""
-        parameters = {**self.plan.public, "key": dataclasses.asdict(self.columns)}
-        return self.plan.mechanism, parameters
+        return {**self.plan.public, "key": dataclasses.asdict(self.columns)}
 
     def headline(self) -> str:
         """Returns what is done, in half a line."""
@@ -102,12 +88,9 @@ class Job(program.ReleaseJob):
             size = f"{sketch.projection_width:,} cells"
         return f"{self.plan.mechanism}, {size}"
 
-    def tell(self, release: Release) -> None:
-        """Prints where the release is, and what can be done with it."""
-        print(f"The release is in {self.output}. Look at it, and ask it, with a key on each line:")
-        directory = shlex.quote(self.output)
-        print(f"  beam-dp describe {directory}")
-        print(f"  beam-dp answer {directory} --sparse keys.txt")
+    def advice(self) -> tuple[str, str]:
+        """Returns what to say of the release, and how to ask it."""
+        return "Look at it, and ask it, with a key on each line", "--sparse keys.txt"
 
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:

@@ -30,12 +30,11 @@ from beam_dp.mechanisms.registry import SYNTHETIC, options_of
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases import Release
-from beam_dp.transforms import ReleaseSyntheticDatabase
+from beam_dp.transforms.drawing.release import ReleasePlanned
 
 from . import program
-from .common import left_out_json, promised_left_out, read_text
-from .record_number import read_expected, warn_of_number
+from .common import read_text
+from .record_number import read_expected
 
 MECHANISM = Flag(
     "mechanism",
@@ -62,11 +61,10 @@ class Job(program.ReleaseJob):
     mechanism: Mechanism
     num_records: int | Literal["noisy"]
     plan: MarginalsPlan
-    expect_records: int | None
 
     def release(self, token: Token | None) -> beam.PTransform:
         """Returns the transform that releases, of the plan."""
-        return ReleaseSyntheticDatabase.of_plan(self.mechanism, self.plan, token)
+        return ReleasePlanned(self.mechanism, self.plan, token)
 
     def promised(self) -> dict[str, Any]:
         """Returns what tells two jobs apart."""
@@ -76,26 +74,20 @@ class Job(program.ReleaseJob):
             "domain": self.domain.to_json(),
             "workload": self.plan.workload.to_json(),
             "parameters": self.plan.public,
-            **promised_left_out(self.plan.left_out),
         }
 
     def card(self) -> dict[str, Any]:
         """Returns what is known before any record is read."""
         return {
             **self.promised(),
-            **left_out_json(self.plan.left_out),
             "num_records": self.num_records,
             "workload": self._workload_json(),
         }
 
-    def entry(self) -> tuple[str, dict[str, Any]]:
+    def entry(self) -> dict[str, Any]:
         """Returns what the ledger's entry says."""
-        return self.mechanism.name, {
-            "num_records": self.num_records,
-            "workload": self._workload_json(),
-            **self.plan.public,
-            **left_out_json(self.plan.left_out),
-        }
+        workload = self._workload_json()
+        return {"num_records": self.num_records, "workload": workload, **self.plan.public}
 
     def _workload_json(self) -> Any:
         """Returns the workload, in a line where it has very many queries."""
@@ -120,14 +112,10 @@ class Job(program.ReleaseJob):
             " else sees the time"
         ]
 
-    def tell(self, release: Release) -> None:
-        """Prints where the release is, and what can be done with it."""
-        warn_of_number(release, self.expect_records)
-        print(f"The release is in {self.output}. Look at it:")
-        directory = shlex.quote(self.output)
+    def advice(self) -> tuple[str, str]:
+        """Returns what to say of the release, and how to ask it."""
         names = shlex.quote(",".join(self.plan.workload.marginals[0]))
-        print(f"  beam-dp describe {directory}")
-        print(f"  beam-dp answer {directory} --marginal {names}")
+        return "Look at it", f"--marginal {names}"
 
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:

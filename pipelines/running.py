@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
@@ -18,7 +17,6 @@ from beam_dp.releases import finish_writing
 
 from . import flags
 from .empty_pipeline import LOCAL_RUNNER
-from .own_release import other_than
 from .progress import Progress, early_failure, failure
 from .stopping import Stopped, StopSignals, cancel, silence_beam
 
@@ -152,22 +150,6 @@ def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
         return flags.EXIT_JOB_FAILED
     progress.say("staged: the launcher starts the job; a ledger keeps it as spent")
     return 0
-
-
-def is_own(
-    output: str, card: Mapping[str, Any], promised: Mapping[str, Any], token: Token | None
-) -> bool:
-    """Returns whether a release is of this job, and says in a line why not: ``own_release``."""
-    reason = other_than(card, promised, token)
-    if reason is None:
-        return True
-    stays = "" if token is None else f", and {token.release_id} stays marked as spent"
-    print(
-        f"error: --output: {output!r} holds the release of another job: {reason}; what this job"
-        f" drew was discarded{stays}",
-        file=sys.stderr,
-    )
-    return False
 
 
 def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:

@@ -60,15 +60,28 @@ def choose(
     name = given["mechanism"]
     check_applies(given, name, _OPTIONS)
     try:
-        if name == AUTO:
-            return _best(given, guarantee, max_sparsity, max_weight, account)
-        values = values_of(SKETCHES[name], given)
-        size = values.pop("projection_width", DEFAULT_SIZE)
-        return SKETCHES[name](**values).within(size), []
+        if name != AUTO:
+            values = values_of(SKETCHES[name], given)
+            size = values.pop("projection_width", DEFAULT_SIZE)
+            return SKETCHES[name](**values).within(size), []
+        for flag in _PROFILE:
+            if flag.name not in given:
+                raise FlagError(f"--{flag.name}: missing; must be given with --mechanism auto")
+        choices = plan_sparse_release(
+            guarantee,
+            KeyProfile(**values_of(KeyProfile, given)),
+            max_sparsity=max_sparsity,
+            max_size=integer("size", given["size"]) if "size" in given else DEFAULT_SIZE,
+            max_weight=max_weight,
+        )
     except InputError as error:
         if error.name in ("projection_width", "max_size"):
             raise InputError("size", error.value, error.condition) from None
         raise
+    if account is not None:
+        # Where nothing fits, the ledger says best why.
+        choices = [choice for choice in choices if account.fits(choice.loss)] or choices
+    return choices[0].mechanism, choices
 
 
 def choices_json(choices: Sequence[SparseChoice]) -> list[dict[str, Any]]:
@@ -84,27 +97,3 @@ def choices_json(choices: Sequence[SparseChoice]) -> list[dict[str, Any]]:
         }
         for choice in choices
     ]
-
-
-def _best(
-    given: dict[str, str],
-    guarantee: Guarantee,
-    max_sparsity: int,
-    max_weight: int,
-    account: Account | None,
-) -> tuple[SparseMechanism, list[SparseChoice]]:
-    for flag in _PROFILE:
-        if flag.name not in given:
-            raise FlagError(f"--{flag.name}: missing; must be given with --mechanism auto")
-    choices = plan_sparse_release(
-        guarantee,
-        KeyProfile(**values_of(KeyProfile, given)),
-        max_sparsity=max_sparsity,
-        max_size=integer("size", given["size"]) if "size" in given else DEFAULT_SIZE,
-        max_weight=max_weight,
-    )
-    if account is not None:
-        affordable = [choice for choice in choices if account.fits(choice.loss)]
-        # Where nothing fits, the ledger says best why.
-        choices = affordable or choices
-    return choices[0].mechanism, choices

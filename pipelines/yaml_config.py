@@ -56,11 +56,6 @@ def texts_of(
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def config_error(error: InputError | FlagError, flags: Sequence[Flag]) -> ConfigError:
-    """Returns the line for the user, in which flags are fields."""
-    return ConfigError(without_dashes(" ".join(str(error).split()), flags))
-
-
 def without_dashes(text: str, flags: Sequence[Flag]) -> str:
     """Returns a text about flags as one about fields.
 

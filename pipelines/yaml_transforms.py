@@ -27,7 +27,7 @@ from . import answer_queries, release_intervals, release_projection, release_syn
 from .common import refuse_unshared_output
 from .empty_pipeline import LOCAL_RUNNER, empty_pipeline
 from .program import Job, Program, pay
-from .yaml_config import config_error, texts_of, without_dashes
+from .yaml_config import ConfigError, texts_of, without_dashes
 
 # What the programs take on their command line only.
 _ELSEWHERE = {
@@ -169,4 +169,4 @@ def _in_words_of(flags: Sequence[Flag]) -> Iterator[None]:
     try:
         yield
     except (FlagError, InputError) as error:
-        raise config_error(error, flags) from None
+        raise ConfigError(without_dashes(" ".join(str(error).split()), flags)) from None

@@ -151,7 +151,7 @@ TARGETS = dict.fromkeys(
         "beam_dp/releases/card.py",
         "beam_dp/releases/files/kinds.py",
         "beam_dp/transforms/errors.py",
-        "beam_dp/transforms/counting/count.py",
+        "beam_dp/transforms/counting/limited_records.py",
         "beam_dp/transforms/drawing/release.py",
         "beam_dp/transforms/writing/write.py",
         "pipelines/flags.py",

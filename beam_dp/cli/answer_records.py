@@ -11,8 +11,8 @@ from typing import Any
 
 from beam_dp.cli.tables import print_table
 from beam_dp.domain import Domain
-from beam_dp.errors import InputError, shown
-from beam_dp.flags.flag import FlagError
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import refused
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import MarginalAnswer, SyntheticDatabase
@@ -29,7 +29,6 @@ def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) ->
         FlagError: if a flag is refused.
     """
     domain = release.domain
-    flag = "--queries" if options.queries is not None else "--marginal"
     try:
         if options.queries is not None:
             if not pathlib.Path(options.queries).is_file():
@@ -44,7 +43,8 @@ def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) ->
             tables = [[text] if text in domain else text.split(",") for text in options.marginal]
             workload = Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
     except InputError as error:
-        raise FlagError(f"{flag}: {shown(error.value)} is refused; {error.condition}") from None
+        flag = "queries" if options.queries is not None else "marginal"
+        raise refused(flag, error.value, error.condition) from None
     if isinstance(workload, LinearWorkload):
         _answer_queries(options, release, workload)
         return
@@ -62,25 +62,18 @@ def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) ->
                 min(options.limit, answer.values.size),
             )
         ]
-        notes = []
+        print_table(" x ".join(answer.attributes), (*answer.attributes, "records"), rows)
         if answer.standard_error is not None:
-            notes.append(f"standard error of a cell {answer.standard_error:,.1f} records")
+            print(f"standard error of a cell {answer.standard_error:,.1f} records")
         else:
-            notes.append("no error is stated: the release did not measure this marginal whole")
+            print("no error is stated: the release did not measure this marginal whole")
         if answer.bound is not None:
-            notes.append(
+            print(
                 f"every cell is within {answer.bound:,.1f} records of the truth,"
                 f" except with probability {answer.failure_probability:g}"
             )
         if len(rows) < answer.values.size:
-            notes.append(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
-        print_table(
-            " x ".join(answer.attributes),
-            (*answer.attributes, "records"),
-            rows,
-        )
-        for note in notes:
-            print(note)
+            print(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
 
 
 def _holds_marginals(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 
 from beam_dp.errors import InputError
@@ -37,14 +38,7 @@ def answer_sparse(options: argparse.Namespace, release: SparseRelease) -> None:
             raise
         raise InputError("--sparse", error.value, error.condition) from None
     if options.json:
-        found = {
-            "num_elements": query.sparsity,
-            "value": answer.value,
-            "standard_error": answer.standard_error,
-            "bound": answer.bound,
-            "failure_probability": answer.failure_probability,
-        }
-        print(json.dumps(found))
+        print(json.dumps({"num_elements": query.sparsity, **dataclasses.asdict(answer)}))
         return
     unit = "records" if release.max_weight == 1 else "in weight"
     print(

@@ -50,32 +50,20 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
         "draw": release.draw_id,
     }
-    parts: list[RenderableType] = [plain_table(("release", ""), list(facts.items()))]
-    parts.append(
-        plain_table(("attribute", "type", "codes", "levels"), map(_attribute_row, release.domain))
-    )
+    attributes = map(_attribute_row, release.domain)
+    parts: list[RenderableType] = [
+        *facts_tables({"release": facts}),
+        plain_table(("attribute", "type", "codes", "levels"), attributes),
+    ]
     if release.domain.impossible:
-        combinations = release.domain.to_json()["impossible"]
-        impossible = [(_line(each),) for each in combinations[:_SHOWN_NOISE]]
-        if len(combinations) > _SHOWN_NOISE:
-            impossible.append((f"and {len(combinations) - _SHOWN_NOISE:,} more: see card.json",))
-        parts.append(plain_table(("impossible",), impossible))
+        parts.append(_first_lines("impossible", release.domain.to_json()["impossible"]))
     if release.left_out is not None:
         parts.append(left_out_table(release.left_out))
     parts.append(_errors(release))
     if release.noise:
-        rows = [(_line(entry),) for entry in release.noise[:_SHOWN_NOISE]]
-        if len(release.noise) > _SHOWN_NOISE:
-            rows.append((f"and {len(release.noise) - _SHOWN_NOISE:,} more: see card.json",))
-        parts.append(plain_table(("noise",), rows))
-    for title, values in (
-        ("parameter", release.parameters),
-        ("fit", release.fit),
-        ("made with", release.versions),
-    ):
-        if values:
-            parts.append(plain_table((title, ""), [(k, short_value(v)) for k, v in values.items()]))
-    return below_each_other(parts)
+        parts.append(_first_lines("noise", release.noise))
+    rest = {"parameter": release.parameters, "fit": release.fit, "made with": release.versions}
+    return below_each_other([*parts, *facts_tables(rest)])
 
 
 def describe_answers(release: AnswersRelease) -> RenderableType:
@@ -91,13 +79,11 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
         "refused" if row["error"] is not None else row["route"] for row in release.rows
     )
     rows = [(str(route), f"{number:,}") for route, number in routes.most_common()]
-    parts: list[RenderableType] = []
+    tables = {}
     for title in ("mechanism", "guarantee", "num_records", "settings", "plan", "versions"):
         held = release.card.get(title)
-        facts = held if isinstance(held, dict) else {title: held}
-        shown = [(str(key), short_value(value)) for key, value in facts.items()]
-        parts.append(plain_table((title.replace("_", " "), ""), shown))
-    return below_each_other([*parts, plain_table(("route", "answers"), rows)])
+        tables[title.replace("_", " ")] = held if isinstance(held, dict) else {title: held}
+    return below_each_other([*facts_tables(tables), plain_table(("route", "answers"), rows)])
 
 
 def promise_facts(guarantee: Guarantee) -> dict[str, str]:
@@ -218,8 +204,24 @@ def plain_table(header: tuple[str, ...], rows: Any) -> RenderableType:
     return table
 
 
-def _line(entry: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {short_value(value)}" for key, value in entry.items())
+def facts_tables(facts: Mapping[str, Mapping[str, Any]]) -> list[RenderableType]:
+    """Returns a table of names and values for each title that has any."""
+    return [
+        plain_table((title, ""), [(key, short_value(value)) for key, value in values.items()])
+        for title, values in facts.items()
+        if values
+    ]
+
+
+def _first_lines(title: str, entries: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """A table of the first entries of a card, one a line."""
+    lines = [
+        ", ".join(f"{key} {short_value(value)}" for key, value in entry.items())
+        for entry in entries[:_SHOWN_NOISE]
+    ]
+    if len(entries) > _SHOWN_NOISE:
+        lines.append(f"and {len(entries) - _SHOWN_NOISE:,} more: see card.json")
+    return plain_table((title,), [(line,) for line in lines])
 
 
 def short_value(value: Any) -> str:

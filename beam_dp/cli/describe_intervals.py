@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from beam_dp.cli.describe import below_each_other, left_out_facts, plain_table, promise_facts
+from beam_dp.cli.describe import below_each_other, facts_tables, left_out_facts, promise_facts
 from beam_dp.releases.intervals import IntervalRelease
 
 if TYPE_CHECKING:
@@ -34,14 +34,9 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
         **left_out_facts(release.left_out),
         "draw": release.draw_id,
     }
-    left_out = [name for name in ("other", "nullable") if getattr(attribute, name)]
+    levels = {"other": "other", "nullable": "null"}
+    left_out = [name for field, name in levels.items() if getattr(attribute, field)]
     if left_out:
-        names = " and ".join({"other": "other", "nullable": "null"}[name] for name in left_out)
-        facts["not counted"] = f"records whose {attribute.name} is {names}"
-    parts = [plain_table(("release", ""), list(facts.items()))]
-    if release.parameters:
-        parts.append(
-            plain_table(("parameter", ""), [(k, str(v)) for k, v in release.parameters.items()])
-        )
-    parts.append(plain_table(("made with", ""), list(release.versions.items())))
-    return below_each_other(parts)
+        facts["not counted"] = f"records whose {attribute.name} is {' and '.join(left_out)}"
+    tables = {"release": facts, "parameter": release.parameters, "made with": release.versions}
+    return below_each_other(facts_tables(tables))

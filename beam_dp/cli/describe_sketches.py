@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from beam_dp.cli.describe import below_each_other, plain_table, promise_facts, short_value
+from beam_dp.cli.describe import below_each_other, facts_tables, promise_facts
 from beam_dp.releases.sketches import SparseRelease
 
 if TYPE_CHECKING:
@@ -31,30 +31,25 @@ def describe_sparse(release: SparseRelease) -> RenderableType:
         "hash": f"{release.hash_key.independence}-wise independent, its key is public",
         "draw": release.draw_id,
     }
-    parts: list[RenderableType] = [plain_table(("release", ""), list(facts.items()))]
+    tables: dict[str, dict[str, Any]] = {"release": facts}
     if release.sketch is not None:
         sketch = release.sketch
-        rows = {
+        tables["sketch"] = {
             "family": sketch.family,
             "cells": f"{len(sketch.cells):,} in {sketch.num_blocks:,} rows",
             "noise of a cell": f"{sketch.distribution.replace('_', ' ')}, scale {sketch.scale:.4g}",
             "estimator": sketch.estimator.replace("_", " "),
         }
-        parts.append(plain_table(("sketch", ""), list(rows.items())))
     if release.histogram is not None:
         histogram = release.histogram
-        rows = {
+        tables["histogram"] = {
             "keys that are held": f"{len(histogram.elements):,}",
             "least count": f"{histogram.threshold:,}",
             "noise of a count": f"discrete laplace, scale {histogram.scale:.4g}",
         }
-        parts.append(plain_table(("histogram", ""), list(rows.items())))
-    shown = {
+    tables["parameter"] = {
         name: value
         for name, value in release.public.items()
         if name not in ("sketch", "histogram", "key")
     }
-    if shown:
-        rows = {name: short_value(value) for name, value in shown.items()}
-        parts.append(plain_table(("parameter", ""), list(rows.items())))
-    return below_each_other(parts)
+    return below_each_other(facts_tables(tables))

@@ -8,8 +8,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.cli.tables import print_table
-from beam_dp.errors import InputError, shown
-from beam_dp.flags.flag import FlagError, Once
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import FlagError, Once, refused
 from beam_dp.flags.numbers import number
 
 if TYPE_CHECKING:
@@ -115,12 +115,11 @@ def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
             values[flag] = number(flag, values[flag])
         ledger.declare(options.declare, **values, allow_large_delta=options.allow_large_delta)
     except InputError as error:
-        names = {"dataset_id": "declare"}
-        if error.name in names or error.name in values:
-            flag = names.get(error.name, error.name)
-            condition = error.condition.replace("unless allow_", "unless --allow_")
-            raise FlagError(f"--{flag}: {shown(error.value)} is refused; {condition}") from None
-        raise
+        flag = "declare" if error.name == "dataset_id" else error.name
+        if flag != "declare" and flag not in values:
+            raise
+        condition = error.condition.replace("unless allow_", "unless --allow_")
+        raise refused(flag, error.value, condition) from None
 
 
 def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from beam_dp.cli.ledger import add_ledger, run_ledger
 from beam_dp.cli.plan import add_plan, run_plan
 from beam_dp.cli.programs import PROGRAMS, import_program
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import FlagError, Parser, nearest
+from beam_dp.flags.flag import FlagError, Parser, nearest, refused
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
@@ -152,7 +152,7 @@ def _answer(options: argparse.Namespace) -> None:
     from beam_dp.releases import read_release
 
     if options.limit < 1:
-        raise FlagError(f"--limit: {options.limit} is refused; must be >= 1")
+        raise refused("limit", options.limit, "must be >= 1")
     answer(options, read_release(options.directory))
 
 

@@ -16,6 +16,16 @@ class FlagError(Exception):
     """One line about one flag, ready to be printed."""
 
 
+def refused(flag: str, value: object, condition: str) -> FlagError:
+    """Returns the line about a value of a flag, named without dashes: what must be true of it.
+
+    Example:
+        >>> str(refused("epsilon", "x", "must be a number"))
+        "--epsilon: 'x' is refused; must be a number"
+    """
+    return FlagError(f"--{flag}: {shown(value)} is refused; {condition}")
+
+
 @dataclass(frozen=True)
 class Flag:
     """One flag of ours: its name without dashes, its help, and whether it must be given."""
@@ -82,10 +92,7 @@ class Once(argparse.Action):
         """Stores the value."""
         earlier = getattr(namespace, self.dest)
         if earlier is not self.default:
-            raise FlagError(
-                f"--{self.dest}: {shown(values)} is refused; must be given once"
-                f" (before: {shown(earlier)})"
-            )
+            raise refused(self.dest, values, f"must be given once (before: {shown(earlier)})")
         setattr(namespace, self.dest, values)
 
 
@@ -105,12 +112,9 @@ def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
             if flag.required:
                 raise FlagError(f"--{flag.name}: missing; must be given: {flag.help}")
         elif not value:
-            raise FlagError(f"--{flag.name}: '' is refused; must be given: {flag.help}")
+            raise refused(flag.name, value, f"must be given: {flag.help}")
         elif flag.choices and value not in flag.choices:
-            raise FlagError(
-                f"--{flag.name}: {value!r} is refused; must be one of {', '.join(flag.choices)};"
-                f" the nearest is {nearest(value, flag.choices)!r}"
-            )
+            raise refused(flag.name, value, one_of(value, flag.choices))
 
 
 def check_applies(
@@ -138,6 +142,11 @@ def check_applies(
         if name in known and name not in own and text != known[name].default:
             takers = [each for each, flags in flags_of.items() if name in {f.name for f in flags}]
             raise FlagError(f"--{name} applies only to {listed(takers)}")
+
+
+def one_of(value: str, known: Sequence[str]) -> str:
+    """Returns the condition that a value must be one of some, with the nearest of these."""
+    return f"must be one of {', '.join(known)}; the nearest is {nearest(value, known)!r}"
 
 
 def listed(names: Sequence[str]) -> str:

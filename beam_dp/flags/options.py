@@ -10,19 +10,13 @@ is the flag ``--size M`` of all programs that take the dataclass.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from beam_dp.flags.flag import Flag
 from beam_dp.flags.numbers import integer
 
 _KEY = "option"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Option:
-    flag: Flag
-    read: Callable[[str, str], Any]
 
 
 def as_text(name: str, text: str) -> str:
@@ -55,7 +49,7 @@ def option(
 
 def option_of(flag: Flag, read: Callable[[str, str], Any] = as_text) -> dict[str, Any]:
     """Returns the metadata of a field that is a given flag."""
-    return {_KEY: _Option(flag, read)}
+    return {_KEY: (flag, read)}
 
 
 def integer_or(word: str) -> Callable[[str, str], int | str]:
@@ -71,8 +65,8 @@ def flags_of(*options: type[Any]) -> tuple[Flag, ...]:
     """Returns the flags of dataclasses, in their order; each name once, as it stands first."""
     found: dict[str, Flag] = {}
     for each in options:
-        for _, made in _options(each):
-            found.setdefault(made.flag.name, made.flag)
+        for _, flag, _ in _options(each):
+            found.setdefault(flag.name, flag)
     return tuple(found.values())
 
 
@@ -87,15 +81,15 @@ def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
         InputError: if a text is no such value, naming the flag.
     """
     return {
-        field: made.read(made.flag.name, given[made.flag.name])
-        for field, made in _options(options)
-        if made.flag.name in given
+        field: read(flag.name, given[flag.name])
+        for field, flag, read in _options(options)
+        if flag.name in given
     }
 
 
 def texts_of(options: Any) -> dict[str, str]:
     """Returns the flags that give an object its fields; those without a value are left out."""
-    values = ((made.flag.name, getattr(options, field)) for field, made in _options(type(options)))
+    values = ((flag.name, getattr(options, field)) for field, flag, _ in _options(type(options)))
     return {
         name: f"{value:g}" if isinstance(value, float) else str(value)
         for name, value in values
@@ -103,12 +97,9 @@ def texts_of(options: Any) -> dict[str, str]:
     }
 
 
-def _options(options: type[Any]) -> list[tuple[str, _Option]]:
-    """The fields that are flags."""
-    found = []
+def _options(options: type[Any]) -> Iterator[tuple[str, Flag, Callable[[str, str], Any]]]:
+    """Yields the fields that are flags, each with its flag, and what reads it."""
     for field in dataclasses.fields(options):
-        made = field.metadata.get(_KEY)
-        if made is not None:
-            named = dataclasses.replace(made.flag, name=made.flag.name or field.name)
-            found.append((field.name, _Option(named, made.read)))
-    return found
+        if _KEY in field.metadata:
+            flag, read = field.metadata[_KEY]
+            yield field.name, dataclasses.replace(flag, name=flag.name or field.name), read

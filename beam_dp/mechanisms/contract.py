@@ -19,6 +19,7 @@ from beam_dp.privacy.loss import Loss
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan
+    from beam_dp.privacy.ledger import Token
 
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]
@@ -65,6 +66,17 @@ class Plan(ABC):
         if self.ledger_release is not None:
             stated["ledger_release"] = self.ledger_release
         return stated
+
+    def payment(self, token: Token | None) -> dict[str, Any]:
+        """Returns what a card says of who paid for this plan: the ledger's entry, if one did.
+
+        Raises:
+            InputError: if the token paid for another mechanism, guarantee or loss.
+        """
+        if token is None:
+            return {}
+        token.check(self.mechanism, self.promised, self.loss)
+        return {"ledger_release": token.release_id}
 
     @property
     @abstractmethod

@@ -17,14 +17,10 @@ class Accumulator(Protocol[Batch, State, Summary]):
     the summary depends on the multiset of records alone, never on how they were split into
     batches, ordered or sent as shards; and no batch at all gives a summary of the same shape.
 
-    A state travels between workers as shards: pairs of a public block number below
-    ``num_blocks`` and bytes (``shards.py``) that are added block by block, in any order.
+    A state travels between workers as shards: pairs of a block number and bytes (``shards.py``)
+    that are added block by block, in any order. How many blocks there can be is public.
     A state that was passed to ``add_batch`` must not be used again.
     """
-
-    @property
-    def num_blocks(self) -> int:
-        """Number of shards that a full summary has; a public number."""
 
     def create(self) -> State:
         """Returns the state of no records."""

@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.summaries.shards import (
-    BLOCK_CELLS,
-    block_length,
-    num_blocks,
-    write_shard,
-    write_sparse_shard,
-)
+from beam_dp.summaries.shards import BLOCK_CELLS, write_shards, write_sparse_shard
 
 # Up to here the dense array (32 MiB) costs a bundle less than sorting its records would.
 _DENSE_CELLS = 2**22
@@ -70,11 +64,7 @@ class CellCounts:
         """Yields (block, shard) for each block that has records."""
         self._count_pending()
         if self._dense is not None:
-            for block in range(num_blocks(self.num_cells)):
-                start = block * BLOCK_CELLS
-                counts = self._dense[start : start + block_length(block, self.num_cells)]
-                if counts.any():
-                    yield block, write_shard(counts)
+            yield from write_shards(self._dense)
             return
         blocks = self._cells // BLOCK_CELLS
         starts = np.flatnonzero(np.diff(blocks, prepend=-1)).tolist()

@@ -15,7 +15,7 @@ from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.summaries.cell_counts import CellCounts
 from beam_dp.summaries.clipped_counts import clipped_counts
 from beam_dp.summaries.marginals import Marginals
-from beam_dp.summaries.shards import num_blocks, read_shards
+from beam_dp.summaries.shards import read_shards
 
 MAX_CELLS = 2**28
 
@@ -96,11 +96,6 @@ class HistogramAccumulator:
                 "domain", domain.num_cells, f"a histogram holds at most {MAX_CELLS} cells (2^28)"
             )
         self.domain = domain
-
-    @property
-    def num_blocks(self) -> int:
-        """Number of shards of a full histogram."""
-        return num_blocks(self.domain.num_cells)
 
     @property
     def num_cells(self) -> int:

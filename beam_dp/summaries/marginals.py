@@ -173,11 +173,6 @@ class MarginalsAccumulator:
         self._first_block = np.cumsum([0, *map(num_blocks, self._sizes)]).tolist()
 
     @property
-    def num_blocks(self) -> int:
-        """Number of shards of full tables."""
-        return int(self._first_block[-1])
-
-    @property
     def num_cells(self) -> int:
         """Number of cells of all merged tables."""
         return sum(self._sizes)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from beam_dp.encoding.key_batch import KeyBatch, merged_keys
 from beam_dp.errors import InputError, magnitude
 from beam_dp.hashing import BlockSigns, DenseSigns
-from beam_dp.summaries.shards import BLOCK_CELLS, num_blocks, read_shards, write_shard
+from beam_dp.summaries.shards import read_shards, write_shards
 
 Signs = DenseSigns | BlockSigns
 
@@ -81,11 +81,6 @@ class ProjectionAccumulator:
             )
         self.signs = signs
 
-    @property
-    def num_blocks(self) -> int:
-        """Number of shards of a full projection."""
-        return num_blocks(self.signs.projection_width)
-
     def create(self) -> ProjectionState:
         """Returns the state of no records."""
         return ProjectionState()
@@ -102,12 +97,8 @@ class ProjectionAccumulator:
     def to_shards(self, state: ProjectionState) -> Iterator[tuple[int, bytes]]:
         """Yields (block, shard) for each block whose sums are not all zero."""
         self._hash_pending(state)
-        if state.sums is None:
-            return
-        for block in range(self.num_blocks):
-            part = state.sums[block * BLOCK_CELLS : (block + 1) * BLOCK_CELLS]
-            if part.any():
-                yield block, write_shard(part)
+        if state.sums is not None:
+            yield from write_shards(state.sums)
 
     def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Projection:
         """Returns the projection of all shards."""

@@ -8,7 +8,7 @@ and commutative.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,12 @@ def num_blocks(num_cells: int) -> int:
     return -(-num_cells // BLOCK_CELLS)
 
 
-def block_length(block: int, num_cells: int) -> int:
-    """Returns the number of cells of one block."""
-    return min(BLOCK_CELLS, num_cells - block * BLOCK_CELLS)
+def write_shards(counts: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+    """Yields (block, shard) for each block of an array that is not all zero."""
+    for block in range(num_blocks(counts.size)):
+        part = counts[block * BLOCK_CELLS : (block + 1) * BLOCK_CELLS]
+        if part.any():
+            yield block, write_shard(part)
 
 
 def write_shard(counts: NDArray[np.int64]) -> bytes:

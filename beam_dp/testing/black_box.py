@@ -165,7 +165,7 @@ def choose_event(
     pilot = sum(counts[0].values())
     if not pilot or pilot != sum(counts[1].values()):
         raise ValueError("a pilot needs outcomes, as many on either side")
-    return _best(counts[0], counts[1], pilot, delta, score, _PILOT_ALARM, prior=1.0)[1]
+    return _best(counts[0], counts[1], pilot, delta, score, _PILOT_ALARM, prior=1.0)
 
 
 def audit_black_box(
@@ -258,7 +258,7 @@ def _foresee(
 ) -> ForeseenEvent:
     """Returns the event of the largest bound, were outcomes as frequent as the laws say."""
     first, second = ({x: runs * p for x, p in law.items()} for law in laws)
-    event = _best(first, second, runs, delta, score, false_alarm)[1]
+    event = _best(first, second, runs, delta, score, false_alarm)
     return ForeseenEvent(event, *_probabilities(laws, event))
 
 
@@ -312,8 +312,8 @@ def _best(
     score: Score | None,
     false_alarm: float,
     prior: float = 0.0,
-) -> tuple[float, Event]:
-    """Returns the largest bound at some frequencies, and the event that has it."""
+) -> Event:
+    """Returns the event that has the largest bound at some frequencies."""
     outcomes = list({**first, **second})
     weights = np.array([[law.get(x, 0.0) for x in outcomes] for law in (first, second)])
     if score is None:
@@ -331,14 +331,14 @@ def _best(
         )
         best = int(np.argmax(bounds))
         found.append((float(bounds[best]), is_reversed, float(last[best])))
-    bound, is_reversed, limit = max(found, key=lambda each: each[0])
+    _, is_reversed, limit = max(found, key=lambda each: each[0])
     if score is None:
         sign = 1.0 if is_reversed else -1.0
         chosen = {x for x, rank in zip(outcomes, ranks, strict=True) if sign * rank <= limit}
-        return bound, Event(chosen.__contains__, is_reversed)
+        return Event(chosen.__contains__, is_reversed)
     if is_reversed:
-        return bound, Event(lambda outcome: score(outcome) <= limit, True)
-    return bound, Event(lambda outcome: -score(outcome) <= limit, False)
+        return Event(lambda outcome: score(outcome) <= limit, True)
+    return Event(lambda outcome: -score(outcome) <= limit, False)
 
 
 def _cumulated(

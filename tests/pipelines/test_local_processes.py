@@ -8,7 +8,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import apache_beam as beam
 import pytest
@@ -45,7 +44,7 @@ def test_processes_show_no_record_and_nothing_of_beam(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], fails: bool
 ) -> None:
     flags = (PROCESSES, "--direct_num_workers=1")
-    pipeline = make_pipeline(SimpleNamespace(beam_flags=flags, output="out"))
+    pipeline = make_pipeline(flags, "out")
     _ = pipeline | beam.Create([VALUE]) | beam.Map(speaker(fails))
     assert run_pipeline(pipeline, Progress(), str(tmp_path / "out")) is not fails
     out, err = capfd.readouterr()

@@ -24,7 +24,7 @@ from beam_dp.privacy.ledger import Ledger
 from pipelines import common
 from pipelines.job_servers import JAR_SERVERS, prepare_jar_server
 from pipelines.prism import prepare_prism
-from pipelines.release_synthetic_database import main
+from pipelines.release_synthetic_database import main, parse_arguments
 
 Refused = Callable[..., None]
 
@@ -173,7 +173,8 @@ def test_spark_without_a_server_of_its_own(refused: Refused, tmp_path: pathlib.P
         patch.setenv("JAVA_HOME", "/nowhere")  # which needs no Java here
         argv = [*job_flags(tmp_path, runner="SparkRunner"), "--spark_submit_uber_jar"]
         with pytest.raises(common.FlagError, match=pattern):
-            common.make_pipeline(_job(argv))
+            job = parse_arguments(argv)
+            common.make_pipeline(job.beam_flags, job.output)
     options = PipelineOptions(["--job_endpoint=localhost:1"])
     prepare_jar_server(options, "SparkRunner")
     assert options.view_as(JobServerOptions).job_server_java_launcher == "java"
@@ -225,9 +226,3 @@ def test_every_runner_of_beam_is_local_or_checked() -> None:
     elsewhere = known - set(common._PREPARED)
     # The first has its endpoint checked; the second runs here, and is loaded before anything.
     assert elsewhere == {"PortableRunner", "InteractiveRunner"}
-
-
-def _job(argv: list[str]) -> common.BeamJob:
-    from pipelines.release_synthetic_database import parse_arguments
-
-    return parse_arguments(argv)

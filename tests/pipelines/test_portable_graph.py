@@ -43,7 +43,7 @@ MOST_BYTES = 2**24
 PASSWORD = "hunter2-of-the-ledger"
 CANARY = "canary-in-a-record"
 # Names that Beam gives to parts of its own transforms: we name the transforms.
-BEAMS_OWN = ("Once", "Files", "Queries", "Spread ranges", "Keep the draw", "Keep the answers")
+BEAMS_OWN = ("Once", "Files", "Queries", "Spread ranges", "Keep the draw")
 
 
 def table() -> pa.Table:
@@ -115,7 +115,7 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     job = program.parse_arguments(make_flags(tmp_path_factory.mktemp("job")))
     if hasattr(job, "ledger_url"):
         job = dataclasses.replace(job, ledger_url=f"postgresql://bob:{PASSWORD}@localhost/db")
-    pipeline = make_pipeline(job)
+    pipeline = make_pipeline(job.beam_flags, job.output)
     build(job, pipeline)
     return pipeline.to_runner_api()
 
@@ -207,7 +207,8 @@ def test_our_flags_are_no_options_of_the_runner(name: str, tmp_path: pathlib.Pat
     """Runners show options: the ledger's URL and the dataset must not be among them."""
     program, make_flags = JOBS[name]
     ledger = [f"--ledger={tmp_path / PASSWORD}.sqlite", f"--dataset_id={CANARY}"]
-    pipeline = make_pipeline(program.parse_arguments([*make_flags(tmp_path), *ledger]))
+    job = program.parse_arguments([*make_flags(tmp_path), *ledger])
+    pipeline = make_pipeline(job.beam_flags, job.output)
     shown = repr(pipeline.options.get_all_options(drop_default=True))
     shown += repr(pipeline.options.display_data())
     assert "FnApiRunner" in shown
@@ -225,7 +226,6 @@ def test_summaries_are_sharded_by_key(graph: Proto) -> None:
         and step.unique_name.rpartition("/")[2] != "Group shards"
         and not set(step.unique_name.split("/")) & {"Spread ranges", "Keep the draw"}
         and step.unique_name.partition("/")[0] != "Write"
-        and "Keep the answers" not in step.unique_name
     ]
     assert groups
     for step in groups:
@@ -245,7 +245,6 @@ def test_the_one_worker_and_nothing_else_asks_for_memory(graph: Proto) -> None:
     top = {"/".join(name.split("/")[:2]) for name in asked}
     assert top in (
         {"Release/Once", "Release/Draw", "Release/Keep the draw"},
-        {"Answer/Once", "Answer/Answer", "Answer/Keep the answers"},
         {"Answer/Once", "Answer/Draw", "Answer/Keep the draw"},
     )
     (memory,) = set(asked.values())
@@ -256,7 +255,7 @@ def test_the_one_worker_and_nothing_else_asks_for_memory(graph: Proto) -> None:
 def test_the_larger_request_wins(tmp_path: pathlib.Path) -> None:
     def memory(hint: str) -> int:
         job = release_intervals.parse_arguments([*interval_flags(tmp_path), hint])
-        pipeline = make_pipeline(job)
+        pipeline = make_pipeline(job.beam_flags, job.output)
         build(job, pipeline)
         components = pipeline.to_runner_api().components
         (draw,) = (
@@ -276,7 +275,7 @@ def test_hints_and_names_do_not_follow_the_records(tmp_path: pathlib.Path) -> No
         folder = tmp_path / str(size)
         folder.mkdir()
         job = release_synthetic_database.parse_arguments(job_flags(folder, people(size)))
-        pipeline = make_pipeline(job)
+        pipeline = make_pipeline(job.beam_flags, job.output)
         build(job, pipeline)
         components = pipeline.to_runner_api().components
         names = sorted(step.unique_name for step in components.transforms.values())

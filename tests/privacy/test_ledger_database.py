@@ -284,5 +284,5 @@ def test_a_server_that_does_not_answer_in_time_is_refused(
         backend = connection.execute(sa.select(sa.func.pg_backend_pid())).scalar()
         # Frozen, while it holds the lock, until the server has had enough.
         wait_for("the end of the connection", lambda: not is_connected(url, backend))
-        storage.lock(connection, "visits")
+        storage.dataset(connection, "visits", lock=True)
     one_line(error)

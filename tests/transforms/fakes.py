@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dp.domain import BooleanAttribute, CategoricalAttribute, Domain, IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.left_out import LeftOutPlan
+from beam_dp.mechanisms.contract import Plan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
@@ -37,20 +37,19 @@ def guarantee(privacy_unit: str = "record", max_records_per_unit: int = 1) -> Gu
     return Guarantee(1.0, 1e-9, "add_or_remove_one", privacy_unit, max_records_per_unit)
 
 
-@dataclasses.dataclass(frozen=True)
-class NoPrivacyPlan:
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class NoPrivacyPlan(Plan):
+    mechanism: str = "no_privacy"
     domain: Domain
     workload: Workload
-    guarantee: Guarantee
     summary_tables: tuple[tuple[str, ...], ...]
-    public: dict[str, Any]
-    loss: Loss
-    left_out: LeftOutPlan | None = None
-    memory_bytes: float = 0.0
 
     @property
-    def promised(self) -> Guarantee:
-        return self.guarantee if self.left_out is None else self.left_out.guarantee
+    def memory_bytes(self) -> float:
+        return 0.0
+
+    def _stated(self) -> dict[str, Any]:
+        return {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +65,11 @@ class NoPrivacy:
         if domain.num_cells > self.max_cells:
             raise InputError("domain", domain.num_cells, f"must be at most {self.max_cells}")
         return NoPrivacyPlan(
-            domain, workload, guarantee, (domain.names, ()), {}, Loss.pure(guarantee.epsilon)
+            domain=domain,
+            workload=workload,
+            guarantee=guarantee,
+            summary_tables=(domain.names, ()),
+            loss=Loss.pure(guarantee.epsilon),
         )
 
     def release(

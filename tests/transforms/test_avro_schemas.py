@@ -136,7 +136,7 @@ def test_a_header_of_any_length_and_form_is_read_and_a_shorter_one_never() -> No
     blocks = encode_long(-1) + encode_long(len(first)) + first + encode_long(1) + second
     data = b"Obj\x01" + blocks + b"\0" + MARKER
     header = read_header(io.BytesIO(data + b"\2\2\x0e" + MARKER))
-    assert (header.columns, header.length, header.marker) == (("id",), len(data), MARKER)
+    assert (tuple(header.types), header.length, header.marker) == (("id",), len(data), MARKER)
     for length in (*range(100), *range(len(data) - 40, len(data))):
         with pytest.raises(ValueError, match=r"Avro container|cut short"):
             read_header(io.BytesIO(data[:length]))

@@ -237,19 +237,25 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "summarise._CountBundle.process": (
         "intervals",
-        {"count.HistogramAccumulator.add_batch": fail},
+        {"limited_records.HistogramAccumulator.add_batch": fail},
     ),
     "summarise._CountBundle.finish_bundle": (
         "intervals",
-        {"count.HistogramAccumulator.to_shards": fail},
+        {"limited_records.HistogramAccumulator.to_shards": fail},
     ),
     "summarise._AddShards.add_input": (
         "intervals",
-        {"count.HistogramAccumulator.to_shards": shards_twice, "summarise.add_shard": fail},
+        {
+            "limited_records.HistogramAccumulator.to_shards": shards_twice,
+            "summarise.add_shard": fail,
+        },
     ),
     "summarise._AddShards.compact": (
         "intervals",
-        {"count.HistogramAccumulator.to_shards": shards_twice, "summarise.write_shard": fail},
+        {
+            "limited_records.HistogramAccumulator.to_shards": shards_twice,
+            "summarise.write_shard": fail,
+        },
     ),
     "summarise._AddShards.merge_accumulators": ("intervals", {"summarise.merge_shards": fail}),
     "count_elements._MergeBundle.process": (

@@ -205,22 +205,23 @@ class Account:
     def fits(self, loss: Loss) -> bool:
         """Returns whether one more release may be accepted."""
         return self.admits_slack(loss) and any(
-            self.fits_in(which, loss) for which in self.filters(loss)
+            self._is_within(which, self._sum_with(which, loss), loss)
+            for which in self.filters(loss)
         )
-
-    def fits_in(self, which: Filter, loss: Loss) -> bool:
-        """Returns whether one filter accepts the history with this release, but for slacks."""
-        spent, more = self._spent[which], cost(which, loss)
-        return spent is not None and more is not None and self._is_within(which, spent + more, loss)
 
     def best(self, loss: Loss) -> Filter | None:
         """Returns the filter that accepts this loss or comes nearest; None if none can admit it."""
-        shares: list[tuple[Fraction, Filter]] = []
-        for which in self.filters(loss):
-            spent, more = self._spent[which], cost(which, loss)
-            if spent is not None and more is not None:
-                shares.append(((spent + more) / self._limit(which, loss), which))
+        shares = [
+            (value / self._limit(which, loss), which)
+            for which in self.filters(loss)
+            if (value := self._sum_with(which, loss)) is not None
+        ]
         return min(shares)[1] if shares else None
+
+    def _sum_with(self, which: Filter, loss: Loss) -> Fraction | None:
+        """Returns the filter's sum with one more release; None where it can't admit one of them."""
+        spent, more = self._spent[which], cost(which, loss)
+        return None if spent is None or more is None else spent + more
 
     def largest_epsilon(self, kind: Kind, delta: float) -> float:
         """Returns the largest epsilon of one more release of a kind, rounded down.

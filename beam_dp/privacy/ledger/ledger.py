@@ -42,6 +42,7 @@ from beam_dp.privacy.loss import Kind, Loss
 WAIT_SECONDS = 30.0
 MAX_PARAMETERS = 2**24  # characters of JSON
 MAX_DRAW_ID = 40
+MAX_STATES = 2**31 - 1
 
 
 class Ledger:
@@ -105,15 +106,21 @@ class Ledger:
             InputError: if a value is out of range.
             LedgerError: if the dataset id has another budget already.
         """
-        relation = neighboring if isinstance(neighboring, Neighboring) else _relation(neighboring)
-        dataset = Dataset(dataset_id, epsilon, delta, privacy_unit, relation, composition)
+        dataset = Dataset(
+            dataset_id,
+            epsilon,
+            delta,
+            privacy_unit,
+            neighboring,  # type: ignore[arg-type]  # its value is taken, too
+            composition,
+        )
         if dataset.delta > MAX_DELTA and not allow_large_delta:
             condition = f"must be at most {MAX_DELTA:g}, unless allow_large_delta is given"
             raise InputError("delta", delta, condition)
         with self._storage.writing(create=True) as connection:
-            row = self._storage.lock(connection, dataset_id)
+            row = self._storage.dataset(connection, dataset_id, lock=True)
             if row is None:
-                values = {**dataclasses.asdict(dataset), "neighboring": relation.value}
+                values = {**dataclasses.asdict(dataset), "neighboring": dataset.neighboring.value}
                 connection.execute(DATASETS.insert().values(**values, declared_at=_now()))
             elif (existing := self._dataset(row)) != dataset:
                 condition = (
@@ -152,7 +159,7 @@ class Ledger:
         check_dataset_id(dataset_id)
         text = _to_json("parameters", {} if parameters is None else parameters)
         with self._storage.writing() as connection:
-            row = self._storage.lock(connection, dataset_id)
+            row = self._storage.dataset(connection, dataset_id, lock=True)
             paid = self._affordable(connection, row, dataset_id, guarantee, loss)
             token = Token(dataset_id, len(paid) + 1, mechanism, guarantee, loss)
             connection.execute(
@@ -172,8 +179,7 @@ class Ledger:
         """Raises what ``spend`` would raise; spends nothing."""
         check_dataset_id(dataset_id)
         with self._storage.reading() as connection:
-            query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
-            row = connection.execute(query).one_or_none()
+            row = self._storage.dataset(connection, dataset_id)
             self._affordable(connection, row, dataset_id, guarantee, loss)
 
     def mark_released(self, token: Token, draw_id: str | None = None) -> None:
@@ -196,7 +202,7 @@ class Ledger:
         if draw_id is not None and not (is_id and 1 <= len(draw_id) <= MAX_DRAW_ID):
             raise InputError("draw_id", draw_id, f"must be 1 to {MAX_DRAW_ID} printable characters")
         with self._storage.writing() as connection:
-            self._storage.lock(connection, token.dataset_id)
+            self._storage.dataset(connection, token.dataset_id, lock=True)
             found = self._entry_of(connection, token)
             if found.released_at is None:
                 connection.execute(
@@ -232,10 +238,10 @@ class Ledger:
         Example:
             >>> ledger.use_state(token, 1)  # doctest: +SKIP
         """
-        _check_state_number(state_number)
+        checked_integer("state_number", state_number, 1, MAX_STATES)
         with self._storage.writing() as connection:
             self._storage.add_states(connection)
-            self._storage.lock(connection, token.dataset_id)
+            self._storage.dataset(connection, token.dataset_id, lock=True)
             self._refuse_state(connection, token, state_number)
             connection.execute(
                 USED_STATES.insert().values(
@@ -248,7 +254,7 @@ class Ledger:
 
     def check_state(self, token: Token, state_number: int) -> None:
         """Raises what ``use_state`` would raise; uses nothing."""
-        _check_state_number(state_number)
+        checked_integer("state_number", state_number, 1, MAX_STATES)
         with self._storage.reading() as connection:
             self._refuse_state(connection, token, state_number)
 
@@ -262,7 +268,9 @@ class Ledger:
         """Returns all releases of a dataset id, in order; none for an unknown one."""
         check_dataset_id(dataset_id)
         with self._storage.reading() as connection:
-            return self._entries(connection, dataset_id)
+            entries = self._select_entries(connection, RELEASES.c.dataset_id == dataset_id)
+            self._refuse_gaps(dataset_id, [entry.number for entry in entries])
+            return entries
 
     def account(self, dataset_id: str) -> Account:
         """Returns the budget of a dataset id with all that was spent of it.
@@ -272,11 +280,8 @@ class Ledger:
         """
         check_dataset_id(dataset_id)
         with self._storage.reading() as connection:
-            query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
-            row = connection.execute(query).one_or_none()
-            if row is None:
-                self._refuse_unknown(dataset_id)
-            return account_of(self._dataset(row), self._tokens(connection, dataset_id))
+            dataset = self._declared(self._storage.dataset(connection, dataset_id), dataset_id)
+            return account_of(dataset, self._tokens(connection, dataset_id))
 
     def total(self, dataset_id: str) -> float:
         """Returns the epsilon spent so far, at the budget's delta: ``Account.spent_epsilon``."""
@@ -306,9 +311,7 @@ class Ledger:
         loss: Loss,
     ) -> list[Token]:
         """Returns what was paid for so far, if one more release fits."""
-        if row is None:
-            self._refuse_unknown(dataset_id)
-        dataset = self._dataset(row)
+        dataset = self._declared(row, dataset_id)
         for name in ("privacy_unit", "neighboring"):
             asked, declared = str(getattr(guarantee, name)), str(getattr(dataset, name))
             if asked != declared:
@@ -356,7 +359,9 @@ class Ledger:
             )
             raise LedgerError("state_number", state_number, condition)
 
-    def _refuse_unknown(self, dataset_id: str) -> NoReturn:
+    def _declared(self, row: sa.Row[Any] | None, dataset_id: str) -> Dataset:
+        if row is not None:
+            return self._dataset(row)
         # The shell must take both for one word each, also a name that begins with a dash.
         url, flag = shlex.quote(self.name), shlex.quote(f"--declare={dataset_id}")
         condition = (
@@ -388,11 +393,6 @@ class Ledger:
             except (TypeError, ValueError, RecursionError):
                 self._refuse_damage(f"release {dataset_id}/{row.number} is unreadable")
         return tokens
-
-    def _entries(self, connection: sa.Connection, dataset_id: str) -> list[Entry]:
-        entries = self._select_entries(connection, RELEASES.c.dataset_id == dataset_id)
-        self._refuse_gaps(dataset_id, [entry.number for entry in entries])
-        return entries
 
     def _select_entries(
         self, connection: sa.Connection, condition: sa.ColumnElement[bool]
@@ -441,18 +441,6 @@ class Ledger:
 
     def _refuse_damage(self, what: str) -> NoReturn:
         raise LedgerError("ledger", self.name, f"must be undamaged: {what}; {FROM_BACKUP}")
-
-
-def _relation(text: str) -> Neighboring:
-    try:
-        return Neighboring(text)
-    except ValueError:
-        known = " or ".join(repr(relation.value) for relation in Neighboring)
-        raise InputError("neighboring", text, f"must be {known}") from None
-
-
-def _check_state_number(number: int) -> None:
-    checked_integer("state_number", number, 1, 2**31 - 1)
 
 
 def _to_json(name: str, value: Mapping[str, Any]) -> str:

@@ -162,7 +162,7 @@ class Storage:
 
     @contextmanager
     def writing(self, *, create: bool = False) -> Iterator[sa.Connection]:
-        """A transaction that holds the lock, or nearly: see ``lock``. It commits at its end."""
+        """A transaction that holds the lock, or nearly: see ``dataset``. It commits at its end."""
         with self._transaction(writes=True, create=create) as connection:
             if create:
                 self._lock_creation(connection)
@@ -187,10 +187,12 @@ class Storage:
         if not self.is_sqlite:  # whose whole file is locked
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
 
-    def lock(self, connection: sa.Connection, dataset_id: str) -> sa.Row[Any] | None:
-        """Returns the row of a dataset id, locked until the transaction ends."""
+    def dataset(
+        self, connection: sa.Connection, dataset_id: str, *, lock: bool = False
+    ) -> sa.Row[Any] | None:
+        """Returns the row of a dataset id, locked until the transaction ends if that is asked."""
         query = sa.select(DATASETS).where(DATASETS.c.dataset_id == dataset_id)
-        return connection.execute(query.with_for_update()).one_or_none()
+        return connection.execute(query.with_for_update() if lock else query).one_or_none()
 
     @contextmanager
     def _transaction(self, *, writes: bool, create: bool = False) -> Iterator[sa.Connection]:

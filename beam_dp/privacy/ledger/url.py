@@ -65,7 +65,10 @@ def parse_url(text: str) -> sa.URL:
         url = sa.make_url(text)
     except (exc.ArgumentError, ValueError):  # no URL, or a port that is no number
         _refuse_unseen(text)
-    parts = (url.host, url.username) if url.drivername in _SQLITE else _server_parts(url)
+    parts = [url.host, url.username]
+    if url.drivername not in _SQLITE:
+        # Some providers have users such as name@server, which a URL must write name%40server.
+        parts = [url.host, url.database, (url.username or "").replace("@", "")]
     if any(_MISPLACED.search(part or "") for part in parts) or "\0" in text:
         _refuse_unseen(text)
     if url.drivername in _POSTGRESQL:
@@ -77,11 +80,6 @@ def parse_url(text: str) -> sa.URL:
     if url.query and not (is_uri and set(url.query) == set(_OPTIONS)):
         raise LedgerError("ledger", shown_url(url), _OPTIONS_CONDITION)
     return url
-
-
-def _server_parts(url: sa.URL) -> tuple[str | None, ...]:
-    # Some providers have users such as name@server, which a URL must write name%40server.
-    return url.host, url.database, (url.username or "").replace("@", "")
 
 
 def _refuse_unseen(text: str) -> NoReturn:

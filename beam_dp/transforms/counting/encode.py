@@ -65,35 +65,27 @@ class EncodeRecords(beam.PTransform):
         batches = records | "Batches" >> RecordBatches(
             needed, self.privacy_unit, integers, self.domain
         )
-        encode: beam.PTransform
+        step = _Encode(self.domain, self.privacy_unit, self.as_cells, self.keep_left_out)
+        encode = beam.ParDo(step).with_output_types(EncodedBatch)
         if not self.keep_left_out:
-            encode = beam.ParDo(_Encode(self.domain, self.privacy_unit, self.as_cells))
-            return batches | "Encode" >> encode.with_output_types(EncodedBatch)
-        encode = beam.ParDo(_EncodeAll(self.domain, self.privacy_unit, self.as_cells))
-        encoded = batches | "Encode" >> encode.with_output_types(EncodedBatch).with_outputs(
-            LEFT_OUT, main=INSIDE
-        )
+            return batches | "Encode" >> encode
+        encoded = batches | "Encode" >> encode.with_outputs(LEFT_OUT, main=INSIDE)
         encoded[LEFT_OUT].element_type = EncodedBatch
         return encoded
 
 
 class _Encode(beam.DoFn):
-    def __init__(self, domain: Domain, privacy_unit: str, as_cells: bool) -> None:
-        self.domain = domain
-        self.privacy_unit = privacy_unit
-        self.as_cells = as_cells
-
-    @withhold_messages
-    def process(self, batch: pa.RecordBatch) -> Iterator[EncodedBatch]:
-        return iter([encode_records(self.domain, self.privacy_unit, self.as_cells, batch)])
-
-
-class _EncodeAll(_Encode):
-    """As ``_Encode``; the records outside the domain come out beside those inside."""
+    def __init__(
+        self, domain: Domain, privacy_unit: str, as_cells: bool, all_records: bool
+    ) -> None:
+        self.how = domain, privacy_unit, as_cells
+        self.all_records = all_records
 
     @withhold_messages
     def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
-        inside, left_out = encode_all_records(self.domain, self.privacy_unit, self.as_cells, batch)
+        if not self.all_records:
+            return iter([encode_records(*self.how, batch)])
+        inside, left_out = encode_all_records(*self.how, batch)
         return iter([inside, beam.pvalue.TaggedOutput(LEFT_OUT, left_out)])
 
 

@@ -22,6 +22,7 @@ from beam_dp.encoding.contributions import (
     split_by_unit,
     to_bytes,
 )
+from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
@@ -70,6 +71,25 @@ class LimitContributions(beam.PTransform):
             | "Group units" >> beam.GroupByKey()
             | "Select" >> select.with_output_types(records.element_type)
         )
+
+
+def limited(
+    records: beam.PCollection[Any],
+    kept_as: Domain | Words,
+    guarantee: Guarantee,
+    label: str = "Limit",
+) -> beam.PCollection[Any]:
+    """Returns at most k records of each privacy unit: all of them, where the unit is the record.
+
+    Args:
+        records: batches, with units where the unit is not the record.
+        kept_as: as ``LimitContributions`` takes it.
+        guarantee: which names the unit and k.
+        label: of the step.
+    """
+    if guarantee.privacy_unit == RECORD:
+        return records
+    return records | label >> LimitContributions(kept_as, guarantee.max_records_per_unit)
 
 
 class _Partition(beam.DoFn):

@@ -15,7 +15,7 @@ from beam_dp.hashing import BlockSigns
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.summaries.unit_sketches import within_squared_norm
-from beam_dp.transforms.counting.limit_contributions import LimitContributions
+from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.errors import withhold_messages
 
 
@@ -51,11 +51,7 @@ class LimitKeys(beam.PTransform):
             assert isinstance(signs, BlockSigns)
             row_width = sketch.projection_width // sketch.num_blocks
             words = _ClippedKeyWords(signs, row_width, sketch.max_squared_norm)
-        if guarantee.privacy_unit == RECORD:
-            return records
-        return records | "Limit records" >> LimitContributions(
-            words, guarantee.max_records_per_unit
-        )
+        return limited(records, words, guarantee, "Limit records")
 
 
 class _ClippedKeyWords(KeyWords):

@@ -1,21 +1,18 @@
-"""Encoded records with limited contributions, and those that are left out."""
+"""Encoded records with limited contributions, those that are left out, and exact histograms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
-from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.mechanisms.left_out import LeftOutPlan
-from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.counting.encode import INSIDE, LEFT_OUT, EncodeRecords
-from beam_dp.transforms.counting.limit_contributions import LimitContributions
+from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.reading.records import refuse_windows
 
@@ -52,21 +49,32 @@ def limited_records(
     encode = EncodeRecords(domain, unit, as_cells=as_cells, keep_left_out=left_out is not None)
     encoded = records | "Encode" >> encode
     if left_out is None:
-        return _limited(encoded, domain, guarantee, "Limit"), None
-    inside = _limited(encoded[INSIDE], domain, guarantee, "Limit")
-    outside = _limited(encoded[LEFT_OUT], left_out.domain, guarantee, "Limit left out")
+        return limited(encoded, domain, guarantee), None
+    inside = limited(encoded[INSIDE], domain, guarantee)
+    outside = limited(encoded[LEFT_OUT], left_out.domain, guarantee, "Limit left out")
     accumulator = HistogramAccumulator(left_out.domain)
     return inside, outside | "Summarise left out" >> Summarise(accumulator)
 
 
-def left_out_counts(plan: LeftOutPlan, shards: Iterable[tuple[int, bytes]]) -> NDArray[np.int64]:
-    """Returns the exact counts that shards hold, shape (num_counts,). They are secret."""
-    return HistogramAccumulator(plan.domain).from_shards(shards).counts
+class CountCells(beam.PTransform):
+    """Encodes records, limits what a unit contributes, and counts the cells.
 
+    Args:
+        domain: the universe; records outside it are left out, silently.
+        guarantee: whose unit and limit are kept.
 
-def _limited(
-    encoded: beam.PCollection[EncodedBatch], domain: Domain, guarantee: Guarantee, label: str
-) -> beam.PCollection[EncodedBatch]:
-    if guarantee.privacy_unit == RECORD:
-        return encoded
-    return encoded | label >> LimitContributions(domain, guarantee.max_records_per_unit)
+    Raises:
+        InputError: when applied, if the records are windowed or unbounded, or lack a column.
+
+    Output: shards for ``HistogramAccumulator.from_shards``, as secret as the records.
+    """
+
+    def __init__(self, domain: Domain, guarantee: Guarantee) -> None:
+        super().__init__()
+        self.domain = domain
+        self.guarantee = guarantee
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[int, bytes]]:
+        """Encodes, limits contributions, counts."""
+        encoded, _ = limited_records(records, self.domain, self.guarantee, as_cells=True)
+        return encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))

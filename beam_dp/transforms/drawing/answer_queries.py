@@ -16,7 +16,6 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.online.log import answer_line, checkpoint, run_from_log
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
@@ -32,7 +31,7 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
 from beam_dp.summaries import Histogram, HistogramAccumulator
-from beam_dp.transforms.counting.count import CountCells
+from beam_dp.transforms.counting.limited_records import CountCells
 from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
 from beam_dp.transforms.drawing.one_worker import draw_once
 from beam_dp.transforms.elements import AnswerBatch
@@ -111,33 +110,33 @@ class AnswerQueries(beam.PTransform):
             raise InputError("start", type(start).__name__, condition)
         if start is not None and start.domain != plan.domain:
             raise InputError("start", start.domain.names, "must be a release of this domain")
-        check_paid(plan, ledger_token)
+        plan.payment(ledger_token)
         if resume is not None:
             check_private_mw(resume, plan)
-        self.plan = plan
         self.records = records
-        self.start = None if start is None else release_to_bytes(start)
-        self.token = ledger_token
         self.save_in = None if save_in is None else os.fspath(save_in)
-        self.resume = None if resume is None else os.fspath(resume)
-        self.ledger = ledger
+        self.starter = _Starter(
+            plan,
+            start=None if start is None else release_to_bytes(start),
+            token=ledger_token,
+            resume=None if resume is None else os.fspath(resume),
+            # A URL can hold a password, and graphs are shown. Only a run that resumes needs the
+            # ledger, and that is refused where workers are other machines.
+            ledger=None if resume is None else ledger,
+        )
 
     def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
         """Counts the records, then answers."""
-        if self.save_in is not None or self.resume is not None:
+        starter, plan = self.starter, self.starter.plan
+        if self.save_in is not None or starter.resume is not None:
             _refuse_elsewhere(queries)
-        count = CountCells(self.plan.domain, self.plan.guarantee)
-        shards = self.records | "Count" >> count
-        # A URL can hold a password, and graphs are shown. Only a run that resumes needs the ledger,
-        # and that is refused where workers are other machines.
-        ledger = None if self.resume is None else self.ledger
-        starter = _Starter(self.plan, self.start, self.token, self.resume, ledger)
-        min_ram = worker_bytes(self.plan, self.plan.domain.num_cells)
+        shards = self.records | "Count" >> CountCells(plan.domain, plan.guarantee)
+        min_ram = worker_bytes(plan, plan.domain.num_cells)
         everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
         if queries.is_bounded:
             answer = functools.partial(_answer_all, starter, self.save_in)
-            sides, step = [everything, shards], ("Answer", "Keep the answers")
-            return draw_once(queries.pipeline, answer, sides, min_ram, AnswerBatch, *step)
+            sides = [everything, shards]
+            return draw_once(queries.pipeline, answer, sides, min_ram, AnswerBatch)
         stream = beam.ParDo(_AnswerStream(starter), beam.pvalue.AsIter(shards))
         answers = stream.with_output_types(AnswerBatch)
         return (
@@ -146,16 +145,6 @@ class AnswerQueries(beam.PTransform):
             | "Answer" >> answers.with_resource_hints(min_ram=min_ram)
             | "Keep the answers" >> beam.Reshuffle().with_resource_hints(min_ram=min_ram)
         )
-
-
-def check_paid(plan: AnswersPlan, token: Token | None) -> None:
-    """Refuses a token that did not pay for this plan.
-
-    Raises:
-        InputError: if it paid for another guarantee, mechanism or loss.
-    """
-    if token is not None:
-        token.check(plan.mechanism, plan.guarantee, plan.loss)
 
 
 def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:

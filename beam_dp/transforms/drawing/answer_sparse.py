@@ -18,16 +18,14 @@ from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
-from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.summaries import ElementCounts, KeyCounts
 from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.counting.encode_keys import EncodeKeys, KeyColumns
-from beam_dp.transforms.counting.limit_contributions import LimitContributions
+from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
-from beam_dp.transforms.drawing.answer_queries import check_paid
 from beam_dp.transforms.drawing.one_worker import draw_once
 from beam_dp.transforms.elements import AnswerBatch
 from beam_dp.transforms.reading.records import refuse_windows
@@ -75,7 +73,7 @@ class AnswerSparseQueries(beam.PTransform):
         super().__init__()
         if columns.weight is not None:
             raise InputError("weight", columns.weight, "must not be given: records are counted")
-        check_paid(plan, ledger_token)
+        plan.payment(ledger_token)
         self.plan = plan
         self.columns = columns
         self.records = records
@@ -88,18 +86,13 @@ class AnswerSparseQueries(beam.PTransform):
         refuse_windows(self.records)
         guarantee = self.plan.guarantee
         encode = EncodeKeys(self.columns, 1, self.hash_key, guarantee.privacy_unit)
-        keys = self.records | "Encode" >> encode
-        if guarantee.privacy_unit != RECORD:
-            most = guarantee.max_records_per_unit
-            keys = keys | "Limit" >> LimitContributions(KeyWords(), most)
+        keys = limited(self.records | "Encode" >> encode, KeyWords(), guarantee)
         shards = keys | "Count" >> CountElements()
         everything = queries | "To one window" >> beam.WindowInto(GlobalWindows())
         reader = SparseQueries(self.columns.key_type, self.plan.max_sparsity, self.hash_key)
         answers = functools.partial(_answers, self.plan, reader)
         sides, min_ram = [everything, shards], worker_bytes(self.plan, 0)
-        return draw_once(
-            queries.pipeline, answers, sides, min_ram, AnswerBatch, "Answer", "Keep the answers"
-        )
+        return draw_once(queries.pipeline, answers, sides, min_ram, AnswerBatch)
 
 
 def _answers(

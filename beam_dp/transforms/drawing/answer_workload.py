@@ -15,9 +15,8 @@ from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.lines import QueryLine
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms.counting.count import CountCells
+from beam_dp.transforms.counting.limited_records import CountCells
 from beam_dp.transforms.drawing.answer_batches import answer_batches
-from beam_dp.transforms.drawing.answer_queries import check_paid
 from beam_dp.transforms.drawing.one_worker import draw_once
 from beam_dp.transforms.elements import AnswerBatch, Row
 
@@ -48,7 +47,7 @@ class AnswerWorkload(beam.PTransform):
         ledger_token: Token | None = None,
     ) -> None:
         super().__init__()
-        check_paid(plan, ledger_token)
+        plan.payment(ledger_token)
         self.plan = plan
         nothing = dict.fromkeys(
             ("value", "standard_error", "bound", "route", "updates_left", "questions_left")

@@ -11,7 +11,7 @@ import apache_beam as beam
 from beam_dp.mechanisms.left_out import LeftOutPlan, with_left_out
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import Release, release_to_bytes
-from beam_dp.transforms.counting.limited_records import left_out_counts
+from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.elements import ReleaseShard
 from beam_dp.transforms.errors import show_setup, withhold_messages
 
@@ -46,8 +46,6 @@ def draw_once(
     sides: Sequence[beam.PCollection[Any] | None],
     min_ram: int,
     output_type: Any,
-    step: str = "Draw",
-    barrier: str = "Keep the draw",
 ) -> beam.PCollection[Any]:
     """Returns what one step draws that is given one public element, from behind a barrier.
 
@@ -63,16 +61,14 @@ def draw_once(
         sides: its side inputs; None is handed to it as it is.
         min_ram: of the worker that runs it, in bytes; asked of the runner, so it must be public.
         output_type: of the elements.
-        step: its name, as a person sees it.
-        barrier: that of the barrier.
     """
     given = [side if side is None else beam.pvalue.AsIter(side) for side in sides]
     draw = beam.ParDo(Draw(drawing), *given).with_output_types(output_type)
     return (
         pipeline
         | "Once" >> beam.Create([None]).with_resource_hints(min_ram=min_ram)
-        | step >> draw.with_resource_hints(min_ram=min_ram)
-        | barrier >> beam.Reshuffle().with_resource_hints(min_ram=min_ram)
+        | "Draw" >> draw.with_resource_hints(min_ram=min_ram)
+        | "Keep the draw" >> beam.Reshuffle().with_resource_hints(min_ram=min_ram)
     )
 
 
@@ -109,7 +105,8 @@ def _drawn(
     """Yields the shards of a release, with noisy counts of what was left out if these are asked."""
     drawn = release(noise, *sides)
     if plan is not None and left_out is not None:
-        drawn = with_left_out(drawn, plan, left_out_counts(plan, left_out), noise)
+        counts = HistogramAccumulator(plan.domain).from_shards(left_out).counts
+        drawn = with_left_out(drawn, plan, counts, noise)
     return release_shards(drawn)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
 
@@ -35,7 +35,45 @@ _FEW_TABLES = 4
 _HISTOGRAM_CELLS = 2**26
 
 
-class ReleaseSyntheticDatabase(beam.PTransform):
+class ReleasePlanned(beam.PTransform):
+    """``ReleaseSyntheticDatabase`` of what was planned before: a plan takes seconds.
+
+    Args:
+        mechanism: that made the plan.
+        plan: from ``plan_release``: of which domain, what is promised, and the rest.
+        ledger_token: as for ``ReleaseSyntheticDatabase``.
+
+    Raises:
+        InputError: if the token paid for something else, or neither the domain nor the tables of
+            the workload fit.
+    """
+
+    def __init__(
+        self, mechanism: Mechanism, plan: MarginalsPlan, ledger_token: Token | None = None
+    ) -> None:
+        super().__init__()
+        self.mechanism = mechanism
+        self.plan = dataclasses.replace(plan, **plan.payment(ledger_token))
+        self.accumulator = choose_accumulator(plan.domain, plan.summary_tables)
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
+        """Encodes, limits contributions, counts, draws."""
+        encoded, left_out = limited_records(
+            records,
+            self.plan.domain,
+            self.plan.promised,
+            as_cells=isinstance(self.accumulator, HistogramAccumulator),
+            left_out=self.plan.left_out,
+        )
+        shards = encoded | "Summarise" >> Summarise(self.accumulator)
+        release = functools.partial(_release, self.mechanism, self.plan, self.accumulator)
+        min_ram = worker_bytes(self.plan, self.accumulator.num_cells)
+        return draw_release(
+            records.pipeline, release, [shards], min_ram, self.plan.left_out, left_out
+        )
+
+
+class ReleaseSyntheticDatabase(ReleasePlanned):
     """Releases a synthetic database that answers a workload.
 
     Privacy: the output satisfies ``guarantee`` for records whose unit is
@@ -84,62 +122,7 @@ class ReleaseSyntheticDatabase(beam.PTransform):
         count_left_out: bool = False,
     ) -> None:
         plan = plan_release(mechanism, domain, workload, guarantee, num_records, count_left_out)
-        self._prepare(mechanism, plan, ledger_token)
-
-    @classmethod
-    def of_plan(
-        cls, mechanism: Mechanism, plan: MarginalsPlan, ledger_token: Token | None = None
-    ) -> Self:
-        """Returns the transform that releases what was planned, which takes seconds only once.
-
-        Args:
-            mechanism: that made the plan.
-            plan: from ``plan_release``: of which domain, what is promised, and the rest.
-            ledger_token: as for the transform.
-
-        Raises:
-            InputError: if the token paid for something else, or neither the domain nor the tables
-                of the workload fit.
-        """
-        transform = cls.__new__(cls)
-        transform._prepare(mechanism, plan, ledger_token)
-        return transform
-
-    def _prepare(
-        self, mechanism: Mechanism, plan: MarginalsPlan, ledger_token: Token | None
-    ) -> None:
-        super().__init__()
-        self.mechanism = mechanism
-        if ledger_token is not None:
-            plan = paid_plan(plan, mechanism.name, ledger_token)
-        self.plan = plan
-        self.accumulator = choose_accumulator(plan.domain, plan.summary_tables)
-
-    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Encodes, limits contributions, counts, draws."""
-        encoded, left_out = limited_records(
-            records,
-            self.plan.domain,
-            self.plan.promised,
-            as_cells=isinstance(self.accumulator, HistogramAccumulator),
-            left_out=self.plan.left_out,
-        )
-        shards = encoded | "Summarise" >> Summarise(self.accumulator)
-        release = functools.partial(_release, self.mechanism, self.plan, self.accumulator)
-        min_ram = worker_bytes(self.plan, self.accumulator.num_cells)
-        return draw_release(
-            records.pipeline, release, [shards], min_ram, self.plan.left_out, left_out
-        )
-
-
-def paid_plan(plan: MarginalsPlan, mechanism: str, token: Token) -> MarginalsPlan:
-    """Returns the plan, whose card will name the ledger's entry.
-
-    Raises:
-        InputError: if the token paid for another guarantee, mechanism or loss.
-    """
-    token.check(mechanism, plan.promised, plan.loss)
-    return dataclasses.replace(plan, ledger_release=token.release_id)
+        super().__init__(mechanism, plan, ledger_token)
 
 
 def choose_accumulator(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
@@ -29,10 +29,45 @@ from beam_dp.transforms.elements import ReleaseShard
 if TYPE_CHECKING:
     from beam_dp.privacy.ledger.entries import Token
 
-MECHANISM = "intervals"
+
+class ReleasePlannedIntervals(beam.PTransform):
+    """``ReleaseIntervals`` of what was planned before: a plan takes seconds.
+
+    Args:
+        domain: as for ``ReleaseIntervals``.
+        attribute: as for ``ReleaseIntervals``.
+        plan: from ``plan_attribute``, for this attribute.
+        ledger_token: as for ``ReleaseIntervals``.
+
+    Raises:
+        InputError: if the attribute is not that of the plan, or the token paid for something else.
+    """
+
+    def __init__(
+        self, domain: Domain, attribute: str, plan: IntervalPlan, ledger_token: Token | None = None
+    ) -> None:
+        super().__init__()
+        self.domain = ordered_domain(domain, attribute)
+        if self.domain.attributes[0].num_levels != plan.num_leaves:
+            condition = f"must have as many levels as the plan: {plan.num_leaves}"
+            raise InputError("attribute", attribute, condition)
+        self.plan = plan
+        self.parameters = plan.payment(ledger_token)
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
+        """Counts, draws."""
+        encoded, left_out = limited_records(
+            records, self.domain, self.plan.guarantee, as_cells=True, left_out=self.plan.left_out
+        )
+        shards = encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))
+        release = functools.partial(_release, self.plan, self.domain, self.parameters)
+        min_ram = worker_bytes(self.plan, self.domain.num_cells)
+        return draw_release(
+            records.pipeline, release, [shards], min_ram, self.plan.left_out, left_out
+        )
 
 
-class ReleaseIntervals(beam.PTransform):
+class ReleaseIntervals(ReleasePlannedIntervals):
     """Releases counts of all intervals of one ordered attribute: integers, or bins.
 
     Privacy: the output satisfies ``guarantee``, as ``plan_intervals`` says. The distributed part
@@ -74,52 +109,7 @@ class ReleaseIntervals(beam.PTransform):
         count_left_out: bool = False,
     ) -> None:
         plan = plan_attribute(domain, attribute, guarantee, strategy, count_left_out)
-        self._prepare(ordered_domain(domain, attribute), plan, ledger_token)
-
-    @classmethod
-    def of_plan(
-        cls, domain: Domain, attribute: str, plan: IntervalPlan, ledger_token: Token | None = None
-    ) -> Self:
-        """Returns the transform that releases what was planned, which takes seconds only once.
-
-        Args:
-            domain: as for the transform.
-            attribute: as for the transform.
-            plan: from ``plan_attribute``, for this attribute.
-            ledger_token: as for the transform.
-
-        Raises:
-            InputError: if the attribute is not that of the plan, or the token paid for something
-                else.
-        """
-        transform = cls.__new__(cls)
-        transform._prepare(ordered_domain(domain, attribute), plan, ledger_token)
-        return transform
-
-    def _prepare(self, domain: Domain, plan: IntervalPlan, ledger_token: Token | None) -> None:
-        super().__init__()
-        (attribute,) = domain.attributes
-        if attribute.num_levels != plan.num_leaves:
-            condition = f"must have as many levels as the plan: {plan.num_leaves}"
-            raise InputError("attribute", attribute.name, condition)
-        self.domain = domain
-        self.plan = plan
-        self.parameters: dict[str, Any] = {}
-        if ledger_token is not None:
-            ledger_token.check(MECHANISM, plan.promised, plan.loss)
-            self.parameters["ledger_release"] = ledger_token.release_id
-
-    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Counts, draws."""
-        encoded, left_out = limited_records(
-            records, self.domain, self.plan.guarantee, as_cells=True, left_out=self.plan.left_out
-        )
-        shards = encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))
-        release = functools.partial(_release, self.plan, self.domain, self.parameters)
-        min_ram = worker_bytes(self.plan, self.domain.num_cells)
-        return draw_release(
-            records.pipeline, release, [shards], min_ram, self.plan.left_out, left_out
-        )
+        super().__init__(domain, attribute, plan, ledger_token)
 
 
 def plan_attribute(

@@ -58,10 +58,7 @@ class ReleaseProjection(beam.PTransform):
     ) -> None:
         super().__init__()
         key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
-        self.plan = dataclasses.replace(plan, key=key)
-        if ledger_token is not None:
-            ledger_token.check(plan.mechanism, plan.guarantee, plan.loss)
-            self.plan = dataclasses.replace(self.plan, ledger_release=ledger_token.release_id)
+        self.plan = dataclasses.replace(plan, key=key, **plan.payment(ledger_token))
         self.columns = columns
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:

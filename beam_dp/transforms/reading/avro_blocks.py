@@ -28,8 +28,7 @@ class AvroHeader:
     """What stands before the first block of an Avro file.
 
     Args:
-        columns: names of the record's fields.
-        types: what their types mean, as declared.
+        types: of the record's fields, by their names: what they mean, as declared.
         times: the columns whose integers are dates or times, with Arrow's types for these.
         header: the header's bytes, with dates and times declared as the integers they are
             (a date that Python cannot hold must not stop the job).
@@ -38,7 +37,6 @@ class AvroHeader:
         codec: how blocks are compressed.
     """
 
-    columns: tuple[str, ...]
     types: Mapping[str, ColumnType]
     times: Mapping[str, pa.DataType]
     header: bytes
@@ -57,10 +55,9 @@ def read_header(file: IO[bytes]) -> AvroHeader:
     metadata, marker, length = _read_metadata(file)
     schema = parse_schema(metadata[b"avro.schema"])
     codec = metadata.get(b"avro.codec", b"null").decode()
-    columns = tuple(field["name"] for field in schema["fields"])
     header = encode_header(_without_times(schema), {"avro.codec": codec}, marker)
-    types = column_types(schema)
-    return AvroHeader(columns, types, time_types(schema), header, length, marker, codec)
+    types, times = column_types(schema), time_types(schema)
+    return AvroHeader(types, times, header, length, marker, codec)
 
 
 def _read_metadata(file: IO[bytes]) -> tuple[dict[bytes, bytes], bytes, int]:

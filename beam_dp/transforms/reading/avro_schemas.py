@@ -10,7 +10,7 @@ import fastavro
 import pyarrow as pa
 
 from beam_dp.transforms.errors import FileError
-from beam_dp.transforms.reading.column_types import ColumnType, Kind
+from beam_dp.transforms.reading.column_types import ColumnType, Kind, arrow_kind
 
 # The decoder calls itself for each level of a record, in C: one too deep kills the worker.
 MAX_DEPTH = 64
@@ -33,12 +33,7 @@ _KINDS = {
     **dict.fromkeys(("bytes", "string", "fixed"), Kind.TEXT),
     "enum": Kind.SYMBOL,
 }
-_LOGICAL_KINDS = {
-    "date": Kind.TIME,
-    **{f"timestamp-{unit}": Kind.MOMENT for unit in _UNITS},
-    **{f"local-timestamp-{unit}": Kind.TIME for unit in _UNITS},
-    **dict.fromkeys(("time-millis", "time-micros", "duration"), Kind.OTHER),
-}
+_WITHOUT_LEVELS = ("time-millis", "time-micros", "duration")
 
 
 def parse_schema(text: bytes) -> dict[str, Any]:
@@ -74,23 +69,18 @@ def time_types(schema: Schema) -> dict[str, pa.DataType]:
     """
     found = {}
     for field in schema["fields"]:
-        members = [each if isinstance(each, dict) else {"type": each} for each in _union(field)]
-        integers = [each for each in members if each.get("type") in _INTEGERS]
-        kind = _TIMES.get(integers[0].get("logicalType", "")) if len(integers) == 1 else None
-        is_wide = kind is not None and kind.bit_width == 64
-        if kind is not None and integers[0]["type"] == _INTEGERS[is_wide]:
+        integers = [each for each in _union(field["type"]) if _base(each) in _INTEGERS]
+        if len(integers) == 1 and (kind := _time_type(integers[0])) is not None:
             found[field["name"]] = kind
     return found
 
 
-def _union(field: Schema) -> list[Schema]:
-    kind = field["type"]
+def _union(kind: Schema) -> list[Schema]:
     return kind if isinstance(kind, list) else [kind]
 
 
 def _column_type(kind: Schema, named: Mapping[str, Schema]) -> ColumnType:
-    union = kind if isinstance(kind, list) else [kind]
-    members = [named.get(each, each) if isinstance(each, str) else each for each in union]
+    members = [named.get(each, each) if isinstance(each, str) else each for each in _union(kind)]
     # A null alone is no reason to accept a union.
     values = [each for each in members if _stored(each) is not Kind.UNKNOWN] or members
     is_alone = [_base(each) in _INTEGERS for each in values].count(True) < 2
@@ -123,13 +113,20 @@ def _meaning(kind: Schema, is_alone: bool) -> Kind:
         return stored
     logical: str = kind.get("logicalType", "")
     if logical in _TIMES and kind["type"] in _INTEGERS:
-        is_time = is_alone and kind["type"] == _INTEGERS[_TIMES[logical].bit_width == 64]
-        return _LOGICAL_KINDS[logical] if is_time else Kind.OTHER
+        time = _time_type(kind) if is_alone else None
+        return Kind.OTHER if time is None else arrow_kind(time)
     if logical == "uuid":
         return Kind.UUID if kind["type"] == "string" else Kind.BYTES_OF_UUID
     # On other types the rest says nothing.
-    is_taken = kind["type"] in ("int", "long", "fixed")
-    return _LOGICAL_KINDS.get(logical, stored) if is_taken else stored
+    is_taken = logical in _WITHOUT_LEVELS and kind["type"] in (*_INTEGERS, "fixed")
+    return Kind.OTHER if is_taken else stored
+
+
+def _time_type(kind: Schema) -> pa.DataType | None:
+    """Arrow's type for a date or time that is stored in the integer it needs; None for others."""
+    time = _TIMES.get(kind.get("logicalType", "")) if isinstance(kind, dict) else None
+    is_wide = time is not None and time.bit_width == 64
+    return time if _base(kind) == _INTEGERS[is_wide] else None
 
 
 def _without_marks(parsed: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -16,6 +16,9 @@ from beam_dp.transforms.errors import FileError, ReadError
 from beam_dp.transforms.reading import avro_blocks, csv_lines
 from beam_dp.transforms.reading.column_types import ColumnType, arrow_kind
 from beam_dp.transforms.reading.compressed import compression_of, open_file
+
+# Names of columns, each with its type where the file declares one.
+Columns = list[tuple[str, ColumnType | None]]
 
 _SPLIT_BYTES = 2**26
 _MAX_THREADS = 4
@@ -53,11 +56,8 @@ class FileFormat(Protocol):
     def name(self) -> str:
         """The extension."""
 
-    def columns(self, path: str) -> list[str] | None:
-        """Returns the columns' names; None for an empty file that declares none."""
-
-    def types(self, path: str) -> Mapping[str, ColumnType]:
-        """Returns the types of the columns, where the file declares any."""
+    def columns(self, path: str) -> Columns | None:
+        """Returns the columns in their order; None for an empty file that declares none."""
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges that cover the file."""
@@ -78,7 +78,7 @@ class Avro:
 
     name = "avro"
 
-    def columns(self, path: str) -> list[str]:
+    def columns(self, path: str) -> Columns:
         """Returns the record's fields.
 
         Raises:
@@ -88,12 +88,7 @@ class Avro:
             header = avro_blocks.read_header(file)
         if (missing := avro_blocks.missing_package(header)) is not None:
             raise FileError(f"must be readable here: {missing}")
-        return list(header.columns)
-
-    def types(self, path: str) -> Mapping[str, ColumnType]:
-        """Returns what the fields are declared to be."""
-        with open_file(path, decompress=False) as file:
-            return avro_blocks.read_header(file).types
+        return list(header.types.items())
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of 16 MiB: a range is held in memory, and decoding it takes seconds."""
@@ -103,7 +98,7 @@ class Avro:
         """Yields the records of one range."""
         with open_file(path, decompress=False) as file:
             header = avro_blocks.read_header(file)
-            columns = wanted.of(path, header.columns)
+            columns = wanted.of(path, list(header.types))
             yield from avro_blocks.range_batches(file, header, start, stop, columns, wanted.times)
 
 
@@ -112,19 +107,14 @@ class Parquet:
 
     name = "parquet"
 
-    def columns(self, path: str) -> list[str]:
+    def columns(self, path: str) -> Columns:
         """Returns the top-level columns."""
         with open_file(path, decompress=False) as file:
-            return list(pyarrow.parquet.ParquetFile(file).schema_arrow.names)
-
-    def types(self, path: str) -> Mapping[str, ColumnType]:
-        """Returns the types of the top-level columns."""
-        with open_file(path, decompress=False) as file:
             schema = pyarrow.parquet.ParquetFile(file).schema_arrow
-        return {
-            field.name: ColumnType(str(field.type), frozenset((arrow_kind(field.type),)))
+        return [
+            (field.name, ColumnType(str(field.type), frozenset((arrow_kind(field.type),))))
             for field in schema
-        }
+        ]
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of row groups of together about 64 MiB."""
@@ -144,11 +134,8 @@ class Parquet:
                 read_dictionary=_short_dictionaries(metadata, set(columns) & _texts(schema)),
                 pre_buffer=True,
             )
-            yield from _read_ahead(
-                parquet.iter_batches(
-                    _BATCH_RECORDS, row_groups=list(range(start, stop)), columns=columns
-                )
-            )
+            groups = list(range(start, stop))
+            yield from parquet.iter_batches(_BATCH_RECORDS, row_groups=groups, columns=columns)
 
 
 class Csv:
@@ -156,14 +143,10 @@ class Csv:
 
     name = "csv"
 
-    def columns(self, path: str) -> list[str] | None:
-        """Returns the names in the header."""
+    def columns(self, path: str) -> Columns | None:
+        """Returns the names in the header, without types: a CSV field is a text."""
         with open_file(path, decompress=True) as file:
-            return csv_lines.read_header(file)[0] or None
-
-    def types(self, path: str) -> Mapping[str, ColumnType]:
-        """Returns nothing: a CSV field is a text."""
-        return {}
+            return [(name, None) for name in csv_lines.read_header(file)[0]] or None
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of 64 MiB; one endless range for a compressed file."""
@@ -239,12 +222,3 @@ def _in_threads(
             batches = pending.popleft().result()
             pending.extend(pool.submit(function, block) for block in itertools.islice(blocks, 1))
             yield from batches
-
-
-def _read_ahead(batches: Iterator[Any]) -> Iterator[Any]:
-    """Yields the items while a thread makes the next one: decoding releases Python's lock."""
-    with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(next, batches, None)
-        while (batch := pending.result()) is not None:
-            pending = pool.submit(next, batches, None)
-            yield batch

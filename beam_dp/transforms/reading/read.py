@@ -64,7 +64,7 @@ class ReadRecords(beam.PTransform):
         self.file_format = file_format or _common_format(pattern, paths)
         # What the files declare; an empty CSV file declares nothing.
         self.schemas: dict[str, list[str]] = {}
-        self._types: dict[str, Mapping[str, ColumnType]] = {}
+        self._types: dict[str, Mapping[str, ColumnType | None]] = {}
         for path in paths[:: -(-len(paths) // _CHECKED_FILES)]:
             self._look_into(path)
         for column in self.columns or ():
@@ -116,7 +116,7 @@ class ReadRecords(beam.PTransform):
                 raise InputError(argument, column, f"must be a column of {path}; {near}")
             if known.count(column) > 1:
                 raise InputError(argument, column, f"must stand once in the header of {path}")
-            kind = self._types[path].get(column)
+            kind = self._types[path][column]
             if argument in NEED_LEVELS and kind is not None and not kind.is_readable(attribute):
                 condition = (
                     f"must be a column of {readable(attribute)}; in {path} it is {kind.name}"
@@ -156,7 +156,6 @@ class ReadRecords(beam.PTransform):
     def _look_into(self, path: str) -> None:
         try:
             known = FORMATS[self.file_format].columns(path)
-            self._types[path] = FORMATS[self.file_format].types(path)
         except FileError as error:
             raise InputError("input", path, str(error)) from None
         except Exception:
@@ -164,7 +163,8 @@ class ReadRecords(beam.PTransform):
             condition = f"must be a readable {self.file_format} file"
             raise InputError("input", path, condition) from None
         if known is not None:
-            self.schemas[path] = known
+            self.schemas[path] = [name for name, _ in known]
+            self._types[path] = dict(known)
 
 
 def _matching_files(pattern: str) -> list[tuple[str, int]]:
@@ -208,10 +208,11 @@ class _SplitFile(beam.DoFn):
         path, num_bytes = file
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
-            types = file_format.types(path)
+            types = dict(file_format.columns(path) or ())
             for column, attribute in self.levels:
-                if column in types and not types[column].is_readable(attribute):
-                    condition = f"must be of {readable(attribute)}; it is {types[column].name}"
+                kind = types.get(column)
+                if kind is not None and not kind.is_readable(attribute):
+                    condition = f"must be of {readable(attribute)}; it is {kind.name}"
                     raise ReadError(f"{path}: column {column!r} {condition}")
             for start, stop in file_format.ranges(path, num_bytes):
                 yield path, start, stop

@@ -53,10 +53,7 @@ class WriteAnswers(beam.PTransform):
         store_for(directory, "output")
         self.directory = os.fspath(directory)
         self.plan = plan
-        self.paid: dict[str, object] = {}
-        if ledger_token is not None:
-            ledger_token.check(plan.mechanism, plan.guarantee, plan.loss)
-            self.paid["ledger_release"] = ledger_token.release_id
+        self.paid = plan.payment(ledger_token)
         if state_number is not None:
             self.paid["ledger_state"] = state_number
 
