@@ -15,6 +15,7 @@ from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.privacy.ledger import Token
 from beam_dp.privacy.loss import Loss
 from beam_dp.transforms.drawing.answer_workload import AnswerWorkload
+from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals
 
 DOMAIN = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
 MARGINALS = dp.marginals(DOMAIN, ways=1)
@@ -41,7 +42,7 @@ DOORS: dict[str, tuple[Plan, Door]] = {
     "projection": (SKETCH, lambda token, _: dp.ReleaseProjection(SKETCH, KEY, token)),
     "intervals": (
         INTERVALS,
-        lambda token, _: dp.ReleaseIntervals.of_plan(DOMAIN, "age", INTERVALS, token),
+        lambda token, _: ReleasePlannedIntervals(DOMAIN, "age", INTERVALS, token),
     ),
     "online": (DENSE, lambda token, _: dp.AnswerQueries(DENSE, None, ledger_token=token)),
     "sparse online": (SPARSE, lambda token, _: dp.AnswerSparseQueries(SPARSE, KEY, None, token)),

@@ -51,6 +51,9 @@ class ReleasePlannedIntervals(beam.PTransform):
         if self.domain.attributes[0].num_levels != plan.num_leaves:
             condition = f"must have as many levels as the plan: {plan.num_leaves}"
             raise InputError("attribute", attribute, condition)
+        if plan.left_out is not None and plan.left_out.names != self.domain.names:
+            condition = "must be the attribute of which the plan counts the records left out"
+            raise InputError("attribute", attribute, condition)
         self.plan = plan
         self.parameters = plan.payment(ledger_token)
 
