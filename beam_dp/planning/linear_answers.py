@@ -31,7 +31,7 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import Workload
 from beam_dp.theorems.synthesis import (
     best_small_db_size,
-    private_mw_theorem,
+    online_theorem,
     run_error,
     small_db_theorem,
 )
@@ -64,16 +64,9 @@ def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> O
             calibration=calibration,
         )
         settings = plan.settle(job.num_records)
-        theorem = private_mw_theorem(
-            job.domain,
-            num_questions,
-            job.guarantee,
-            job.failure_probability,
-            calibration,
-            num_records_is_public=job.num_records_is_public,
-        )
     except InputError as error:
         return Option(name, calibration, program, str(error))
+    theorem = online_theorem(plan)
     # The textbook's run is on integers, and for whole updates: its bound is a little more.
     planned = Theorem(theorem.name, theorem.failure_probability, constant(run_error(settings)))
     return Option(
