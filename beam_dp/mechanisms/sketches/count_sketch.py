@@ -11,26 +11,20 @@ from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import number
 from beam_dp.flags.options import option
-from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.plan import (
     NUM_ROWS,
     SIZE,
     SketchNoise,
     SparseMechanism,
-    SparsePlan,
-    check_sparse_request,
+    SparseNoise,
     check_width,
     checked_scale,
     gaussian_noise,
-    sketch_plan,
     unit_weight,
 )
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.sketches import Distribution, Estimator
-
-# The variance needs pairwise independent buckets and four-wise independent signs.
-INDEPENDENCE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,16 +94,7 @@ class CountSketch(SparseMechanism):
         """What the width must be a multiple of."""
         return self.num_rows
 
-    def plan(
-        self,
-        guarantee: Guarantee,
-        *,
-        max_sparsity: int,
-        max_weight: int = 1,
-        hash_key: HashKey | None = None,
-    ) -> SparsePlan:
-        """Returns the noise; raises InputError where a number is out of range."""
-        check_sparse_request(guarantee, max_sparsity, max_weight)
+    def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
         distribution: Distribution
         limit, grid = None, 1
         if self.noise == "laplace":
@@ -135,10 +120,7 @@ class CountSketch(SparseMechanism):
             max_squared_norm=limit,
             grid=grid,
         )
-        key = hash_key or HashKey.draw(INDEPENDENCE)
-        return sketch_plan(
-            self.name, guarantee, max_sparsity, max_weight, key, sketch, loss, noise=self.noise
-        )
+        return SparseNoise(loss, sketch, options=(("noise", self.noise),))
 
 
 def check_rows(num_rows: int) -> None:

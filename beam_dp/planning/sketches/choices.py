@@ -8,11 +8,16 @@ from collections.abc import Iterator
 
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
-from beam_dp.mechanisms.sketches.count_sketch import INDEPENDENCE, CountSketch
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
 from beam_dp.mechanisms.sketches.errors import held_keys, sparse_error
 from beam_dp.mechanisms.sketches.hybrid import HybridSketch
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.mechanisms.sketches.plan import HistogramNoise, SparseMechanism, check_width
+from beam_dp.mechanisms.sketches.plan import (
+    INDEPENDENCE,
+    HistogramNoise,
+    SparseMechanism,
+    check_width,
+)
 from beam_dp.mechanisms.sketches.sparse_project import SparseProject
 from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram, histogram_noise
 from beam_dp.privacy.guarantee import Guarantee
