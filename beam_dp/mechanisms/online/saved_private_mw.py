@@ -15,11 +15,13 @@ from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.online.plan import ready
 from beam_dp.mechanisms.online.private_mw import PrivateAnswer, PrivateMW, SavedRun
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.saved_runs import (
     TRANSCRIPT,
     Payment,
@@ -85,6 +87,7 @@ def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
         ],
     }
     (path / TRANSCRIPT).write_text(json.dumps(transcript, allow_nan=False), encoding="utf-8")
+    assert saved.log_weights is not None
     np.savez(path / _HYPOTHESIS, log_weights=saved.log_weights)
     write_secret(path, saved.sparse, saved.payment, _PUBLIC)
 
@@ -139,7 +142,7 @@ def resume_private_mw(
     answers = _answers(path, transcript, plan.domain)
     total, num_earlier = transcript["total"], transcript["num_earlier"]
     state = use_secret(path, found, payment, ledger)
-    saved = SavedRun(settings, total, log_weights, answers, state, payment, num_earlier)
+    saved = SavedRun(settings, total, answers, state, payment, log_weights, num_earlier)
     return PrivateMW(plan, histogram, noise, saved=saved)
 
 
@@ -164,21 +167,9 @@ def restart_private_mw(folder: str | Path, plan: PrivateMWPlan) -> Restart:
     transcript = any_transcript(path)
     if transcript.get("domain") != json.loads(json.dumps(plan.domain.to_json())):
         raise InputError("plan", str(path), "must be of the domain of the saved run")
-    log_weights = _log_weights(path, plan.domain)
-    weights = np.exp(log_weights - log_weights.max())
     return Restart(
-        plan=plan_private_mw(
-            plan.domain,
-            plan.guarantee,
-            plan.num_records,
-            num_questions=plan.num_questions,
-            failure_probability=plan.failure_probability,
-            calibration=plan.calibration,
-            max_error=plan.max_error,
-            max_updates=plan.max_updates,
-            starts_from_release=True,
-        ),
-        start=weights / weights.sum(),
+        plan=ready(dataclasses.replace(plan, starts_from_release=True)),
+        start=softmax(_log_weights(path, plan.domain)),
         earlier=_answers(path, transcript, plan.domain),
     )
 

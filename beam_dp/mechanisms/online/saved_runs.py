@@ -42,15 +42,15 @@ class Payment:
     state_number: int = 0
 
 
-def pay(mechanism: str, plan: OnlinePlan, token: Token | None) -> Payment | None:
-    """Returns the payment of a new run of a mechanism.
+def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
+    """Returns the payment of a new run.
 
     Raises:
         InputError: if the token paid for something else.
     """
     if token is None:
         return None
-    token.check(mechanism, plan.guarantee, plan.loss)
+    token.check(plan.mechanism, plan.guarantee, plan.loss)
     return Payment(token)
 
 

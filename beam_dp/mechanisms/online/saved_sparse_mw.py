@@ -11,7 +11,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from beam_dp.mechanisms.online.private_mw import PrivateAnswer
+from beam_dp.mechanisms.online.private_mw import PrivateAnswer, SavedRun
 from beam_dp.mechanisms.online.saved_runs import (
     TRANSCRIPT,
     check_secret,
@@ -23,7 +23,7 @@ from beam_dp.mechanisms.online.saved_runs import (
     use_secret,
     write_secret,
 )
-from beam_dp.mechanisms.online.sparse_mw import SavedSparseRun, SparseMW
+from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
@@ -51,8 +51,12 @@ def save_sparse_mw(run: SparseMW, folder: str | Path) -> None:
         "settings": saved.settings,
         "total": saved.total,
         "answers": [
-            {"query": query.to_json(), "step": step, "answer": dataclasses.asdict(answer)}
-            for query, answer, step in saved.answers
+            {
+                "query": query.to_json(),
+                "step": saved.steps.get(query, 0.0),
+                "answer": dataclasses.asdict(answer),
+            }
+            for query, answer in saved.answers
         ],
     }
     (path / TRANSCRIPT).write_text(json.dumps(transcript, allow_nan=False), encoding="utf-8")
@@ -84,10 +88,9 @@ def resume_sparse_mw(
     found = check_secret(path, transcript, [TRANSCRIPT])
     settings = saved_settings(path, transcript, plan)
     payment = payment_of(path, transcript, plan)
-    answers = tuple(
-        (SparseQuery.from_json(row["query"]), PrivateAnswer(**row["answer"]), row["step"])
-        for row in transcript["answers"]
-    )
+    rows = [(SparseQuery.from_json(row["query"]), row) for row in transcript["answers"]]
+    answers = tuple((query, PrivateAnswer(**row["answer"])) for query, row in rows)
+    steps = {query: row["step"] for query, row in rows if row["step"]}
     state = use_secret(path, found, payment, ledger)
-    saved = SavedSparseRun(settings, transcript["total"], answers, state, payment)
+    saved = SavedRun(settings, transcript["total"], answers, state, payment, steps=steps)
     return SparseMW(plan, records, noise, saved=saved)
