@@ -30,10 +30,9 @@ from beam_dp.mechanisms.online.saved_runs import (
     hand_over_to,
     payment_of,
     read_transcript,
-    saved_payment,
     saved_settings,
     use_secret,
-    write_secret,
+    write_run,
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
@@ -75,9 +74,7 @@ def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
     """
     path, saved = hand_over_to(folder, run.hand_over)
     transcript = {
-        "version": VERSION,
-        **_plan_json(run.plan),
-        "payment": saved_payment(saved.payment),
+        **_expected(run.plan),
         "settings": saved.settings,
         "total": saved.total,
         "num_earlier": saved.num_earlier,
@@ -86,10 +83,9 @@ def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
             for query, answer in saved.answers
         ],
     }
-    (path / TRANSCRIPT).write_text(json.dumps(transcript, allow_nan=False), encoding="utf-8")
     assert saved.log_weights is not None
     np.savez(path / _HYPOTHESIS, log_weights=saved.log_weights)
-    write_secret(path, saved.sparse, saved.payment, _PUBLIC)
+    write_run(path, transcript, saved.sparse, saved.payment, _PUBLIC)
 
 
 def check_private_mw(folder: str | Path, plan: PrivateMWPlan) -> Payment | None:
@@ -203,8 +199,4 @@ def _answers(
 
 
 def _expected(plan: PrivateMWPlan) -> dict[str, Any]:
-    return {"version": VERSION, **_plan_json(plan)}
-
-
-def _plan_json(plan: PrivateMWPlan) -> dict[str, Any]:
-    return {"plan": plan.public, "domain": plan.domain.to_json()}
+    return {"version": VERSION, "plan": plan.public, "domain": plan.domain.to_json()}

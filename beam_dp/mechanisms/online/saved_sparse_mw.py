@@ -8,8 +8,8 @@ where the data are.
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
+from typing import Any
 
 from beam_dp.mechanisms.online.private_mw import PrivateAnswer, SavedRun
 from beam_dp.mechanisms.online.saved_runs import (
@@ -18,10 +18,9 @@ from beam_dp.mechanisms.online.saved_runs import (
     hand_over_to,
     payment_of,
     read_transcript,
-    saved_payment,
     saved_settings,
     use_secret,
-    write_secret,
+    write_run,
 )
 from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
@@ -44,23 +43,16 @@ def save_sparse_mw(run: SparseMW, folder: str | Path) -> None:
         OSError: if a file cannot be written.
     """
     path, saved = hand_over_to(folder, run.hand_over)
-    transcript = {
-        "version": VERSION,
-        "plan": run.plan.public,
-        "payment": saved_payment(saved.payment),
-        "settings": saved.settings,
-        "total": saved.total,
-        "answers": [
-            {
-                "query": query.to_json(),
-                "step": saved.steps.get(query, 0.0),
-                "answer": dataclasses.asdict(answer),
-            }
-            for query, answer in saved.answers
-        ],
-    }
-    (path / TRANSCRIPT).write_text(json.dumps(transcript, allow_nan=False), encoding="utf-8")
-    write_secret(path, saved.sparse, saved.payment, [TRANSCRIPT])
+    answers = [
+        {
+            "query": query.to_json(),
+            "step": saved.steps.get(query, 0.0),
+            "answer": dataclasses.asdict(answer),
+        }
+        for query, answer in saved.answers
+    ]
+    stated = {"settings": saved.settings, "total": saved.total, "answers": answers}
+    write_run(path, {**_expected(run.plan), **stated}, saved.sparse, saved.payment, [TRANSCRIPT])
 
 
 def resume_sparse_mw(
@@ -84,7 +76,7 @@ def resume_sparse_mw(
         LedgerError: if the ledger says that the state was used, or can't be reached.
     """
     path = Path(folder)
-    transcript = read_transcript(path, {"version": VERSION, "plan": plan.public})
+    transcript = read_transcript(path, _expected(plan))
     found = check_secret(path, transcript, [TRANSCRIPT])
     settings = saved_settings(path, transcript, plan)
     payment = payment_of(path, transcript, plan)
@@ -94,3 +86,7 @@ def resume_sparse_mw(
     state = use_secret(path, found, payment, ledger)
     saved = SavedRun(settings, transcript["total"], answers, state, payment, steps=steps)
     return SparseMW(plan, records, noise, saved=saved)
+
+
+def _expected(plan: SparseMWPlan) -> dict[str, Any]:
+    return {"version": VERSION, "plan": plan.public}
