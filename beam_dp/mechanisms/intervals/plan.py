@@ -23,9 +23,8 @@ from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms.contract import Plan, check_noise
 from beam_dp.mechanisms.intervals.branching import best_tree
 from beam_dp.mechanisms.intervals.windows import windows
-from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.resources import intervals_resources
-from beam_dp.noise.bound import noise_variance
+from beam_dp.noise.bound import Distribution, noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring

@@ -21,7 +21,7 @@ from beam_dp.hypotheses.maximum_entropy import refit
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.measurements import Distribution, Measurement, Names, combine
+from beam_dp.mechanisms.marginals.measurements import Measurement, Names, combine
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
@@ -32,6 +32,7 @@ from beam_dp.mechanisms.marginals.plan import (
 from beam_dp.mechanisms.marginals.scores import MAX_SCORE, l1_score
 from beam_dp.mechanisms.marginals.strategies import TOTAL_SHARE
 from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
+from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee

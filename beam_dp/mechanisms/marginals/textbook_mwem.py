@@ -14,12 +14,13 @@ from beam_dp.errors import InputError
 from beam_dp.hypotheses.basis import marginal_of
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.measurements import Distribution, importance_of
+from beam_dp.mechanisms.marginals.measurements import importance_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release
 from beam_dp.mechanisms.marginals.rounds import adaptive_loss, score_grid
 from beam_dp.mechanisms.marginals.scores import answer_on_grid
 from beam_dp.mechanisms.marginals.synthesis import plan_basis
+from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
