@@ -12,7 +12,7 @@ from beam_dp.mechanisms.marginals.textbook_mwem import best_num_rounds, publishe
 from beam_dp.mechanisms.online.plan import OnlinePlan, Settings
 from beam_dp.mechanisms.online.plan import published_error as published_online_error
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
-from beam_dp.mechanisms.small_db.size import small_db_error, small_db_records_needed
+from beam_dp.mechanisms.small_db.size import small_db_error
 from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant
 
 # Sizes of small databases that are compared grow by this factor.
@@ -32,9 +32,9 @@ def small_db_theorem(
 
     Accuracy: with probability 1 - beta, for N records. ``textbook`` is the published theorem
     solved for the error, N ((16 ln U ln|Q| + 4 ln(1 / beta)) / (epsilon N))^(1/3), which treats
-    the size as a real number. ``tight`` takes the size m with the least bound a N + (2 / epsilon)
-    (ln C(U + m - 1, m) + ln(1 / beta)), where a is the least share that m is enough for:
-    ``best_small_db_size`` says which.
+    the size as a real number: rounding it up adds up to 4 ln U / (epsilon a). ``tight`` takes the
+    size m with the least bound a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), where a is
+    the least share that m is enough for: ``best_small_db_size`` says which.
 
     Args:
         num_cells: U >= 1, of the universe.
@@ -70,11 +70,9 @@ def small_db_theorem(
     of_record = epsilon / max_records_per_unit
 
     def textbook(num_records: int) -> float:
-        # The records that are needed are inverse to the cube of the share.
-        for_all = small_db_records_needed(
-            num_cells, num_queries, of_record, 1.0, failure_probability, "textbook"
-        )
-        return float(num_records * (for_all / num_records) ** (1 / 3))
+        main = 16 * math.log(num_cells) * math.log(num_queries)
+        cubed = (main - 4 * math.log(failure_probability)) / (of_record * num_records)
+        return num_records * math.cbrt(cubed)
 
     def tight(num_records: int) -> float:
         return _best_size(

@@ -11,7 +11,7 @@ from tiny import ADD, REPLACE, domain_of, promise
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.mechanisms.online import plan_private_mw, plan_sparse_mw
-from beam_dp.mechanisms.small_db.size import small_db_records_needed
+from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy, sparse_vector_noise
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.theorems.intervals import intervals_theorem
@@ -124,7 +124,8 @@ def test_known_answers_of_the_published_proof():
 def test_the_best_size_is_at_least_as_good_as_half_and_half(
     num_cells: int, num_queries: int, share: float
 ):
-    halves = small_db_records_needed(num_cells, num_queries, 1.0, share, 0.05)
+    half = small_db_size(num_queries, share / 2)
+    halves = 4 / share * (log_num_multisets(num_cells, half) + math.log(20))
     needed = small_db_theorem(num_cells, num_queries, 1.0, 0.05).records_needed(share)
     # Sizes are compared in steps of a tenth.
     assert needed is not None and needed <= 1.02 * halves

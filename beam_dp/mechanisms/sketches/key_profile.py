@@ -41,7 +41,8 @@ class KeyProfile:
             have at least a record each.
 
     Example:
-        >>> KeyProfile(10**6, 10**6, 1).squared_norm
+        >>> counts, keys = KeyProfile(10**6, 10**6, 1).groups
+        >>> float(keys @ counts**2)
         1000000.0
     """
 
@@ -73,12 +74,6 @@ class KeyProfile:
     def groups(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Counts, and how many keys have each: of groups of neighbouring ranks."""
         return _groups(self.num_records, self.num_keys, self.largest_count)
-
-    @property
-    def squared_norm(self) -> float:
-        """The sum of all squared counts."""
-        counts, keys = self.groups
-        return float(keys @ counts**2)
 
 
 def _groups(
