@@ -30,7 +30,6 @@ from beam_dp.mechanisms.marginals.plan import (
     MarginalsPlan,
     check_selects,
     check_sums,
-    fits_an_array,
     tree_cells,
 )
 from beam_dp.mechanisms.marginals.scores import l1_score
@@ -115,12 +114,6 @@ class SelectionPlan(MarginalsPlan):
     mechanism: str = "mwem"
     pairs: tuple[Support, ...]
     budget: SelectionBudget
-
-    @property
-    def hypothesis_cells(self) -> int:
-        """The most cells that a selection may join."""
-        array = fits_an_array(self.domain)
-        return self.domain.num_cells if array else MAX_SELECTED_CELLS
 
     def _stated(self) -> dict[str, Any]:
         return {
