@@ -78,7 +78,9 @@ class CountSketch(SparseMechanism):
 
     def __post_init__(self) -> None:
         check_width(self.projection_width)
-        check_rows(self.num_rows)
+        if checked_integer("num_rows", self.num_rows, 1, 63) % 2 == 0:
+            condition = "must be odd: estimates are medians of rows"
+            raise InputError("num_rows", self.num_rows, condition)
         if self.noise not in ("laplace", "gaussian"):
             raise InputError("noise", self.noise, "must be 'laplace' or 'gaussian'")
         if self.estimator not in ("mean", "median", "clipped_mean"):
@@ -121,13 +123,3 @@ class CountSketch(SparseMechanism):
             grid=grid,
         )
         return SparseNoise(loss, sketch, options=(("noise", self.noise),))
-
-
-def check_rows(num_rows: int) -> None:
-    """Refuses an even number of rows, whose median would be the mean of two.
-
-    Raises:
-        InputError: naming the number.
-    """
-    if checked_integer("num_rows", num_rows, 1, 63) % 2 == 0:
-        raise InputError("num_rows", num_rows, "must be odd: estimates are medians of rows")
