@@ -30,9 +30,9 @@ from beam_dp.flags.shared import read_num_records
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw, plan_sparse_mw
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, plan_workload_answers
-from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY
 from beam_dp.mechanisms.registry import ANSWERS, options_of
+from beam_dp.noise.bound import Distribution
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, names_workload, parse_linear_workload
 from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line

@@ -90,9 +90,9 @@ def probed(kind, plan, data, transcript, total):
     empty = SavedRun(
         plan.settle(total).to_json(),
         total,
-        np.zeros(plan.domain.num_cells),
         (),
         SparseState({"num_above": 0, "noisy_threshold": 0}),
+        log_weights=np.zeros(plan.domain.num_cells),
     )
     run = kind(plan, Histogram(plan.domain, counts.astype(np.int64)), NoNoise(), saved=empty)
     run._sparse = Probe(transcript, run.settings.noise.max_above)

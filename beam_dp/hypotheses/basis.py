@@ -8,7 +8,7 @@ are those of its marginal, divided by the root of ``cells_summed``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Protocol
 
@@ -139,7 +139,7 @@ def log_potentials(
     potentials = []
     for axes in sets:
         taken = np.zeros_like(left)
-        for support in _inside(axes):
+        for support in subsets(axes):
             where = basis.slices.get(support)
             if where is not None:
                 taken[where], left[where] = left[where], 0.0
@@ -148,23 +148,28 @@ def log_potentials(
 
 
 def carry_over(
-    old: Mapping[Support, slice], log_weights: NDArray[np.float64], new: Coefficients
+    old: Mapping[Support, slice],
+    coefficients: NDArray[np.float64],
+    new: Coefficients,
+    start: float = 0.0,
 ) -> NDArray[np.float64]:
     """Returns coefficients of the same scale for other supports.
 
     Args:
-        old: slices of the basis of ``log_weights``.
-        log_weights: its coefficients.
-        new: supports of its own start at 0; supports that it lacks are forgotten.
+        old: slices of the basis of ``coefficients``.
+        coefficients: one number each.
+        new: supports that it lacks are forgotten.
+        start: of supports of its own.
     """
-    result = np.zeros(new.num_coefficients)
+    result = np.full(new.num_coefficients, start)
     for support, where in new.slices.items():
         if support in old:
-            result[where] = log_weights[old[support]]
+            result[where] = coefficients[old[support]]
     return result
 
 
-def _inside(axes: Support) -> Iterable[Support]:
+def subsets(axes: Support) -> Iterator[Support]:
+    """Returns the sets of axes that lie inside one, smallest first: () and itself among them."""
     return (each for size in range(len(axes) + 1) for each in combinations(axes, size))
 
 
@@ -173,7 +178,7 @@ def _table(
 ) -> NDArray[np.float64]:
     shape = tuple(basis.shape[axis] for axis in axes)
     table = np.zeros(shape)
-    for support in _inside(axes):
+    for support in subsets(axes):
         sizes = [basis.shape[axis] for axis in support]
         # With an attribute of one code it has no coefficients, and no basis needs to hold it.
         if 1 in sizes:

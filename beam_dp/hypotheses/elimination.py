@@ -185,45 +185,30 @@ def _eliminate(
     return Triangulation(tuple(cliques), num_cells)
 
 
-@dataclasses.dataclass(frozen=True)
-class CliqueTree:
-    """Cliques joined so that those with an attribute in common are connected through it.
-
-    Args:
-        cliques: masks; the first is the root and every other one follows its parent.
-        parents: position of each clique's parent, -1 for the root.
-        separators: what each clique shares with its parent, as masks; 0 joins what is independent.
-    """
-
-    cliques: tuple[int, ...]
-    parents: tuple[int, ...]
-    separators: tuple[int, ...]
-
-
-def join_cliques(shape: Sequence[int], cliques: Sequence[int]) -> CliqueTree:
+def join_cliques(shape: Sequence[int], cliques: Sequence[int]) -> list[tuple[int, int, int]]:
     """Returns a spanning tree of the cliques with the largest separators, from the largest clique.
 
     For the maximal cliques of a chordal graph every such tree is a junction tree (Jensen and
-    Jensen, 1994).
+    Jensen, 1994): those with an attribute in common are connected through it.
+
+    Returns:
+        The cliques, the root first and every other one after its parent: each as a mask, with the
+        position of its parent (-1 for the root) and the mask of what it shares with it.
     """
 
     def num_cells(mask: int) -> int:
         return math.prod(shape[axis] for axis in axes_of(mask))
 
-    left = dict.fromkeys(cliques, -1)
-    root = max(cliques, key=num_cells)
-    chosen: list[int] = []
-    parents: list[int] = []
-    separators: list[int] = []
-    best: dict[int, tuple[int, int]] = dict.fromkeys(left, (-1, -1))
-    newest = root
+    newest = max(cliques, key=num_cells)
+    joined: list[tuple[int, int, int]] = []
+    # The attributes that each clique left shares with one that is joined, and which one that is.
+    best: dict[int, tuple[int, int]] = dict.fromkeys(cliques, (-1, -1))
     while True:
-        parents.append(best.pop(newest)[1])
-        chosen.append(newest)
-        separators.append(newest & chosen[parents[-1]] if parents[-1] >= 0 else 0)
+        parent = best.pop(newest)[1]
+        joined.append((newest, parent, newest & joined[parent][0] if parent >= 0 else 0))
         if not best:
-            return CliqueTree(tuple(chosen), tuple(parents), tuple(separators))
+            return joined
         for clique, (shared, _) in best.items():
             if (clique & newest).bit_count() > shared:
-                best[clique] = (clique & newest).bit_count(), len(chosen) - 1
+                best[clique] = (clique & newest).bit_count(), len(joined) - 1
         newest = max(best, key=lambda clique: best[clique][0])

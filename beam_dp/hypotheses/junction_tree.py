@@ -84,11 +84,7 @@ class JunctionTree:
         found = triangulate(self.shape, maximal_masks(masks))
         self.num_cells = found.num_cells
         self.version = 0
-        joined = join_cliques(self.shape, found.cliques)
-        self.cliques = [
-            self._clique(*each)
-            for each in zip(joined.cliques, joined.parents, joined.separators, strict=True)
-        ]
+        self.cliques = [self._clique(*each) for each in join_cliques(self.shape, found.cliques)]
         self._assign(masks)
 
     def _clique(self, mask: int, parent: int, separator: int) -> Clique:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from beam_dp.hypotheses.basis import Basis, Coefficients
+from beam_dp.hypotheses.basis import Basis, Coefficients, carry_over
 from beam_dp.hypotheses.residual_basis import ResidualBasis, contrast_matrix
 from beam_dp.hypotheses.threads import on_one_thread
 
@@ -60,10 +60,11 @@ class NoisyCoefficients:
     values: NDArray[np.float64]
     variances: NDArray[np.float64]
 
-    @property
-    def are_observed(self) -> NDArray[np.bool_]:
-        """True where there is an observation."""
-        return np.isfinite(self.variances)
+    def fitted(self, basis: Coefficients) -> NDArray[np.int64]:
+        """Returns where there is something to fit: an observation, but not of the constant."""
+        is_observed = np.isfinite(self.variances)
+        is_observed[basis.slices[()]] = False
+        return np.flatnonzero(is_observed)
 
     def restricted(self, layout: Coefficients, to: Coefficients) -> NoisyCoefficients:
         """Returns those of other supports, at the same scale; nothing is observed of new ones.
@@ -72,12 +73,8 @@ class NoisyCoefficients:
             layout: where the coefficients stand.
             to: where they shall stand.
         """
-        values = np.zeros(to.num_coefficients)
-        variances = np.full(to.num_coefficients, np.inf)
-        for support, where in to.slices.items():
-            if support in layout.slices:
-                values[where] = self.values[layout.slices[support]]
-                variances[where] = self.variances[layout.slices[support]]
+        values = carry_over(layout.slices, self.values, to)
+        variances = carry_over(layout.slices, self.variances, to, start=np.inf)
         return NoisyCoefficients(values, variances)
 
 
@@ -135,9 +132,7 @@ def fit_maximum_entropy(
     Reference: Hanke and Groetsch (1998) for the path; Stein (1981) and Ramani, Blu and Unser
     (2008) for the estimate.
     """
-    active = observed.are_observed.copy()
-    active[basis.slices[()]] = False
-    chosen = np.flatnonzero(active)
+    chosen = observed.fitted(basis)
     values, variances = observed.values[chosen], observed.variances[chosen]
     weights = importance[chosen]
     shift = signs[chosen] * _PROBE * np.sqrt(variances)
@@ -208,24 +203,13 @@ def refit(
     Returns:
         shape (num_coefficients,).
     """
-    active = observed.are_observed
-    active[basis.slices[()]] = False
-    chosen = np.flatnonzero(active)
+    chosen = observed.fitted(basis)
     problem = _Problem(basis, chosen, total, log_weights, tolerance)
     start = log_weights[chosen]
     result = log_weights.copy()
     penalties = penalty * observed.variances[chosen]
     result[chosen] = problem.step(observed.values[chosen], penalties, start, start)
     return result
-
-
-def dense_weights(basis: ResidualBasis, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the hypothesis as an array of shape (num_cells,), float64, that sums to 1."""
-    weights = basis.synthesise(log_weights)
-    weights -= weights.max()
-    np.exp(weights, out=weights)
-    weights /= weights.sum()
-    return weights
 
 
 @on_one_thread

@@ -95,9 +95,7 @@ class _Moves:
         self._impossible = impossible
         self._surplus = []
         for target in self._targets:
-            cells = np.zeros(codes.shape[1], dtype=np.int64)
-            for axis in target.axes:
-                cells = cells * shape[axis] + codes[axis]
+            cells = self._cells(target.axes, np.arange(codes.shape[1]))
             counts = np.bincount(cells, minlength=target.table.size)
             self._surplus.append(counts.reshape(target.table.shape) - target.table)
         self.error = self._error()
@@ -127,12 +125,14 @@ class _Moves:
         draws: NDArray[np.float64] = np.arange(length, dtype=np.float64) * _GOLDEN
         return (draws + self._offset) % 1.0
 
-    def _rest(self, axis: int, axes: Axes, records: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Returns the cells of records in a table without one of its axes."""
+    def _cells(
+        self, axes: Axes, records: NDArray[np.intp], without: int | None = None
+    ) -> NDArray[np.int64]:
+        """Returns the cells of records in a table, or in one without one of its axes."""
         cells = np.zeros(len(records), dtype=np.int64)
-        for each in axes:
-            if each != axis:
-                cells = cells * self._shape[each] + self._codes[each, records]
+        for axis in axes:
+            if axis != without:
+                cells = cells * self._shape[axis] + self._codes[axis, records]
         return cells
 
     def _wanted_codes(
@@ -149,7 +149,7 @@ class _Moves:
             target = self._targets[number]
             rows = np.moveaxis(self._surplus[number], target.axes.index(axis), -1)
             table = ((2 * target.weight) * rows.reshape(-1, size)).astype(np.float32)
-            slopes += table.take(self._rest(axis, target.axes, records), axis=0)
+            slopes += table.take(self._cells(target.axes, records, axis), axis=0)
         numbers = np.arange(len(records))
         # One record more or less in a cell costs its weight, whatever the surplus.
         both = np.float32(2 * sum(self._targets[number].weight for number in held))
@@ -157,7 +157,7 @@ class _Moves:
         for axes, forbidden in self._impossible:
             if axis in axes:
                 shut = np.moveaxis(forbidden, axes.index(axis), -1).reshape(-1, size)
-                slopes[shut[self._rest(axis, axes, records)]] = np.inf
+                slopes[shut[self._cells(axes, records, axis)]] = np.inf
         gains = np.maximum(own[:, None] - slopes, 0)
         ends = np.cumsum(gains, axis=1)
         chosen = (self._draws(len(records)) * ends[:, -1]).astype(np.float32)
@@ -182,7 +182,7 @@ class _Moves:
         for number, weight, change in zip(held, weights, changes, strict=True):
             axes = self._targets[number].axes
             table = np.moveaxis(change, axes.index(axis), -1).reshape(-1, self._shape[axis])
-            rest = self._rest(axis, axes, movers)
+            rest = self._cells(axes, movers, axis)
             meeting += weight * (table[rest, wanted] - table[rest, own])
         # In doubles, where a part of the least gain of single precision is not 0.
         least = 1e-9 * gains.astype(np.float64)
@@ -216,9 +216,7 @@ class _Moves:
         for number in held:
             target = self._targets[number]
             stride = math.prod(target.table.shape[target.axes.index(axis) + 1 :])
-            cells = np.zeros(1, dtype=np.int64)
-            for each in target.axes:
-                cells = cells * self._shape[each] + self._codes[each, movers]
+            cells = self._cells(target.axes, movers)
             change = (wanted - self._codes[axis, movers]).astype(np.int64)
             moved = np.bincount(cells + change * stride, minlength=target.table.size)
             moved -= np.bincount(cells, minlength=target.table.size)

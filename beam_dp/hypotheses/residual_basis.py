@@ -291,6 +291,14 @@ class ResidualBasis:
             weight_sum, coefficients = self.exponential_moments(log_weights, shift)
         return shift + math.log(weight_sum), coefficients / weight_sum
 
+    def weights(self, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the distribution as an array of shape (num_cells,), float64, that sums to 1."""
+        weights = self.synthesise(log_weights)
+        weights -= weights.max()
+        np.exp(weights, out=weights)
+        weights /= weights.sum()
+        return weights
+
     def marginals(
         self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
     ) -> list[NDArray[np.float64]]:
@@ -305,10 +313,7 @@ class ResidualBasis:
 
         Cost: a few passes over the cells; memory of one array of them.
         """
-        weights = self.synthesise(log_weights)
-        weights -= weights.max()
-        np.exp(weights, out=weights)
-        weights /= weights.sum()
+        weights = self.weights(log_weights)
         sets = list(wanted)
         distinct = list(dict.fromkeys(sets))
         cascade = Cascade(tuple(range(len(self.shape))), self.shape, distinct)

@@ -12,7 +12,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.interval_strategies.hierarchy_errors import HierarchyErrors
+from beam_dp.interval_strategies.hierarchy_errors import HierarchyErrors, parents_of, starts_of
 from beam_dp.interval_strategies.strategy import Prefixes, Values, prefixes_of
 
 Integers = NDArray[np.int64]
@@ -60,21 +60,13 @@ class Hierarchy:
         """The largest squared L2 norm of a column."""
         return self._largest_column(2)
 
-    def starts(self, level: int) -> Integers:
-        """Returns for each node of a level the number of its first child on the next."""
-        return -(-np.arange(self.sizes[level]) * self.sizes[level + 1] // self.sizes[level])
-
-    def parents(self, level: int) -> Integers:
-        """Returns for each node of a level below the first its parent."""
-        return np.arange(self.sizes[level]) * self.sizes[level - 1] // self.sizes[level]
-
     def measure(self, counts: Integers) -> Integers:
         """Returns the weighted sums, exactly: of the matrix, then level by level from above."""
         sums = counts
         parts = []
         for level in range(len(self.sizes) - 1, 0, -1):
             parts.append(self.weights[level - 1] * sums)
-            sums = np.add.reduceat(sums, self.starts(level - 1))
+            sums = np.add.reduceat(sums, starts_of(self.sizes, level - 1))
         parts.append(self.top @ sums)
         return np.concatenate(parts[::-1])
 
@@ -88,14 +80,14 @@ class Hierarchy:
         for level in range(len(self.sizes) - 1, 0, -1):
             weight = self.weights[level - 1]
             below[level] = scales[level] * (weight * measured[level] + precision * sums)
-            sums = np.add.reduceat(below[level], self.starts(level - 1))
+            sums = np.add.reduceat(below[level], starts_of(self.sizes, level - 1))
             precision = precisions[level - 1]
         if len(self.top):
             totals = self.errors.roots @ (self.top.T @ measured[0] + precision * sums)
         else:
             totals = sums
         for level in range(1, len(self.sizes)):
-            starts, parents = self.starts(level - 1), self.parents(level)
+            starts, parents = starts_of(self.sizes, level - 1), parents_of(self.sizes, level)
             missing = totals - np.add.reduceat(below[level], starts)
             shares = scales[level] * precisions[level - 1][parents]
             totals = below[level] + shares * missing[parents]
@@ -121,13 +113,14 @@ class Hierarchy:
         for level in range(levels - 1, 0, -1):
             weight = self.weights[level - 1].astype(np.float64)
             scales[level] = 1 / (weight**2 + precisions[level])
-            precisions[level - 1] = 1 / np.add.reduceat(scales[level], self.starts(level - 1))
+            starts = starts_of(self.sizes, level - 1)
+            precisions[level - 1] = 1 / np.add.reduceat(scales[level], starts)
         return scales, precisions
 
     def _largest_column(self, power: int) -> int:
         norms = (self.top**power).sum(axis=0)
         for level in range(1, len(self.sizes)):
-            norms = norms[self.parents(level)] + self.weights[level - 1] ** power
+            norms = norms[parents_of(self.sizes, level)] + self.weights[level - 1] ** power
         return int(norms.max())
 
 

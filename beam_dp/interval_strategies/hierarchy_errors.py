@@ -17,6 +17,16 @@ from numpy.typing import NDArray
 from beam_dp.interval_strategies.strategy import Indices, Values, mean_of_intervals
 
 
+def starts_of(sizes: tuple[int, ...], level: int) -> Indices:
+    """Returns for each node of a level the number of its first child on the next."""
+    return -(-np.arange(sizes[level]) * sizes[level + 1] // sizes[level])
+
+
+def parents_of(sizes: tuple[int, ...], level: int) -> Indices:
+    """Returns for each node of a level below the first its parent."""
+    return np.arange(sizes[level]) * sizes[level - 1] // sizes[level]
+
+
 class HierarchyErrors:
     """The variances of all answers of a ``Hierarchy``, for noise of variance 1.
 
@@ -70,9 +80,7 @@ class HierarchyErrors:
         found = [np.zeros(0)]
         for level in range(1, len(self._sizes)):
             sums = np.concatenate([[0.0], np.cumsum(self._scales[level])])
-            above, size = self._sizes[level - 1], self._sizes[level]
-            parents = np.arange(size) * above // size
-            starts = -(-np.arange(above) * size // above)
+            starts, parents = starts_of(self._sizes, level - 1), parents_of(self._sizes, level)
             found.append(sums[:-1] - sums[starts][parents])
         return found
 
@@ -100,8 +108,7 @@ class HierarchyErrors:
         """For each level the variances of the nodes' final estimates."""
         found = [np.diagonal(self.roots).copy()]
         for level in range(1, len(self._sizes)):
-            size = self._sizes[level]
-            parents = np.arange(size) * self._sizes[level - 1] // size
+            parents = parents_of(self._sizes, level)
             own, sums = self._scales[level], self._sums[level - 1][parents]
             found.append((own / sums) ** 2 * found[-1][parents] + own - own**2 / sums)
         return found
@@ -131,9 +138,7 @@ class HierarchyErrors:
         share, noise = np.zeros(num_cells), 0.0
         held = np.ones(num_cells)
         for level in range(len(self._sizes) - 1, 0, -1):
-            size, above = self._sizes[level], self._sizes[level - 1]
-            starts = -(-np.arange(above) * size // above)
-            parents = np.arange(size) * above // size
+            starts, parents = starts_of(self._sizes, level - 1), parents_of(self._sizes, level)
             total = np.add.reduceat(held, starts)
             ends = np.cumsum(total)[parents]
             factor = share + ends - np.cumsum(held)

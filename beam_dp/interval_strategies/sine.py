@@ -161,7 +161,7 @@ class SineErrors:
         if self._num_leaves <= _MAX_DENSE:
             return self._exact[low, stop]
         nodes, ratios = self._ratios
-        (rows, across), (columns, along) = (_between(nodes, place) for place in (low, stop))
+        (rows, across), (columns, along) = (_position(nodes, place) for place in (low, stop))
         ratio = (1 - across) * (
             (1 - along) * ratios[rows, columns] + along * ratios[rows, columns + 1]
         ) + across * (
@@ -169,23 +169,21 @@ class SineErrors:
         )
         return ratio * self._constant(low, stop)
 
-    def prefix_covariances(self, place: int) -> Values:
-        """Returns the covariances of one prefix with all, shape (d + 1,)."""
-        waves = scipy.fft.dst(self._cells_before(place), type=1, norm="ortho") * self._precisions
-        cells = scipy.fft.dst(waves, type=1, norm="ortho") * self._inverses
-        return np.concatenate([[0.0], np.cumsum(cells)])
-
-    def _cells_before(self, place: int) -> Values:
-        """Returns the cells of a prefix, each over its scale."""
-        return np.where(np.arange(self._num_leaves) < place, self._inverses, 0.0)
+    def _between(self, places: Indices) -> Values:
+        """Returns the variances between any two of some prefixes, given by their lengths."""
+        cells = np.where(np.arange(self._num_leaves) < places[:, None], self._inverses, 0.0)
+        # The waves of every prefix, once: their products are the covariances of all pairs.
+        waves = scipy.fft.dst(cells, type=1, norm="ortho")
+        waves *= np.sqrt(self._precisions)
+        covariances = waves @ waves.T
+        own = np.diagonal(covariances)
+        result: Values = own[:, None] + own - covariances - covariances.T
+        return result
 
     @functools.cached_property
     def _exact(self) -> Values:
         """The variances of all intervals, by their first cell and the one after the last."""
-        covariances = np.array([self.prefix_covariances(i) for i in range(self._num_leaves + 1)])
-        own = np.diagonal(covariances)
-        result: Values = own[:, None] + own - covariances - covariances.T
-        return result
+        return self._between(np.arange(self._num_leaves + 1))
 
     @functools.cached_property
     def _ratios(self) -> tuple[Indices, Values]:
@@ -193,14 +191,7 @@ class SineErrors:
         steps = np.geomspace(1, self._num_leaves / 2, _NUM_NODES // 2)
         near = np.unique(np.append(0, np.rint(steps).astype(np.int64)))
         nodes = np.unique(np.append(near, self._num_leaves - near))
-        # The waves of every prefix, once: their products are the covariances of all pairs.
-        waves = [
-            scipy.fft.dst(self._cells_before(int(node)), type=1, norm="ortho") for node in nodes
-        ]
-        weighted = np.array(waves) * np.sqrt(self._precisions)
-        covariances = weighted @ weighted.T
-        own = np.diagonal(covariances)
-        exact = own[:, None] + own - covariances - covariances.T
+        exact = self._between(nodes)
         rows, columns = np.triu_indices(len(nodes), 1)
         ratios = np.ones((len(nodes), len(nodes)))
         ratios[rows, columns] = exact[rows, columns] / self._constant(nodes[rows], nodes[columns])
@@ -226,7 +217,7 @@ class SineErrors:
         return result
 
 
-def _between(nodes: Indices, places: Indices) -> tuple[Indices, Values]:
+def _position(nodes: Indices, places: Indices) -> tuple[Indices, Values]:
     """Returns the node at or before each place, and how far it is to the next, from 0 to 1."""
     found = np.clip(np.searchsorted(nodes, places, side="right") - 1, 0, len(nodes) - 2)
     return found, (places - nodes[found]) / (nodes[found + 1] - nodes[found])

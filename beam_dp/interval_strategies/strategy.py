@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer
-
 if TYPE_CHECKING:
     from beam_dp.interval_strategies.textbook_tree import Nodes
 
@@ -104,12 +102,3 @@ def mean_of_intervals(prefix_variances: Values, variance_of_sum: float) -> float
     num_leaves = len(prefix_variances)
     total = (num_leaves + 1) * float(prefix_variances.sum()) - variance_of_sum
     return total / (num_leaves * (num_leaves + 1) / 2)
-
-
-def checked_num_leaves(num_leaves: int) -> int:
-    """Returns the number of cells.
-
-    Raises:
-        InputError: unless it is an integer from 1 to 2^20.
-    """
-    return checked_integer("num_leaves", num_leaves, 1, MAX_LEAVES)

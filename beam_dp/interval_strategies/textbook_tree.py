@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from typing import Self
 
 import numpy as np
@@ -94,12 +95,8 @@ class Nodes:
     def answer(self, low: Indices, high: Indices) -> Values:
         """Returns the sums of the nodes that make up the cells low..high, both included."""
         result = np.zeros(low.shape)
-        start, stop = low.copy(), high + 1
-        for number, nodes in enumerate(self.levels):
-            last = number == len(self.levels) - 1
-            for place, taken in _taken(start, stop, last):
-                result += np.where(taken, nodes[np.where(taken, place, 0)], 0.0)
-            start, stop = (start + 1) // 2, stop // 2
+        for level, place, taken in _taken(low, high, len(self.levels)):
+            result += np.where(taken, self.levels[level][np.where(taken, place, 0)], 0.0)
         return result
 
 
@@ -134,20 +131,24 @@ class TextbookErrors:
     def variances(self, low: Indices, high: Indices) -> Values:
         """Returns the number of nodes of each interval low..high, both included."""
         result = np.zeros(low.shape)
-        start, stop = low.copy(), high + 1
-        for level in range(self._num_levels):
-            for _, taken in _taken(start, stop, level == self._num_levels - 1):
-                result += taken
-            start, stop = (start + 1) // 2, stop // 2
+        for _, _, taken in _taken(low, high, self._num_levels):
+            result += taken
         return result
 
 
-def _taken(start: Indices, stop: Indices, is_top: bool) -> list[tuple[Indices, NDArray[np.bool_]]]:
-    """Returns the nodes start..stop-1 that have no parent inside, as places and whether taken.
+def _taken(
+    low: Indices, high: Indices, num_levels: int
+) -> Iterator[tuple[int, Indices, NDArray[np.bool_]]]:
+    """Yields the nodes that make up low..high: levels, places and whether they are taken.
 
-    On the highest level, of one or two nodes, all of them are.
+    Of a level those are taken that have no parent inside; of the highest one, of one or two nodes,
+    all that are inside.
     """
-    if is_top:
-        return [(np.full_like(start, place), (start <= place) & (place < stop)) for place in (0, 1)]
-    some = start < stop
-    return [(start, some & (start % 2 == 1)), (stop - 1, some & (stop % 2 == 1))]
+    start, stop = low, high + 1
+    for level in range(num_levels - 1):
+        some = start < stop
+        yield level, start, some & (start % 2 == 1)
+        yield level, stop - 1, some & (stop % 2 == 1)
+        start, stop = (start + 1) // 2, stop // 2
+    for place in (0, 1):
+        yield num_levels - 1, np.full_like(start, place), (start <= place) & (place < stop)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import check_noise
-from beam_dp.noise.bound import noise_bound, noise_variance
+from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import cost, loss_of
@@ -183,20 +183,6 @@ def with_left_out(
     """
     left_out = plan.release(counts, noise)
     return dataclasses.replace(release, guarantee=plan.guarantee, left_out=left_out)
-
-
-def laplace_bound(scale: float, num_values: int, failure_probability: float) -> float:
-    """Returns what no discrete Laplace noise of several exceeds, except with a probability.
-
-    P(|z| > t) = 2 a^(t + 1) / (1 + a) with a = exp(-1 / scale), and the union bound.
-
-    Args:
-        scale: of each.
-        num_values: how many there are.
-        failure_probability: in (0, 1).
-    """
-    above = 2 * num_values / (failure_probability * (1 + math.exp(-1 / scale)))
-    return float(max(0, math.ceil(scale * math.log(above)) - 1))
 
 
 def _largest_within(whole: Loss, main: Loss, most: float) -> float:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 
-def noise_variance(
-    distribution: Literal["discrete_laplace", "discrete_gaussian"], scale: float
-) -> float:
+# Of the floating-point operations from a scale to a bound.
+_ROUNDING = 1e-12
+
+
+def noise_variance(distribution: Distribution, scale: float) -> float:
     """Returns the variance of one noise, in squared units of its scale.
 
     Example:
@@ -21,6 +24,20 @@ def noise_variance(
     # is rarer than once in 1e17 cells the variance is overstated, lest its inverse overflow.
     half = math.sinh(min(0.5 / scale, 20.0))
     return 0.5 / half**2 if half > 1e-150 else math.inf
+
+
+def laplace_bound(scale: float, num_values: int, failure_probability: float) -> float:
+    """Returns what no discrete Laplace noise of several exceeds, except with a probability.
+
+    P(|z| > t) = 2 a^(t + 1) / (1 + a) with a = exp(-1 / scale), and the union bound.
+
+    Args:
+        scale: of each.
+        num_values: how many there are.
+        failure_probability: in (0, 1).
+    """
+    above = 2 * num_values / (failure_probability * (1 + math.exp(-1 / scale)))
+    return float(max(0, math.ceil(scale * math.log(above) * (1 + _ROUNDING)) - 1))
 
 
 def noise_bound(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TypeGuard
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measurements import query_variance, support_variances
@@ -25,7 +24,9 @@ def covering_marginals(queries: LinearWorkload) -> Workload:
     if queries.explicit:
         condition = "must not have explicit values: a release answers sums of cells of marginals"
         raise InputError("workload", "explicit values", condition)
-    weights = Counter(query.axes for query in queries if _is_of_marginal(query) and query.axes)
+    weights = Counter(
+        query.axes for query in queries if isinstance(query, Product | Parity) and query.axes
+    )
     names = queries.domain.names
     return Workload(
         queries.domain,
@@ -64,7 +65,7 @@ def query_errors(queries: LinearWorkload, plan: MarginalsPlan) -> tuple[float, f
             isinstance(query, Parity),
         )
         for query in queries
-        if _is_of_marginal(query)
+        if isinstance(query, Product | Parity)
     )
     found = {
         kind: query_variance(domain, variances, kind[0], kind[1], is_parity=kind[2])
@@ -72,7 +73,3 @@ def query_errors(queries: LinearWorkload, plan: MarginalsPlan) -> tuple[float, f
     }
     mean = sum(found[kind] * times for kind, times in kinds.items()) / kinds.total()
     return mean, max(found.values())
-
-
-def _is_of_marginal(query: object) -> TypeGuard[Product | Parity]:
-    return isinstance(query, (Product, Parity))

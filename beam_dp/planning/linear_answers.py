@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from bisect import bisect_left
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, plan_workload_answers
-from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.resources import (
     Resources,
@@ -22,16 +22,15 @@ from beam_dp.mechanisms.resources import (
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE, MultisetChoice
 from beam_dp.mechanisms.small_db.nested import num_products
 from beam_dp.mechanisms.small_db.size import log_num_multisets, num_multisets
-from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
+from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan, cells_of, query_matrix
+from beam_dp.noise.bound import Distribution
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.synthetic_databases import needed
-from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload
-from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import Workload
 from beam_dp.theorems.synthesis import (
     best_small_db_size,
-    private_mw_theorem,
+    online_theorem,
     run_error,
     small_db_theorem,
 )
@@ -39,7 +38,6 @@ from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 # Values of queries at cells that are looked at to plan a small database.
 MAX_MATRIX_VALUES = 2**22
-_GRID = 1 << VALUE_BITS
 
 
 def answers_theorem(plan: WorkloadAnswersPlan) -> Theorem:
@@ -64,16 +62,9 @@ def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> O
             calibration=calibration,
         )
         settings = plan.settle(job.num_records)
-        theorem = private_mw_theorem(
-            job.domain,
-            num_questions,
-            job.guarantee,
-            job.failure_probability,
-            calibration,
-            num_records_is_public=job.num_records_is_public,
-        )
     except InputError as error:
         return Option(name, calibration, program, str(error))
+    theorem = online_theorem(plan)
     # The textbook's run is on integers, and for whole updates: its bound is a little more.
     planned = Theorem(theorem.name, theorem.failure_probability, constant(run_error(settings)))
     return Option(
@@ -101,7 +92,10 @@ def small_db_option(job: PlanningJob) -> Option:
                 f"{job.num_queries:,} queries times {magnitude(num_cells)} cells",
                 f"must be at most {MAX_MATRIX_VALUES:,} for a small database to be planned",
             )
-        columns, denominator = _matrix(linear_queries(job.workload))
+        asked = job.workload
+        queries = asked if isinstance(asked, LinearWorkload) else cells_of(asked)
+        _, matrix, denominator = query_matrix(queries)
+        columns = np.unique(np.unique(matrix, axis=0), axis=1)
         largest = _largest_size(job, columns, denominator)
         records = guarantee.max_records_per_unit
         best = best_small_db_size(
@@ -110,7 +104,6 @@ def small_db_option(job: PlanningJob) -> Option:
         plan = SmallDB(size=best, failure_probability=beta).plan(
             job.domain, job.workload, guarantee, job.given_num_records
         )
-        mechanism = _mechanism(job, columns, denominator, best)
     except InputError as error:
         return Option(name, "tight", program, str(error))
     theorem = small_database_theorem(job, plan, len(columns), largest)
@@ -127,7 +120,7 @@ def small_db_option(job: PlanningJob) -> Option:
         program,
         bound=bound,
         records_needed=needed(job, theorem),
-        resources=_small_db_resources(mechanism, columns),
+        resources=_small_db_resources(plan.choice.sampler, best, columns),
         parameters=(("size", str(best)),),
         note=note,
     )
@@ -167,15 +160,6 @@ def small_database_theorem(
     )
 
 
-def linear_queries(workload: Workload | LinearWorkload) -> tuple[LinearQuery, ...]:
-    """Returns the distinct queries of a workload: of marginals every cell."""
-    if isinstance(workload, LinearWorkload):
-        return tuple(dict.fromkeys(workload.queries))
-    make = LinearQueries(workload.domain)
-    cells = (query for names in workload for query in make.marginal_cells(names))
-    return tuple(dict.fromkeys(cells))
-
-
 def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
     """Returns what discrete noise on every answer would do."""
     mechanism = distribution.removeprefix("discrete_")
@@ -185,7 +169,7 @@ def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
         return Option(name, "tight", program, refusal)
     try:
         # As the program does, which answers a query once, however often it is asked.
-        workload = LinearWorkload(job.domain, linear_queries(job.workload))
+        workload = LinearWorkload(job.domain, tuple(dict.fromkeys(job.workload)))
         plan = plan_workload_answers(
             workload,
             job.guarantee,
@@ -209,30 +193,8 @@ def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
     )
 
 
-def _matrix(queries: tuple[LinearQuery, ...]) -> tuple[NDArray[np.int64], int]:
-    """The distinct queries at the distinct cells, in integers, and what stands for 1."""
-    rows = np.array([np.rint(query.values() * _GRID) for query in queries]).astype(np.int64)
-    common = math.gcd(int(np.gcd.reduce(rows, axis=None)), _GRID)
-    distinct = np.unique(np.unique(rows // common, axis=0), axis=1)
-    return distinct, _GRID // common
-
-
-def _mechanism(
-    job: PlanningJob, columns: NDArray[np.int64], denominator: int, size: int
-) -> MultisetChoice:
-    return MultisetChoice(
-        columns,
-        job.guarantee.epsilon,
-        job.num_records,
-        size,
-        denominator,
-        job.guarantee.max_records_per_unit,
-    )
-
-
-def _small_db_resources(mechanism: MultisetChoice, columns: NDArray[np.int64]) -> Resources:
-    size = mechanism.size
-    if mechanism.facts.sampler == "nested":
+def _small_db_resources(sampler: str, size: int, columns: NDArray[np.int64]) -> Resources:
+    if sampler == "nested":
         bits = log_num_multisets(columns.shape[1], size) / math.log(2) * (size + 1)
         return nested_resources(num_products(len(columns), size), bits, columns.size)
     multisets = float(num_multisets(columns.shape[1], size))
@@ -240,14 +202,19 @@ def _small_db_resources(mechanism: MultisetChoice, columns: NDArray[np.int64]) -
 
 
 def _largest_size(job: PlanningJob, columns: NDArray[np.int64], denominator: int) -> int:
-    """The largest size that can be drawn."""
-    _mechanism(job, columns, denominator, 1)
-    low, high = 1, MAX_SIZE + 1
-    while high - low > 1:
-        middle = (low + high) // 2
+    """Returns the largest size that can be drawn; raises InputError where none can."""
+    guarantee, num_records = job.guarantee, job.num_records
+    records = guarantee.max_records_per_unit
+
+    def build(size: int) -> None:
+        MultisetChoice(columns, guarantee.epsilon, num_records, size, denominator, records)
+
+    def is_too_large(size: int) -> bool:
         try:
-            _mechanism(job, columns, denominator, middle)
-            low = middle
+            build(size)
         except InputError:
-            high = middle
-    return low
+            return True
+        return False
+
+    build(1)
+    return bisect_left(range(1, MAX_SIZE + 1), True, key=is_too_large)

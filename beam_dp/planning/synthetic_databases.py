@@ -12,12 +12,11 @@ from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     cell_variance,
-    num_noisy_cells,
     support_variances,
 )
-from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, MarginalsPlan, Mechanism
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
-from beam_dp.mechanisms.resources import fit_resources, rounds_resources
+from beam_dp.mechanisms.resources import rounds_resources
 from beam_dp.noise.bound import noise_bound
 from beam_dp.planning.covering_marginals import covering_marginals, query_errors, specification
 from beam_dp.planning.job import Option, PlanningJob
@@ -96,10 +95,9 @@ def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
     if isinstance(job.workload, LinearWorkload):
         # What is selected, round by round or at once, is selected for marginals.
         return dataclasses.replace(option, refusal="selects what it measures, for marginals only")
-    measured = num_noisy_cells(plan.domain, plan.measurements)
     return dataclasses.replace(
         option,
-        resources=fit_resources(MAX_SELECTED_CELLS, measured),
+        resources=plan.resources,
         note="selects what it measures, by noisy scores: its error is not known beforehand",
     )
 

@@ -1,72 +1,11 @@
-"""Theorems on queries with few non-zero values over a universe of any size.
-
-Sparse multiplicative weights (SMW) and SparseProject. Queries have at most m non-zeros.
-"""
+"""What is published of SparseProject, for queries with at most m non-zero values."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 
-from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.theorems.synthesis import published_online_theorem, run_theorem
-from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters
-
-SPARSE_MW_BOUND = "SMW: Blum and Roth (2011), corrected, with the run's own noise"
-
-
-def sparse_mw_theorem(
-    sparsity: int,
-    num_questions: int,
-    guarantee: Guarantee,
-    failure_probability: float,
-    calibration: Calibration = "tight",
-    *,
-    num_records_is_public: bool = True,
-) -> Theorem:
-    """Returns how wrong the answers of sparse multiplicative weights can be.
-
-    Accuracy: of all answers to the first K different queries, with probability 1 - beta.
-    ``textbook`` is 3 alpha N for the least alpha of the published theorem, for continuous noise
-    and ln s + 1 for ln|X|; ``tight`` the largest bound of any answer of a run as
-    ``plan_sparse_mw`` plans it.
-
-    Args:
-        sparsity: m >= 1.
-        num_questions: K >= 1.
-        guarantee: of all answers together.
-        failure_probability: beta, in (0, 1).
-        calibration: ``tight`` or ``textbook``.
-        num_records_is_public: else ``tight`` also pays for a noisy one, and allows for its error.
-
-    Raises:
-        InputError: if an argument is out of range.
-
-    Reference: Blum and Roth (2011), Theorem 3.9; Dwork and Roth (2014), Theorems 3.28 and 4.14.
-    """
-    checked_parameters(
-        failure_probability=failure_probability,
-        counts={"sparsity": sparsity, "num_questions": num_questions},
-        reals={},
-    )
-    if calibration == "textbook":
-
-        def divergence(alpha: float) -> float:
-            return math.log(num_slots(sparsity, alpha, "textbook")) + 1
-
-        name = "SMW: Blum and Roth (2011), Theorem 3.9, with NumericSparse's accuracy"
-        return published_online_theorem(
-            name, guarantee, divergence, num_questions, failure_probability
-        )
-    plan = plan_sparse_mw(
-        guarantee,
-        1 if num_records_is_public else "noisy",
-        max_sparsity=sparsity,
-        num_questions=num_questions,
-        failure_probability=failure_probability,
-    )
-    return run_theorem(SPARSE_MW_BOUND, plan)
+from beam_dp.theorems.theorem import checked_parameters
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 
 from scipy.optimize import brentq
 
-from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.textbook_mwem import best_num_rounds, published_error
 from beam_dp.mechanisms.online.plan import (
@@ -16,10 +14,8 @@ from beam_dp.mechanisms.online.plan import (
     Settings,
     published_error as published_online_error,
 )
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
-from beam_dp.mechanisms.small_db.size import small_db_error, small_db_records_needed
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.mechanisms.small_db.size import small_db_error
 from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant
 
 # Sizes of small databases that are compared grow by this factor.
@@ -39,9 +35,9 @@ def small_db_theorem(
 
     Accuracy: with probability 1 - beta, for N records. ``textbook`` is the published theorem
     solved for the error, N ((16 ln U ln|Q| + 4 ln(1 / beta)) / (epsilon N))^(1/3), which treats
-    the size as a real number. ``tight`` takes the size m with the least bound a N + (2 / epsilon)
-    (ln C(U + m - 1, m) + ln(1 / beta)), where a is the least share that m is enough for:
-    ``best_small_db_size`` says which.
+    the size as a real number: rounding it up adds up to 4 ln U / (epsilon a). ``tight`` takes the
+    size m with the least bound a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), where a is
+    the least share that m is enough for: ``best_small_db_size`` says which.
 
     Args:
         num_cells: U >= 1, of the universe.
@@ -77,11 +73,9 @@ def small_db_theorem(
     of_record = epsilon / max_records_per_unit
 
     def textbook(num_records: int) -> float:
-        # The records that are needed are inverse to the cube of the share.
-        for_all = small_db_records_needed(
-            num_cells, num_queries, of_record, 1.0, failure_probability, "textbook"
-        )
-        return float(num_records * (for_all / num_records) ** (1 / 3))
+        main = 16 * math.log(num_cells) * math.log(num_queries)
+        cubed = (main - 4 * math.log(failure_probability)) / (of_record * num_records)
+        return num_records * math.cbrt(cubed)
 
     def tight(num_records: int) -> float:
         return _best_size(
@@ -294,84 +288,54 @@ def mwem_theorem(
     )
 
 
-def private_mw_theorem(
-    domain: Domain,
-    num_questions: int,
-    guarantee: Guarantee,
-    failure_probability: float,
-    calibration: Calibration = "tight",
-    *,
-    num_records_is_public: bool = True,
-) -> Theorem:
-    """Returns how wrong the answers of online multiplicative weights can be.
+def online_theorem(plan: OnlinePlan) -> Theorem:
+    """Returns how wrong the answers of online multiplicative weights can be, sparse or not.
 
-    Accuracy: of all answers to the first K different queries, with probability 1 - beta.
-    ``textbook`` is 3 alpha N for the least alpha of the published theorem, for continuous noise;
-    ``tight`` the largest bound of any answer of a run as ``plan_private_mw`` plans it.
+    Accuracy: of all answers to the first K different queries, with probability 1 - beta. ``tight``
+    is the largest bound of any answer of a run as it is planned, where a noisy number of records
+    is paid for, and its error allowed for; ``textbook`` is 3 alpha N for the least alpha of the
+    published theorem, for continuous noise and, of sparse queries, ln s + 1 for ln|X|.
 
     Args:
-        domain: the universe; of any size for ``textbook``.
-        num_questions: K >= 1.
-        guarantee: of all answers together.
-        failure_probability: beta, in (0, 1).
-        calibration: ``tight`` or ``textbook``.
-        num_records_is_public: else ``tight`` also pays for a noisy one, and allows for its error.
-
-    Raises:
-        InputError: if an argument is out of range, or ``tight`` is asked for a domain that is not
-            one array.
+        plan: of a run; its own number of records only says whether that is public.
 
     Cost: ``tight`` 0.1 s for each number of records.
-    Reference: Dwork and Roth (2014), Theorems 4.14 and 4.15, with 36 for the printed 32; Hardt
-    and Rothblum (2010).
+    Reference: Dwork and Roth (2014), Theorems 3.28, 4.14 and 4.15, with 36 for the printed 32;
+    Hardt and Rothblum (2010); Blum and Roth (2011), Theorem 3.9, corrected.
+
+    Example:
+        >>> from beam_dp.mechanisms.online import plan_sparse_mw
+        >>> from beam_dp.privacy.guarantee import Guarantee
+        >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
+        >>> plan = plan_sparse_mw(promise, 1, max_sparsity=2, num_questions=30)
+        >>> round(online_theorem(plan).bound(10**5).max_error_fraction, 2)
+        0.19
     """
-    checked_parameters(
-        failure_probability=failure_probability, counts={"num_questions": num_questions}, reals={}
-    )
-    if calibration == "textbook":
-        log_cells = math.log(domain.num_cells)
-        name = "PrivateMW: Dwork and Roth (2014), Theorem "
-        name += "4.14" if guarantee.delta == 0 else "4.15"
-        return published_online_theorem(
-            name, guarantee, lambda _: log_cells, num_questions, failure_probability
+    is_textbook = plan.calibration == "textbook"
+
+    def published(num_records: int) -> float:
+        divergence, questions = plan.published_divergence, plan.num_questions
+        return (
+            3
+            * num_records
+            * published_online_error(
+                plan.guarantee, divergence, num_records, questions, plan.failure_probability
+            )
         )
-    plan = plan_private_mw(
-        domain,
-        guarantee,
-        1 if num_records_is_public else "noisy",
-        num_questions=num_questions,
-        failure_probability=failure_probability,
-    )
 
-    name = "PrivateMW: Hoeffding's steps, union bound over its noises"
-    return run_theorem(name, plan)
+    def of_run(num_records: int) -> float:
+        return run_error(plan.settle(num_records))
 
-
-def published_online_theorem(
-    name: str,
-    guarantee: Guarantee,
-    divergence: Callable[[float], float],
-    num_questions: int,
-    failure_probability: float,
-) -> Theorem:
-    """Returns 3 alpha N, for the least alpha by ``online.plan.published_error``."""
-
-    def error(num_records: int) -> float:
-        alpha = published_online_error(
-            guarantee, divergence, num_records, num_questions, failure_probability
-        )
-        return 3 * num_records * alpha
-
-    return Theorem(name, constant(failure_probability), error)
-
-
-def run_theorem(name: str, plan: OnlinePlan) -> Theorem:
-    """Returns the largest bound of any answer of a run as it is planned."""
-    return Theorem(
-        name,
-        constant(plan.failure_probability),
-        lambda num_records: run_error(plan.settle(num_records)),
-    )
+    if plan.mechanism == "sparse_mw":
+        name = "SMW: Blum and Roth (2011), corrected, with the run's own noise"
+        if is_textbook:
+            name = "SMW: Blum and Roth (2011), Theorem 3.9, with NumericSparse's accuracy"
+    else:
+        name = "PrivateMW: Hoeffding's steps, union bound over its noises"
+        if is_textbook:
+            number = "4.14" if plan.guarantee.delta == 0 else "4.15"
+            name = f"PrivateMW: Dwork and Roth (2014), Theorem {number}"
+    return Theorem(name, constant(plan.failure_probability), published if is_textbook else of_run)
 
 
 def run_error(settings: Settings) -> float:

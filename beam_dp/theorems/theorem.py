@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Literal
 
@@ -102,11 +103,7 @@ def least_integer(holds: Callable[[int], bool], largest: int) -> int | None:
     """
     if not holds(largest):
         return None
-    low, high = 0, largest
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return bisect_left(range(1, largest), True, key=holds) + 1
 
 
 def constant(value: float) -> Callable[[int], float]:

@@ -11,7 +11,6 @@ from scipy.optimize import approx_fprime
 
 from beam_dp.hypotheses.maximum_entropy import (
     NoisyCoefficients,
-    dense_weights,
     fit_maximum_entropy,
     independent_log_weights,
     refit,
@@ -57,7 +56,7 @@ def test_exact_data_are_reproduced(num_records: int):
     basis = basis_of()
     counts = counts_of(basis.num_cells, num_records) + 1
     found = fit(basis, observe(basis, counts, 1e-8), counts.sum())
-    fitted = basis.analyse(dense_weights(basis, found.log_weights)) * counts.sum()
+    fitted = basis.analyse(basis.weights(found.log_weights)) * counts.sum()
     error = np.abs(fitted - basis.analyse(counts)).max()
     assert error < 1e-3 * math.sqrt(counts.sum())
 
@@ -66,7 +65,7 @@ def test_exact_data_on_all_supports_are_the_data():
     basis = basis_of(ways=3)
     counts = counts_of(basis.num_cells, 3000) + 1
     found = fit(basis, observe(basis, counts, 1e-8), counts.sum())
-    released = dense_weights(basis, found.log_weights) * counts.sum()
+    released = basis.weights(found.log_weights) * counts.sum()
     np.testing.assert_allclose(released, counts, atol=0.1)
 
 
@@ -76,7 +75,7 @@ def test_noise_is_smoothed_and_its_size_estimated():
     counts = rng.multinomial(2000, np.ones(256) / 256).astype(float)
     observed = observe(basis, counts, 900.0, seed=4)
     found = fit(basis, observed, 2000)
-    fitted = basis.analyse(dense_weights(basis, found.log_weights)) * 2000
+    fitted = basis.analyse(basis.weights(found.log_weights)) * 2000
     truth = basis.analyse(counts)
     raw, error = (np.linalg.norm(each - truth) for each in (observed.values, fitted))
     assert error < 0.7 * raw
@@ -119,7 +118,7 @@ def test_the_optimality_conditions_are_those_of_the_documented_objective():
     counts = counts_of(basis.num_cells, 200, seed=5)
     observed = observe(basis, counts, variance, seed=6)
     start = np.zeros(basis.num_coefficients)
-    found = dense_weights(basis, refit(basis, observed, total, start, penalty))
+    found = basis.weights(refit(basis, observed, total, start, penalty))
     chosen = np.ones(basis.num_coefficients, bool)
     chosen[basis.slices[()]] = False
 
@@ -143,7 +142,7 @@ def test_unobserved_supports_stay_independent():
         if len(support) == 2:
             observed.variances[basis.slices[support]] = np.inf
     found = fit(basis, observed, counts.sum())
-    table = dense_weights(basis, found.log_weights).reshape(SHAPE)
+    table = basis.weights(found.log_weights).reshape(SHAPE)
     first, second, third = (
         table.sum(tuple(axis for axis in range(3) if axis != each)) for each in range(3)
     )
@@ -158,7 +157,7 @@ def test_nothing_observed_is_uniform():
         np.zeros(basis.num_coefficients), np.full(basis.num_coefficients, np.inf)
     )
     found = fit(basis, nothing, 100.0)
-    np.testing.assert_allclose(dense_weights(basis, found.log_weights), 1 / basis.num_cells)
+    np.testing.assert_allclose(basis.weights(found.log_weights), 1 / basis.num_cells)
     assert found.steps == 0 and found.mismatch == 0.0
 
 
@@ -166,7 +165,7 @@ def test_independent_start_has_the_observed_one_way_marginals():
     basis = basis_of((3, 70, 1))
     counts = counts_of(basis.num_cells, 10**6) + 10
     start = independent_log_weights(basis, observe(basis, counts, 1.0), counts.sum())
-    table = dense_weights(basis, start).reshape(3, 70)
+    table = basis.weights(start).reshape(3, 70)
     truth = counts.reshape(3, 70) / counts.sum()
     for axis in range(2):
         np.testing.assert_allclose(table.sum(axis), truth.sum(axis), atol=1e-4)
@@ -181,7 +180,7 @@ def test_the_fit_is_finite_whatever_the_noise(shape: tuple[int, ...], total: int
     counts = counts_of(basis.num_cells, total)
     observed = observe(basis, counts, variance, seed=9)
     found = fit(basis, observed, total)
-    weights = dense_weights(basis, found.log_weights)
+    weights = basis.weights(found.log_weights)
     assert np.isfinite(found.log_weights).all() and math.isfinite(found.estimated_error)
     assert math.isfinite(found.mismatch)
     assert weights.sum() == pytest.approx(1) and (weights >= 0).all()

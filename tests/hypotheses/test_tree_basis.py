@@ -18,7 +18,6 @@ from beam_dp.hypotheses.basis import (
 )
 from beam_dp.hypotheses.maximum_entropy import (
     NoisyCoefficients,
-    dense_weights,
     fit_maximum_entropy,
     independent_log_weights,
     refit,
@@ -87,7 +86,7 @@ def test_marginals_are_those_of_the_dense_array(name: str):
     dense, tree, raw, scaled = both(name)
     wanted = [s for k in range(4) for s in combinations(range(len(dense.shape)), k)]
     wanted.append(wanted[-1])
-    weights = dense_weights(dense, scaled).reshape(dense.shape)
+    weights = dense.weights(scaled).reshape(dense.shape)
     for axes, one, other in zip(
         wanted, dense.marginals(scaled, wanted), tree.marginals(raw, wanted), strict=True
     ):
@@ -116,7 +115,7 @@ def test_marginals_of_coefficients(name: str):
 def test_log_potentials_add_up_to_the_log_weights(name: str):
     dense, tree, raw, scaled = both(name)
     sets = list(tree.sets) * 2
-    weights = np.log(dense_weights(dense, scaled)).reshape(dense.shape)
+    weights = np.log(dense.weights(scaled)).reshape(dense.shape)
     for basis, given in ((dense, scaled), (tree, raw)):
         total = np.zeros(dense.shape)
         for axes, table in zip(sets, log_potentials(basis, given, sets), strict=True):

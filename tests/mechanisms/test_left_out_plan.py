@@ -18,8 +18,8 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, SmallDB, plan_release
 from beam_dp.mechanisms.intervals import plan_intervals
-from beam_dp.mechanisms.left_out import LeftOutPlan, laplace_bound, plan_left_out, share_guarantee
-from beam_dp.noise.bound import noise_variance
+from beam_dp.mechanisms.left_out import LeftOutPlan, plan_left_out, share_guarantee
+from beam_dp.noise.bound import laplace_bound, noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss

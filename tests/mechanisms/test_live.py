@@ -25,7 +25,6 @@ from tiny import domain_of, promise
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import PrivateMW, SparseMW, live, plan_private_mw
 from beam_dp.mechanisms.live import HaltedError
-from beam_dp.mechanisms.online.private_mw import SavedRun
 from beam_dp.mechanisms.sparse_vector.mechanisms import (
     AboveThreshold,
     NumericSparse,
@@ -268,7 +267,7 @@ def test_a_run_is_handed_over_once(name: str):
 
 
 def continued(run: Any, saved: Any) -> Any:
-    if isinstance(saved, SavedRun):
+    if isinstance(run, PrivateMW):
         return PrivateMW(run.plan, Histogram(run.plan.domain, run._counts), NoNoise(), saved=saved)
     return SparseMW(run.plan, HELD, NoNoise(), saved=saved)
 

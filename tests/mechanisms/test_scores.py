@@ -48,9 +48,7 @@ def selected(monkeypatch: pytest.MonkeyPatch, textbook: bool, counts: list[int])
         domain, workload_of(domain, 1), promise(REPLACE), 10
     )
     if textbook:
-        monkeypatch.setattr(
-            textbook_module, "marginal_table", lambda domain, *_: np.full(2, np.nan)
-        )
+        monkeypatch.setattr(textbook_module, "marginal_of", lambda *_: np.full(2, np.nan))
     else:
         original = rounds_module.plan_basis
 

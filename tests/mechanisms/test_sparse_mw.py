@@ -21,7 +21,7 @@ from beam_dp.hypotheses.sparse_weights import SparseWeights
 from beam_dp.mechanisms.online import plan as online_plan
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.saved_sparse_mw import resume_sparse_mw, save_sparse_mw
-from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, num_updates, plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.sparse import SparseQuery
@@ -94,10 +94,11 @@ def test_without_a_slot_that_is_never_taken_the_claim_is_false():
             hypothesis.update(query, -2.0)
         return hypothesis.mean(SparseQuery.of_list(["new"]))
 
-    assert num_updates(2, 0.5, "tight") == 1
+    assert math.floor(math.log(2) / (2 * 0.5**2)) == 1
     assert worst_after(2, 1) == pytest.approx(0.8808, abs=1e-4)
     slots = num_slots(1, 0.5, "tight")
-    assert worst_after(slots, num_updates(slots, 0.5, "tight")) < 0.5
+    plan = plan_sparse_mw(promise(), 10, max_sparsity=1, num_questions=10, max_error=0.5)
+    assert worst_after(slots, plan.updates_at(0.5)) < 0.5
 
 
 @pytest.mark.slow

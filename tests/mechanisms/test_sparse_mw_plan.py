@@ -10,7 +10,7 @@ import pytest
 from tiny import REPLACE, promise
 
 from beam_dp.mechanisms.online.plan import GRID
-from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, num_updates, plan_sparse_mw
+from beam_dp.mechanisms.online.sparse_mw_plan import num_slots, plan_sparse_mw
 
 CALIBRATIONS = ["tight", "textbook"]
 
@@ -27,8 +27,6 @@ CALIBRATIONS = ["tight", "textbook"]
 )
 def test_known_slots_and_updates(sparsity, alpha, textbook, tight):
     for calibration, expected in (("textbook", textbook), ("tight", tight)):
-        slots = num_slots(sparsity, alpha, calibration)
-        assert (slots, num_updates(slots, alpha, calibration)) == expected
         plan = plan_sparse_mw(
             promise(REPLACE),
             10**9,
@@ -37,6 +35,7 @@ def test_known_slots_and_updates(sparsity, alpha, textbook, tight):
             max_error=alpha,
             calibration=calibration,
         )
+        assert (plan.num_slots(alpha), plan.updates_at(alpha)) == expected
         settings = plan.settle(10**9)
         assert (plan.num_slots(alpha), settings.noise.max_above) == expected
         assert settings.exhausted_bound is not None

@@ -94,6 +94,14 @@ def test_a_junction_tree_is_asked_for_by_its_own_cells() -> None:
     assert 2**28 < worker_bytes(plan, 2**16) < 2**34
 
 
+@pytest.mark.parametrize("delta", [0.0, 1e-9])
+def test_a_selection_is_asked_for_by_what_it_may_join(delta: float) -> None:
+    universe = domain(*[10] * 30)
+    promise = dataclasses.replace(GUARANTEE, delta=delta)
+    plan = plan_release(MWEM(), universe, marginals(universe, ways=2), promise, "noisy")
+    assert 2**28 < worker_bytes(plan, 2**16) < 2**31
+
+
 def test_a_private_number_of_records_is_no_part_of_it() -> None:
     plan = synthetic(4, 4)
     few, many = (dataclasses.replace(plan, num_records=number) for number in (10, 10**9))

@@ -52,7 +52,7 @@ TEXTBOOK = MWEM(num_rounds=2, calibration="textbook")
 def without_the_final_fit(monkeypatch: pytest.MonkeyPatch):
     for module in (rounds_module, selection_module, measure_all_module):
         monkeypatch.setattr(module, "synthesise", lambda *arguments, **named: None)
-    monkeypatch.setattr(textbook_module, "build_release", lambda *arguments, **named: None)
+    monkeypatch.setattr(textbook_module, "SyntheticDatabase", lambda *arguments, **named: None)
 
 
 def audit(

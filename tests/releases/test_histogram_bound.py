@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from beam_dp.hashing import HashKey
-from beam_dp.mechanisms.sketches.count_sketch import INDEPENDENCE
+from beam_dp.mechanisms.sketches.plan import INDEPENDENCE
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.sketch_estimates import selected_noise_bound
 from beam_dp.releases.sketches import NoisyCounts, SparseRelease

@@ -10,8 +10,10 @@ from tiny import ADD, REPLACE, domain_of, promise
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals import plan_intervals
-from beam_dp.mechanisms.small_db.size import small_db_records_needed
+from beam_dp.mechanisms.online import plan_private_mw, plan_sparse_mw
+from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy, sparse_vector_noise
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.theorems.intervals import intervals_theorem
 from beam_dp.theorems.noise import (
     gaussian_deviation,
@@ -22,16 +24,16 @@ from beam_dp.theorems.noise import (
     selection_shortfall,
     sparse_vector_theorem,
 )
-from beam_dp.theorems.sparse import published_projection, sparse_mw_theorem
+from beam_dp.theorems.sparse import published_projection
 from beam_dp.theorems.synthesis import (
     best_small_db_size,
     mwem_theorem,
-    private_mw_theorem,
+    online_theorem,
     published_small_db_error,
     sharper_small_db_theorem,
     small_db_theorem,
 )
-from beam_dp.theorems.theorem import Theorem, constant
+from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 DELTA = 1e-9
 
@@ -122,7 +124,8 @@ def test_known_answers_of_the_published_proof():
 def test_the_best_size_is_at_least_as_good_as_half_and_half(
     num_cells: int, num_queries: int, share: float
 ):
-    halves = small_db_records_needed(num_cells, num_queries, 1.0, share, 0.05)
+    half = small_db_size(num_queries, share / 2)
+    halves = 4 / share * (log_num_multisets(num_cells, half) + math.log(20))
     needed = small_db_theorem(num_cells, num_queries, 1.0, 0.05).records_needed(share)
     # Sizes are compared in steps of a tenth.
     assert needed is not None and needed <= 1.02 * halves
@@ -139,6 +142,20 @@ def test_known_answers_of_published_mwem():
     assert not mwem_theorem(16, 10**6, 1.0).bound(10**9).vacuous
 
 
+def private_mw(
+    num_cells: int, num_questions: int, guarantee: Guarantee, calibration: Calibration = "tight"
+) -> Theorem:
+    plan = plan_private_mw(
+        domain_of(num_cells), guarantee, 1, num_questions=num_questions, calibration=calibration
+    )
+    return online_theorem(plan)
+
+
+def sparse_mw(calibration: Calibration = "tight") -> Theorem:
+    plan = plan_sparse_mw(promise(), 1, max_sparsity=2, num_questions=30, calibration=calibration)
+    return online_theorem(plan)
+
+
 @pytest.mark.parametrize(
     "num_cells, num_queries, delta, num_records, alpha",
     [
@@ -153,10 +170,10 @@ def test_known_answers_of_online_multiplicative_weights(
     num_cells: int, num_queries: int, delta: float, num_records: int, alpha: float
 ):
     guarantee = promise(REPLACE, delta)
-    theorem = private_mw_theorem(domain_of(num_cells), num_queries, guarantee, 0.05, "textbook")
+    theorem = private_mw(num_cells, num_queries, guarantee, "textbook")
     bound = theorem.bound(num_records)
     assert bound.max_error_fraction == close(3 * alpha)
-    tight = private_mw_theorem(domain_of(num_cells), num_queries, guarantee, 0.05)
+    tight = private_mw(num_cells, num_queries, guarantee)
     assert tight.bound(num_records).max_error < bound.max_error
 
 
@@ -187,10 +204,10 @@ THEOREMS: dict[str, Theorem] = {
     "small_db": small_db_theorem(64, 30, 1.0, 0.05),
     "small_db textbook": small_db_theorem(64, 30, 1.0, 0.05, "textbook"),
     "mwem": mwem_theorem(64, 10**6, 1.0),
-    "private_mw": private_mw_theorem(domain_of(16), 30, promise(delta=DELTA), 0.05),
-    "private_mw textbook": private_mw_theorem(domain_of(16), 30, promise(), 0.05, "textbook"),
-    "sparse_mw": sparse_mw_theorem(2, 30, promise(), 0.05),
-    "sparse_mw textbook": sparse_mw_theorem(2, 30, promise(), 0.05, "textbook"),
+    "private_mw": private_mw(16, 30, promise(delta=DELTA)),
+    "private_mw textbook": private_mw(16, 30, promise(), "textbook"),
+    "sparse_mw": sparse_mw(),
+    "sparse_mw textbook": sparse_mw("textbook"),
     "tree": tree_theorem(),
     "tree gaussian": tree_theorem(DELTA),
 }
@@ -233,8 +250,7 @@ def test_more_records_than_there_can_be_are_none():
         (lambda: small_db_theorem(0, 3, 1.0, 0.05), "num_cells"),
         (lambda: small_db_theorem(3, 3, 1.0, math.nan), "failure_probability"),
         (lambda: mwem_theorem(3, 3, 1.0, num_rounds=0), "num_rounds"),
-        (lambda: private_mw_theorem(domain_of(2), 0, promise(), 0.05), "num_questions"),
-        (lambda: sparse_mw_theorem(0, 1, promise(), 0.05), "sparsity"),
+        (lambda: private_mw(2, 0, promise()), "num_questions"),
         (lambda: published_projection(0, 1, 1, 0.05), "num_records"),
         (lambda: sharper_small_db_theorem(8, 2, 1.0, 0.05), "num_queries"),
         (lambda: published_small_db_error(8, 8, 1.0, 10, math.nan, 0.05), "max_error_fraction"),

@@ -30,7 +30,7 @@ from beam_dp.mechanisms import (
 from beam_dp.mechanisms.choosing import exponential_mechanism, geometric_noisy_max, permute_and_flip
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
-from beam_dp.mechanisms.small_db.size import small_db_records_needed, small_db_size
+from beam_dp.mechanisms.small_db.size import small_db_size
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, sparse_vector_noise
 from beam_dp.noise.source import NoiseSource
@@ -165,7 +165,8 @@ def small_db_published(is_sharper: bool) -> Violated:
     """Dwork and Roth's Theorem 4.5, or its proof, with as many records as it asks for."""
     rng = np.random.default_rng()
     queries = np.array([[1, 0], [0, 1], [1, 1]], np.int64)
-    total = math.ceil(small_db_records_needed(2, 3, 1.0, 0.5, BETA, "textbook"))
+    total = small_db_theorem(2, 3, 1.0, BETA, "textbook").records_needed(0.5)
+    assert total is not None
     if is_sharper:
         fewer = sharper_small_db_theorem(2, 3, 1.0, BETA).records_needed(0.5)
         assert fewer is not None and fewer < total

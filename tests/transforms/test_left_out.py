@@ -14,6 +14,7 @@ from fakes import DOMAIN, NoPrivacy, guarantee, pipeline
 from noise_sources import NoNoise
 
 from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.errors import InputError
 from beam_dp.mechanisms import Laplace
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
@@ -22,6 +23,7 @@ from beam_dp.releases.left_out import LeftOut
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
 from beam_dp.transforms.counting.encode import encode_all_records, encode_records
 from beam_dp.transforms.drawing import one_worker
+from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
 
 GOOD = {"age": 3, "sex": "f", "smokes": None}
 IMPOSSIBLE = DOMAIN.with_impossible([{"age": [[0, 4]], "smokes": [True]}])
@@ -191,6 +193,14 @@ def test_interval_counts_come_with_one_count_of_what_has_no_level(tmp_path: path
     assert dict(found.left_out.counts) == {"age": 2}
     assert found.guarantee == guarantee()
     assert found.left_out.budget["release"]["epsilon"] == 0.95
+
+
+def test_a_plan_for_another_attribute_is_refused() -> None:
+    domain = Domain((IntegerAttribute("age", 0, 9), IntegerAttribute("rooms", 0, 9)))
+    plan = plan_attribute(domain, "age", guarantee(), count_left_out=True)
+    ReleasePlannedIntervals(domain, "age", plan)
+    with pytest.raises(InputError, match="attribute: 'rooms' is refused; must be the attribute of"):
+        ReleasePlannedIntervals(domain, "rooms", plan)
 
 
 def test_nothing_of_what_is_left_out_is_counted_by_the_mechanism(tmp_path: pathlib.Path) -> None:

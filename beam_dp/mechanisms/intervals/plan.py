@@ -13,19 +13,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import checked_integer
 from beam_dp.domain import Attribute, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.strategy import Strategy, checked_num_leaves
+from beam_dp.interval_strategies.strategy import MAX_LEAVES, Strategy
 from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
 from beam_dp.mechanisms.contract import Plan, check_noise
 from beam_dp.mechanisms.intervals.branching import best_tree
 from beam_dp.mechanisms.intervals.windows import windows
-from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.resources import intervals_resources
-from beam_dp.noise.bound import noise_variance
+from beam_dp.noise.bound import Distribution, noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -143,7 +143,7 @@ def plan_intervals(
     Cost: 3 s for 1,024 cells or more under the default, 6 s and 0.8 GiB for 2^20; trees and
     windows are kept for later plans.
     """
-    checked_num_leaves(num_leaves)
+    checked_integer("num_leaves", num_leaves, 1, MAX_LEAVES)
     asked_for = [
         choice
         for choice in choices(guarantee)
@@ -163,7 +163,9 @@ def plan_intervals(
         condition = f"must be 'best' or, for a delta of {guarantee.delta:g}, {names}"
         raise InputError("strategy", asked, condition)
     check_noise(guarantee, [min(plan.scale for plan in found)])
-    return min(filter(_fits, found), key=lambda plan: plan.mean_squared_error)
+    # Strategies on fine grids need so much noise that it may not be drawn.
+    drawn = [plan for plan in found if plan.scale <= MAX_SCALE]
+    return min(drawn, key=lambda plan: plan.mean_squared_error)
 
 
 def release_intervals(
@@ -256,11 +258,6 @@ def _restored(num_leaves: int, data: bytes, fields: dict[str, Any]) -> IntervalP
     with np.load(io.BytesIO(data), allow_pickle=False) as tables:
         strategy = strategy_from_tables(fields["choice"][0], num_leaves, neighboring, dict(tables))
     return IntervalPlan(strategy=strategy, **fields)
-
-
-def _fits(plan: IntervalPlan) -> bool:
-    """Returns whether noise can be drawn: strategies on fine grids need much of it."""
-    return plan.scale <= MAX_SCALE
 
 
 def build(num_leaves: int, neighboring: Neighboring, choice: Choice) -> Strategy:

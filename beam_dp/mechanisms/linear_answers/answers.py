@@ -23,9 +23,8 @@ from beam_dp.mechanisms.contract import (
     check_num_records,
 )
 from beam_dp.mechanisms.linear_answers.sensitivity import WorkloadSensitivity, workload_sensitivity
-from beam_dp.mechanisms.marginals.measurements import Distribution
 from beam_dp.mechanisms.resources import answers_resources
-from beam_dp.noise.bound import noise_variance
+from beam_dp.noise.bound import Distribution, laplace_bound, noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
@@ -87,10 +86,9 @@ class WorkloadAnswersPlan(AnswersPlan):
     def bound(self, failure_probability: float | None = None) -> float:
         """Returns what no answer's error exceeds, all together, but with this probability.
 
-        Accuracy: by a union bound over all n answers, in grid steps. Discrete Laplace noise Z of
-        scale s has P(|Z| >= m) = 2 a^m / (1 + a) for a = exp(-1 / s) and integers m >= 1.
-        Discrete Gaussian noise has P(Z >= m) <= P(N(0, sigma^2) >= m - 1) (Canonne, Kamath and
-        Steinke, 2020, Proposition 25).
+        Accuracy: by a union bound over all n answers, in grid steps: of discrete Laplace noise see
+        ``laplace_bound``; discrete Gaussian noise has P(Z >= m) <= P(N(0, sigma^2) >= m - 1)
+        (Canonne, Kamath and Steinke, 2020, Proposition 25).
 
         Args:
             failure_probability: in (0, 1); by default that of the plan.
@@ -104,10 +102,9 @@ class WorkloadAnswersPlan(AnswersPlan):
         if failure_probability is None:
             failure_probability = self.failure_probability
         check_failure_probability(failure_probability)
-        share = failure_probability / len(self.workload)
         if self.distribution == "discrete_laplace":
-            log_term = math.log(2 / share) - math.log1p(math.exp(-1 / self.scale))
-            return (math.ceil(self.scale * log_term * (1 + _ROUNDING)) - 1) / self.grid
+            return laplace_bound(self.scale, len(self.workload), failure_probability) / self.grid
+        share = failure_probability / len(self.workload)
         return math.ceil(-float(ndtri(share / 2)) * self.scale * (1 + _ROUNDING)) / self.grid
 
     def _stated_number(self, num_records: int | None) -> dict[str, int | None] | None:

@@ -11,22 +11,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
-from beam_dp.hypotheses.basis import Coefficients, squared_scale
+from beam_dp.hypotheses.basis import Coefficients, squared_scale, subsets
 from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients
 from beam_dp.hypotheses.residual_basis import ResidualBasis, Support, table_coefficients
-from beam_dp.noise.bound import noise_variance
+from beam_dp.noise.bound import Distribution, noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.summaries import Marginals
 
 Names = tuple[str, ...]
-Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,18 +190,18 @@ def query_variance(
         square - total**2 / size for square, total, size in zip(squares, sums, sizes, strict=True)
     ]
     variance = 0.0
-    for size in range(len(axes) + 1):
-        for places in combinations(range(len(axes)), size):
-            factor = math.prod(
-                free[place] if place in places else seen[place] for place in range(len(axes))
-            )
-            if is_parity and places:
-                factor /= 4
-            elif is_parity:
-                mean = math.prod(total / size for total, size in zip(sums, sizes, strict=True))
-                factor = ((1 - mean) / 2) ** 2
-            if factor:
-                variance += factor * variances[tuple(axes[place] for place in places)]
+    for support in subsets(axes):
+        factor = math.prod(
+            within if axis in support else outside
+            for axis, within, outside in zip(axes, free, seen, strict=True)
+        )
+        if is_parity and support:
+            factor /= 4
+        elif is_parity:
+            mean = math.prod(total / size for total, size in zip(sums, sizes, strict=True))
+            factor = ((1 - mean) / 2) ** 2
+        if factor:
+            variance += factor * variances[support]
     return variance
 
 
@@ -214,13 +212,8 @@ def closure_of(sets: Iterable[Support]) -> list[Support]:
         >>> closure_of([(0, 2), (1,)])
         [(), (0,), (1,), (2,), (0, 2)]
     """
-    subsets = {
-        subset
-        for axes in sets
-        for size in range(len(axes) + 1)
-        for subset in combinations(axes, size)
-    }
-    return sorted(subsets | {()}, key=lambda axes: (len(axes), axes))
+    inside = {subset for axes in sets for subset in subsets(axes)}
+    return sorted(inside | {()}, key=lambda axes: (len(axes), axes))
 
 
 def combine(
@@ -282,12 +275,11 @@ def importance_of(
     for names, weight in zip(marginals, weights, strict=True):
         axes = domain.axes(names)
         cells = math.prod(domain.shape[axis] for axis in axes)
-        for size in range(len(axes) + 1):
-            for support in combinations(axes, size):
-                # What the basis does not hold cannot be told from its coefficients.
-                where = basis.slices.get(support, slice(0, 0))
-                ratio = squared_scale(basis, support, axes)
-                result[where] += weight / total * ratio / cells
+        for support in subsets(axes):
+            # What the basis does not hold cannot be told from its coefficients.
+            where = basis.slices.get(support, slice(0, 0))
+            ratio = squared_scale(basis, support, axes)
+            result[where] += weight / total * ratio / cells
     return result
 
 
@@ -302,7 +294,6 @@ def num_noisy_cells(domain: Domain, measurements: Iterable[Measurement]) -> int:
 def _inside(axes: Support, supports: Mapping[Support, Any]) -> list[Support]:
     """Returns the supports that lie inside some axes."""
     if len(axes) < 20 and 1 << len(axes) < len(supports):
-        subsets = (s for size in range(len(axes) + 1) for s in combinations(axes, size))
-        return [subset for subset in subsets if subset in supports]
+        return [subset for subset in subsets(axes) if subset in supports]
     within = set(axes)
     return [support for support in supports if within.issuperset(support)]

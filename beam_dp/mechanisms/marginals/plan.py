@@ -61,9 +61,11 @@ class MarginalsPlan(Plan):
 
     @property
     def hypothesis_cells(self) -> int:
-        """How many cells the hypothesis that joins the workload has."""
+        """How many cells the hypothesis has: at most, where it joins a part of the workload."""
         if fits_an_array(self.domain):
             return self.domain.num_cells
+        if not joins_fit(self.workload):
+            return MAX_SELECTED_CELLS
         return tree_cells(self.domain, [self.domain.axes(each) for each in self.workload.maximal()])
 
     @property

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.basis import Coefficients
-from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients, dense_weights
+from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients
 from beam_dp.hypotheses.record_moves import Target, improve_records
 from beam_dp.hypotheses.residual_basis import (
     ResidualBasis,
@@ -51,7 +51,7 @@ def array_release(
         importance: of the coefficients, shape (num_coefficients,).
         max_error: root of the weighted squared error, in records, that rounding may leave.
     """
-    weights = dense_weights(basis, log_weights)
+    weights = basis.weights(log_weights)
     counts = round_to_records(basis, weights, num_records, importance, max_error)
     cells = np.flatnonzero(counts)
     return domain.codes(cells), counts[cells]

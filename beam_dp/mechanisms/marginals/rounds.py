@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.basis import carry_over
 from beam_dp.hypotheses.maximum_entropy import refit
-from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
+from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.hypotheses.threads import on_one_thread
-from beam_dp.hypotheses.tree_basis import TreeBasis
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.measurements import Distribution, Measurement, Names, combine
+from beam_dp.mechanisms.marginals.measurements import Measurement, Names, combine
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
@@ -33,6 +32,7 @@ from beam_dp.mechanisms.marginals.plan import (
 from beam_dp.mechanisms.marginals.scores import MAX_SCORE, l1_score
 from beam_dp.mechanisms.marginals.strategies import TOTAL_SHARE
 from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
+from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
@@ -114,11 +114,73 @@ class RoundsPlan(MarginalsPlan):
             **dataclasses.asdict(self.unit),
         }
 
+    @on_one_thread
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
     ) -> SyntheticDatabase:
         """Runs the rounds, and returns the release that fits all their measurements."""
-        return _release(self, marginals, noise, progress)
+        domain, workload = self.domain, self.workload
+        is_annealed = self.num_rounds == "annealed"
+        units_left, unit = self.num_units, self.unit
+        joins_all = joins_fit(workload)
+        candidates = dict(zip(workload.marginals, workload.weights, strict=True))
+        if not joins_all:
+            candidates = inner_candidates(workload)
+        joined: list[Support] = []
+        basis = plan_basis(self, None if joins_all else joined)
+        measurements: list[Measurement] = []
+        tables: list[NDArray[np.float64]] = []
+
+        def measure(names: Names, scale: float) -> None:
+            measurement = Measurement(names, "table", unit.distribution, scale)
+            measurements.append(measurement)
+            tables.append(measurement.draw(marginals, noise))
+
+        total = self.num_records
+        if total == "noisy":
+            measure((), unit.total_scale)
+            total = noisy_total(basis, combine(domain, basis, measurements, tables))
+        log_weights, units = np.zeros(basis.num_coefficients), 1
+        if is_annealed and progress is not None:
+            # Not round by round: how many there are depends on a draw that may never be released.
+            progress("rounds", 1, 1)
+        while units_left:
+            if units_left < 2 * units and is_annealed:
+                units = units_left
+            units_left -= units
+            if not is_annealed and progress is not None:
+                progress("round", self.num_units - units_left, self.num_units)
+            budget = unit.of_round(units)
+            allowed = candidates if joins_all else _that_fit(domain, joined, candidates)
+            expected = basis.marginals(log_weights, [domain.axes(names) for names in allowed])
+            answers = [total * answer for answer in expected]
+            selected = _select(allowed, answers, marginals, budget, noise)
+            names = list(allowed)[selected]
+            axes = domain.axes(names)
+            measure(names, budget.measurement_scale)
+            if not joins_all and axes not in joined:
+                joined.append(axes)
+                narrower, basis = basis, plan_basis(self, joined)
+                log_weights = carry_over(narrower.slices, log_weights, basis)
+            observed = combine(domain, basis, measurements, tables)
+            log_weights = refit(
+                basis, observed, total, log_weights, _ROUND_PENALTY, _ROUND_TOLERANCE
+            )
+            if is_annealed:
+                (answer,) = basis.marginals(log_weights, [axes])
+                moved = np.abs(total * answer - answers[selected]).sum()
+                if moved <= _expected_noise(answer.size, budget):
+                    units *= 2 if unit.distribution == "discrete_laplace" else 4
+        singles = [(axis,) for axis in range(domain.num_attributes)]
+        return synthesise(
+            self,
+            measurements,
+            tables,
+            noise,
+            progress,
+            joined=None if joins_all else [*joined, *singles],
+            num_bounded_cells=None if joins_all else workload.num_cells(),
+        )
 
 
 def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) -> RoundBudget:
@@ -139,20 +201,17 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     total_budget = 0.0 if total_is_public else TOTAL_SHARE * budget
     selection = _SELECTION_SHARE * (budget - total_budget) / num_units
     measurement = (1 - _SELECTION_SHARE) * (budget - total_budget) / num_units
-    if pure:
-        return RoundBudget(
-            selection_scale=raised(2 * l1_sensitivity / selection),
-            distribution="discrete_laplace",
-            measurement_scale=raised(l1_sensitivity / measurement),
-            total_scale=0.0 if total_is_public else raised(l1_sensitivity / total_budget),
-        )
+
+    def scale(sensitivity: float, share: float) -> float:
+        return raised(sensitivity / (share if pure else math.sqrt(2 * share)))
+
     return RoundBudget(
-        selection_scale=raised(2 * l1_sensitivity / math.sqrt(8 * selection)),
-        distribution="discrete_gaussian",
-        measurement_scale=raised(l2_sensitivity / math.sqrt(2 * measurement)),
-        total_scale=(
-            0.0 if total_is_public else raised(l1_sensitivity / math.sqrt(2 * total_budget))
+        selection_scale=raised(
+            2 * l1_sensitivity / (selection if pure else math.sqrt(8 * selection))
         ),
+        distribution="discrete_laplace" if pure else "discrete_gaussian",
+        measurement_scale=scale(l1_sensitivity if pure else l2_sensitivity, measurement),
+        total_scale=0.0 if total_is_public else scale(l1_sensitivity, total_budget),
     )
 
 
@@ -208,78 +267,6 @@ def plan_rounds(
     )
 
 
-@on_one_thread
-def _release(
-    plan: RoundsPlan,
-    marginals: Marginals,
-    noise: NoiseSource,
-    progress: Progress | None,
-) -> SyntheticDatabase:
-    """Runs the rounds, and returns the release that fits all their measurements."""
-    domain, workload = plan.domain, plan.workload
-    is_annealed = plan.num_rounds == "annealed"
-    units_left, unit = plan.num_units, plan.unit
-    joins_all = joins_fit(workload)
-    candidates = workload_candidates(workload) if joins_all else inner_candidates(workload)
-    joined: list[Support] = []
-    basis = plan_basis(plan, None if joins_all else joined)
-    measurements: list[Measurement] = []
-    tables: list[NDArray[np.float64]] = []
-
-    def measure(names: Names, scale: float) -> None:
-        measurement = Measurement(names, "table", unit.distribution, scale)
-        measurements.append(measurement)
-        tables.append(measurement.draw(marginals, noise))
-
-    total = plan.num_records
-    if total == "noisy":
-        measure((), unit.total_scale)
-        total = noisy_total(basis, combine(domain, basis, measurements, tables))
-    log_weights, units = np.zeros(basis.num_coefficients), 1
-    if is_annealed and progress is not None:
-        # Not round by round: how many there are depends on a draw that may never be released.
-        progress("rounds", 1, 1)
-    while units_left:
-        if units_left < 2 * units and is_annealed:
-            units = units_left
-        units_left -= units
-        if not is_annealed and progress is not None:
-            progress("round", plan.num_units - units_left, plan.num_units)
-        budget = unit.of_round(units)
-        allowed = candidates if joins_all else _that_fit(domain, joined, candidates)
-        expected = basis.marginals(log_weights, [domain.axes(names) for names in allowed])
-        answers = [total * answer for answer in expected]
-        selected = _select(allowed, answers, marginals, budget, noise)
-        names = list(allowed)[selected]
-        axes = domain.axes(names)
-        measure(names, budget.measurement_scale)
-        if not joins_all and axes not in joined:
-            joined.append(axes)
-            basis, log_weights = _widened(plan, joined, basis, log_weights)
-        observed = combine(domain, basis, measurements, tables)
-        log_weights = refit(basis, observed, total, log_weights, _ROUND_PENALTY, _ROUND_TOLERANCE)
-        if is_annealed:
-            (answer,) = basis.marginals(log_weights, [axes])
-            moved = np.abs(total * answer - answers[selected]).sum()
-            if moved <= _expected_noise(answer.size, budget):
-                units *= 2 if unit.distribution == "discrete_laplace" else 4
-    singles = [(axis,) for axis in range(domain.num_attributes)]
-    return synthesise(
-        plan,
-        measurements,
-        tables,
-        noise,
-        progress,
-        joined=None if joins_all else [*joined, *singles],
-        num_bounded_cells=None if joins_all else workload.num_cells(),
-    )
-
-
-def workload_candidates(workload: Workload) -> dict[Names, float]:
-    """Returns the marginals of a workload that one hypothesis can join, with their weights."""
-    return dict(zip(workload.marginals, workload.weights, strict=True))
-
-
 def inner_candidates(workload: Workload) -> dict[Names, float]:
     """Returns everything inside the marginals of a workload, weighted by what it tells of them.
 
@@ -313,17 +300,6 @@ def _that_fit(
         for names, weight in candidates.items()
         if tree_fits(domain, [*joined, domain.axes(names)], MAX_SELECTED_CELLS)
     }
-
-
-def _widened(
-    plan: RoundsPlan,
-    joined: Sequence[Support],
-    basis: ResidualBasis | TreeBasis,
-    log_weights: NDArray[np.float64],
-) -> tuple[ResidualBasis | TreeBasis, NDArray[np.float64]]:
-    """Returns the basis of a hypothesis that joins more, and the same weights in it."""
-    wider = plan_basis(plan, joined)
-    return wider, carry_over(basis.slices, log_weights, wider)
 
 
 def _expected_noise(num_cells: int, budget: RoundBudget) -> float:

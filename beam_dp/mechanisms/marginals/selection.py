@@ -30,7 +30,6 @@ from beam_dp.mechanisms.marginals.plan import (
     MarginalsPlan,
     check_selects,
     check_sums,
-    fits_an_array,
     tree_cells,
 )
 from beam_dp.mechanisms.marginals.scores import l1_score
@@ -116,12 +115,6 @@ class SelectionPlan(MarginalsPlan):
     pairs: tuple[Support, ...]
     budget: SelectionBudget
 
-    @property
-    def hypothesis_cells(self) -> int:
-        """The most cells that a selection may join."""
-        array = fits_an_array(self.domain)
-        return self.domain.num_cells if array else MAX_SELECTED_CELLS
-
     def _stated(self) -> dict[str, Any]:
         return {
             "calibration": "tight",
@@ -133,11 +126,45 @@ class SelectionPlan(MarginalsPlan):
             "score_deviation": self.budget.score_deviation,
         }
 
+    @on_one_thread
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
     ) -> SyntheticDatabase:
         """Runs the three steps, and returns the release that fits all measurements."""
-        return _release(self, marginals, noise, progress)
+        domain, workload = self.domain, self.workload
+        pairs, budget = self.pairs, self.budget
+        measurements = list(self.measurements)
+        tables: list[NDArray[np.float64]] = []
+
+        def measure(number: int, more: Sequence[Measurement]) -> None:
+            # Not measurement by measurement: how many there are may follow from noise.
+            if progress is not None:
+                progress("measure", number, 2)
+            tables.extend(each.draw(marginals, noise) for each in more)
+
+        measure(1, measurements)
+        answers = _independent_answers(self, measurements, tables, pairs)
+        if progress is not None:
+            progress("score pairs", 1, 1)
+        scores = noisy_scores(pairs, answers, marginals, domain, budget, noise)
+
+        def planned(sets: Sequence[Support]) -> tuple[Measurement, ...]:
+            return _pair_measurements(workload, self.guarantee, budget, sets)
+
+        chosen, loose = choose_pairs(domain, scores, answers, planned)
+        chosen_measurements = planned([*chosen, *loose])
+        measure(2, chosen_measurements)
+        joined = set().union(*chosen)
+        return synthesise(
+            self,
+            [*measurements, *chosen_measurements],
+            tables,
+            noise,
+            progress,
+            joined=[*chosen, *(each for each in _singles(domain) if not joined.issuperset(each))],
+            num_bounded_cells=sum(_num_cells(domain, each) for each in [*pairs, *_singles(domain)]),
+            fit={"num_joined_pairs": len(chosen), "num_other_pairs": len(loose)},
+        )
 
 
 def plan_selection(
@@ -172,50 +199,6 @@ def plan_selection(
         loss=Loss.gaussian(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)),
         pairs=tuple(pairs),
         budget=budget,
-    )
-
-
-@on_one_thread
-def _release(
-    plan: SelectionPlan,
-    marginals: Marginals,
-    noise: NoiseSource,
-    progress: Progress | None,
-) -> SyntheticDatabase:
-    """Runs the three steps, and returns the release that fits all measurements."""
-    domain, workload = plan.domain, plan.workload
-    pairs, budget = plan.pairs, plan.budget
-    measurements = list(plan.measurements)
-    tables: list[NDArray[np.float64]] = []
-
-    def measure(number: int, more: Sequence[Measurement]) -> None:
-        # Not measurement by measurement: how many there are may follow from noise.
-        if progress is not None:
-            progress("measure", number, 2)
-        tables.extend(each.draw(marginals, noise) for each in more)
-
-    measure(1, measurements)
-    answers = _independent_answers(plan, measurements, tables, pairs)
-    if progress is not None:
-        progress("score pairs", 1, 1)
-    scores = noisy_scores(pairs, answers, marginals, domain, budget, noise)
-
-    def planned(sets: Sequence[Support]) -> tuple[Measurement, ...]:
-        return _pair_measurements(workload, plan.guarantee, budget, sets)
-
-    chosen, loose = choose_pairs(domain, scores, answers, planned)
-    chosen_measurements = planned([*chosen, *loose])
-    measure(2, chosen_measurements)
-    joined = set().union(*chosen)
-    return synthesise(
-        plan,
-        [*measurements, *chosen_measurements],
-        tables,
-        noise,
-        progress,
-        joined=[*chosen, *(each for each in _singles(domain) if not joined.issuperset(each))],
-        num_bounded_cells=sum(_num_cells(domain, each) for each in [*pairs, *_singles(domain)]),
-        fit={"num_joined_pairs": len(chosen), "num_other_pairs": len(loose)},
     )
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
+from beam_dp.hypotheses.basis import subsets
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
@@ -111,10 +111,8 @@ def residual_measurements(
     for names, weight in zip(workload.marginals, workload.weights, strict=True):
         axes = domain.axes(names)
         cells = math.prod(domain.shape[axis] for axis in axes)
-        for size in range(len(axes) + 1):
-            for support in combinations(axes, size):
-                if support not in wanted:
-                    continue
+        for support in subsets(axes):
+            if support in wanted:
                 shape = [domain.shape[axis] for axis in support]
                 summed = cells // math.prod(shape)
                 wanted[support] += weight * freedoms(shape) / (summed * cells)

@@ -130,16 +130,21 @@ def synthesise(
     record_tables = [names_of(domain, axes) for axes in loose]
     misfit = _misfits(plan, layout, everything.values, expected, released, record_tables)
     log_tables = log_potentials(basis, found.log_weights, joined)
-    return build_release(
-        plan,
-        total,
-        codes,
-        counts,
+    return SyntheticDatabase(
+        domain=domain,
+        workload=workload,
+        guarantee=plan.guarantee,
+        mechanism=plan.mechanism,
+        num_records=total,
+        num_records_is_public=plan.total_is_public,
+        codes=codes,
+        counts=counts,
         potentials=[*zip((names_of(domain, axes) for axes in joined), log_tables, strict=True)],
         record_tables=record_tables,
-        measurements=measurements,
+        draw_id=noise.draw_id(),
+        noise=[measurement.to_json() for measurement in measurements],
         errors=marginal_errors(plan, layout, measurements, misfit, num_bounded_cells),
-        noise=noise,
+        parameters=plan.public,
         fit={
             **describe_basis(basis),
             "steps": found.steps,
@@ -197,52 +202,6 @@ def describe_basis(basis: Basis) -> dict[str, Any]:
     return {"hypothesis": "dense_array"}
 
 
-def build_release(
-    plan: MarginalsPlan,
-    total: int,
-    codes: Sequence[NDArray[Any]],
-    counts: NDArray[np.int64],
-    *,
-    potentials: Sequence[tuple[Names, NDArray[np.float64]]],
-    measurements: Sequence[Measurement],
-    errors: Mapping[Names, Mapping[str, float | None]],
-    noise: NoiseSource,
-    fit: Mapping[str, Any],
-    record_tables: Sequence[Names] = (),
-) -> SyntheticDatabase:
-    """Returns a release.
-
-    Args:
-        plan: of the mechanism.
-        total: number of records.
-        codes: distinct records, one array an attribute.
-        counts: how many of each; they sum to the total.
-        potentials: the hypothesis, as log-potentials.
-        measurements: what was measured.
-        errors: of the marginals.
-        noise: names the draw.
-        fit: how the hypothesis was found.
-        record_tables: attribute sets that only the records were fitted to.
-    """
-    return SyntheticDatabase(
-        domain=plan.domain,
-        workload=plan.workload,
-        guarantee=plan.guarantee,
-        mechanism=plan.mechanism,
-        num_records=total,
-        num_records_is_public=plan.total_is_public,
-        codes=codes,
-        counts=counts,
-        potentials=potentials,
-        record_tables=record_tables,
-        draw_id=noise.draw_id(),
-        noise=[measurement.to_json() for measurement in measurements],
-        errors=errors,
-        parameters=plan.public,
-        fit=fit,
-    )
-
-
 def names_of(domain: Domain, axes: Support) -> Names:
     """Returns the names of some axes."""
     return tuple(domain.names[axis] for axis in axes)
@@ -253,13 +212,6 @@ def noisy_total(basis: Basis, observed: NoisyCoefficients) -> int:
     constant = float(observed.values[basis.slices[()]][0])
     scale = math.sqrt(squared_scale(basis, (), ()))
     return min(max(1, round(constant * scale)), MAX_RECORDS)
-
-
-def marginal_table(
-    domain: Domain, basis: Basis, coefficients: NDArray[np.float64], names: Names
-) -> NDArray[np.float64]:
-    """Returns the marginal of the table that coefficients of the whole domain describe."""
-    return marginal_of(basis, coefficients, domain.axes(names))
 
 
 def marginal_errors(

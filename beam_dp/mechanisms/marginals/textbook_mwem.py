@@ -8,16 +8,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from beam_dp.errors import InputError
+from beam_dp.hypotheses.basis import marginal_of
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.measurements import Distribution, importance_of
+from beam_dp.mechanisms.marginals.measurements import importance_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release
 from beam_dp.mechanisms.marginals.rounds import adaptive_loss, score_grid
 from beam_dp.mechanisms.marginals.scores import answer_on_grid
-from beam_dp.mechanisms.marginals.synthesis import build_release, marginal_table, plan_basis
+from beam_dp.mechanisms.marginals.synthesis import plan_basis
+from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
@@ -74,7 +77,57 @@ class TextbookPlan(MarginalsPlan):
         self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
     ) -> SyntheticDatabase:
         """Runs the published algorithm; releases the last hypothesis."""
-        return _release(self, marginals, noise, progress)
+        domain, workload = self.domain, self.workload
+        total = int(self.num_records)
+        draw = noise.laplace if self.distribution == "discrete_laplace" else noise.gaussian
+        basis = plan_basis(self)
+        assert isinstance(basis, ResidualBasis)
+        exact = {names: marginals.marginal(names) for names in workload}
+        ends = np.cumsum([exact[names].size for names in workload])
+        potentials = {names: np.zeros(exact[names].shape) for names in workload}
+        log_weights = np.zeros(domain.shape)
+        grid = score_grid(self.selection_scale)
+        for number in range(self.num_rounds):
+            if progress is not None:
+                progress("round", number + 1, self.num_rounds)
+            weights = softmax(log_weights)
+            coefficients = basis.analyse(weights.ravel()) * total
+            scores = []
+            for names in workload:
+                answer = marginal_of(basis, coefficients, domain.axes(names))
+                counts = np.minimum(exact[names], _MAX_COUNT) * grid
+                on_grid = answer_on_grid(answer, grid, _MAX_COUNT * grid)
+                scores.append(np.abs(counts - on_grid).ravel())
+            selected = noise.select(np.concatenate(scores), self.selection_scale * grid)
+            position = int(np.searchsorted(ends, selected, side="right"))
+            names = workload.marginals[position]
+            cell = np.unravel_index(
+                selected - (ends[position] - exact[names].size), exact[names].shape
+            )
+            measured = draw(np.asarray(exact[names][cell]), self.measurement_scale)
+            axes = domain.axes(names)
+            error = float(measured) - total * float(_part(weights, axes, cell).sum())
+            change = min(max(error / (2 * total), -_MAX_STEP), _MAX_STEP)
+            _part(log_weights, axes, cell)[...] += change
+            potentials[names][cell] += change
+        if progress is not None:
+            progress("records", 1, 1)
+        importance = importance_of(domain, basis, workload.marginals, workload.weights)
+        coefficients = basis.analyse(log_weights.ravel())
+        codes, counts = array_release(basis, domain, coefficients, total, importance, 0.0)
+        return SyntheticDatabase(
+            domain=domain,
+            workload=workload,
+            guarantee=self.guarantee,
+            mechanism=self.mechanism,
+            num_records=total,
+            num_records_is_public=True,
+            codes=codes,
+            counts=counts,
+            potentials=list(potentials.items()),
+            draw_id=noise.draw_id(),
+            parameters=self.public,
+        )
 
 
 def plan_textbook(
@@ -152,69 +205,6 @@ def published_error(
         2 * num_records * math.sqrt(log_cells / num_rounds)
         + 10 * num_rounds * log_queries / epsilon
     )
-
-
-def _release(
-    plan: TextbookPlan,
-    marginals: Marginals,
-    noise: NoiseSource,
-    progress: Progress | None,
-) -> SyntheticDatabase:
-    """Runs the published algorithm; releases the last hypothesis."""
-    domain, workload = plan.domain, plan.workload
-    total = int(plan.num_records)
-    draw = noise.laplace if plan.distribution == "discrete_laplace" else noise.gaussian
-    basis = plan_basis(plan)
-    assert isinstance(basis, ResidualBasis)
-    exact = {names: marginals.marginal(names) for names in workload}
-    ends = np.cumsum([exact[names].size for names in workload])
-    potentials = {names: np.zeros(exact[names].shape) for names in workload}
-    log_weights = np.zeros(domain.shape)
-    grid = score_grid(plan.selection_scale)
-    for number in range(plan.num_rounds):
-        if progress is not None:
-            progress("round", number + 1, plan.num_rounds)
-        weights = _normalised(log_weights)
-        coefficients = basis.analyse(weights.ravel()) * total
-        scores = []
-        for names in workload:
-            answer = marginal_table(domain, basis, coefficients, names)
-            counts = np.minimum(exact[names], _MAX_COUNT) * grid
-            on_grid = answer_on_grid(answer, grid, _MAX_COUNT * grid)
-            scores.append(np.abs(counts - on_grid).ravel())
-        selected = noise.select(np.concatenate(scores), plan.selection_scale * grid)
-        position = int(np.searchsorted(ends, selected, side="right"))
-        names = workload.marginals[position]
-        cell = np.unravel_index(selected - (ends[position] - exact[names].size), exact[names].shape)
-        measured = draw(np.asarray(exact[names][cell]), plan.measurement_scale)
-        axes = domain.axes(names)
-        error = float(measured) - total * float(_part(weights, axes, cell).sum())
-        change = min(max(error / (2 * total), -_MAX_STEP), _MAX_STEP)
-        _part(log_weights, axes, cell)[...] += change
-        potentials[names][cell] += change
-    if progress is not None:
-        progress("records", 1, 1)
-    importance = importance_of(domain, basis, workload.marginals, workload.weights)
-    coefficients = basis.analyse(log_weights.ravel())
-    codes, counts = array_release(basis, domain, coefficients, total, importance, 0.0)
-    return build_release(
-        plan,
-        total,
-        codes,
-        counts,
-        potentials=list(potentials.items()),
-        measurements=(),
-        errors={},
-        noise=noise,
-        fit={},
-    )
-
-
-def _normalised(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns weights that sum to 1."""
-    weights: NDArray[np.float64] = np.exp(log_weights - log_weights.max())
-    weights /= weights.sum()
-    return weights
 
 
 def _part(

@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -65,6 +65,8 @@ class OnlinePlan(AnswersPlan):
         max_updates: the updates that noise is made for; None for as many as alpha needs.
     """
 
+    rounds_up: ClassVar[bool]  # whether the published number of updates does
+
     num_questions: int = dataclasses.field(
         metadata=option(
             "different queries that error bounds are stated for; by default all of --queries",
@@ -102,17 +104,25 @@ class OnlinePlan(AnswersPlan):
     def divergence_at(self, max_error: float) -> float:
         """Returns the largest relative entropy from any data to the first hypothesis."""
 
-    @abstractmethod
     def published_divergence(self, max_error: float) -> float:
         """Returns what the published number of updates is 4 / alpha^2 times of."""
+        return self.divergence_at(max_error)
 
-    @abstractmethod
     def updates_at(self, max_error: float) -> int:
         """Returns how many updates are enough for an error, at least 1.
 
         Raises:
-            InputError: if they are too many.
+            InputError: if they are more than 2^31.
         """
+        if self.calibration == "tight":
+            needed = self.divergence_at(max_error) / 2 / max_error**2
+        else:
+            needed = 4 * self.published_divergence(max_error) / max_error**2
+        if not needed <= MAX_ABOVE:
+            condition = "is so small that it needs more than 2^31 updates"
+            raise InputError("max_error", max_error, condition)
+        rounds_up = self.rounds_up and self.calibration == "textbook"
+        return max(1, math.ceil(needed) if rounds_up else math.floor(needed))
 
     @abstractmethod
     def least_error(self, updates: int) -> float:
@@ -274,18 +284,6 @@ def published_error(
     return high
 
 
-def whole_updates(numerator: float, alpha: float, whole: Callable[[float], int]) -> int:
-    """Returns numerator / alpha^2 as a whole number, at least 1.
-
-    Raises:
-        InputError: if it is more than 2^31.
-    """
-    needed = numerator / alpha**2
-    if not needed <= MAX_ABOVE:
-        raise InputError("max_error", alpha, "is so small that it needs more than 2^31 updates")
-    return max(1, whole(needed))
-
-
 @functools.lru_cache(maxsize=64)
 def _count_epsilon(guarantee: Guarantee) -> float:
     """What a noisy number of records costs: at most its share, and at most what the rest leaves.
@@ -342,9 +340,7 @@ def _settle(plan: OnlinePlan, num_records: int) -> Settings:
             _tight(plan, terms),
             key=lambda each: (each.hypothesis_bound, each.noise.max_above),
         )
-    noise = settings.noise
-    scales = (noise.threshold_scale, noise.question_scale, noise.answer_scale or 0.0)
-    check_noise(guarantee, [scale * GRID for scale in scales])
+    check_noise(guarantee, [scale * GRID for scale in settings.noise.scales])
     return settings
 
 

@@ -51,26 +51,28 @@ class PrivateAnswer:
 
 
 @dataclasses.dataclass(frozen=True)
-class SavedRun:
-    """A run between two objects, see ``private_mw_state``: one other goes on from it.
+class SavedRun(Generic[QueryT]):
+    """A run between two objects: one other goes on from it.
 
     Args:
         settings: of the run, as JSON values; public.
         total: N, public.
-        log_weights: of the hypothesis, public.
         answers: the transcript, public.
         sparse: the state of the sparse vector, whose noisy threshold is secret; of one use.
         payment: who paid; None if no ledger did; public.
+        log_weights: of a hypothesis over the cells of a domain; public.
         num_earlier: how many of the first answers are of an earlier run; public.
+        steps: by how much queries moved a hypothesis over keys, in order; public.
     """
 
     settings: Mapping[str, Any]
     total: int
-    log_weights: NDArray[np.float64]
-    answers: tuple[tuple[LinearQuery, PrivateAnswer], ...]
+    answers: tuple[tuple[QueryT, PrivateAnswer], ...]
     sparse: SparseState = dataclasses.field(repr=False)
     payment: Payment | None = None
+    log_weights: NDArray[np.float64] | None = None
     num_earlier: int = 0
+    steps: Mapping[QueryT, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,29 +122,39 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
 
     Args:
         plan: what is done.
-        total: N, as ``plan.draw_total`` drew it; public.
-        hypothesis: public.
+        num_records: exact; secret.
         noise: source of all noise.
-        payment: who paid; None if no ledger did.
+        ledger_token: of the ledger that paid for the run, if one did.
+        saved: what ``hand_over`` of an earlier run of the same plan returned, if there is one.
     """
+
+    _hypothesis: Hypothesis[QueryT]
 
     def __init__(
         self,
         plan: OnlinePlan,
-        total: int,
-        hypothesis: Hypothesis[QueryT],
+        num_records: int,
         noise: NoiseSource,
-        payment: Payment | None = None,
+        ledger_token: Token | None,
+        saved: SavedRun[QueryT] | None,
     ) -> None:
         super().__init__()
-        self.payment = payment
+        if saved is None:
+            self.payment = pay(plan, ledger_token)
+            total = plan.draw_total(num_records, noise)
+        else:
+            check_settings("saved", "a run", saved.settings, plan.settle(saved.total))
+            self.payment, total = saved.payment, saved.total
         self.settings: Settings = plan.settle(total)
-        self._plan = plan
-        self._hypothesis = hypothesis
+        self.plan = plan
         self._sparse = NumericSparse(self.settings.threshold, self.settings.noise, noise, grid=GRID)
         self._answers: dict[QueryT, PrivateAnswer] = {}
         self._num_earlier = 0
         self._steps: dict[QueryT, float] = {}
+        if saved is not None:
+            self._sparse._resume(saved.sparse)
+            self._answers = dict(saved.answers)
+            self._num_earlier = saved.num_earlier
 
     @abstractmethod
     def _exact(self, query: QueryT) -> int:
@@ -160,7 +172,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
     @property
     def questions_left(self) -> int:
         """How many more different queries bounds are stated for; public."""
-        return max(0, self._plan.num_questions + self._num_earlier - len(self._answers))
+        return max(0, self.plan.num_questions + self._num_earlier - len(self._answers))
 
     @property
     def num_answered(self) -> int:
@@ -250,15 +262,24 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         """Returns by how much this object moved the hypothesis along a query; 0 if not; public."""
         return self._steps.get(query, 0.0)
 
-    def _end_sparse(self) -> SparseState:
-        """Ends this object, which has its turn, and returns what another one needs; secret.
+    def hand_over(self) -> SavedRun[QueryT]:
+        """Ends this object and returns what another one goes on from; in part secret.
 
         Raises:
-            HaltedError: if it was ended before.
+            HaltedError: if it was handed over before, or this is a forked process.
         """
-        state = self._sparse._hand_over()
-        self._end("the run was saved: resume it from there")
-        return state
+        with self._turn():
+            state = self._sparse._hand_over()
+            self._end("the run was saved: resume it from there")
+            return SavedRun(
+                settings=self.settings.to_json(),
+                total=self.settings.total,
+                answers=self.transcript,
+                sparse=state,
+                payment=self.payment,
+                num_earlier=self._num_earlier,
+                steps=dict(self._steps),
+            )
 
     def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:
         """Returns None if the guess is good enough, else a noisy sum and the way to go.
@@ -268,7 +289,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
             guess: the sum by the hypothesis, on the grid.
         """
         exact = self._exact(query)
-        if self._plan.calibration == "tight":
+        if self.plan.calibration == "tight":
             noisy = self._sparse.ask(abs(exact - guess), exact)
             return None if noisy is None else (noisy, 1 if noisy >= guess else -1)
         for sign in (1, -1):
@@ -283,7 +304,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         settings = self.settings
         step = settings.learning_rate
         measured = noisy / GRID
-        if self._plan.calibration == "tight":
+        if self.plan.calibration == "tight":
             # The difference is at least this, if no noise exceeds its bound: go as far.
             surely = abs(measured - settings.total * mean) - settings.update_bound
             most = settings.total + settings.total_bound
@@ -353,6 +374,7 @@ class PrivateMW(OnlineMW[LinearQuery]):
         ('update', True, True)
     """
 
+    plan: PrivateMWPlan
     _hypothesis: DenseWeights
 
     def __init__(
@@ -364,51 +386,33 @@ class PrivateMW(OnlineMW[LinearQuery]):
         *,
         ledger_token: Token | None = None,
         earlier: Sequence[tuple[LinearQuery, PrivateAnswer]] = (),
-        saved: SavedRun | None = None,
+        saved: SavedRun[LinearQuery] | None = None,
     ) -> None:
         if histogram.domain != plan.domain:
             raise InputError("histogram", histogram, "must be of the plan's domain")
         if saved is None and (start is not None) != plan.starts_from_release:
             condition = "must be given if the plan starts from a release, and only then"
             raise InputError("start", type(start).__name__, condition)
-        if saved is not None:
-            check_settings("saved", "a run", saved.settings, plan.settle(saved.total))
-        payment = pay("private_mw", plan, ledger_token) if saved is None else saved.payment
+        # What was saved has its own weights.
         first = start_weights(plan, start) if saved is None else saved.log_weights
-        if saved is None:
-            total = plan.draw_total(int(histogram.counts.sum()), noise)
-        else:
-            total = saved.total
-        super().__init__(plan, total, DenseWeights(first), noise, payment)
-        self.plan = plan
+        assert first is not None
+        super().__init__(plan, int(histogram.counts.sum()), noise, ledger_token, saved)
+        self._hypothesis = DenseWeights(first)
         self._shape = plan.domain.shape
         self._counts = histogram.counts
-        if saved is not None:
-            self._sparse._resume(saved.sparse)
-        self._answers = dict(earlier if saved is None else saved.answers)
-        self._num_earlier = len(self._answers) if saved is None else saved.num_earlier
+        if saved is None:
+            self._answers = dict(earlier)
+            self._num_earlier = len(self._answers)
 
     @property
     def weights(self) -> NDArray[np.float64]:
         """A copy of the hypothesis, shape (num_cells,), sums to 1; public."""
         return self._hypothesis.weights.copy()
 
-    def hand_over(self) -> SavedRun:
-        """Ends this object and returns what another one goes on from; in part secret.
-
-        Raises:
-            HaltedError: if it was handed over before, or this is a forked process.
-        """
-        with self._turn():
-            return SavedRun(
-                sparse=self._end_sparse(),
-                settings=self.settings.to_json(),
-                total=self.settings.total,
-                log_weights=self._hypothesis.log_weights.copy(),
-                answers=self.transcript,
-                payment=self.payment,
-                num_earlier=self._num_earlier,
-            )
+    def hand_over(self) -> SavedRun[LinearQuery]:
+        """Ends this object and returns what another one goes on from: see ``OnlineMW``."""
+        saved = super().hand_over()
+        return dataclasses.replace(saved, log_weights=self._hypothesis.log_weights.copy())
 
     def _exact(self, query: LinearQuery) -> int:
         return query.count(self._counts)

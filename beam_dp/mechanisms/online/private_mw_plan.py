@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,7 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.marginals.plan import check_array
-from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, ready, whole_updates
+from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, ready
 from beam_dp.mechanisms.resources import online_resources
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
@@ -38,9 +38,16 @@ class PrivateMWPlan(OnlinePlan):
         starts_from_release: whether the first hypothesis is not the uniform one.
     """
 
+    rounds_up: ClassVar[bool] = True
+
     mechanism: str = "private_mw"
     domain: Domain
     starts_from_release: bool
+
+    def __post_init__(self) -> None:
+        if self.calibration == "textbook" and self.starts_from_release:
+            condition = "must be 'tight' with a start from a release"
+            raise InputError("calibration", self.calibration, condition)
 
     @property
     def universe(self) -> Domain:
@@ -55,31 +62,17 @@ class PrivateMWPlan(OnlinePlan):
     def _stated_besides(self) -> dict[str, Any]:
         return {"starts_from_release": self.starts_from_release}
 
-    @property
-    def divergence(self) -> float:
-        """The largest relative entropy from any data to the first hypothesis."""
+    def divergence_at(self, max_error: float) -> float:
+        """Returns ln|X|, and what a start from a release may add: the same for every error."""
         start = -math.log(START_SHARE) if self.starts_from_release else 0.0
         return math.log(self.domain.num_cells) + start
 
-    def divergence_at(self, max_error: float) -> float:
-        """Returns the divergence, which is the same for every error."""
-        return self.divergence
-
-    def published_divergence(self, max_error: float) -> float:
-        """Returns the logarithm of the number of cells."""
-        return self.divergence
-
-    def updates_at(self, max_error: float) -> int:
-        """Returns how many updates are enough for an error, at least 1."""
-        if self.calibration == "tight":
-            return whole_updates(self.divergence / 2, max_error, math.floor)
-        return whole_updates(4 * self.divergence, max_error, math.ceil)
-
     def least_error(self, updates: int) -> float:
         """Returns the least alpha for which so many updates are enough; 0 if any is."""
+        divergence = self.divergence_at(0.0)
         if self.calibration == "tight":
-            return math.sqrt(self.divergence / (2 * (updates + 1))) * (1 + 1e-9)
-        return math.sqrt(4 * self.divergence / updates)
+            return math.sqrt(divergence / (2 * (updates + 1))) * (1 + 1e-9)
+        return math.sqrt(4 * divergence / updates)
 
 
 def plan_private_mw(
@@ -122,9 +115,6 @@ def plan_private_mw(
         (346, 'pure', False)
     """
     check_array(domain)
-    if calibration == "textbook" and starts_from_release:
-        condition = "must be 'tight' with a start from a release"
-        raise InputError("calibration", calibration, condition)
     plan = PrivateMWPlan(
         domain=domain,
         guarantee=guarantee,

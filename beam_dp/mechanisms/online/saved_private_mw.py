@@ -15,11 +15,13 @@ from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.online.plan import ready
 from beam_dp.mechanisms.online.private_mw import PrivateAnswer, PrivateMW, SavedRun
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
+from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.saved_runs import (
     TRANSCRIPT,
     Payment,
@@ -28,10 +30,9 @@ from beam_dp.mechanisms.online.saved_runs import (
     hand_over_to,
     payment_of,
     read_transcript,
-    saved_payment,
     saved_settings,
     use_secret,
-    write_secret,
+    write_run,
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
@@ -73,9 +74,7 @@ def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
     """
     path, saved = hand_over_to(folder, run.hand_over)
     transcript = {
-        "version": VERSION,
-        **_plan_json(run.plan),
-        "payment": saved_payment(saved.payment),
+        **_expected(run.plan),
         "settings": saved.settings,
         "total": saved.total,
         "num_earlier": saved.num_earlier,
@@ -84,9 +83,9 @@ def save_private_mw(run: PrivateMW, folder: str | Path) -> None:
             for query, answer in saved.answers
         ],
     }
-    (path / TRANSCRIPT).write_text(json.dumps(transcript, allow_nan=False), encoding="utf-8")
+    assert saved.log_weights is not None
     np.savez(path / _HYPOTHESIS, log_weights=saved.log_weights)
-    write_secret(path, saved.sparse, saved.payment, _PUBLIC)
+    write_run(path, transcript, saved.sparse, saved.payment, _PUBLIC)
 
 
 def check_private_mw(folder: str | Path, plan: PrivateMWPlan) -> Payment | None:
@@ -139,7 +138,7 @@ def resume_private_mw(
     answers = _answers(path, transcript, plan.domain)
     total, num_earlier = transcript["total"], transcript["num_earlier"]
     state = use_secret(path, found, payment, ledger)
-    saved = SavedRun(settings, total, log_weights, answers, state, payment, num_earlier)
+    saved = SavedRun(settings, total, answers, state, payment, log_weights, num_earlier)
     return PrivateMW(plan, histogram, noise, saved=saved)
 
 
@@ -164,21 +163,9 @@ def restart_private_mw(folder: str | Path, plan: PrivateMWPlan) -> Restart:
     transcript = any_transcript(path)
     if transcript.get("domain") != json.loads(json.dumps(plan.domain.to_json())):
         raise InputError("plan", str(path), "must be of the domain of the saved run")
-    log_weights = _log_weights(path, plan.domain)
-    weights = np.exp(log_weights - log_weights.max())
     return Restart(
-        plan=plan_private_mw(
-            plan.domain,
-            plan.guarantee,
-            plan.num_records,
-            num_questions=plan.num_questions,
-            failure_probability=plan.failure_probability,
-            calibration=plan.calibration,
-            max_error=plan.max_error,
-            max_updates=plan.max_updates,
-            starts_from_release=True,
-        ),
-        start=weights / weights.sum(),
+        plan=ready(dataclasses.replace(plan, starts_from_release=True)),
+        start=softmax(_log_weights(path, plan.domain)),
         earlier=_answers(path, transcript, plan.domain),
     )
 
@@ -212,8 +199,4 @@ def _answers(
 
 
 def _expected(plan: PrivateMWPlan) -> dict[str, Any]:
-    return {"version": VERSION, **_plan_json(plan)}
-
-
-def _plan_json(plan: PrivateMWPlan) -> dict[str, Any]:
-    return {"plan": plan.public, "domain": plan.domain.to_json()}
+    return {"version": VERSION, "plan": plan.public, "domain": plan.domain.to_json()}

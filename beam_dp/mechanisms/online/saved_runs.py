@@ -42,15 +42,15 @@ class Payment:
     state_number: int = 0
 
 
-def pay(mechanism: str, plan: OnlinePlan, token: Token | None) -> Payment | None:
-    """Returns the payment of a new run of a mechanism.
+def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
+    """Returns the payment of a new run.
 
     Raises:
         InputError: if the token paid for something else.
     """
     if token is None:
         return None
-    token.check(mechanism, plan.guarantee, plan.loss)
+    token.check(plan.mechanism, plan.guarantee, plan.loss)
     return Payment(token)
 
 
@@ -86,13 +86,19 @@ def hand_over_to(folder: str | Path, hand_over: Callable[[], SavedT]) -> tuple[P
         raise
 
 
-def write_secret(
-    path: Path, state: SparseState, payment: Payment | None, public: Sequence[str]
+def write_run(
+    path: Path,
+    transcript: Mapping[str, Any],
+    state: SparseState,
+    payment: Payment | None,
+    public: Sequence[str],
 ) -> None:
-    """Writes a secret state, bound to the public files beside it, which are complete.
+    """Writes a transcript, and last a secret state, bound to all public files beside it.
 
     The digest has no key: it shows damage, not who wrote the files, and it hides nothing.
     """
+    text = json.dumps({**transcript, "payment": saved_payment(payment)}, allow_nan=False)
+    (path / TRANSCRIPT).write_text(text, encoding="utf-8")
     secret: dict[str, Any] = {"state": state.take(), "payment": saved_payment(payment)}
     secret["sha256"] = _digest(path, public, secret)
     descriptor = os.open(path / _SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

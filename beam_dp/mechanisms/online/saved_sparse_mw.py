@@ -8,22 +8,21 @@ where the data are.
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
+from typing import Any
 
-from beam_dp.mechanisms.online.private_mw import PrivateAnswer
+from beam_dp.mechanisms.online.private_mw import PrivateAnswer, SavedRun
 from beam_dp.mechanisms.online.saved_runs import (
     TRANSCRIPT,
     check_secret,
     hand_over_to,
     payment_of,
     read_transcript,
-    saved_payment,
     saved_settings,
     use_secret,
-    write_secret,
+    write_run,
 )
-from beam_dp.mechanisms.online.sparse_mw import SavedSparseRun, SparseMW
+from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger import Ledger
@@ -44,19 +43,16 @@ def save_sparse_mw(run: SparseMW, folder: str | Path) -> None:
         OSError: if a file cannot be written.
     """
     path, saved = hand_over_to(folder, run.hand_over)
-    transcript = {
-        "version": VERSION,
-        "plan": run.plan.public,
-        "payment": saved_payment(saved.payment),
-        "settings": saved.settings,
-        "total": saved.total,
-        "answers": [
-            {"query": query.to_json(), "step": step, "answer": dataclasses.asdict(answer)}
-            for query, answer, step in saved.answers
-        ],
-    }
-    (path / TRANSCRIPT).write_text(json.dumps(transcript, allow_nan=False), encoding="utf-8")
-    write_secret(path, saved.sparse, saved.payment, [TRANSCRIPT])
+    answers = [
+        {
+            "query": query.to_json(),
+            "step": saved.steps.get(query, 0.0),
+            "answer": dataclasses.asdict(answer),
+        }
+        for query, answer in saved.answers
+    ]
+    stated = {"settings": saved.settings, "total": saved.total, "answers": answers}
+    write_run(path, {**_expected(run.plan), **stated}, saved.sparse, saved.payment, [TRANSCRIPT])
 
 
 def resume_sparse_mw(
@@ -80,14 +76,17 @@ def resume_sparse_mw(
         LedgerError: if the ledger says that the state was used, or can't be reached.
     """
     path = Path(folder)
-    transcript = read_transcript(path, {"version": VERSION, "plan": plan.public})
+    transcript = read_transcript(path, _expected(plan))
     found = check_secret(path, transcript, [TRANSCRIPT])
     settings = saved_settings(path, transcript, plan)
     payment = payment_of(path, transcript, plan)
-    answers = tuple(
-        (SparseQuery.from_json(row["query"]), PrivateAnswer(**row["answer"]), row["step"])
-        for row in transcript["answers"]
-    )
+    rows = [(SparseQuery.from_json(row["query"]), row) for row in transcript["answers"]]
+    answers = tuple((query, PrivateAnswer(**row["answer"])) for query, row in rows)
+    steps = {query: row["step"] for query, row in rows if row["step"]}
     state = use_secret(path, found, payment, ledger)
-    saved = SavedSparseRun(settings, transcript["total"], answers, state, payment)
+    saved = SavedRun(settings, transcript["total"], answers, state, payment, steps=steps)
     return SparseMW(plan, records, noise, saved=saved)
+
+
+def _expected(plan: SparseMWPlan) -> dict[str, Any]:
+    return {"version": VERSION, "plan": plan.public}

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.sparse_weights import SparseWeights
-from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer
-from beam_dp.mechanisms.online.saved_runs import Payment, check_settings, pay
+from beam_dp.mechanisms.online.private_mw import OnlineMW, SavedRun
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
-from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.sparse import Element, SparseQuery
 from beam_dp.summaries import KeyCounts
-
-
-@dataclasses.dataclass(frozen=True)
-class SavedSparseRun:
-    """A run between two objects, see ``sparse_mw_state``: one other goes on from it.
-
-    Args:
-        settings: of the run, as JSON values; public.
-        total: N, public.
-        answers: the transcript, and by how much each query moved the hypothesis; public.
-        sparse: the state of the sparse vector, whose noisy threshold is secret; of one use.
-        payment: who paid; None if no ledger did; public.
-    """
-
-    settings: Mapping[str, Any]
-    total: int
-    answers: tuple[tuple[SparseQuery, PrivateAnswer, float], ...]
-    sparse: SparseState = dataclasses.field(repr=False)
-    payment: Payment | None = None
 
 
 class SparseMW(OnlineMW[SparseQuery]):
@@ -86,6 +63,7 @@ class SparseMW(OnlineMW[SparseQuery]):
         ('update', True, True)
     """
 
+    plan: SparseMWPlan
     _hypothesis: SparseWeights
 
     def __init__(
@@ -95,23 +73,15 @@ class SparseMW(OnlineMW[SparseQuery]):
         noise: NoiseSource,
         *,
         ledger_token: Token | None = None,
-        saved: SavedSparseRun | None = None,
+        saved: SavedRun[SparseQuery] | None = None,
     ) -> None:
-        if saved is not None:
-            check_settings("saved", "a run", saved.settings, plan.settle(saved.total))
-        payment = pay("sparse_mw", plan, ledger_token) if saved is None else saved.payment
-        total = plan.draw_total(records.num_records, noise) if saved is None else saved.total
-        slots = plan.num_slots(plan.settle(total).max_error)
-        super().__init__(plan, total, SparseWeights(slots), noise, payment)
-        self.plan = plan
+        super().__init__(plan, records.num_records, noise, ledger_token, saved)
+        self._hypothesis = SparseWeights(plan.num_slots(self.settings.max_error))
         self._counts = records.counts
         if saved is not None:
-            self._sparse._resume(saved.sparse)
-            for query, answer, step in saved.answers:
-                self._answers[query] = answer
-                if step:
-                    self._steps[query] = step
-                    self._hypothesis.update(query, step)
+            self._steps = dict(saved.steps)
+            for query, step in saved.steps.items():
+                self._hypothesis.update(query, step)
 
     @property
     def weights(self) -> dict[Element, float]:
@@ -127,21 +97,6 @@ class SparseMW(OnlineMW[SparseQuery]):
     def num_slots(self) -> int:
         """How many weights the hypothesis has, free ones included; public."""
         return self._hypothesis.num_slots
-
-    def hand_over(self) -> SavedSparseRun:
-        """Ends this object and returns what another one goes on from; in part secret.
-
-        Raises:
-            HaltedError: if it was handed over before, or this is a forked process.
-        """
-        with self._turn():
-            return SavedSparseRun(
-                sparse=self._end_sparse(),
-                settings=self.settings.to_json(),
-                total=self.settings.total,
-                answers=tuple((query, said, self.step(query)) for query, said in self.transcript),
-                payment=self.payment,
-            )
 
     def _exact(self, query: SparseQuery) -> int:
         return query.count(self._counts)

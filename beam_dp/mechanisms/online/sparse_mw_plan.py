@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from beam_dp.checks import checked_integer
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import option
 from beam_dp.mechanisms.contract import NumRecords
-from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, ready, whole_updates
+from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, ready
 from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
@@ -27,6 +27,8 @@ class SparseMWPlan(OnlinePlan):
     Args:
         max_sparsity: m, the most elements that a query may be other than 0 at.
     """
+
+    rounds_up: ClassVar[bool] = False
 
     mechanism: str = "sparse_mw"
     max_sparsity: int = dataclasses.field(
@@ -61,10 +63,6 @@ class SparseMWPlan(OnlinePlan):
     def published_divergence(self, max_error: float) -> float:
         """Returns ln s + 1."""
         return self.divergence_at(max_error) + 1
-
-    def updates_at(self, max_error: float) -> int:
-        """Returns B rounded down, at least 1."""
-        return num_updates(self.num_slots(max_error), max_error, self.calibration)
 
     def least_error(self, updates: int) -> float:
         """Returns an alpha that needs no more updates than these: s = m (c + 1) + 1, or m c."""
@@ -157,14 +155,3 @@ def num_slots(max_sparsity: int, max_error: float, calibration: Calibration, lea
         if needed <= slots:
             return slots
         slots = needed
-
-
-def num_updates(slots: int, max_error: float, calibration: Calibration) -> int:
-    """Returns B rounded down, at least 1: see ``num_slots``.
-
-    Raises:
-        InputError: if it is more than 2^31.
-    """
-    if calibration == "tight":
-        return whole_updates(math.log(slots) / 2, max_error, math.floor)
-    return whole_updates(4 * (math.log(slots) + 1), max_error, math.floor)

@@ -11,26 +11,20 @@ from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import number
 from beam_dp.flags.options import option
-from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.plan import (
     NUM_ROWS,
     SIZE,
     SketchNoise,
     SparseMechanism,
-    SparsePlan,
-    check_sparse_request,
+    SparseNoise,
     check_width,
     checked_scale,
     gaussian_noise,
-    sketch_plan,
     unit_weight,
 )
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.sketches import Distribution, Estimator
-
-# The variance needs pairwise independent buckets and four-wise independent signs.
-INDEPENDENCE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +78,9 @@ class CountSketch(SparseMechanism):
 
     def __post_init__(self) -> None:
         check_width(self.projection_width)
-        check_rows(self.num_rows)
+        if checked_integer("num_rows", self.num_rows, 1, 63, ", and odd") % 2 == 0:
+            condition = "must be odd, from 1 to 63: estimates are medians of rows"
+            raise InputError("num_rows", self.num_rows, condition)
         check_choice("noise", self.noise, ("laplace", "gaussian"))
         check_choice("estimator", self.estimator, ("clipped_mean", "median", "mean"))
         if self.unit_norm is not None:
@@ -97,16 +93,7 @@ class CountSketch(SparseMechanism):
         """What the width must be a multiple of."""
         return self.num_rows
 
-    def plan(
-        self,
-        guarantee: Guarantee,
-        *,
-        max_sparsity: int,
-        max_weight: int = 1,
-        hash_key: HashKey | None = None,
-    ) -> SparsePlan:
-        """Returns the noise; raises InputError where a number is out of range."""
-        check_sparse_request(guarantee, max_sparsity, max_weight)
+    def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
         distribution: Distribution
         limit, grid = None, 1
         if self.noise == "laplace":
@@ -132,17 +119,4 @@ class CountSketch(SparseMechanism):
             max_squared_norm=limit,
             grid=grid,
         )
-        key = hash_key or HashKey.draw(INDEPENDENCE)
-        return sketch_plan(
-            self.name, guarantee, max_sparsity, max_weight, key, sketch, loss, noise=self.noise
-        )
-
-
-def check_rows(num_rows: int) -> None:
-    """Refuses an even number of rows, whose median would be the mean of two.
-
-    Raises:
-        InputError: naming the number.
-    """
-    if checked_integer("num_rows", num_rows, 1, 63) % 2 == 0:
-        raise InputError("num_rows", num_rows, "must be odd: estimates are medians of rows")
+        return SparseNoise(loss, sketch, options=(("noise", self.noise),))

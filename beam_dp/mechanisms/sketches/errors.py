@@ -84,7 +84,7 @@ def sparse_error(plan: SparsePlan, profile: KeyProfile) -> ErrorLaw:
     if plan.sketch is None:
         squared = float(keys @ (held.squares + counts**2 * (1 - held.share)))
         bias = held.noise - counts * (1 - held.share)
-        return ErrorLaw(squared / profile.num_keys, _mean_product(keys, bias), profile.num_keys)
+        return ErrorLaw(squared / profile.num_keys, mean_product(keys, bias), profile.num_keys)
     residual = (counts, keys * (1 - held.share))
     num_held = float(keys @ held.share)
     variance, moved = element_law(plan.sketch, residual, (num_held, plan.histogram.scale))
@@ -95,11 +95,11 @@ def sparse_error(plan: SparsePlan, profile: KeyProfile) -> ErrorLaw:
         keys @ (counted**2 * held.squares + (sketched**2 * held.share + 1 - held.share) * variance)
     )
     covariance = _pairs(plan.sketch, groups, moved * (1 - held.share))
-    covariance += _mean_product(keys, counted * held.noise)
+    covariance += mean_product(keys, counted * held.noise)
     return ErrorLaw(squared / profile.num_keys, covariance, profile.num_keys)
 
 
-def _mean_product(keys: NDArray[np.float64], values: NDArray[np.float64]) -> float:
+def mean_product(keys: NDArray[np.float64], values: NDArray[np.float64]) -> float:
     """Returns the mean of a product of the values of two different keys."""
     number = float(keys.sum())
     if number < 2:
@@ -120,7 +120,7 @@ def _pairs(sketch: SketchNoise, groups: Groups, moved: NDArray[np.float64]) -> f
         groups: counts, and how many keys have each.
         moved: by how much a key of each count moves the estimate of another one, times R.
     """
-    return _mean_product(groups[1], moved) / _effective_width(sketch)
+    return mean_product(groups[1], moved) / _effective_width(sketch)
 
 
 def _effective_width(sketch: SketchNoise) -> float:

@@ -10,9 +10,8 @@ from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import number
 from beam_dp.flags.options import option
-from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.count_sketch import CountSketch
-from beam_dp.mechanisms.sketches.plan import NUM_ROWS, SIZE, SparseMechanism, SparsePlan
+from beam_dp.mechanisms.sketches.plan import NUM_ROWS, SIZE, SparseMechanism, SparseNoise
 from beam_dp.mechanisms.sketches.stability_histogram import histogram_noise
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
@@ -56,33 +55,18 @@ class HybridSketch(SparseMechanism):
         """What the width must be a multiple of."""
         return self.num_rows
 
-    def plan(
-        self,
-        guarantee: Guarantee,
-        *,
-        max_sparsity: int,
-        max_weight: int = 1,
-        hash_key: HashKey | None = None,
-    ) -> SparsePlan:
-        """Returns both parts; raises InputError where delta is 0 or a number is out of range."""
+    def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
         counted = guarantee.epsilon * self.histogram_share
         left = down(Fraction(guarantee.epsilon) - Fraction(counted))
         try:
             rest = dataclasses.replace(guarantee, epsilon=left, allow_large_delta=True)
-            plan = CountSketch(self.projection_width, self.num_rows).plan(
-                rest, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=hash_key
-            )
+            sketched = CountSketch(self.projection_width, self.num_rows)._noise(rest, max_weight)
         except InputError as error:
             if error.name != "epsilon":
                 raise
             condition = f"leaves an epsilon of {left:g} for the sketch, which is too little"
             raise InputError("histogram_share", self.histogram_share, condition) from None
         histogram = histogram_noise(guarantee, max_weight, counted)
-        return dataclasses.replace(
-            plan,
-            mechanism=self.name,
-            guarantee=guarantee,
-            loss=Loss.approximate(guarantee.epsilon, guarantee.delta),
-            histogram=histogram,
-            options=(("histogram_share", self.histogram_share),),
-        )
+        loss = Loss.approximate(guarantee.epsilon, guarantee.delta)
+        options = (("histogram_share", self.histogram_share),)
+        return SparseNoise(loss, sketched.sketch, histogram, options)

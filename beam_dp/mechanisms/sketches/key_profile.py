@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,8 @@ class KeyProfile:
             have at least a record each.
 
     Example:
-        >>> KeyProfile(10**6, 10**6, 1).squared_norm
+        >>> counts, keys = KeyProfile(10**6, 10**6, 1).groups
+        >>> float(keys @ counts**2)
         1000000.0
     """
 
@@ -69,48 +71,37 @@ class KeyProfile:
             )
             raise InputError("num_records", self.num_records, condition)
 
-    @property
+    @cached_property
     def groups(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Counts, and how many keys have each: of groups of neighbouring ranks."""
-        return _groups(self.num_records, self.num_keys, self.largest_count)
+        num_keys, largest = self.num_keys, self.largest_count
+        edges = [*range(1, min(_EXACT_RANKS, num_keys) + 1)]
+        while edges[-1] < num_keys:
+            edges.append(min(num_keys, math.ceil(edges[-1] * _RANKS_A_GROUP)))
+        ends = np.array(edges, np.float64)
+        keys = np.diff(ends, prepend=0.0)
+        ranks = ends - (keys - 1) / 2
+        logs = np.log(ranks / (num_keys + 1))
 
-    @property
-    def squared_norm(self) -> float:
-        """The sum of all squared counts."""
-        counts, keys = self.groups
-        return float(keys @ counts**2)
+        def counts(shape: float) -> NDArray[np.float64]:
+            # In terms of the largest count, and so that no power overflows.
+            if abs(shape) < _LEAST_SHAPE:
+                falling = logs / logs[0]
+            else:
+                falling = np.expm1(abs(shape) * logs) / np.expm1(abs(shape) * logs[0])
+                falling *= ranks ** -max(shape, 0.0)
+            # A key that is counted has a record.
+            return np.asarray(np.maximum(largest * falling, 1.0))
 
+        # The sum falls as the shape grows; angles, because shapes have no bounds.
+        def excess(turned: float) -> float:
+            return float(keys @ counts(math.tan(turned))) - self.num_records
 
-def _groups(
-    num_records: int, num_keys: int, largest: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    edges = [*range(1, min(_EXACT_RANKS, num_keys) + 1)]
-    while edges[-1] < num_keys:
-        edges.append(min(num_keys, math.ceil(edges[-1] * _RANKS_A_GROUP)))
-    ends = np.array(edges, np.float64)
-    keys = np.diff(ends, prepend=0.0)
-    ranks = ends - (keys - 1) / 2
-    logs = np.log(ranks / (num_keys + 1))
-
-    def counts(shape: float) -> NDArray[np.float64]:
-        # In terms of the largest count, and so that no power overflows.
-        if abs(shape) < _LEAST_SHAPE:
-            falling = logs / logs[0]
-        else:
-            falling = np.expm1(abs(shape) * logs) / np.expm1(abs(shape) * logs[0])
-            falling *= ranks ** -max(shape, 0.0)
-        # A key that is counted has a record.
-        return np.asarray(np.maximum(largest * falling, 1.0))
-
-    # The sum falls as the shape grows; angles, because shapes have no bounds.
-    def excess(turned: float) -> float:
-        return float(keys @ counts(math.tan(turned))) - num_records
-
-    if num_keys == 1:
-        return np.array([float(largest)]), keys
-    low, high = math.atan(-_MOST_SHAPE), math.atan(_MOST_SHAPE)
-    if excess(low) <= 0:
-        return np.full(len(keys), num_records / num_keys), keys
-    if excess(high) >= 0:
-        return counts(_MOST_SHAPE), keys
-    return counts(math.tan(float(brentq(excess, low, high)))), keys
+        if num_keys == 1:
+            return np.array([float(largest)]), keys
+        low, high = math.atan(-_MOST_SHAPE), math.atan(_MOST_SHAPE)
+        if excess(low) <= 0:
+            return np.full(len(keys), self.num_records / num_keys), keys
+        if excess(high) >= 0:
+            return counts(_MOST_SHAPE), keys
+        return counts(math.tan(float(brentq(excess, low, high)))), keys

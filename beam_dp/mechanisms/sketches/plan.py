@@ -1,7 +1,7 @@
 """Plans of releases for sparse queries, decided before any record is read.
 
 All four mechanisms, ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` and
-``HybridSketch``, make one kind of plan, which ``sparse_release.release_sparse`` carries out.
+``HybridSketch``, make one kind of plan, which ``release_sparse`` carries out.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ DEFAULT_SIZE = 2**20
 # Of the field that holds a projection's width: programs are told how many numbers it may hold.
 SIZE = option("the most numbers that the artifact holds; by default 2^20", "N", _width, name="size")
 NUM_ROWS = option("count_sketch and hybrid: rows of the sketch, odd", "S", integer)
+# The variance needs pairwise independent buckets and four-wise independent signs.
+INDEPENDENCE = 8
 MAX_WEIGHT = 2**32
 MAX_SPARSITY = 2**24
 _MAX_RECORDS_PER_UNIT = 2**20
@@ -141,10 +143,28 @@ class SparsePlan(Plan):
 
 
 @dataclasses.dataclass(frozen=True)
+class SparseNoise:
+    """What a mechanism measures, and with how much noise.
+
+    Args:
+        loss: what that reveals.
+        sketch: as of ``SparsePlan``, and so the others.
+        histogram: as there.
+        options: as there.
+    """
+
+    loss: Loss
+    sketch: SketchNoise | None = None
+    histogram: HistogramNoise | None = None
+    options: tuple[tuple[str, str | float], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class SparseMechanism(ABC):
     """A mechanism for sparse queries, as its public parameters."""
 
     name: ClassVar[str]  # on the card
+    independence: ClassVar[int] = INDEPENDENCE  # of the hash that is drawn
 
     @property
     def width_step(self) -> int:
@@ -165,7 +185,6 @@ class SparseMechanism(ABC):
         width: dict[str, Any] = {"projection_width": size // step * step}
         return dataclasses.replace(self, **width)
 
-    @abstractmethod
     def plan(
         self,
         guarantee: Guarantee,
@@ -174,14 +193,43 @@ class SparseMechanism(ABC):
         max_weight: int = 1,
         hash_key: HashKey | None = None,
     ) -> SparsePlan:
-        """Returns what would be done, or raises InputError: from public numbers alone.
+        """Returns what would be done: from public numbers alone.
 
         Args:
             guarantee: what is promised.
             max_sparsity: the most elements that a query may have.
             max_weight: the most that one record weighs.
             hash_key: drawn before any record was read; drawn here if not given.
+
+        Raises:
+            InputError: if a number is out of range, or no projection has this width and these
+                blocks.
         """
+        for name, value, most in (
+            ("max_sparsity", max_sparsity, MAX_SPARSITY),
+            ("max_weight", max_weight, MAX_WEIGHT),
+            ("max_records_per_unit", guarantee.max_records_per_unit, _MAX_RECORDS_PER_UNIT),
+        ):
+            checked_integer(name, value, 1, most)
+        noise = self._noise(guarantee, max_weight)
+        hash_key = hash_key or HashKey.draw(self.independence)
+        if noise.sketch is not None:
+            check_width(noise.sketch.signs(hash_key).projection_width)
+        return SparsePlan(
+            mechanism=self.name,
+            guarantee=guarantee,
+            max_sparsity=max_sparsity,
+            max_weight=max_weight,
+            hash_key=hash_key,
+            loss=noise.loss,
+            sketch=noise.sketch,
+            histogram=noise.histogram,
+            options=noise.options,
+        )
+
+    @abstractmethod
+    def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
+        """Returns what gets how much noise; raises InputError where a number is out of range."""
 
 
 def unit_weight(guarantee: Guarantee, max_weight: int) -> int:
@@ -194,20 +242,6 @@ def unit_weight(guarantee: Guarantee, max_weight: int) -> int:
         InputError: if it is too large for exact sums.
     """
     return guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
-
-
-def check_sparse_request(guarantee: Guarantee, max_sparsity: int, max_weight: int) -> None:
-    """Refuses what no sparse mechanism can do.
-
-    Raises:
-        InputError: naming the parameter.
-    """
-    for name, value, most in (
-        ("max_sparsity", max_sparsity, MAX_SPARSITY),
-        ("max_weight", max_weight, MAX_WEIGHT),
-        ("max_records_per_unit", guarantee.max_records_per_unit, _MAX_RECORDS_PER_UNIT),
-    ):
-        checked_integer(name, value, 1, most)
 
 
 def check_width(projection_width: int, name: str = "projection_width") -> None:
@@ -254,31 +288,3 @@ def gaussian_noise(guarantee: Guarantee, squared_sensitivity: int) -> tuple[floa
     grid = 2 ** max(0, math.ceil(math.log2(_LEAST_GRID_SCALE) - math.log2(root_up(variance))))
     on_grid = checked_scale(guarantee, discrete_parameter(variance * grid**2))
     return on_grid / grid, grid, Loss.gaussian(mu)
-
-
-def sketch_plan(
-    mechanism: str,
-    guarantee: Guarantee,
-    max_sparsity: int,
-    max_weight: int,
-    hash_key: HashKey,
-    sketch: SketchNoise,
-    loss: Loss,
-    **options: str | float,
-) -> SparsePlan:
-    """Returns the plan of a sketch alone.
-
-    Raises:
-        InputError: if no projection has this width and these blocks.
-    """
-    check_width(sketch.signs(hash_key).projection_width)
-    return SparsePlan(
-        mechanism=mechanism,
-        guarantee=guarantee,
-        max_sparsity=max_sparsity,
-        max_weight=max_weight,
-        hash_key=hash_key,
-        loss=loss,
-        sketch=sketch,
-        options=tuple(options.items()),
-    )

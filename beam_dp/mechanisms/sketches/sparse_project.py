@@ -9,18 +9,15 @@ from typing import ClassVar, Literal
 from beam_dp.checks import check_choice, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.flags.options import option
-from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.contract import CALIBRATION, check_calibration
 from beam_dp.mechanisms.sketches.plan import (
     SIZE,
     SketchNoise,
     SparseMechanism,
-    SparsePlan,
-    check_sparse_request,
+    SparseNoise,
     check_width,
     checked_scale,
     gaussian_noise,
-    sketch_plan,
     unit_weight,
 )
 from beam_dp.privacy.accounting import zcdp_epsilon
@@ -28,8 +25,6 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import raised
 from beam_dp.releases.sketches import Distribution, Family
-
-_INDEPENDENCE = 48  # about 2 log2(k T / (2 beta)) for a million queries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +69,8 @@ class SparseProject(SparseMechanism):
         default="tight", metadata=CALIBRATION
     )
     name: ClassVar[str] = "sparse_project"
+    # About 2 log2(k T / (2 beta)) for a million queries.
+    independence: ClassVar[int] = 48
 
     def __post_init__(self) -> None:
         check_calibration(self.calibration)
@@ -86,16 +83,7 @@ class SparseProject(SparseMechanism):
         """What the width must be a multiple of."""
         return 64 if self.family == "dense" else self.num_blocks
 
-    def plan(
-        self,
-        guarantee: Guarantee,
-        *,
-        max_sparsity: int,
-        max_weight: int = 1,
-        hash_key: HashKey | None = None,
-    ) -> SparsePlan:
-        """Returns the noise; raises InputError where delta is 0 or a number is out of range."""
-        check_sparse_request(guarantee, max_sparsity, max_weight)
+    def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
         rows = self.projection_width if self.family == "dense" else self.num_blocks
         distribution: Distribution
         squared_sensitivity = unit_weight(guarantee, max_weight) ** 2 * rows
@@ -110,16 +98,7 @@ class SparseProject(SparseMechanism):
         sketch = SketchNoise(
             self.family, self.projection_width, rows, distribution, scale, grid=grid
         )
-        return sketch_plan(
-            self.name,
-            guarantee,
-            max_sparsity,
-            max_weight,
-            hash_key or HashKey.draw(_INDEPENDENCE),
-            sketch,
-            loss,
-            calibration=self.calibration,
-        )
+        return SparseNoise(loss, sketch, options=(("calibration", self.calibration),))
 
 
 def textbook_noise(guarantee: Guarantee) -> tuple[float, Loss]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from bisect import bisect_left
 from fractions import Fraction
 from typing import ClassVar
 
@@ -11,13 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.hashing import HashKey
-from beam_dp.mechanisms.sketches.count_sketch import INDEPENDENCE
 from beam_dp.mechanisms.sketches.plan import (
     HistogramNoise,
     SparseMechanism,
-    SparsePlan,
-    check_sparse_request,
+    SparseNoise,
     checked_scale,
     unit_weight,
 )
@@ -51,26 +49,10 @@ class StabilityHistogram(SparseMechanism):
 
     name: ClassVar[str] = "stability_histogram"
 
-    def plan(
-        self,
-        guarantee: Guarantee,
-        *,
-        max_sparsity: int,
-        max_weight: int = 1,
-        hash_key: HashKey | None = None,
-    ) -> SparsePlan:
-        """Returns noise and threshold; raises InputError where delta is 0 or out of range."""
-        check_sparse_request(guarantee, max_sparsity, max_weight)
+    def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
         histogram = histogram_noise(guarantee, max_weight, guarantee.epsilon)
-        return SparsePlan(
-            mechanism=self.name,
-            guarantee=guarantee,
-            max_sparsity=max_sparsity,
-            max_weight=max_weight,
-            hash_key=hash_key or HashKey.draw(INDEPENDENCE),
-            loss=Loss.approximate(guarantee.epsilon, guarantee.delta),
-            histogram=histogram,
-        )
+        loss = Loss.approximate(guarantee.epsilon, guarantee.delta)
+        return SparseNoise(loss, histogram=histogram)
 
 
 def histogram_noise(guarantee: Guarantee, max_weight: int, epsilon: float) -> HistogramNoise:
@@ -111,21 +93,15 @@ def stability_threshold(
         >>> stability_threshold(2.0, 1e-6, 2), release_probability(2.0, 30, 2) <= 1e-6
         (30, True)
     """
-    low, high = max_records_per_unit * max_weight, None
-    step = max(1, math.ceil(scale))
-    while high is None:
-        if release_probability(scale, low + step, max_records_per_unit, max_weight) <= delta:
-            high = low + step
-        else:
-            low, step = low + step, 2 * step
-    # Below k w an element may be released for more than half: no delta allows it.
-    while high - low > 1:
-        middle = (low + high) // 2
-        if release_probability(scale, middle, max_records_per_unit, max_weight) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high
+    # Below k w an element may be released for more than half, which no delta allows; and by the
+    # union bound none of k elements of weight k w reaches what is this far above.
+    least = max_records_per_unit * max_weight + 1
+    most = least + math.ceil(scale * math.log(max_records_per_unit / delta))
+
+    def is_enough(threshold: int) -> bool:
+        return release_probability(scale, threshold, max_records_per_unit, max_weight) <= delta
+
+    return least + bisect_left(range(least, most), True, key=is_enough)
 
 
 def release_probability(

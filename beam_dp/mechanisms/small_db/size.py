@@ -226,30 +226,6 @@ def small_db_error(
     return max_error_fraction * num_records + 2 / epsilon * log_terms
 
 
-def small_db_records_needed(
-    num_cells: int,
-    num_queries: int,
-    epsilon: float,
-    max_error_fraction: float,
-    failure_probability: float,
-    calibration: Calibration = "tight",
-) -> float:
-    """Returns how many records make every error at most a N, with probability 1 - beta.
-
-    Half of a goes to the size, half to the selection. ``textbook`` is Dwork and Roth (2014),
-    Theorem 4.5, (16 ln U ln|Q| + 4 ln(1 / beta)) / (epsilon a^3), which treats the size as a real
-    number: rounding it up adds up to 4 ln U / (epsilon a). ``tight`` counts multisets of the tight
-    size, (4 / (epsilon a)) (ln C(U + m - 1, m) + ln(1 / beta)), and holds as it is.
-    """
-    _check_fraction(max_error_fraction)
-    log_beta = -math.log(failure_probability)
-    if calibration == "textbook":
-        main = 16 * math.log(num_cells) * math.log(num_queries)
-        return (main + 4 * log_beta) / (epsilon * max_error_fraction**3)
-    size = small_db_size(num_queries, max_error_fraction / 2)
-    return 4 / (epsilon * max_error_fraction) * (log_num_multisets(num_cells, size) + log_beta)
-
-
 def _least_size(log_union: float, a: float) -> int:
     """The least integer m with log_union < 2 m a^2."""
     return math.floor(log_union / (2 * a**2)) + 1

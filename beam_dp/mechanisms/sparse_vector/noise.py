@@ -14,13 +14,13 @@ from typing import Any, Literal
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import check_calibration, check_failure_probability, check_noise
+from beam_dp.noise.bound import Distribution
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import lowered, raised
 
 Method = Literal["textbook", "pure", "zcdp"]
-AnswerNoise = Literal["discrete_laplace", "discrete_gaussian"]
 
 MAX_ABOVE = 2**31
 _OPERATIONS = 64  # more than a budget goes through
@@ -49,9 +49,14 @@ class SparseVectorNoise:
     threshold_scale: float
     question_scale: float
     redraws_threshold: bool
-    answer_noise: AnswerNoise | None
+    answer_noise: Distribution | None
     answer_scale: float | None
     loss: Loss
+
+    @property
+    def scales(self) -> tuple[float, float, float]:
+        """Of thresholds, questions and answers; 0 where there are none."""
+        return self.threshold_scale, self.question_scale, self.answer_scale or 0.0
 
     @property
     def answer_deviation(self) -> float:
@@ -193,9 +198,9 @@ def noise_candidates(
     elif textbook is None:
         condition = "is too large for the textbook's composition: use the tight calibration"
         raise InputError("epsilon", guarantee.epsilon, condition)
+    found = [_of_units(noise) for noise in found]
     for noise in found:
-        scales = (noise.threshold_scale, noise.question_scale, noise.answer_scale or 0.0)
-        check_noise(guarantee, scales)
+        check_noise(guarantee, noise.scales)
     yield from found
 
 
@@ -265,10 +270,10 @@ def _textbook(
         loss = Loss.pure(guarantee.epsilon)
     else:
         loss = Loss.zcdp(raised(max_above * (step**2 + answer_step**2) / 2, _OPERATIONS))
-    return _noise(
-        "textbook",
-        guarantee,
-        max_above,
+    return SparseVectorNoise(
+        method="textbook",
+        guarantee=guarantee,
+        max_above=max_above,
         threshold_scale=2 / step,
         question_scale=(2 if is_monotone else 4) / step,
         redraws_threshold=True,
@@ -293,10 +298,10 @@ def _pure(
 ) -> SparseVectorNoise:
     epsilon = lowered(guarantee.epsilon, _OPERATIONS)
     threshold, question = _split(epsilon * (1 - share), max_above, is_monotone)
-    return _noise(
-        "pure",
-        guarantee,
-        max_above,
+    return SparseVectorNoise(
+        method="pure",
+        guarantee=guarantee,
+        max_above=max_above,
         threshold_scale=threshold,
         question_scale=question,
         redraws_threshold=False,
@@ -312,10 +317,10 @@ def _zcdp(
     rho_used = lowered(rho, _OPERATIONS)
     step = math.sqrt(2 * rho_used * (1 - share) / max_above)
     threshold, question = _split(step, 1, is_monotone)
-    return _noise(
-        "zcdp",
-        guarantee,
-        max_above,
+    return SparseVectorNoise(
+        method="zcdp",
+        guarantee=guarantee,
+        max_above=max_above,
         threshold_scale=threshold,
         question_scale=question,
         redraws_threshold=True,
@@ -325,35 +330,19 @@ def _zcdp(
     )
 
 
+def _of_units(noise: SparseVectorNoise) -> SparseVectorNoise:
+    """Scales for one record, made those of a unit."""
+    records = noise.guarantee.max_records_per_unit
+    return dataclasses.replace(
+        noise,
+        threshold_scale=noise.threshold_scale * records,
+        question_scale=noise.question_scale * records,
+        answer_scale=None if noise.answer_scale is None else noise.answer_scale * records,
+    )
+
+
 def _split(epsilon: float, max_above: int, is_monotone: bool) -> tuple[float, float]:
     """The scales of threshold and questions with the least variance of their difference."""
     moves = max_above if is_monotone else 2 * max_above
     part = epsilon / (1 + moves ** (2 / 3))
     return 1 / part, moves / (epsilon - part)
-
-
-def _noise(
-    method: Method,
-    guarantee: Guarantee,
-    max_above: int,
-    *,
-    threshold_scale: float,
-    question_scale: float,
-    redraws_threshold: bool,
-    answer_noise: AnswerNoise | None,
-    answer_scale: float | None,
-    loss: Loss,
-) -> SparseVectorNoise:
-    """Scales for one record, made those of a unit."""
-    records = guarantee.max_records_per_unit
-    return SparseVectorNoise(
-        method=method,
-        guarantee=guarantee,
-        max_above=max_above,
-        threshold_scale=threshold_scale * records,
-        question_scale=question_scale * records,
-        redraws_threshold=redraws_threshold,
-        answer_noise=answer_noise,
-        answer_scale=None if answer_scale is None else answer_scale * records,
-        loss=loss,
-    )

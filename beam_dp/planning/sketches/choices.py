@@ -8,11 +8,15 @@ from collections.abc import Iterator
 
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
-from beam_dp.mechanisms.sketches.count_sketch import INDEPENDENCE, CountSketch
-from beam_dp.mechanisms.sketches.errors import held_keys, sparse_error
+from beam_dp.mechanisms.sketches.count_sketch import CountSketch
+from beam_dp.mechanisms.sketches.errors import ErrorLaw, held_keys, mean_product, sparse_error
 from beam_dp.mechanisms.sketches.hybrid import HybridSketch
 from beam_dp.mechanisms.sketches.key_profile import KeyProfile
-from beam_dp.mechanisms.sketches.plan import HistogramNoise, SparseMechanism, check_width
+from beam_dp.mechanisms.sketches.plan import (
+    INDEPENDENCE,
+    SparseMechanism,
+    check_width,
+)
 from beam_dp.mechanisms.sketches.sparse_project import SparseProject
 from beam_dp.mechanisms.sketches.stability_histogram import StabilityHistogram, histogram_noise
 from beam_dp.privacy.guarantee import Guarantee
@@ -107,13 +111,9 @@ def plan_sparse_release(
 
 def error_of_nothing(profile: KeyProfile, sparsity: int) -> float:
     """Returns the root mean square of the queries themselves: the error of answering 0."""
-    m, number = min(sparsity, profile.num_keys), profile.num_keys
     counts, keys = profile.groups
-    squares = float(keys @ counts**2) / number
-    if number == 1:
-        return math.sqrt(squares)
-    products = (float(keys @ counts) ** 2 / number - squares) / (number - 1)
-    return math.sqrt(m * squares + m * (m - 1) * products)
+    squares = float(keys @ counts**2) / profile.num_keys
+    return ErrorLaw(squares, mean_product(keys, counts), profile.num_keys).error(sparsity)
 
 
 def _candidates(
@@ -127,9 +127,10 @@ def _candidates(
     for rows in _ROWS:
         yield CountSketch(max_size // rows * rows, rows, noise="gaussian"), 0
     yield SparseProject(max_size // 8 * 8), 0
+    counts, keys = profile.groups
     for share in (1.0, *_HISTOGRAM_SHARES):
         noise = histogram_noise(guarantee, max_weight, share * guarantee.epsilon)
-        held = _NUMBERS_A_KEY * math.ceil(_expected_keys(noise, profile))
+        held = _NUMBERS_A_KEY * math.ceil(float(keys @ held_keys(noise, counts).share))
         if share == 1.0:
             if held <= max_size:
                 yield StabilityHistogram(), held
@@ -137,8 +138,3 @@ def _candidates(
             for rows in _ROWS:
                 width = (max_size - held) // rows * rows
                 yield HybridSketch(width, rows, histogram_share=share), held
-
-
-def _expected_keys(noise: HistogramNoise, profile: KeyProfile) -> float:
-    counts, keys = profile.groups
-    return float(keys @ held_keys(noise, counts).share)

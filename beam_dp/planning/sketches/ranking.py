@@ -11,8 +11,7 @@ from beam_dp.mechanisms import SparseMechanism, plan_sparse_mw
 from beam_dp.mechanisms.registry import SKETCHES
 from beam_dp.planning.sketches.choices import SparseChoice, error_of_nothing, plan_sparse_release
 from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
-from beam_dp.theorems.sparse import SPARSE_MW_BOUND
-from beam_dp.theorems.synthesis import run_theorem
+from beam_dp.theorems.synthesis import online_theorem
 
 PROGRAM, ONLINE_PROGRAM = "release_projection", "answer_queries"
 HISTOGRAM_NOTE = "names the keys that have enough records; private except with probability delta"
@@ -155,7 +154,7 @@ def _sparse_mw_option(job: SparsePlanningJob) -> SparseOption:
         "tight",
         ONLINE_PROGRAM,
         measured_error=settings.noise.answer_deviation,
-        bound=run_theorem(SPARSE_MW_BOUND, plan).bound(number),
+        bound=online_theorem(plan).bound(number),
         parameters=(("num_questions", str(job.num_questions)),),
         note=ONLINE_NOTE,
         is_pure=plan.loss.kind == "pure",

@@ -171,15 +171,15 @@ def one_key_threshold(patch: Patch) -> None:
 
 
 def whole_epsilon_for_both(patch: Patch) -> None:
-    original = hybrid_module.CountSketch.plan
+    original = hybrid_module.CountSketch._noise
 
-    def plan(self, guarantee, **named):
+    def noise(self, guarantee, max_weight):
         whole = dataclasses.replace(
             guarantee, epsilon=guarantee.epsilon / 0.7, allow_large_delta=True
         )
-        return original(self, whole, **named)
+        return original(self, whole, max_weight)
 
-    patch.setattr(hybrid_module.CountSketch, "plan", plan)
+    patch.setattr(hybrid_module.CountSketch, "_noise", noise)
 
 
 def released_from_threshold_down(patch: Patch) -> None:

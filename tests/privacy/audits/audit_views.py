@@ -136,7 +136,7 @@ def without_the_final_fit() -> Iterator[None]:
         patch.setattr(
             measurements_module, "ResidualBasis", lambda shape, sets: basis_of(shape, tuple(sets))
         )
-        patch.setattr(textbook_module, "build_release", lambda *arguments, **named: None)
+        patch.setattr(textbook_module, "SyntheticDatabase", lambda **named: None)
         yield
 
 
