@@ -123,9 +123,8 @@ class RoundsPlan(MarginalsPlan):
         is_annealed = self.num_rounds == "annealed"
         units_left, unit = self.num_units, self.unit
         joins_all = joins_fit(workload)
-        candidates = dict(zip(workload.marginals, workload.weights, strict=True))
-        if not joins_all:
-            candidates = inner_candidates(workload)
+        weights = dict(zip(workload.marginals, workload.weights, strict=True))
+        candidates = weights if joins_all else inner_candidates(workload)
         joined: list[Support] = []
         basis = plan_basis(self, None if joins_all else joined)
         measurements: list[Measurement] = []
@@ -168,9 +167,7 @@ class RoundsPlan(MarginalsPlan):
             )
             if is_annealed:
                 (answer,) = basis.marginals(log_weights, [axes])
-                moved = np.abs(total * answer - answers[selected]).sum()
-                if moved <= _expected_noise(answer.size, budget):
-                    units *= 2 if unit.distribution == "discrete_laplace" else 4
+                units *= _growth(total * answer - answers[selected], budget)
         singles = [(axis,) for axis in range(domain.num_attributes)]
         return synthesise(
             self,
@@ -300,6 +297,20 @@ def _that_fit(
         for names, weight in candidates.items()
         if tree_fits(domain, [*joined, domain.axes(names)], MAX_SELECTED_CELLS)
     }
+
+
+def _growth(moved: NDArray[np.float64], budget: RoundBudget) -> int:
+    """Returns by what an annealed schedule multiplies the units of a round.
+
+    It spends more once a measurement moves its table by less than its own noise is expected to.
+
+    Args:
+        moved: how far the answer went by the last round, in records, any shape.
+        budget: of that round.
+    """
+    if np.abs(moved).sum() > _expected_noise(moved.size, budget):
+        return 1
+    return 2 if budget.distribution == "discrete_laplace" else 4
 
 
 def _expected_noise(num_cells: int, budget: RoundBudget) -> float:

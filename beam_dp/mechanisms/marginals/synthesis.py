@@ -19,7 +19,7 @@ from beam_dp.hypotheses.basis import (
     marginal_of,
     squared_scale,
 )
-from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients, fit_maximum_entropy
+from beam_dp.hypotheses.maximum_entropy import Fit, NoisyCoefficients, fit_maximum_entropy
 from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
 from beam_dp.hypotheses.tree_basis import TreeBasis
 from beam_dp.mechanisms.contract import MAX_RECORDS, Progress
@@ -145,13 +145,7 @@ def synthesise(
         noise=[measurement.to_json() for measurement in measurements],
         errors=marginal_errors(plan, layout, measurements, misfit, num_bounded_cells),
         parameters=plan.public,
-        fit={
-            **describe_basis(basis),
-            "steps": found.steps,
-            "estimated_cell_error": found.estimated_error,
-            "mismatch": found.mismatch,
-            **(fit or {}),
-        },
+        fit={**_stated_fit(basis, found), **(fit or {})},
     )
 
 
@@ -195,11 +189,17 @@ def tolerance(basis: Basis) -> float:
     return _TREE_TOLERANCE if isinstance(basis, TreeBasis) else _ARRAY_TOLERANCE
 
 
-def describe_basis(basis: Basis) -> dict[str, Any]:
-    """Returns how the hypothesis is represented, for the card."""
+def _stated_fit(basis: Basis, found: Fit) -> dict[str, Any]:
+    """Returns what the hypothesis is and how it was found, for the card."""
+    kind: dict[str, Any] = {"hypothesis": "dense_array"}
     if isinstance(basis, TreeBasis):
-        return {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells}
-    return {"hypothesis": "dense_array"}
+        kind = {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells}
+    return {
+        **kind,
+        "steps": found.steps,
+        "estimated_cell_error": found.estimated_error,
+        "mismatch": found.mismatch,
+    }
 
 
 def names_of(domain: Domain, axes: Support) -> Names:
