@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from numbers import Number
 from typing import TypeGuard
 
 from beam_dp.errors import InputError
@@ -70,7 +71,7 @@ def checked_integer(
     if is_integer(value) and (least is None or value >= least) and (most is None or value <= most):
         return value
     limits = _range(least=least, most=most)
-    raise InputError(name, value, f"must be an integer{limits}{note}")
+    raise InputError(name, value, f"must be an integer{limits}{note}{_of_python(value)}")
 
 
 def checked_number(
@@ -115,7 +116,13 @@ def checked_number(
         return number
     kind = "a finite number" if most is None and below is None else "a number"
     limits = _range(above, least, most, below)
-    raise InputError(name, value, f"must be {kind}{limits}{note}")
+    raise InputError(name, value, f"must be {kind}{limits}{note}{_of_python(value)}")
+
+
+def _of_python(value: object) -> str:
+    """What else a number of another library must be: Python's has one meaning on a card."""
+    is_of_python = isinstance(value, int | float) or not isinstance(value, Number)
+    return "" if is_of_python else ", of Python's own type"
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:

@@ -165,10 +165,14 @@ def _plan(
             starts_from_release="start_from" in given,
         )
     known = dict.fromkeys(line.query for line in asked if line.query is not None)
-    kind: Distribution
-    kind = "discrete_laplace" if given["mechanism"] == "laplace" else "discrete_gaussian"
+    kinds: dict[str, Distribution]
+    kinds = {"laplace": "discrete_laplace", "gaussian": "discrete_gaussian"}
     return plan_workload_answers(
-        LinearWorkload(domain, tuple(known)), guarantee, num_records, kind, **options
+        LinearWorkload(domain, tuple(known)),
+        guarantee,
+        num_records,
+        kinds[given["mechanism"]],
+        **options,
     )
 
 

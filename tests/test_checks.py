@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fractions
 import math
 
 import numpy as np
@@ -11,12 +12,19 @@ from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 
 
-@pytest.mark.parametrize("value", [0, 2**31 + 1, 1.0, True, math.nan, "1", None, np.int64(1)])
+@pytest.mark.parametrize("value", [0, 2**31 + 1, 1.0, True, math.nan, "1", None])
 def test_what_is_no_integer_in_its_range_is_refused(value: object) -> None:
     with pytest.raises(
         InputError, match=r"^size: .* must be an integer from 1 to 2\^31 or 'best'$"
     ):
         checked_integer("size", value, 1, 2**31, " or 'best'")
+
+
+@pytest.mark.parametrize("value", [np.int64(1), np.float32(0.5), fractions.Fraction(1, 2)])
+def test_a_number_of_another_library_is_told_that_it_is_one(value: object) -> None:
+    for check in (checked_integer, checked_number):
+        with pytest.raises(InputError, match=r"must be .* >= 0, of Python's own type$"):
+            check("share", value, least=0)
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ FLAGS = (
         "workload", "what to answer: marginals:3, conjunctions:2, intervals:age, ...", "SPEC", True
     ),
     Flag("num_records", "how many records there are, or a guess where that is private", "N", True),
-    Flag("epsilon", "privacy parameter, > 0", "E", True),
-    Flag("delta", "privacy parameter, 0 <= delta <= 1e-5; 0 is pure privacy", "D", True),
+    Flag("epsilon", "privacy parameter, from 1e-300 to 1,000,000", "E", True),
+    Flag("delta", "privacy parameter, from 0 (pure privacy) to 1e-5", "D", True),
     Flag(
         "neighboring",
         "add_or_remove_one or replace_one",

@@ -1,7 +1,8 @@
 """The list of mechanisms, by what programs call them.
 
 A new mechanism is a line here and a file in its family: the flags of the programs, what they
-refuse, what ``beam-dp plan`` compares and the parameters of job templates follow from its entry.
+refuse and the parameters of job templates follow from its entry; so do the rows of
+``beam-dp plan`` for a mechanism that measures marginals or makes a sketch.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
 
     Accuracy: with probability 1 - beta no cell of any marginal of the workload is wrong by more.
     Where every marginal is a table with Laplace noise, as published; else the tail of a weighted
-    sum of noises, ``bounds.noise_bound``.
+    sum of noises, ``noise.bound.noise_bound``.
 
     Reference: Dwork and Roth (2014), Theorem 3.8; Chernoff's bound.
     """

@@ -56,7 +56,7 @@ class Histogram:
         Raises:
             InputError: if a name is not in the domain, or is given twice in a set.
 
-        Cost: a few passes over the counts, shared by all tables (``reduction.py``).
+        Cost: a few passes over the counts, shared by all tables (``queries.dense_tables``).
         """
         wanted = [in_domain_order(self.domain, names) for names in tables]
         counts = self.counts.reshape(self.domain.shape)

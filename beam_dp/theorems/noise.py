@@ -134,7 +134,7 @@ def selection_shortfall(
         sensitivity: D, an integer >= 1.
         epsilon: > 0.
         failure_probability: beta, in (0, 1).
-        monotone: as in ``choose.exponential_mechanism``.
+        monotone: as in ``mechanisms.choosing.exponential_mechanism``.
 
     Raises:
         InputError: if an argument is out of range.

@@ -15,7 +15,7 @@ class AnswerBatch(NamedTuple):
         run_id: random, of the run.
         number: of the batch in its run, from 0.
         num_records: N of the run, public or noisy; None where it is private and not needed.
-        answers: rows with the fields of ``releases.answers_avro.ANSWER_SCHEMA``.
+        answers: rows with the fields of ``releases.files.answers.ANSWER_SCHEMA``.
         num_batches: of the run; None for a stream, which is not counted before it ends.
     """
 

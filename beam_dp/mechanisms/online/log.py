@@ -38,7 +38,7 @@ def answer_line(run: OnlineMW[Any], queries: QueryReader, line: Any) -> tuple[Ro
         line: a line of JSON, or the object that it holds; ``"id"`` is handed back.
 
     Returns:
-        A row of ``releases.online_answers``, and an entry of the log if the query is new.
+        A row of ``releases.files.answers``, and an entry of the log if the query is new.
     """
     asked = read_line(queries, line)
     row: Row = {"id": asked.id, "query": asked.text, "error": asked.error}

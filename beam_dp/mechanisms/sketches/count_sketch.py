@@ -47,7 +47,7 @@ class CountSketch(SparseMechanism):
       (``summaries.unit_sketches``). Adding a unit then moves the cells by at most c sqrt(s),
       replacing it, by the triangle inequality, by at most 2 c sqrt(s).
 
-    Accuracy: see ``sparse_error.sparse_error``.
+    Accuracy: see ``errors.sparse_error``.
 
     Args:
         projection_width: of all rows together; a multiple of ``num_rows``.

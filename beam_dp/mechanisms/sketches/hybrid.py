@@ -28,7 +28,7 @@ class HybridSketch(SparseMechanism):
     Privacy: (epsilon, delta) with delta > 0: a histogram with (share epsilon, delta) and a sketch
     with ((1 - share) epsilon, 0) add up.
 
-    Accuracy: see ``sparse_error.sparse_error``.
+    Accuracy: see ``errors.sparse_error``.
 
     Args:
         projection_width: of the sketch, a multiple of ``num_rows``.

@@ -45,7 +45,7 @@ class SparseProject(SparseMechanism):
       epsilon^2 / (16 ln(1/delta)), which implies (epsilon, delta) as long as epsilon is at most
       about 8 ln(1/delta); a larger one is refused.
 
-    Accuracy: see ``sparse_error.sparse_error``. The noise in an answer does not depend on
+    Accuracy: see ``errors.sparse_error``. The noise in an answer does not depend on
     T; what hashing adds falls with it.
 
     Args:

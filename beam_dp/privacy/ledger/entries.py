@@ -35,7 +35,7 @@ class Dataset:
         delta: total; 0 admits purely private releases only.
         privacy_unit: the column or ``record`` of every release.
         neighboring: the relation of every release.
-        composition: how releases add up, see ``ledger_filters``.
+        composition: how releases add up, see ``filters``.
 
     Raises:
         InputError: if a value is out of range.

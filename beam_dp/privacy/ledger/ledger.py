@@ -51,7 +51,7 @@ class Ledger:
     Privacy: all releases of one dataset id together are (epsilon, delta)-differentially private
     for the declared budget, relation and unit, even where each was asked for after the earlier ones
     had been seen, as long as every release is paid for here and has the loss that it states. See
-    ``ledger_filters`` for the proof, and for the one part in 2^50 by which epsilons that people
+    ``filters`` for the proof, and for the one part in 2^50 by which epsilons that people
     typed may exceed the budget. Killed at any point, the ledger never shows less than what was
     drawn: an entry is durable before ``spend`` returns.
 

@@ -37,7 +37,6 @@ from beam_dp.transforms.drawing.one_worker import draw_once
 from beam_dp.transforms.elements import AnswerBatch
 from beam_dp.transforms.errors import show_setup, withhold_messages
 
-MECHANISM = "private_mw"
 # Whose steps all see the same folders.
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
 
@@ -219,7 +218,7 @@ class _Batch(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._lines:
-            yield WindowedValue((MECHANISM, self._lines), self._timestamp, (GlobalWindow(),))
+            yield WindowedValue(("run", self._lines), self._timestamp, (GlobalWindow(),))
 
 
 # Version, run, number of the next batch, and the checkpoint of the run, which is secret.
