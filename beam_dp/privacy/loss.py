@@ -58,7 +58,7 @@ class Loss:
             value = getattr(self, name)
             if value is None and name != "rho":
                 continue
-            object.__setattr__(self, name, checked_number(name, value, above=0))
+            object.__setattr__(self, name, checked_number(f"{name} of the loss", value, above=0))
 
     @classmethod
     def pure(cls, epsilon: float) -> Self:
