@@ -120,7 +120,7 @@ def test_a_released_record_read_again_has_its_own_codes():
 def test_what_is_written_is_read(attributes, num_records, seed, block_bytes):
     domain = Domain(tuple(attributes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(avro, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(avro_container, "BLOCK_BYTES", block_bytes)
         patch.setattr(avro, "_CHUNK_RECORDS", 7)
         release = release_of(domain, num_records=num_records, seed=seed, potentials=[])
         data = avro.records_bytes(release)

@@ -54,7 +54,6 @@ from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase
 from beam_dp.transforms.counting import (
     limit_contributions as limit_module,
-    limited_records as limited_module,
     summarise as summarise_module,
 )
 from beam_dp.transforms.drawing import one_worker as draw_module
@@ -269,8 +268,8 @@ def forget_k(guarantee: Guarantee) -> Guarantee:
 def ignore_k(patch: Patch) -> None:
     """Units keep k records, and the noise is that for one."""
     patch.setattr(audit_views, "planned_for", forget_k)
-    original = limited_module.LimitContributions
-    patch.setattr(limited_module, "LimitContributions", lambda domain, _: original(domain, MOST))
+    original = limit_module.LimitContributions
+    patch.setattr(limit_module, "LimitContributions", lambda domain, _: original(domain, MOST))
 
 
 def skip_limit(patch: Patch) -> None:

@@ -185,12 +185,12 @@ def drawn(release: ReleaseSyntheticDatabase, given: dict[str, Any]) -> list[Draw
 
 
 def skip_limit(patch: Patch) -> None:
-    original = limited_module._limited
+    original = limited_module.limited
     patch.setattr(
         limited_module,
-        "_limited",
-        lambda encoded, domain, guarantee, label: (
-            encoded if "left out" in label else original(encoded, domain, guarantee, label)
+        "limited",
+        lambda encoded, domain, guarantee, label="": (
+            encoded if "left out" in label else original(encoded, domain, guarantee)
         ),
     )
 
