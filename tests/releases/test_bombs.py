@@ -24,7 +24,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import AnswersRelease, ReleaseError, read_release, write_release
 from beam_dp.releases.files.answers import ANSWER_SCHEMA, read_rows
-from beam_dp.releases.files.container import read_header
+from beam_dp.releases.files.container import read_header, read_values, write_container
 from beam_dp.releases.files.values import encode_bytes, encode_long
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.summaries import Projection
@@ -180,3 +180,11 @@ def test_no_damage_to_answers_ends_otherwise_than_in_one_error(tmp_path: pathlib
     for length in range(len(original)):
         with pytest.raises(DamagedFileError):
             read_rows(original[:length], 3)
+
+
+def test_records_that_take_no_bytes_are_not_counted_out() -> None:
+    """Of tables, hash keys and cells a block holds one record, whatever it says."""
+    schema = {"type": "record", "name": "nothing", "fields": []}
+    data = write_container(schema, "a" * 32, "nothing", [(10**9, b"")], deflate=False)
+    with pytest.raises(DamagedFileError, match="has a block that is not one record"):
+        list(read_values(data, schema, "a" * 32, "nothing", None))

@@ -308,9 +308,9 @@ def _growth(moved: NDArray[np.float64], budget: RoundBudget) -> int:
         moved: how far the answer went by the last round, in records, any shape.
         budget: of that round.
     """
-    if np.abs(moved).sum() > _expected_noise(moved.size, budget):
-        return 1
-    return 2 if budget.distribution == "discrete_laplace" else 4
+    if np.abs(moved).sum() <= _expected_noise(moved.size, budget):
+        return 2 if budget.distribution == "discrete_laplace" else 4
+    return 1
 
 
 def _expected_noise(num_cells: int, budget: RoundBudget) -> float:

@@ -395,7 +395,8 @@ class PrivateMW(OnlineMW[LinearQuery]):
             raise InputError("start", type(start).__name__, condition)
         # What was saved has its own weights.
         first = start_weights(plan, start) if saved is None else saved.log_weights
-        assert first is not None
+        if first is None:
+            raise InputError("saved", type(saved).__name__, "must be of a run over a domain")
         super().__init__(plan, int(histogram.counts.sum()), noise, ledger_token, saved)
         self._hypothesis = DenseWeights(first)
         self._shape = plan.domain.shape

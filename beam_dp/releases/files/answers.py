@@ -171,7 +171,7 @@ def read_rows(data: bytes, num_rows: int | None = None) -> AnswerRows:
     Raises:
         DamagedFileError: if it is no file of answers, or not of so many.
 
-    Cost: about 10 microseconds a row; memory of about two times the file, or 32 times a compressed
+    Cost: about 10 microseconds a row; memory of up to four times the file, or 45 times a compressed
     one.
     """
     metadata, _, sync = read_header(data)

@@ -173,7 +173,9 @@ def check_end(block: bytes, position: int) -> None:
 def read_values(
     data: bytes, schema: Mapping[str, Any], draw_id: str, purpose: str, max_block_bytes: int | None
 ) -> Iterator[Any]:
-    """Yields the records of a file, one after the other.
+    """Yields the records of a file that has one in each block.
+
+    So a record costs a block's sync marker, and a small file can't hold a great many of them.
 
     Args:
         data: the whole file.
@@ -187,11 +189,11 @@ def read_values(
     """
     sync = sync_marker(draw_id, purpose)
     for number, block in read_container(data, schema, sync, max_block_bytes=max_block_bytes):
-        position = 0
-        for _ in range(number):
-            value, position = decode(schema, block, position)
-            yield value
+        if number != 1:
+            raise DamagedFileError("has a block that is not one record")
+        value, position = decode(schema, block, 0)
         check_end(block, position)
+        yield value
 
 
 def _skip_sync(data: bytes, position: int, sync: bytes) -> int:

@@ -209,12 +209,13 @@ def _check_fields(parsed: Any, name: str, fields: tuple[str, ...]) -> None:
 
 
 def _read_hash_key(data: bytes, draw_id: str) -> HashKey:
-    keys = list(read_values(data, _SCHEMAS["hash key"], draw_id, "hash key", None))
-    if len(keys) != 1:
+    records = read_values(data, _SCHEMAS["hash key"], draw_id, "hash key", None)
+    first, second = next(records, None), next(records, None)
+    if first is None or second is not None:
         raise DamagedFileError("must hold one hash key")
-    if keys[0]["family"] != HASH_FAMILY:
+    if first["family"] != HASH_FAMILY:
         raise DamagedFileError("has a hash family that is not its card's")
-    return HashKey.from_bytes(keys[0]["key"])
+    return HashKey.from_bytes(first["key"])
 
 
 def _cell_blocks(cells: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:

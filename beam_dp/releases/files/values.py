@@ -165,13 +165,14 @@ def encode(kind: Any, value: Any) -> bytes:
         return b"".join([encode(each["type"], value[each["name"]]) for each in kind["fields"]])
     if kind["type"] != "array":
         return encode(kind["type"], value)
+    number = len(value)
     if kind["items"] == "double":
-        items = np.ascontiguousarray(value, "<f8").tobytes()
+        items, number = np.ascontiguousarray(value, "<f8").tobytes(), np.size(value)
     elif kind["items"] == "long":
         items = encode_longs(np.asarray(value, np.int64))
     else:
         items = b"".join([encode(kind["items"], each) for each in value])
-    return (encode_long(np.size(value)) + items if items else b"") + encode_long(0)
+    return (encode_long(number) + items if number else b"") + encode_long(0)
 
 
 def decode(kind: Any, data: bytes, position: int) -> tuple[Any, int]:
