@@ -301,7 +301,7 @@ def potential(names, shape, values, ends=(b"\0", b"\0", b"\0")):
         (potential([b"d"], [2], [0, np.nan]), "not finite"),
         (potential([b"d"], [2], [0]), "shape is not its domain's"),
         (potential([b"d"], [3], [0, 1, 2]), "shape is not its domain's"),
-        (potential([b"d"], [], [0, 1]), "not end|shape is not"),
+        (potential([b"d"], [], [0, 1]), "not end|bytes after"),
         (potential([b"q"], [2], [0, 1]), "not in its domain"),
         (potential([b"\xff"], [2], [0, 1]), "not UTF-8"),
         (potential([b"d", b"b"], [2, 2], [0] * 4), "not in its domain"),
