@@ -183,7 +183,7 @@ def test_no_damage_to_answers_ends_otherwise_than_in_one_error(tmp_path: pathlib
 
 
 def test_a_block_of_a_table_or_a_key_holds_one_record() -> None:
-    """So a record of a byte costs a file the block's marker, too, and a reader no more than that."""
+    """So a record of one byte costs a file the marker of a block, too."""
     schema = {"type": "record", "name": "truth", "fields": [{"name": "is", "type": "boolean"}]}
     data = write_container(schema, "a" * 32, "truth", [(2**20, bytes(2**20))], deflate=True)
     with pytest.raises(DamagedFileError, match="has a block that is not one record"):
