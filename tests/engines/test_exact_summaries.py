@@ -22,9 +22,9 @@ from beam_dp.hashing import BlockSigns, HashKey
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator, ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
+from beam_dp.transforms.counting.count_cells import CountCells
 from beam_dp.transforms.counting.count_elements import CountElements, counts_of_shards
 from beam_dp.transforms.counting.encode_keys import EncodeKeys
-from beam_dp.transforms.counting.limited_records import CountCells
 
 pytestmark = pytest.mark.engines
 # Both slots of Flink read some of the files, so that their counts must be added.

@@ -1,4 +1,4 @@
-"""Encoded records with limited contributions, those that are left out, and exact histograms."""
+"""Encoded records with limited contributions, and those that are left out."""
 
 from __future__ import annotations
 
@@ -54,27 +54,3 @@ def limited_records(
     outside = limited(encoded[LEFT_OUT], left_out.domain, guarantee, "Limit left out")
     accumulator = HistogramAccumulator(left_out.domain)
     return inside, outside | "Summarise left out" >> Summarise(accumulator)
-
-
-class CountCells(beam.PTransform):
-    """Encodes records, limits what a unit contributes, and counts the cells.
-
-    Args:
-        domain: the universe; records outside it are left out, silently.
-        guarantee: whose unit and limit are kept.
-
-    Raises:
-        InputError: when applied, if the records are windowed or unbounded, or lack a column.
-
-    Output: shards for ``HistogramAccumulator.from_shards``, as secret as the records.
-    """
-
-    def __init__(self, domain: Domain, guarantee: Guarantee) -> None:
-        super().__init__()
-        self.domain = domain
-        self.guarantee = guarantee
-
-    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[int, bytes]]:
-        """Encodes, limits contributions, counts."""
-        encoded, _ = limited_records(records, self.domain, self.guarantee, as_cells=True)
-        return encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))

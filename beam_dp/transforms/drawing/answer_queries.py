@@ -31,7 +31,7 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
 from beam_dp.summaries import Histogram, HistogramAccumulator
-from beam_dp.transforms.counting.limited_records import CountCells
+from beam_dp.transforms.counting.count_cells import CountCells
 from beam_dp.transforms.drawing.answer_batches import answer_batches, each_query
 from beam_dp.transforms.drawing.one_worker import draw_once
 from beam_dp.transforms.elements import AnswerBatch
