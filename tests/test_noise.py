@@ -7,7 +7,9 @@ of 2.1e-6 at most and shows, on the same draws, that a scale 30% off would have 
 from __future__ import annotations
 
 import math
+import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -123,6 +125,13 @@ def test_scales_that_give_no_noise_or_do_not_fit_are_refused(kind: str, scale: f
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_a_scale_that_gives_no_privacy_is_refused_each_time(kind: str):
+    for _ in range(2):
+        with pytest.raises(InputError, match="too small to give any privacy"):
+            getattr(NoiseSource(), kind)(np.zeros(3, np.int64), 5e-324)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_sums_wrap_instead_of_saturating(kind: str):
     largest = np.full(200, 2**63 - 1, np.int64)
     with np.errstate(over="raise"):
@@ -139,6 +148,47 @@ def test_shape_and_type_are_kept(kind: str, shape: tuple[int, ...]):
     noisy = getattr(NoiseSource(), kind)(values, 3.0)
     assert noisy.shape == shape and noisy.dtype == np.int64
     assert not values.any()
+
+
+def test_a_scale_or_a_kind_used_before_leaves_nothing_behind():
+    noise, zeros, two = NoiseSource(), np.zeros(40, np.int64), np.array([1, 0])
+    for scale in (2.0**-10, 2.0**40, 2.0**-10):
+        assert (
+            noise.laplace(zeros, scale).any() == noise.gaussian(zeros, scale).any() == (scale > 1)
+        )
+        assert any(noise.select(two, scale) for _ in range(40)) == (scale > 1)  # P < 2^-39
+    # Of 30,000 draws at scale 1, one kind has values beyond 6 (P > 1 - 1e-16, and < 1e-6).
+    far = [
+        np.abs(draw(np.zeros(DRAWS, np.int64), 1.0)).max() > 6
+        for draw in (noise.laplace, noise.gaussian)
+    ]
+    assert far == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_forked_processes_draw_noise_of_their_own(kind: str):
+    def draw() -> np.ndarray:
+        return getattr(NoiseSource(), kind)(np.zeros(8, np.int64), 2.0**40)
+
+    drawn = [draw()]
+    for _ in range(2):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writer, draw().tobytes())
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            drawn.append(np.frombuffer(pipe.read(), np.int64))
+        os.waitpid(child, 0)
+    assert np.unique([*drawn, draw()]).size == 32  # P(a repeat) < 1e-8
+
+
+def test_threads_draw_noise_of_their_own():
+    noise, zeros = NoiseSource(), np.zeros(8, np.int64)
+    with ThreadPoolExecutor(4) as threads:
+        drawn = list(threads.map(lambda _: noise.laplace(zeros, 2.0**45), range(400)))
+    assert np.unique(drawn).size == 3200  # P(a repeat) < 1e-6
 
 
 def test_every_cell_has_noise_of_its_own():

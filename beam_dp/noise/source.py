@@ -7,10 +7,11 @@ not pickle and hold no state worth cloning: build a ``NoiseSource`` where it is 
 
 from __future__ import annotations
 
+import functools
 import math
 import secrets
 from collections.abc import Callable
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import opendp.prelude as opendp
@@ -22,6 +23,7 @@ opendp.enable_features("contrib")
 
 MAX_SCALE = 2.0**50
 _FIRST_BITS = 32
+_Kind = Literal["laplace", "gaussian"]
 
 
 class NoiseSource:
@@ -49,8 +51,7 @@ class NoiseSource:
         Cost: about 1e-5 s a value.
         Reference: Canonne, Kamath and Steinke (2020), Algorithm 2.
         """
-        metric = opendp.l1_distance(T="i64")
-        return _draw(opendp.m.make_laplace, metric, values, scale, sensitivity=1)
+        return _draw("laplace", values, scale)
 
     def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
         """Returns the values plus discrete Gaussian noise, P(z) ~ exp(-z^2 / (2 sigma^2)).
@@ -71,8 +72,7 @@ class NoiseSource:
         Cost: about 2e-5 s a value.
         Reference: Canonne, Kamath and Steinke (2020), Algorithm 3.
         """
-        metric = opendp.l2_distance(T="f64")
-        return _draw(opendp.m.make_gaussian, metric, values, sigma, sensitivity=1.0)
+        return _draw("gaussian", values, sigma)
 
     def select(self, scores: NDArray[np.int64], scale: float) -> int:
         """Returns an index drawn with probability proportional to exp(score / scale).
@@ -93,13 +93,7 @@ class NoiseSource:
         Reference: Durfee and Rogers (2019) for the bounded range; Gumbel noise compared exactly.
         """
         _check_scale(scale)
-        measurement = opendp.m.make_noisy_max(
-            opendp.vector_domain(opendp.atom_domain(T="i64"), size=len(scores)),
-            opendp.linf_distance(T="i64", monotonic=False),
-            opendp.zero_concentrated_divergence(),
-            scale=scale,
-        )
-        return int(measurement(scores.tolist()))
+        return int(_noisy_max(len(scores), scale)(scores.tolist()))
 
     def geometric(self, size: int, scale: float) -> NDArray[np.int64]:
         """Returns one-sided geometric noise, P(z) proportional to exp(-z / scale) for z >= 0.
@@ -173,16 +167,41 @@ def _check_scale(scale: float) -> None:
         raise InputError("scale", scale, "noise must have a scale > 0 and at most 2^50")
 
 
-def _draw(
-    make: Any, metric: Any, values: NDArray[np.int64], scale: float, sensitivity: float
-) -> NDArray[np.int64]:
+def _draw(kind: _Kind, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
     _check_scale(scale)
     if values.dtype != np.int64:
         raise InputError("values", str(values.dtype), "noise is added to int64 values only")
-    domain = opendp.vector_domain(opendp.atom_domain(T="i64"), size=values.size)
-    measurement = make(domain, metric, scale=scale)
-    if not measurement.map(sensitivity) < math.inf:
+    sampler = _sampler(kind, values.size, scale)
+    if sampler is None:
         raise InputError("scale", scale, "is too small to give any privacy")
     # Added here, not by the sampler: that one saturates, and a clipped sum tells more.
-    noise = np.array(measurement([0] * values.size), dtype=np.int64)
+    noise = np.array(sampler([0] * values.size), dtype=np.int64)
     return values + noise.reshape(values.shape)
+
+
+# To make and to check a sampler takes two to three times as long as a draw of a few values. It
+# keeps no state from draw to draw: neither bits of entropy nor anything of what it was given.
+_remembered = functools.lru_cache(maxsize=256)
+
+
+@_remembered
+def _sampler(kind: _Kind, size: int, scale: float) -> opendp.Measurement | None:
+    """Returns what draws so many values, or None where the scale gives no privacy at all."""
+    domain = opendp.vector_domain(opendp.atom_domain(T="i64"), size=size)
+    if kind == "laplace":
+        measurement = opendp.m.make_laplace(domain, opendp.l1_distance(T="i64"), scale=scale)
+        loss = measurement.map(1)
+    else:
+        measurement = opendp.m.make_gaussian(domain, opendp.l2_distance(T="f64"), scale=scale)
+        loss = measurement.map(1.0)
+    return measurement if loss < math.inf else None
+
+
+@_remembered
+def _noisy_max(size: int, scale: float) -> opendp.Measurement:
+    return opendp.m.make_noisy_max(
+        opendp.vector_domain(opendp.atom_domain(T="i64"), size=size),
+        opendp.linf_distance(T="i64", monotonic=False),
+        opendp.zero_concentrated_divergence(),
+        scale=scale,
+    )

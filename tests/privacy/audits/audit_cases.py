@@ -153,9 +153,7 @@ def scale_noise(factor: float) -> Callable[[Patch], None]:
         patch.setattr(
             noise_module,
             "_draw",
-            lambda make, metric, values, scale, sensitivity: original(
-                make, metric, values, scale * factor, sensitivity
-            ),
+            lambda kind, values, scale: original(kind, values, scale * factor),
         )
 
     return mutate
@@ -167,8 +165,8 @@ halve_scales, double_scales = scale_noise(0.5), scale_noise(2.0)
 def share_one_draw(patch: Patch) -> None:
     original = noise_module._draw
 
-    def mutant(make: Any, metric: Any, values: Any, scale: float, sensitivity: Any) -> Any:
-        return values + original(make, metric, np.zeros(1, np.int64), scale, sensitivity)[0]
+    def mutant(kind: str, values: np.ndarray, scale: float) -> np.ndarray:
+        return values + original(kind, np.zeros(1, np.int64), scale)[0]
 
     patch.setattr(noise_module, "_draw", mutant)
 
@@ -176,10 +174,10 @@ def share_one_draw(patch: Patch) -> None:
 def draw_once_for_all(patch: Patch) -> None:
     original, drawn = noise_module._draw, {}
 
-    def mutant(make: Any, metric: Any, values: Any, scale: float, sensitivity: Any) -> Any:
+    def mutant(kind: str, values: np.ndarray, scale: float) -> np.ndarray:
         key = (values.shape, scale)
         if key not in drawn:
-            drawn[key] = original(make, metric, np.zeros_like(values), scale, sensitivity)
+            drawn[key] = original(kind, np.zeros_like(values), scale)
         return values + drawn[key]
 
     patch.setattr(noise_module, "_draw", mutant)
