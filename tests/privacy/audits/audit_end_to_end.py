@@ -200,11 +200,29 @@ class NoisyTable:
         return np.rint(self.table).astype(np.int64).tobytes()
 
 
-SHARDS: list[Any] = []  # of this process, in which FnApiRunner runs everything
+# Of this process, in which FnApiRunner runs everything.
+RECORDS: list[pa.RecordBatch] = []
+SHARDS: list[Any] = []
 
 
 def _collect(shard: Any) -> None:
     SHARDS.append(shard)
+
+
+def _batch(number: int) -> pa.RecordBatch:
+    return RECORDS[number]
+
+
+def shards_of(
+    transform: beam.PTransform[Any, Any], records: list[pa.RecordBatch]
+) -> list[tuple[str, tuple[int, int, bytes]]]:
+    """What leaves a pipeline; the records are not part of its graph, which Beam compresses."""
+    SHARDS.clear()
+    RECORDS[:] = records
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        batches = pipeline | beam.Create(range(len(records))) | "Batch" >> beam.Map(_batch)
+        _ = batches | transform | "Collect" >> beam.Map(_collect)
+    return sorted(SHARDS, key=lambda shard: shard[1][0])
 
 
 def released(relation: str, guarantee: Guarantee) -> np.ndarray:
@@ -216,7 +234,6 @@ def noisy_table(
     workload: Workload, guarantee: Guarantee, records: list[pa.RecordBatch]
 ) -> np.ndarray:
     """The noisy table of the one marginal of a workload, before any fit."""
-    SHARDS.clear()
     planned = audit_views.planned_for(guarantee)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -226,9 +243,7 @@ def noisy_table(
         transform = ReleaseSyntheticDatabase(
             workload.domain, workload, planned, Laplace("textbook"), REPLICAS
         )
-        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-            _ = pipeline | beam.Create(records) | transform | "Collect" >> beam.Map(_collect)
-    pieces = sorted(SHARDS, key=lambda shard: shard[1][0])
+        pieces = shards_of(transform, records)
     assert len(pieces) == pieces[0][1][1]
     data = b"".join(piece for _, (_, _, piece) in pieces)
     return np.frombuffer(data, np.int64)
@@ -236,18 +251,10 @@ def noisy_table(
 
 def released_intervals(relation: str, guarantee: Guarantee) -> np.ndarray:
     """The same of interval counts of one column, whose histogram has noise of its own in a cell."""
-    SHARDS.clear()
     planned = audit_views.planned_for(guarantee)
     domain = Domain((IntegerAttribute("cell", 0, REPLICAS * PLACES - 1),))
     transform = ReleaseIntervals(domain, "cell", planned, "histogram")
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        _ = (
-            pipeline
-            | beam.Create([as_cells(batch) for batch in batches(relation)])
-            | transform
-            | "Collect" >> beam.Map(_collect)
-        )
-    pieces = sorted(SHARDS, key=lambda shard: shard[1][0])
+    pieces = shards_of(transform, [as_cells(batch) for batch in batches(relation)])
     assert len(pieces) == pieces[0][1][1]
     release = release_from_bytes(b"".join(piece for _, (_, _, piece) in pieces))
     assert isinstance(release, IntervalRelease)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,6 +38,7 @@ from beam_dp.mechanisms.marginals import (
     measurements as measurements_module,
     rounds as rounds_module,
     selection as selection_module,
+    synthesis as synthesis_module,
     textbook_mwem as textbook_module,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
@@ -127,15 +128,20 @@ def basis_of(shape: tuple[int, ...], sets: tuple[tuple[int, ...], ...]) -> Resid
     return ResidualBasis(shape, sets)
 
 
+def known_basis(shape: tuple[int, ...], sets: Iterable[tuple[int, ...]]) -> ResidualBasis:
+    return basis_of(shape, tuple(sets))
+
+
 @contextmanager
 def without_the_final_fit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (rounds_module, selection_module, measure_all_module):
             patch.setattr(module, "synthesise", lambda *arguments, **named: None)
         # The same for every run: what takes the longest of a round on tiny data.
-        patch.setattr(
-            measurements_module, "ResidualBasis", lambda shape, sets: basis_of(shape, tuple(sets))
-        )
+        for module in (measurements_module, synthesis_module):
+            patch.setattr(module, "ResidualBasis", known_basis)
+        patch.setattr(textbook_module, "importance_of", lambda *arguments: None)
+        patch.setattr(textbook_module, "array_release", lambda *arguments: (None, None))
         patch.setattr(textbook_module, "SyntheticDatabase", lambda **named: None)
         yield
 
