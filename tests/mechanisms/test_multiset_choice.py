@@ -273,7 +273,7 @@ def test_coins_make_up_for_loose_bounds(sampler: str, bug, monkeypatch: pytest.M
     loosen_bounds(sampler, monkeypatch)
     if bug is not None:
         bug(monkeypatch)
-    found = audit.audit_sampler(drawn(mechanism, counts, 3000), law_by_hand(mechanism, counts))
+    found = audit.audit_sampler(drawn(mechanism, counts, 10_000), law_by_hand(mechanism, counts))
     assert found.passes == (bug is None)
 
 

@@ -369,7 +369,7 @@ def _tight(plan: OnlinePlan, terms: _Terms) -> Iterator[Settings]:
     """One question a round; every choice of alpha, updates and noise that is tried."""
     asked, beta, most = plan.num_questions, terms.beta, terms.total + terms.total_bound
     for least, updates in _choices(plan):
-        for noise in noise_candidates(terms.guarantee, updates, answers=True):
+        for noise in _candidates(terms.guarantee, updates):
             if plan.num_records == "noisy" and plan.guarantee.delta > 0 and noise.method != "zcdp":
                 continue  # the loss is stated before the number of records is known
             # An update must know in which direction to go.
@@ -379,6 +379,12 @@ def _tight(plan: OnlinePlan, terms: _Terms) -> Iterator[Settings]:
             yield _settings(
                 plan, terms, noise, asked, alpha=alpha, rate=rate, threshold=threshold, gap=gap
             )
+
+
+@functools.lru_cache(maxsize=256)
+def _candidates(guarantee: Guarantee, updates: int) -> tuple[SparseVectorNoise, ...]:
+    """What a search for the number of records that are needed asks for again and again."""
+    return tuple(noise_candidates(guarantee, updates, answers=True))
 
 
 def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:
