@@ -227,20 +227,24 @@ def replay(
 
 
 class Recording(NoiseSource):
-    """Draws from another source, and keeps what came out."""
+    """Draws from another source; keeps what came out, and what was handed in."""
 
     def __init__(self, source: NoiseSource) -> None:
         self._source = source
         self.selections: list[int] = []
         self.tables: list[np.ndarray] = []
+        self.draws: list[Draw] = []
 
     def laplace(self, values: np.ndarray, scale: float) -> np.ndarray:
+        self.draws.append(Draw("laplace", np.array(values), scale))
         return self._keep(self._source.laplace(values, scale))
 
     def gaussian(self, values: np.ndarray, sigma: float) -> np.ndarray:
+        self.draws.append(Draw("gaussian", np.array(values), sigma))
         return self._keep(self._source.gaussian(values, sigma))
 
     def select(self, scores: np.ndarray, scale: float) -> int:
+        self.draws.append(Draw("select", np.array(scores), scale))
         self.selections.append(self._source.select(scores, scale))
         return self.selections[-1]
 
@@ -261,10 +265,12 @@ def black_box(case: Case) -> Finding:
     held = [summary(plan, with_unit(np.array(case.base), unit)) for unit in case.pair]
     cache: dict[tuple[Any, ...], list[list[Draw]]] = {}
 
-    def ratio(record: Recording) -> int:
+    def ratio(record: Recording, side: int) -> int:
         selections, tables = record.selections, seen_tables(record)
         if case.adaptive:
-            draws = [replay(plan, mechanism, each, selections, tables) for each in held]
+            # What the other side would have handed in, had the same come out.
+            draws = [record.draws, replay(plan, mechanism, held[1 - side], selections, tables)]
+            draws = draws[::-1] if side else draws
         else:
             # What was chosen shows in the shapes of what was measured.
             key = (*selections, *(table.shape for table in tables))
@@ -280,7 +286,7 @@ def black_box(case: Case) -> Finding:
             for _ in range(runs):
                 record = Recording(source)
                 mechanism.release(plan, held[side], record)
-                outcomes.append(ratio(record))
+                outcomes.append(ratio(record, side))
             return outcomes
 
         return sample
