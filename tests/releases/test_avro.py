@@ -326,3 +326,17 @@ def test_a_number_that_begins_like_a_longer_one_is_read_at_the_end_of_a_block(va
                          num_records=1)  # fmt: skip
     codes, counts = read_records(avro.records_bytes(release), release)
     assert (codes[0].tolist(), counts.tolist()) == ([value - 4160], [1])
+
+
+@given(
+    st.binary(min_size=1, max_size=3),
+    st.integers(0, 40),
+    st.binary(max_size=6),
+    st.integers(0, 50),
+)
+def test_repetitions_are_counted_as_one_by_one(record: bytes, number: int, end: bytes, most: int):
+    block = b"before" + record * number + end
+    expected, position = 0, len(b"before")
+    while expected < most and block[position : position + len(record)] == record:
+        expected, position = expected + 1, position + len(record)
+    assert avro._repetitions(block, len(b"before"), record, most) == expected

@@ -162,14 +162,11 @@ def read_records(
                     raise DamagedFileError("has records that are out of order")
                 last_row = row
                 rows.extend(row)
-                counts.append(0)
-                repeated = 1
-            else:
-                repeated = 0
+                counts.append(1)
+                left -= 1
             # Equal records follow each other: they are counted without being read.
-            while repeated < left and block[position : position + len(last)] == last:
-                position += len(last)
-                repeated += 1
+            repeated = _repetitions(block, position, last, left)
+            position += repeated * len(last)
             counts[-1] += repeated
             left -= repeated
         check_end(block, position)
@@ -179,6 +176,23 @@ def read_records(
     if total != num_records:
         raise DamagedFileError("has fewer records than its card says")
     return tuple(map(np.concatenate, parts)), np.array(counts, np.int64)
+
+
+def _repetitions(block: bytes, position: int, record: bytes, most: int) -> int:
+    """Returns how often a record follows itself from a position on, at most so often.
+
+    Cost: comparisons of runs that double in length, then halve: two for each bit of the number.
+    """
+    found, run, records = 0, record, 1
+    while found + records <= most and block.startswith(run, position):
+        found, position = found + records, position + len(run)
+        run, records = run + run, 2 * records
+    while records > 1:
+        records //= 2
+        run = run[: records * len(record)]
+        if found + records <= most and block.startswith(run, position):
+            found, position = found + records, position + len(run)
+    return found
 
 
 def _read_row(block: bytes, position: int, readers: list[_Reader]) -> tuple[list[int], int]:
