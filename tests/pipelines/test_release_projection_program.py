@@ -118,7 +118,10 @@ def test_every_mechanism_answers(
         more |= {"size": None}
     assert main(flags(tmp_path, **more)) == 0
     found = answer(tmp_path, capfd, "plane 3\nplane 4\n")
-    assert found["value"] == pytest.approx(80, abs=5 * found["standard_error"] + 1)
+    # A key that shares a cell of one of 8 blocks moves the answer by 40 / 8; there are 0.1 of these
+    # on average, and five or more in one of 10^7 runs.
+    collisions = 4 * 40 / 8 if mechanism == "sparse_project" else 0
+    assert found["value"] == pytest.approx(80, abs=5 * found["standard_error"] + 1 + collisions)
 
 
 @pytest.mark.slow
