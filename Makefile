@@ -97,9 +97,8 @@ bench: $(VENV)/.stamp-test
 	else echo "accuracy: skipped, BEAM_DP_DATA is not set"; fi
 	$(BIN)/python -m pytest -q -m benchmark -n $(WORKERS) tests
 
-AUDITED ?= tests
 audit: $(VENV)/.stamp-test
-	$(BIN)/python -m pytest -q -m audit -n $(WORKERS) $(AUDITED)
+	$(BIN)/python -m pytest -q -m audit -n $(WORKERS) tests
 
 # Without atheris, which has no wheel for every machine, inputs are random instead of guided.
 FUZZ_SECONDS ?= 600

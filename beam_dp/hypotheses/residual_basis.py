@@ -92,7 +92,7 @@ def table_coefficients(table: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     for size in table.shape:
         # The leading axis is consumed and its contrasts appended, so the axes rotate into place.
-        table = np.moveaxis(np.tensordot(contrast_matrix(size), table, axes=(1, 0)), 0, -1)
+        table = table.reshape(size, -1).T @ contrast_matrix(size).T
     return table.ravel()
 
 
@@ -100,10 +100,12 @@ def coefficients_table(
     coefficients: NDArray[np.float64], shape: Sequence[int]
 ) -> NDArray[np.float64]:
     """Returns the table of the given shape whose coefficients are given: the transpose above."""
-    table = coefficients.reshape([num_contrasts(size) for size in shape])
+    if not coefficients.size:  # of an attribute of one code
+        return np.zeros(shape)
+    table = coefficients
     for size in shape:
-        table = np.moveaxis(np.tensordot(contrast_matrix(size), table, axes=(0, 0)), 0, -1)
-    return table
+        table = table.reshape(num_contrasts(size), -1).T @ contrast_matrix(size)
+    return table.reshape(shape)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,7 +81,7 @@ def sum_of_tables(
             parts.append(visit(num_kept + 1, axis + 1, keeping))
         if len(keeping) < len(sets):
             without = visit(num_kept, axis + 1, sets - keeping)
-            parts.append(np.expand_dims(without, num_kept))
+            parts.append(without[(*(slice(None),) * num_kept, None)])
         return parts[0] + parts[1] if len(parts) == 2 else parts[0]
 
     return np.broadcast_to(visit(0, 0, set(tables)), shape)
