@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Iterator
 
@@ -9,6 +10,8 @@ import hypothesis
 import pytest
 from audit_table import pytest_terminal_summary  # noqa: F401
 from databases import BACKENDS, new_database, postgresql_server
+
+from beam_dp.mechanisms.small_db import enumerated, nested, searched
 
 # No example is too slow: other work on the machine is no fault of the code.
 hypothesis.settings.register_profile(
@@ -45,3 +48,12 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
     folder = request.getfixturevalue("postgresql")
     _DATABASES.append(new_database(folder, len(_DATABASES)))
     return _DATABASES[-1]
+
+
+@pytest.fixture
+def weights_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samplers of small databases compute each weight once: it is the same in every draw."""
+    sampler = enumerated.EnumerationSampler
+    monkeypatch.setattr(sampler, "_weigh", functools.cache(sampler._weigh))
+    for module in (enumerated, nested, searched):
+        monkeypatch.setattr(module, "exp_bounds", functools.cache(module.exp_bounds))

@@ -290,9 +290,11 @@ class _Problem:
             value = self._total * log_sum - path @ values + 0.5 * (penalties * moved) @ moved
             return float(value), (fitted - values + penalties * moved) / scale
 
-        first_value, _ = objective(start * scale)
+        # The solver starts where its tolerance is taken from: that is computed once.
+        first = [objective(start * scale)]
+        first_value, _ = first[0]
         found = minimize(
-            objective,
+            lambda scaled: first.pop() if first else objective(scaled),
             start * scale,
             jac=True,
             method="L-BFGS-B",

@@ -39,7 +39,8 @@ def flink(job_server_jar: str, flink_log: pathlib.Path) -> Iterator[list[str]]:
     # Flink's copies of a stream's state need the package; not every job server opens it itself.
     opened = "--add-opens=java.base/java.util=ALL-UNNAMED"
     command = [
-        *("java", opened, f"-Djava.io.tmpdir={temporary}", "-jar", job_server_jar),
+        *("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", opened),
+        *(f"-Djava.io.tmpdir={temporary}", "-jar", job_server_jar),
         *("--flink-master", "[local]"),
         *("--artifacts-dir", str(flink_log.parent / "artifacts")),
         *("--job-host", "localhost", "--job-port", str(port)),

@@ -221,6 +221,7 @@ def test_samplers_follow_the_law_by_hand(
 
 
 @pytest.mark.audit
+@pytest.mark.usefixtures("weights_once")
 @pytest.mark.parametrize("name, sampler", CASES)
 def test_samplers_follow_the_law_and_no_other_scale(name: str, sampler: str):
     runs, others = (100_000, (1.8, 2.2)) if name in AT_LENGTH else (30_000, (1.6, 2.5))

@@ -29,7 +29,7 @@ from audit_views import Finding
 from audit_workloads import workload_audits
 from tiny import UnequalDrawsError
 
-pytestmark = pytest.mark.audit
+pytestmark = [pytest.mark.audit, pytest.mark.usefixtures("weights_once")]
 
 AUDITS = [
     *noise_audits(),
