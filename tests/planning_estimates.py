@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.hypotheses.basis import marginal_of
-from beam_dp.mechanisms.marginals.measurements import combine
+from beam_dp.mechanisms.marginals.measurements import Combination
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.synthesis import plan_basis
 from beam_dp.noise.source import NoiseSource
@@ -24,7 +24,7 @@ def table_errors(plan: MarginalsPlan, counts: NDArray[np.int64]) -> NDArray[np.f
     noise = NoiseSource()
     basis = plan_basis(plan)
     tables = [each.draw(exact, noise) for each in plan.measurements]
-    found = combine(domain, basis, plan.measurements, tables).values
+    found = Combination(domain, basis, plan.measurements, tables).estimate().values
     if plan.total_is_public:
         # The first coefficient of an orthonormal basis is the mean of a uniform table.
         found[basis.slices[()]] = basis.analyse(counts.astype(np.float64))[basis.slices[()]]

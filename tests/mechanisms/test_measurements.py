@@ -16,9 +16,9 @@ from tiny import domain_of
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms.marginals.measurements import (
+    Combination,
     Measurement,
     cell_variance,
-    combine,
     freedoms,
     importance_of,
     num_noisy_cells,
@@ -222,7 +222,7 @@ def test_combining_is_unbiased_with_the_stated_variances(case: str):
     basis = ResidualBasis(shape, subsets(len(shape)))
     x = np.random.default_rng(1).integers(0, 50, basis.num_cells).astype(float)
     tables = tables_of(domain, measurements, x)
-    found = combine(domain, basis, measurements, tables)
+    found = Combination(domain, basis, measurements, tables).estimate()
     observed = np.isfinite(found.variances)
     np.testing.assert_allclose(found.values[observed], basis.analyse(x)[observed], atol=1e-8)
     assert (found.values[~observed] == 0).all()
@@ -233,7 +233,7 @@ def test_combining_is_unbiased_with_the_stated_variances(case: str):
         for cell in np.ndindex(tables[position].shape):
             noise = [np.array(each) for each in zero]
             noise[position][cell] = 1.0
-            response = combine(domain, basis, measurements, noise).values
+            response = Combination(domain, basis, measurements, noise).estimate().values
             covariance += measurement.variance * np.outer(response, response)
     stated = np.where(observed, found.variances, 0.0)
     np.testing.assert_allclose(covariance, np.diag(stated), atol=1e-9)
@@ -244,9 +244,8 @@ def test_combined_variances_agree_with_the_prediction(case: str):
     shape, measurements, _ = MEASURED[case]
     domain = domain_of(*shape)
     basis = ResidualBasis(shape, subsets(len(shape)))
-    found = combine(
-        domain, basis, measurements, tables_of(domain, measurements, np.ones(basis.num_cells))
-    )
+    tables = tables_of(domain, measurements, np.ones(basis.num_cells))
+    found = Combination(domain, basis, measurements, tables).estimate()
     predicted = support_variances(domain, basis.supports, measurements, False)
     for support, where in basis.slices.items():
         outside = basis.num_cells / math.prod(shape[axis] for axis in support)

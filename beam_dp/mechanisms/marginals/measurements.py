@@ -216,28 +216,33 @@ def closure_of(sets: Iterable[Support]) -> list[Support]:
     return sorted(inside | {()}, key=lambda axes: (len(axes), axes))
 
 
-def combine(
-    domain: Domain,
-    basis: Coefficients,
-    measurements: Sequence[Measurement],
-    tables: Sequence[NDArray[np.float64]],
-) -> NoisyCoefficients:
-    """Returns the best unbiased estimate of every coefficient from noisy tables.
+class Combination:
+    """The best unbiased estimate of every coefficient from noisy tables.
 
     Args:
         domain: the universe.
         basis: its coefficients.
-        measurements: what was measured.
+        measurements: what was measured so far.
         tables: the noisy tables, in records, in the same order.
-
-    Returns:
-        The coefficients with the variances of their noise, which is independent
-        between coefficients because every measurement's noise is the same in all its cells.
     """
-    sums = np.zeros(basis.num_coefficients)
-    precisions = np.zeros(basis.num_coefficients)
-    for measurement, table in zip(measurements, tables, strict=True):
-        axes = domain.axes(measurement.names)
+
+    def __init__(
+        self,
+        domain: Domain,
+        basis: Coefficients,
+        measurements: Sequence[Measurement] = (),
+        tables: Sequence[NDArray[np.float64]] = (),
+    ) -> None:
+        self._domain = domain
+        self._basis = basis
+        self._sums = np.zeros(basis.num_coefficients)
+        self._precisions = np.zeros(basis.num_coefficients)
+        for measurement, table in zip(measurements, tables, strict=True):
+            self.add(measurement, table)
+
+    def add(self, measurement: Measurement, table: NDArray[np.float64]) -> None:
+        """Takes in one more noisy table."""
+        basis, axes = self._basis, self._domain.axes(measurement.names)
         if measurement.kind == "residual" or not axes:
             parts = {axes: table_coefficients(table)}
         else:
@@ -246,17 +251,26 @@ def combine(
             own = ResidualBasis(table.shape, local.values())
             coefficients = own.analyse(table.ravel())
             parts = {support: coefficients[own.slices[local[support]]] for support in inside}
+        variance = measurement.variance
         for support, coefficients in parts.items():
             where = basis.slices[support]
             ratio = squared_scale(basis, support, axes)
-            precision = ratio / measurement.variance
-            sums[where] += coefficients * (precision / math.sqrt(ratio))
-            precisions[where] += precision
-    known = precisions > 0
-    return NoisyCoefficients(
-        values=np.divide(sums, precisions, out=np.zeros_like(sums), where=known),
-        variances=np.divide(1, precisions, out=np.full_like(sums, np.inf), where=known),
-    )
+            precision = ratio / variance
+            self._sums[where] += coefficients * (precision / math.sqrt(ratio))
+            self._precisions[where] += precision
+
+    def estimate(self) -> NoisyCoefficients:
+        """Returns the coefficients with the variances of their noise, of all tables so far.
+
+        It is independent between coefficients, because every measurement's noise is the same in
+        all its cells.
+        """
+        sums, precisions = self._sums, self._precisions
+        known = precisions > 0
+        return NoisyCoefficients(
+            values=np.divide(sums, precisions, out=np.zeros_like(sums), where=known),
+            variances=np.divide(1, precisions, out=np.full_like(sums, np.inf), where=known),
+        )
 
 
 def importance_of(

@@ -21,7 +21,7 @@ from beam_dp.hypotheses.maximum_entropy import refit
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.measurements import Measurement, Names, combine
+from beam_dp.mechanisms.marginals.measurements import Combination, Measurement, Names
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
@@ -127,6 +127,7 @@ class RoundsPlan(MarginalsPlan):
         candidates = weights if joins_all else inner_candidates(workload)
         joined: list[Support] = []
         basis = plan_basis(self, None if joins_all else joined)
+        combination = Combination(domain, basis)
         measurements: list[Measurement] = []
         tables: list[NDArray[np.float64]] = []
 
@@ -134,11 +135,12 @@ class RoundsPlan(MarginalsPlan):
             measurement = Measurement(names, "table", unit.distribution, scale)
             measurements.append(measurement)
             tables.append(measurement.draw(marginals, noise))
+            combination.add(measurement, tables[-1])
 
         total = self.num_records
         if total == "noisy":
             measure((), unit.total_scale)
-            total = noisy_total(basis, combine(domain, basis, measurements, tables))
+            total = noisy_total(basis, combination.estimate())
         log_weights, units = np.zeros(basis.num_coefficients), 1
         if is_annealed and progress is not None:
             # Not round by round: how many there are depends on a draw that may never be released.
@@ -161,10 +163,9 @@ class RoundsPlan(MarginalsPlan):
                 joined.append(axes)
                 narrower, basis = basis, plan_basis(self, joined)
                 log_weights = carry_over(narrower.slices, log_weights, basis)
-            observed = combine(domain, basis, measurements, tables)
-            log_weights = refit(
-                basis, observed, total, log_weights, _ROUND_PENALTY, _ROUND_TOLERANCE
-            )
+                combination = Combination(domain, basis, measurements, tables)
+            observed, how = combination.estimate(), (_ROUND_PENALTY, _ROUND_TOLERANCE)
+            log_weights = refit(basis, observed, total, log_weights, *how)
             if is_annealed:
                 (answer,) = basis.marginals(log_weights, [axes])
                 units *= _growth(total * answer - answers[selected], budget)

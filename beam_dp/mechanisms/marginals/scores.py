@@ -45,4 +45,4 @@ def answer_on_grid(answer: NDArray[np.float64], grid: int, largest: int) -> NDAr
     """
     with np.errstate(over="ignore"):
         on_grid = np.clip(answer * float(grid), -largest, largest)
-    return np.rint(np.nan_to_num(on_grid, nan=0.0)).astype(np.int64)
+    return np.rint(np.where(np.isnan(on_grid), 0.0, on_grid)).astype(np.int64)

@@ -24,7 +24,7 @@ from beam_dp.hypotheses.maximum_entropy import independent_log_weights
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, combine
+from beam_dp.mechanisms.marginals.measurements import Combination, Measurement, closure_of
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
@@ -286,7 +286,7 @@ def _independent_answers(
 ) -> dict[Support, NDArray[np.float64]]:
     """Returns the tables that pairs would have if attributes were independent, in records."""
     basis = plan_basis(plan, _singles(plan.domain))
-    observed = combine(plan.domain, basis, measurements, tables)
+    observed = Combination(plan.domain, basis, measurements, tables).estimate()
     total = plan.num_records
     if total == "noisy":
         total = noisy_total(basis, observed)

@@ -24,11 +24,11 @@ from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
 from beam_dp.hypotheses.tree_basis import TreeBasis
 from beam_dp.mechanisms.contract import MAX_RECORDS, Progress
 from beam_dp.mechanisms.marginals.measurements import (
+    Combination,
     Measurement,
     Names,
     cell_variance,
     closure_of,
-    combine,
     importance_of,
     support_variances,
 )
@@ -106,7 +106,7 @@ def synthesise(
     basis = plan_basis(plan, joined)
     loose = [] if joins_all else _outside(basis, domain, measurements)
     layout = MarginalCoefficients(domain.shape, closure_of([*joined, *loose])) if loose else basis
-    everything = combine(domain, layout, measurements, tables)
+    everything = Combination(domain, layout, measurements, tables).estimate()
     observed = everything if layout is basis else everything.restricted(layout, basis)
     total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
     importance = importance_of(domain, basis, workload.marginals, workload.weights)

@@ -333,13 +333,7 @@ def _settle(plan: OnlinePlan, num_records: int) -> Settings:
         total_bound = float(math.ceil(plan.count_scale * math.log(1 / (beta * _COUNT_FAILURE))))
         beta *= 1 - _COUNT_FAILURE
     terms = _Terms(guarantee, total, total_bound, beta)
-    if plan.calibration == "textbook":
-        settings = _textbook(plan, terms)
-    else:
-        settings = min(
-            _tight(plan, terms),
-            key=lambda each: (each.hypothesis_bound, each.noise.max_above),
-        )
+    settings = _textbook(plan, terms) if plan.calibration == "textbook" else _tight(plan, terms)
     check_noise(guarantee, [scale * GRID for scale in settings.noise.scales])
     return settings
 
@@ -365,26 +359,40 @@ def _textbook(plan: OnlinePlan, terms: _Terms) -> Settings:
     )
 
 
-def _tight(plan: OnlinePlan, terms: _Terms) -> Iterator[Settings]:
-    """One question a round; every choice of alpha, updates and noise that is tried."""
-    asked, beta, most = plan.num_questions, terms.beta, terms.total + terms.total_bound
+def _tight(plan: OnlinePlan, terms: _Terms) -> Settings:
+    """One question a round; the choice of alpha, updates and noise with the least bound."""
+    asked, most = plan.num_questions, terms.total + terms.total_bound
+    found: tuple[tuple[float, int], float, float, float, SparseVectorNoise] | None = None
     for least, updates in _choices(plan):
-        for noise in _candidates(terms.guarantee, updates):
+        for noise, margin, answer_bound in _candidates(terms.guarantee, updates, asked, terms.beta):
             if plan.num_records == "noisy" and plan.guarantee.delta > 0 and noise.method != "zcdp":
                 continue  # the loss is stated before the number of records is known
             # An update must know in which direction to go.
-            gap = max(least * most, noise.answer_bound(beta, GRID) + 1 / GRID)
-            alpha, rate = least or gap / most, 4 * min(1.0, gap / most)
-            threshold = gap + terms.total_bound + noise.margin(asked, beta, GRID)
-            yield _settings(
-                plan, terms, noise, asked, alpha=alpha, rate=rate, threshold=threshold, gap=gap
-            )
+            gap = max(least * most, answer_bound + 1 / GRID)
+            threshold = gap + terms.total_bound + margin
+            rank = threshold + margin, noise.max_above
+            if found is None or rank < found[0]:
+                found = rank, least, gap, threshold, noise
+    assert found is not None
+    _, least, gap, threshold, noise = found
+    alpha, rate = least or gap / most, 4 * min(1.0, gap / most)
+    return _settings(
+        plan, terms, noise, asked, alpha=alpha, rate=rate, threshold=threshold, gap=gap
+    )
 
 
 @functools.lru_cache(maxsize=256)
-def _candidates(guarantee: Guarantee, updates: int) -> tuple[SparseVectorNoise, ...]:
-    """What a search for the number of records that are needed asks for again and again."""
-    return tuple(noise_candidates(guarantee, updates, answers=True))
+def _candidates(
+    guarantee: Guarantee, updates: int, asked: int, beta: float
+) -> tuple[tuple[SparseVectorNoise, float, float], ...]:
+    """Noises, each with its margin of questions and its bound of answers, in records.
+
+    What a search for the number of records that are needed asks for again and again.
+    """
+    return tuple(
+        (noise, noise.margin(asked, beta, GRID), noise.answer_bound(beta, GRID))
+        for noise in noise_candidates(guarantee, updates, answers=True)
+    )
 
 
 def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:
