@@ -53,6 +53,25 @@ class EncodedBatch:
         return domain.codes(self.cells)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class WindowBatch:
+    """Records inside the domain that count in some window, as one cell index each.
+
+    Args:
+        numbers: shape (n,), any integer type, the window of each.
+        cells: shape (n,), any integer type.
+        units: shape (2, n), uint64, fingerprints of their privacy units; None where the unit is
+            the record.
+    """
+
+    numbers: NDArray[Any]
+    cells: NDArray[Any]
+    units: NDArray[np.uint64] | None = None
+
+    def __repr__(self) -> str:
+        return "WindowBatch(secret)"
+
+
 def left_out_records(
     codes: Sequence[NDArray[Any]], outside: Mask, units: NDArray[np.uint64] | None
 ) -> EncodedBatch:

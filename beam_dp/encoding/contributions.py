@@ -7,7 +7,6 @@ that is done again keeps the same ones, and one unit more or less changes at mos
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -15,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
-from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.batch import EncodedBatch, WindowBatch
 from beam_dp.encoding.key_batch import KeyBatch
+from beam_dp.encoding.split import split_by
 from beam_dp.encoding.units import mix
 
 Columns = list[NDArray[Any]]
@@ -73,6 +73,27 @@ class RecordWords:
         groups = zip(self.domain.groups, columns, strict=True)
         codes = [column for group, word in groups for column in group.codes(word.astype(np.int64))]
         return EncodedBatch(codes=codes)
+
+
+class WindowWords:
+    """Encoded records with the windows that they count in, as two integer columns.
+
+    Args:
+        domain: the universe; it must have an index.
+    """
+
+    def __init__(self, domain: Domain) -> None:
+        self.dtypes = [np.dtype("<u4"), *RecordWords(domain).dtypes]
+
+    def from_batch(self, batch: WindowBatch) -> Columns:
+        """Returns the windows and the cells of a batch."""
+        columns = zip((batch.numbers, batch.cells), self.dtypes, strict=True)
+        return [column.astype(dtype) for column, dtype in columns]
+
+    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> WindowBatch:
+        """Returns the records of ``from_batch``, without units."""
+        numbers, cells = (column.astype(np.int64) for column in columns)
+        return WindowBatch(numbers, cells)
 
 
 class KeyWords:
@@ -163,16 +184,9 @@ def split_by_unit(
         num_partitions: a power of two, from 1 to 2^16.
     """
     bits = num_partitions.bit_length() - 1
-    # The highest bits; a stable argsort of 16-bit integers is a radix sort.
-    partition = units[0] >> np.uint64(1) >> np.uint64(63 - bits)
-    partition = partition.astype(np.uint16)
-    order = np.argsort(partition, kind="stable")
-    units, words = units[:, order], [word[order] for word in words]
-    sizes = np.bincount(partition, minlength=num_partitions)
-    edges = [0, *np.cumsum(sizes).tolist()]
-    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
-        if start < stop:
-            yield number, units[:, start:stop], [word[start:stop] for word in words]
+    partition = units[0] >> np.uint64(1) >> np.uint64(63 - bits)  # the highest bits
+    for number, (units_here, *words_here) in split_by(partition, num_partitions, [units, *words]):
+        yield number, units_here, words_here
 
 
 def add_identical(
@@ -199,6 +213,26 @@ def add_identical(
     first = order[starts]
     sums = np.add.reduceat(counts[order], starts)
     return units[:, first], [word[first] for word in words], sums
+
+
+def distinct_units(
+    units: NDArray[np.uint64],
+) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
+    """Returns the units of records in ascending order, first word first, and which each record has.
+
+    Args:
+        units: shape (2, n), fingerprints.
+
+    Returns:
+        shape (2, m), distinct; and shape (n,), positions among these.
+
+    Cost: a sort.
+    """
+    order, unit = _group(units)
+    (starts,) = np.nonzero(_differs(unit[: order.size]))
+    numbers = np.empty_like(order)
+    numbers[order] = unit[: order.size]
+    return units[:, order[starts]], numbers
 
 
 def select_records(

@@ -64,6 +64,8 @@ def as_bytes(array: pa.Array) -> pa.Array | None:
 
 def not_null(array: pa.Array) -> NDArray[np.bool_]:
     """Returns where an array is not null, shape (n,)."""
+    if not array.null_count:
+        return np.ones(len(array), np.bool_)
     mask: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
     return mask
 

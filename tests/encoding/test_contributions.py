@@ -14,6 +14,7 @@ from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.encoding.contributions import (
     RecordWords,
     add_identical,
+    distinct_units,
     from_bytes,
     record_bytes,
     select_records,
@@ -142,3 +143,12 @@ def test_records_survive_the_journey_as_bytes(sizes: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(back, column)
     # Counts of one cost one byte in all.
     assert len(chunks[3]) == 1 + 10 * record_bytes(words)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
+def test_distinct_units_are_in_order_and_each_record_has_its_own(pairs: list[tuple[int, int]]):
+    """Also where units share their first word."""
+    units = np.array(pairs, np.uint64).reshape(-1, 2).T
+    distinct, places = distinct_units(units)
+    assert [tuple(each) for each in distinct.T.tolist()] == sorted(set(pairs))
+    np.testing.assert_array_equal(distinct[:, places], units)

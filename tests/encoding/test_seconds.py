@@ -1,0 +1,93 @@
+"""Times as whole seconds, whatever a column is made of."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+
+from beam_dp.encoding.seconds import NO_TIME, seconds_of
+from beam_dp.encoding.units import arrow_column
+
+MOMENT = datetime.datetime(2026, 11, 23, 1, 2, 3, 999_999)
+SECONDS = 1_795_395_723
+BERLIN = datetime.timezone(datetime.timedelta(hours=1))
+VALUES: dict[str, tuple[Any, int]] = {
+    "without a zone": (MOMENT, SECONDS),
+    "with a zone": (MOMENT.replace(tzinfo=BERLIN), SECONDS - 3600),
+    "day": (MOMENT.date(), SECONDS - 3723),
+    "text": ("2026-11-23T01:02:03.999", SECONDS),
+    "text with a zone": ("2026-11-23 01:02:03+01:00", SECONDS - 3600),
+    "bytes": (b"2026-11-23", SECONDS - 3723),
+    "integer": (SECONDS, SECONDS),
+    "fraction": (SECONDS + 0.999, SECONDS),
+    "before 1970": (-0.5, -1),
+    "a time before 1970": (datetime.datetime(1969, 12, 31, 23, 59, 59, 1), -1),
+    "text of an integer": (f" {SECONDS} ", SECONDS),
+    "decimal": (decimal.Decimal(f"{SECONDS}.999"), SECONDS),
+    "decimal before 1970": (decimal.Decimal("-0.5"), -1),
+    "text of an integer too large": ("9" * 20, NO_TIME),
+    "text of a fraction": ("-1.5", -2),
+    "text of two numbers": ("1 5", NO_TIME),
+    "null": (None, NO_TIME),
+    "no text of a time": ("tomorrow", NO_TIME),
+    "no date": ("2026-02-30", NO_TIME),
+    "not a number": (float("nan"), NO_TIME),
+    "infinite": (float("inf"), NO_TIME),
+    "too large": (1e300, NO_TIME),
+    "an integer too large": (2**64 - 1, NO_TIME),
+    "boolean": (True, NO_TIME),
+    "duration": (datetime.timedelta(1), NO_TIME),
+    "list": ([1], NO_TIME),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_has_its_seconds(name: str):
+    value, seconds = VALUES[name]
+    assert seconds_of(arrow_column([value])).tolist() == [seconds]
+    assert seconds_of(arrow_column([value, None, value])).tolist() == [seconds, NO_TIME, seconds]
+
+
+def test_values_of_all_kinds_stand_in_one_column():
+    values, seconds = zip(*VALUES.values(), strict=True)
+    assert seconds_of(arrow_column(list(values))).tolist() == list(seconds)
+
+
+@given(st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=20), st.data())
+def test_layouts_of_a_column_change_nothing(values: list[int | None], data: st.DataObject):
+    expected = [NO_TIME if each is None else each for each in values]
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6}
+    unit = data.draw(st.sampled_from(list(per_second)))
+    part = data.draw(st.integers(0, per_second[unit] - 1))
+    ticks = [None if each is None else each * per_second[unit] + part for each in values]
+    column = pa.array(ticks, pa.int64()).view(
+        pa.timestamp(unit, data.draw(st.sampled_from([None, "UTC"])))
+    )
+    assert seconds_of(column).tolist() == expected
+    assert seconds_of(column.dictionary_encode()).tolist() == expected
+    assert seconds_of(pa.concat_arrays([column, column])[len(column) :]).tolist() == expected
+
+
+def test_decimals_are_seconds():
+    column = pa.array(
+        [None, decimal.Decimal("1.999"), decimal.Decimal("-0.5")], pa.decimal128(9, 3)
+    )
+    assert seconds_of(column).tolist() == [NO_TIME, 1, -1]
+
+
+def test_narrow_days_do_not_overflow():
+    days = pa.array([2**31 - 1, -(2**31)], pa.int32()).view(pa.date32())
+    assert seconds_of(days).tolist() == [86400 * (2**31 - 1), -86400 * 2**31]
+    assert seconds_of(pa.array([86_399_999, -1]).view(pa.date64())).tolist() == [86_399, -1]
+
+
+def test_nothing_is_a_time_in_a_column_without_values():
+    for kind in (pa.null(), pa.timestamp("ns"), pa.string(), pa.float16(), pa.decimal128(5, 2)):
+        assert seconds_of(pa.nulls(3, kind)).tolist() == [NO_TIME] * 3
+        assert seconds_of(pa.nulls(0, kind)).dtype == np.int64

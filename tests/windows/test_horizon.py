@@ -1,0 +1,101 @@
+"""The rule by which a record counts in a window, against the same written for one record."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from beam_dp.errors import InputError
+from beam_dp.windows import Horizon, counted_windows
+
+ENDS = st.sampled_from([-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1])
+SECONDS = st.integers(-60, 160) | ENDS
+HORIZONS = st.builds(
+    Horizon, st.integers(-30, 30), st.integers(1, 40), st.integers(1, 4), st.integers(0, 50)
+)
+
+
+def window_by_hand(horizon: Horizon, event: int, arrival: int) -> int:
+    for number in range(horizon.num_windows):
+        start = horizon.start + number * horizon.window
+        end = start + horizon.window
+        if start <= event < end and event <= arrival < end + horizon.grace:
+            return number
+    return -1
+
+
+@given(HORIZONS, st.lists(st.tuples(SECONDS, SECONDS), max_size=30))
+def test_records_count_as_the_rule_says(horizon: Horizon, records: list[tuple[int, int]]):
+    events, arrivals = np.array(records, np.int64).reshape(-1, 2).T
+    found = counted_windows(horizon, events, arrivals)
+    assert found.tolist() == [window_by_hand(horizon, *record) for record in records]
+
+
+@pytest.mark.parametrize(
+    ("event", "arrival", "number"),
+    [
+        (99, 200, -1),  # before the horizon
+        (100, 100, 0),
+        (109, 114, 0),
+        (109, 115, -1),  # too late by a second
+        (110, 115, 1),
+        (109, 108, -1),  # from the future
+        (129, 134, 2),
+        (130, 130, -1),  # after the horizon
+    ],
+)
+def test_the_ends_of_windows(event: int, arrival: int, number: int):
+    horizon = Horizon(100, 10, 3, 5)
+    assert counted_windows(horizon, np.array([event]), np.array([arrival])).tolist() == [number]
+
+
+def test_a_window_closes_when_its_grace_is_over():
+    horizon = Horizon(100, 10, 3, 5)
+    assert [horizon.closes(number) for number in range(3)] == [115, 125, 135]
+    assert horizon.end == 130
+
+
+@pytest.mark.parametrize(
+    "start", ["2026-11-23T00:00Z", "2026-11-23T01:00+01:00", "2026-11-22T19:00:00-05:00"]
+)
+def test_times_are_read_with_their_zone(start: str):
+    horizon = Horizon(start, "1h", 168, "30m")
+    assert horizon == Horizon(1795392000, 3600, 168, 1800)
+    assert hash(horizon) == hash(Horizon(1795392000, 3600, 168, 1800))
+
+
+@pytest.mark.parametrize(
+    "text, seconds", [("90s", 90), ("30m", 1800), ("1h", 3600), ("7d", 604800)]
+)
+def test_durations_are_read_with_their_unit(text: str, seconds: int):
+    assert Horizon(0, text, 1, text) == Horizon(0, seconds, 1, seconds)
+
+
+@pytest.mark.parametrize(
+    ("changed", "condition"),
+    [
+        ({"start": "2026-11-23T00:00"}, "with its zone"),
+        ({"start": "2026-11-23T00:00:00.5Z"}, "whole seconds"),
+        ({"start": "soon"}, "such as 2026-11-23T00:00Z"),
+        ({"start": 2**40}, "seconds since 1970"),
+        ({"start": True}, "seconds since 1970"),
+        ({"start": 0.0}, "seconds since 1970"),
+        ({"window": 0}, "from 1 to"),
+        ({"window": "0s"}, "from 1 to"),
+        ({"window": "1 hour"}, "90s, 30m, 1h or 7d"),
+        ({"window": "1.5h"}, "90s, 30m, 1h or 7d"),
+        ({"window": "-1h"}, "90s, 30m, 1h or 7d"),
+        ({"window": "999999999999d"}, "of seconds"),
+        ({"num_windows": 0}, "from 1 to 2\\^20"),
+        ({"num_windows": 2**20 + 1}, "from 1 to 2\\^20"),
+        ({"grace": -1}, "from 0 to"),
+        ({"grace": None}, "of seconds"),
+        ({"start": "9999-12-31T22:00Z", "num_windows": 3}, "before the year 10000"),
+    ],
+)
+def test_what_is_no_horizon_is_refused(changed: dict[str, object], condition: str):
+    given = {"start": 0, "window": 3600, "num_windows": 2, "grace": 0, **changed}
+    name = list(changed)[-1]
+    with pytest.raises(InputError, match=f"^{name}: .*{condition}"):
+        Horizon(**given)  # type: ignore[arg-type]

@@ -1,0 +1,142 @@
+"""Which windows of a unit are kept: against the rule for one unit, on all sets of few windows."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from beam_dp.errors import InputError
+from beam_dp.windows import KeptWindows, WindowUnit, keep_windows
+
+NUM_WINDOWS = 6
+LIMITS = [(c, p) for p in range(1, NUM_WINDOWS + 1) for c in range(1, p + 1)]
+# Each set of windows is that of one unit.
+HELD = [frozenset(held) for size in range(NUM_WINDOWS + 1) for held in combinations(range(6), size)]
+
+
+def limits_of(most: int, protected: int) -> WindowUnit:
+    return WindowUnit("person", 1, most, protected)
+
+
+def fingerprints(number: int, first_words: int) -> np.ndarray:
+    """As many units, in order; several share a first word where there are fewer of these."""
+    words = np.arange(number, dtype=np.uint64)
+    words = np.stack([words * np.uint64(first_words) // np.uint64(number), words])
+    return words + np.uint64(2**63)
+
+
+def kept_in_order(
+    held: list[frozenset[int]], units: np.ndarray, limits: WindowUnit, skip_empty: bool = False
+) -> list[set[int]]:
+    """The windows that are kept of each unit, window by window."""
+    remembered = KeptWindows.nothing()
+    kept: list[set[int]] = [set() for _ in held]
+    for number in range(NUM_WINDOWS):
+        present = [place for place, windows in enumerate(held) if number in windows]
+        if skip_empty and not present:
+            continue
+        mask, remembered = keep_windows(remembered, units[:, present], number, limits, NUM_WINDOWS)
+        for place, is_kept in zip(present, mask.tolist(), strict=True):
+            if is_kept:
+                kept[place].add(number)
+    return kept
+
+
+def kept_by_hand(held: frozenset[int], most: int, protected: int) -> set[int]:
+    kept: set[int] = set()
+    for number in sorted(held):
+        if sum(number - protected < other for other in kept) < most:
+            kept.add(number)
+    return kept
+
+
+@pytest.mark.parametrize("first_words", [64, 5, 1])
+@pytest.mark.parametrize(("most", "protected"), LIMITS)
+def test_windows_are_kept_by_the_rule(most: int, protected: int, first_words: int):
+    units = fingerprints(len(HELD), first_words)
+    kept = kept_in_order(HELD, units, limits_of(most, protected))
+    assert kept == [kept_by_hand(held, most, protected) for held in HELD]
+
+
+@pytest.mark.parametrize(("most", "protected"), LIMITS)
+def test_of_consecutive_windows_no_more_are_kept_than_allowed(most: int, protected: int):
+    kept = kept_in_order(HELD, fingerprints(len(HELD), 64), limits_of(most, protected))
+    for start in range(NUM_WINDOWS):
+        span = set(range(start, start + protected))
+        assert max(len(windows & span) for windows in kept) <= most
+    if protected == NUM_WINDOWS:
+        assert kept == [set(sorted(held)[:most]) for held in HELD]
+    if most == protected:
+        assert kept == [set(held) for held in HELD]
+
+
+@given(st.lists(st.sampled_from(HELD), min_size=2, max_size=9), st.sampled_from(LIMITS), st.data())
+def test_a_unit_changes_nothing_for_the_others(held, limits, data):
+    units = fingerprints(len(held), data.draw(st.sampled_from([1, 3, len(held)])))
+    gone = data.draw(st.integers(0, len(held) - 1))
+    others = [place for place in range(len(held)) if place != gone]
+    kept = kept_in_order(held, units, limits_of(*limits))
+    without = kept_in_order(
+        [held[place] for place in others], units[:, others], limits_of(*limits), skip_empty=True
+    )
+    assert without == [kept[place] for place in others]
+
+
+def test_no_more_is_remembered_than_is_needed():
+    """Of a sliding budget what is recent; of the whole horizon a number a unit."""
+    unit = fingerprints(1, 1)
+    for limits, entries in (
+        (limits_of(2, 3), [1, 2, 2, 2, 2, 2]),
+        (limits_of(4, 6), [1] * 6),
+        (limits_of(3, 3), [0] * 6),
+    ):
+        remembered, found = KeptWindows.nothing(), []
+        for number in range(NUM_WINDOWS):
+            _, remembered = keep_windows(remembered, unit, number, limits, NUM_WINDOWS)
+            found.append(remembered.windows.size)
+        assert found == entries
+        assert repr(remembered) == "KeptWindows(secret)"
+
+
+@given(st.lists(st.sampled_from(HELD), max_size=9), st.sampled_from(LIMITS))
+def test_what_is_remembered_survives_as_bytes(held, limits):
+    units, remembered = fingerprints(len(held), 3), KeptWindows.nothing()
+    for number in range(NUM_WINDOWS):
+        present = [place for place, windows in enumerate(held) if number in windows]
+        _, remembered = keep_windows(
+            remembered, units[:, present], number, limits_of(*limits), NUM_WINDOWS
+        )
+        read = KeptWindows.from_bytes(remembered.to_bytes())
+        for name in ("units", "windows", "numbers"):
+            np.testing.assert_array_equal(getattr(read, name), getattr(remembered, name))
+        remembered = read
+
+
+@pytest.mark.parametrize(
+    ("changed", "condition"),
+    [
+        ({"privacy_unit": ""}, "privacy_unit: .*a column or 'record'"),
+        ({"max_records_per_unit": 0}, "max_records_per_unit: .*from 1 to"),
+        ({"max_windows_per_unit": 0}, "max_windows_per_unit: .*from 1 to 24"),
+        ({"max_windows_per_unit": 25}, "max_windows_per_unit: .*from 1 to 24"),
+        ({"protected_windows": 0}, "protected_windows: .*from 1 to"),
+        ({"privacy_unit": "record"}, "max_records_per_unit: .*must be 1 where"),
+        (
+            {"privacy_unit": "record", "max_records_per_unit": 1},
+            "protected_windows: .*must be 1 where the privacy unit is a record",
+        ),
+    ],
+)
+def test_what_protects_nobody_is_refused(changed: dict[str, object], condition: str):
+    given = {
+        "privacy_unit": "person",
+        "max_records_per_unit": 3,
+        "max_windows_per_unit": 7,
+        "protected_windows": 24,
+        **changed,
+    }
+    with pytest.raises(InputError, match=f"^{condition}"):
+        WindowUnit(**given)  # type: ignore[arg-type]
