@@ -36,6 +36,17 @@ def resume_at_once(url: str, token: Token, start: Barrier) -> None:
         os._exit(3)
 
 
+def go_on_at_once(url: str, start: Barrier) -> None:
+    """Starts one release at the same moment as all others; exit code 0 for who paid, else 3."""
+    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
+    start.wait(HANG_SECONDS)
+    parameters = {"horizon_id": "ab"}
+    _, is_new = ledger.spend_once(
+        "visits", TENTH, Loss.pure(0.1), "windows", parameters, "horizon_id"
+    )
+    os._exit(0 if is_new else 3)
+
+
 def release_for_ever(url: str, drawn: str) -> None:
     """Spends, draws, marks, until killed; a draw is a line in a file."""
     ledger = Ledger(url, wait_seconds=HANG_SECONDS)

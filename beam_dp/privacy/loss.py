@@ -17,7 +17,7 @@ from scipy.special import log_expit, ndtri_exp
 
 from beam_dp.checks import as_float, checked_number
 from beam_dp.errors import InputError
-from beam_dp.privacy.rounding import up
+from beam_dp.privacy.rounding import root_up, up
 
 Kind = Literal["pure", "gaussian", "zcdp"]
 KINDS: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
@@ -134,6 +134,25 @@ class Loss:
             slack = up(Fraction(self.slack or 0) + Fraction(other.slack or 0))
         rho = up(Fraction(self.rho) + Fraction(other.rho))
         return type(self)(rho=rho, mu=mu, epsilon=epsilon, slack=slack)
+
+    def repeated(self, times: int) -> Self:
+        """Returns the loss of a mechanism that is run so often on the same records.
+
+        Privacy: as of ``composed``, of so many, and rounded up once.
+
+        Args:
+            times: >= 1.
+
+        Example:
+            >>> Loss.pure(0.25).repeated(4).epsilon, Loss.gaussian(0.5).repeated(4).mu
+            (1.0, 1.0)
+        """
+        return type(self)(
+            rho=up(times * Fraction(self.rho)),
+            mu=None if self.mu is None else root_up(times * Fraction(self.mu) ** 2),
+            epsilon=None if self.epsilon is None else up(times * Fraction(self.epsilon)),
+            slack=None if self.slack is None else up(times * Fraction(self.slack)),
+        )
 
     @property
     def kind(self) -> Kind:

@@ -146,6 +146,16 @@ def check_dataset_id(name: str) -> None:
         raise InputError("dataset_id", name, "must be 1 to 200 printable characters")
 
 
+def check_id(key: str, value: object) -> None:
+    """Refuses what can be no id of a release among the parameters of its entry.
+
+    Raises:
+        InputError: naming its key.
+    """
+    if not (isinstance(value, str) and 1 <= len(value) <= 200 and value.isprintable()):
+        raise InputError(key, value, "must be 1 to 200 printable characters")
+
+
 def account_of(dataset: Dataset, paid: Sequence[Token]) -> Account:
     """Returns the account of a declared budget and what was paid from it, in order."""
     losses = tuple(token.loss for token in paid)

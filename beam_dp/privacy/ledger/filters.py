@@ -270,7 +270,7 @@ class Account:
             return _largest(lambda epsilon: _cost_of_pure(which, epsilon) <= left)
         if kind == "zcdp":
             return zcdp_epsilon(left, delta) * _ROUNDED_DOWN
-        return _gaussian_epsilon(mu, delta) * _ROUNDED_DOWN
+        return gaussian_epsilon(mu, delta) * _ROUNDED_DOWN
 
     def spent_epsilon(self) -> float:
         """Returns the epsilon that the history has, at the budget's delta, rounded up.
@@ -293,7 +293,7 @@ class Account:
                 found.append(zcdp_epsilon(up(spent), delta))
             else:
                 # Nearly: up to the width of the last bracket.
-                found.append(max(_gaussian_epsilon(root_up(spent), delta), _LEAST_EPSILON))
+                found.append(max(gaussian_epsilon(root_up(spent), delta), _LEAST_EPSILON))
         return min(min(found) * (1 + 1e-12), self.epsilon) if found else self.epsilon
 
 
@@ -312,7 +312,7 @@ def _cost_of_pure(which: Filter, epsilon: float) -> float:
     return math.inf if value is None else float(value)
 
 
-def _gaussian_epsilon(mu: float, delta: float) -> float:
+def gaussian_epsilon(mu: float, delta: float) -> float:
     """Returns nearly the epsilon of mu-Gaussian privacy at delta, or 0 where delta covers it."""
     return _largest(lambda epsilon: gaussian_delta(mu, epsilon) >= delta)
 

@@ -12,7 +12,7 @@ import datetime
 import json
 import shlex
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -25,13 +25,14 @@ from beam_dp.privacy.ledger.entries import (
     Token,
     account_of,
     check_dataset_id,
+    check_id,
     over_budget,
 )
 from beam_dp.privacy.ledger.filters import MAX_RELEASES, Account, Composition
+from beam_dp.privacy.ledger.rows import Rows
 from beam_dp.privacy.ledger.storage import (
     COMPLETIONS,
     DATASETS,
-    FROM_BACKUP,
     RELEASES,
     USED_STATES,
     Storage,
@@ -80,6 +81,7 @@ class Ledger:
     def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
         checked_number("wait_seconds", wait_seconds, above=0)
         self._storage = Storage(url, wait_seconds)
+        self._rows = Rows(self._storage.name)
 
     @property
     def name(self) -> str:
@@ -122,7 +124,7 @@ class Ledger:
             if row is None:
                 values = {**dataclasses.asdict(dataset), "neighboring": dataset.neighboring.value}
                 connection.execute(DATASETS.insert().values(**values, declared_at=_now()))
-            elif (existing := self._dataset(row)) != dataset:
+            elif (existing := self._rows.dataset(row)) != dataset:
                 condition = (
                     "must be declared once, and has a budget already: epsilon"
                     f" {existing.epsilon:g}, delta {existing.delta:g}, {existing.neighboring},"
@@ -159,21 +161,67 @@ class Ledger:
         check_dataset_id(dataset_id)
         text = _to_json("parameters", {} if parameters is None else parameters)
         with self._storage.writing() as connection:
-            row = self._storage.dataset(connection, dataset_id, lock=True)
-            paid = self._affordable(connection, row, dataset_id, guarantee, loss)
-            token = Token(dataset_id, len(paid) + 1, mechanism, guarantee, loss)
-            connection.execute(
-                RELEASES.insert().values(
-                    dataset_id=dataset_id,
-                    number=token.number,
-                    mechanism=mechanism,
-                    guarantee=_to_json("guarantee", guarantee.to_json()),
-                    loss=_to_json("loss", loss.to_json()),
-                    parameters=text,
-                    spent_at=_now(),
-                )
+            self._storage.dataset(connection, dataset_id, lock=True)
+            return self._spend(connection, dataset_id, guarantee, loss, mechanism, text)
+
+    def spend_once(
+        self,
+        dataset_id: str,
+        guarantee: Guarantee,
+        loss: Loss,
+        mechanism: str,
+        parameters: Mapping[str, Any],
+        key: str,
+    ) -> tuple[Entry, bool]:
+        """Pays for a release that has an id of its own, unless it is paid for already.
+
+        For a job that is started again and goes on with the same release. Of all who call it, also
+        at once, one pays.
+
+        Privacy: whoever goes on with an entry must release nothing that differs from what the entry
+        paid for: a second draw of what was released is not paid for.
+
+        Args: as of ``spend``, and
+            parameters: public parameters, as JSON values.
+            key: of the parameter that is the id, a text that nobody else gives another release.
+
+        Returns:
+            The entry, a token, which is durable; and whether this call paid for it. Its ``state``
+            says whether the release was complete before.
+
+        Raises: as ``spend``, and
+            LedgerError: if an entry of this id paid for another mechanism, guarantee or loss.
+            InputError: if the id is no text.
+        """
+        check_dataset_id(dataset_id)
+        text = _to_json("parameters", parameters)
+        check_id(key, parameters.get(key))
+        with self._storage.writing() as connection:
+            self._storage.dataset(connection, dataset_id, lock=True)
+            found = self._rows.entry_with(connection, dataset_id, key, parameters[key])
+            if found is None:
+                token = self._spend(connection, dataset_id, guarantee, loss, mechanism, text)
+                return self._entry_of(connection, token), True
+        if (found.mechanism, found.guarantee, found.loss) != (mechanism, guarantee, loss):
+            condition = (
+                f"must be of a release with the mechanism, guarantee and loss of"
+                f" {found.release_id!r}, which paid for it"
             )
-        return token
+            raise LedgerError(key, parameters[key], condition)
+        return found, False
+
+    def entry_with(self, dataset_id: str, key: str, value: str) -> Entry | None:
+        """Returns the entry that ``spend_once`` would go on with; None where it would pay.
+
+        Args:
+            dataset_id: of the release.
+            key: of the parameter that is its id.
+            value: the id.
+        """
+        check_dataset_id(dataset_id)
+        check_id(key, value)
+        with self._storage.reading() as connection:
+            return self._rows.entry_with(connection, dataset_id, key, value)
 
     def check(self, dataset_id: str, guarantee: Guarantee, loss: Loss) -> None:
         """Raises what ``spend`` would raise; spends nothing."""
@@ -262,14 +310,14 @@ class Ledger:
         """Returns all declared budgets, by name."""
         with self._storage.reading() as connection:
             rows = connection.execute(sa.select(DATASETS).order_by(DATASETS.c.dataset_id)).all()
-        return [self._dataset(row) for row in rows]
+        return [self._rows.dataset(row) for row in rows]
 
     def entries(self, dataset_id: str) -> list[Entry]:
         """Returns all releases of a dataset id, in order; none for an unknown one."""
         check_dataset_id(dataset_id)
         with self._storage.reading() as connection:
-            entries = self._select_entries(connection, RELEASES.c.dataset_id == dataset_id)
-            self._refuse_gaps(dataset_id, [entry.number for entry in entries])
+            entries = self._rows.entries(connection, RELEASES.c.dataset_id == dataset_id)
+            self._rows.refuse_gaps(dataset_id, [entry.number for entry in entries])
             return entries
 
     def account(self, dataset_id: str) -> Account:
@@ -281,7 +329,7 @@ class Ledger:
         check_dataset_id(dataset_id)
         with self._storage.reading() as connection:
             dataset = self._declared(self._storage.dataset(connection, dataset_id), dataset_id)
-            return account_of(dataset, self._tokens(connection, dataset_id))
+            return account_of(dataset, self._rows.tokens(connection, dataset_id))
 
     def total(self, dataset_id: str) -> float:
         """Returns the epsilon spent so far, at the budget's delta: ``Account.spent_epsilon``."""
@@ -302,6 +350,32 @@ class Ledger:
         account = self.account(dataset_id)
         return account.largest_epsilon(kind, account.delta if delta is None else delta)
 
+    def _spend(
+        self,
+        connection: sa.Connection,
+        dataset_id: str,
+        guarantee: Guarantee,
+        loss: Loss,
+        mechanism: str,
+        parameters: str,
+    ) -> Token:
+        """Adds an entry, in a transaction that holds the lock of the dataset id."""
+        row = self._storage.dataset(connection, dataset_id)
+        paid = self._affordable(connection, row, dataset_id, guarantee, loss)
+        token = Token(dataset_id, len(paid) + 1, mechanism, guarantee, loss)
+        connection.execute(
+            RELEASES.insert().values(
+                dataset_id=dataset_id,
+                number=token.number,
+                mechanism=mechanism,
+                guarantee=_to_json("guarantee", guarantee.to_json()),
+                loss=_to_json("loss", loss.to_json()),
+                parameters=parameters,
+                spent_at=_now(),
+            )
+        )
+        return token
+
     def _affordable(
         self,
         connection: sa.Connection,
@@ -318,7 +392,7 @@ class Ledger:
                 raise LedgerError(
                     name, asked, f"must be {declared!r}, as declared for {dataset_id!r}"
                 )
-        paid = self._tokens(connection, dataset_id)
+        paid = self._rows.tokens(connection, dataset_id)
         if len(paid) >= MAX_RELEASES:
             raise LedgerError(
                 "dataset_id", dataset_id, f"must have fewer than {MAX_RELEASES} releases"
@@ -330,7 +404,7 @@ class Ledger:
 
     def _entry_of(self, connection: sa.Connection, token: Token) -> Entry:
         mine = sa.and_(RELEASES.c.dataset_id == token.dataset_id, RELEASES.c.number == token.number)
-        found = self._select_entries(connection, mine)
+        found = self._rows.entries(connection, mine)
         if not found or found[0].loss != token.loss:
             raise LedgerError("token", token.release_id, "must be of this ledger")
         return found[0]
@@ -345,7 +419,7 @@ class Ledger:
             numbers = list(connection.execute(query).scalars())
             used = len(numbers)
             if numbers != list(range(1, used + 1)):
-                self._refuse_damage(f"a used state of {token.release_id} is missing")
+                self._rows.refuse_damage(f"a used state of {token.release_id} is missing")
         if state_number <= used:
             condition = (
                 f"must be a state of {token.release_id!r} that was not used: the next is"
@@ -361,7 +435,7 @@ class Ledger:
 
     def _declared(self, row: sa.Row[Any] | None, dataset_id: str) -> Dataset:
         if row is not None:
-            return self._dataset(row)
+            return self._rows.dataset(row)
         # The shell must take both for one word each, also a name that begins with a dash.
         url, flag = shlex.quote(self.name), shlex.quote(f"--declare={dataset_id}")
         condition = (
@@ -369,78 +443,6 @@ class Ledger:
             " --privacy_unit U --neighboring R"
         )
         raise LedgerError("dataset_id", dataset_id, condition)
-
-    def _tokens(self, connection: sa.Connection, dataset_id: str) -> list[Token]:
-        """Returns what was paid for, in order: without parameters, which may be long."""
-        columns = (RELEASES.c.number, RELEASES.c.mechanism, RELEASES.c.guarantee, RELEASES.c.loss)
-        query = (
-            sa.select(*columns)
-            .where(RELEASES.c.dataset_id == dataset_id)
-            .order_by(RELEASES.c.number)
-        )
-        rows = connection.execute(query).all()
-        self._refuse_gaps(dataset_id, [row.number for row in rows])
-        # Most releases of a dataset ask for one of a few guarantees.
-        guarantees: dict[str, Guarantee] = {}
-        tokens = []
-        for row in rows:
-            try:
-                if row.guarantee not in guarantees:
-                    guarantees[row.guarantee] = Guarantee.from_json(json.loads(row.guarantee))
-                loss = Loss.from_json(json.loads(row.loss))
-                guarantee = guarantees[row.guarantee]
-                tokens.append(Token(dataset_id, row.number, row.mechanism, guarantee, loss))
-            except (TypeError, ValueError, RecursionError):
-                self._refuse_damage(f"release {dataset_id}/{row.number} is unreadable")
-        return tokens
-
-    def _select_entries(
-        self, connection: sa.Connection, condition: sa.ColumnElement[bool]
-    ) -> list[Entry]:
-        joined = RELEASES.outerjoin(
-            COMPLETIONS,
-            sa.and_(
-                RELEASES.c.dataset_id == COMPLETIONS.c.dataset_id,
-                RELEASES.c.number == COMPLETIONS.c.number,
-            ),
-        )
-        query = (
-            sa.select(RELEASES, COMPLETIONS.c.draw_id, COMPLETIONS.c.released_at)
-            .select_from(joined)
-            .where(condition)
-            .order_by(RELEASES.c.number)
-        )
-        return [self._entry(row) for row in connection.execute(query).all()]
-
-    def _refuse_gaps(self, dataset_id: str, numbers: list[int]) -> None:
-        if numbers != list(range(1, len(numbers) + 1)):
-            self._refuse_damage(f"a release of {dataset_id!r} is missing")
-
-    def _entry(self, row: sa.Row[Any]) -> Entry:
-        try:
-            return Entry(
-                dataset_id=row.dataset_id,
-                number=row.number,
-                mechanism=row.mechanism,
-                guarantee=Guarantee.from_json(json.loads(row.guarantee)),
-                loss=Loss.from_json(json.loads(row.loss)),
-                parameters=json.loads(row.parameters),
-                spent_at=row.spent_at,
-                released_at=row.released_at,
-                draw_id=row.draw_id,
-            )
-        except (TypeError, ValueError, RecursionError):
-            self._refuse_damage(f"release {row.dataset_id}/{row.number} is unreadable")
-
-    def _dataset(self, row: sa.Row[Any]) -> Dataset:
-        fields = [field.name for field in dataclasses.fields(Dataset)]
-        try:
-            return Dataset(**{name: getattr(row, name) for name in fields})
-        except (TypeError, ValueError):
-            self._refuse_damage("a declared budget is unreadable")
-
-    def _refuse_damage(self, what: str) -> NoReturn:
-        raise LedgerError("ledger", self.name, f"must be undamaged: {what}; {FROM_BACKUP}")
 
 
 def _to_json(name: str, value: Mapping[str, Any]) -> str:
