@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,6 +171,14 @@ def carry_over(
 def subsets(axes: Support) -> Iterator[Support]:
     """Returns the sets of axes that lie inside one, smallest first: () and itself among them."""
     return (each for size in range(len(axes) + 1) for each in combinations(axes, size))
+
+
+def supports_inside(axes: Support, supports: Mapping[Support, Any]) -> list[Support]:
+    """Returns the supports that lie inside some axes."""
+    if len(axes) < 20 and 1 << len(axes) < len(supports):
+        return [subset for subset in subsets(axes) if subset in supports]
+    within = set(axes)
+    return [support for support in supports if within.issuperset(support)]
 
 
 def _table(

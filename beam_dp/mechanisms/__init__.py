@@ -54,3 +54,9 @@ from beam_dp.mechanisms.sparse_vector import (
     SparseVectorNoise as SparseVectorNoise,
     sparse_vector_noise as sparse_vector_noise,
 )
+from beam_dp.mechanisms.window_tables import (
+    WindowDatabasesPlan as WindowDatabasesPlan,
+    WindowTablesPlan as WindowTablesPlan,
+    plan_window_databases as plan_window_databases,
+    plan_window_tables as plan_window_tables,
+)

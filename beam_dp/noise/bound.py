@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
+DISTRIBUTIONS: tuple[Distribution, ...] = ("discrete_laplace", "discrete_gaussian")
 
 # Of the floating-point operations from a scale to a bound.
 _ROUNDING = 1e-12

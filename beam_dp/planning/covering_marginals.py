@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measurements import query_variance, support_variances
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.measured_tables import query_variance, support_variances
 
 # A command line is for people.
 _MAX_SPECIFICATION = 2000

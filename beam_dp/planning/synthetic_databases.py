@@ -9,11 +9,7 @@ from typing import Any
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
-from beam_dp.mechanisms.marginals.measurements import (
-    Measurement,
-    cell_variance,
-    support_variances,
-)
+from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.resources import rounds_resources
@@ -21,6 +17,7 @@ from beam_dp.noise.bound import noise_bound
 from beam_dp.planning.covering_marginals import covering_marginals, query_errors, specification
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.releases.measured_tables import cell_variance, support_variances
 from beam_dp.theorems.noise import laplace_theorem
 from beam_dp.theorems.synthesis import mwem_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant

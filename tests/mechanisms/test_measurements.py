@@ -18,15 +18,13 @@ from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms.marginals.measurements import (
     Combination,
     Measurement,
-    cell_variance,
     freedoms,
     importance_of,
     num_noisy_cells,
-    query_variance,
     residual_norm,
     residual_query,
-    support_variances,
 )
+from beam_dp.releases.measured_tables import cell_variance, query_variance, support_variances
 from beam_dp.summaries import Histogram
 
 Support = tuple[int, ...]

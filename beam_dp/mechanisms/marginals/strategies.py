@@ -17,18 +17,12 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.basis import subsets
 from beam_dp.hypotheses.residual_basis import Support
-from beam_dp.mechanisms.marginals.measurements import (
-    Measurement,
-    Names,
-    cell_variance,
-    freedoms,
-    residual_norm,
-    support_variances,
-)
+from beam_dp.mechanisms.marginals.measurements import Measurement, Names, freedoms, residual_norm
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.privacy.rounding import raised, up
+from beam_dp.privacy.rounding import raised, root_up, up
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.measured_tables import cell_variance, support_variances
 from beam_dp.summaries.marginals import merge_tables
 
 # On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
@@ -91,7 +85,12 @@ def residual_strategy(
 
 
 def residual_measurements(
-    workload: Workload, supports: Iterable[Support], guarantee: Guarantee, mu: float
+    workload: Workload,
+    supports: Iterable[Support],
+    guarantee: Guarantee,
+    mu: float,
+    *,
+    is_fitted: bool = True,
 ) -> tuple[Measurement, ...]:
     """Returns Gaussian measurements of some residuals, with the best variances for a workload.
 
@@ -102,6 +101,8 @@ def residual_measurements(
         supports: attribute sets, as ascending axes; () is the total.
         guarantee: of which the relation and the records of a unit are used.
         mu: to be spent.
+        is_fitted: whether a hypothesis is fitted to what is measured, which needs a sure total and
+            high orders less than others; else the variances are the best ones as they are.
 
     Returns:
         One measurement for each support that the workload can use.
@@ -123,9 +124,10 @@ def residual_measurements(
     chosen = list(benefits)
     costs = np.array([residual_norm(domain.shape[axis] for axis in s) for s in chosen])
     shares = np.sqrt(costs / np.array(list(benefits.values())))
-    orders = np.array([max(len(support), 2) - 2 for support in chosen])
-    shares *= _HIGH_ORDER_DEVIATION ** (2 * orders)
-    if () in benefits:
+    if is_fitted:
+        orders = np.array([max(len(support), 2) - 2 for support in chosen])
+        shares *= _HIGH_ORDER_DEVIATION ** (2 * orders)
+    if is_fitted and () in benefits:
         total = chosen.index(())
         others = float((costs / shares).sum() - 1 / shares[total])
         if others > 0:
@@ -197,6 +199,25 @@ def table_strategy(tables: Iterable[Names], guarantee: Guarantee) -> tuple[Measu
     sensitivity = moved * guarantee.max_records_per_unit * len(tables)
     scale = up(Fraction(sensitivity) / Fraction(guarantee.epsilon))
     return tuple(Measurement(names, "table", "discrete_laplace", scale) for names in tables)
+
+
+def gaussian_table(names: Names, guarantee: Guarantee, mu: float) -> Measurement:
+    """Returns a Gaussian measurement of one whole table, on a fine grid.
+
+    Privacy: mu-Gaussian, but for the discreteness that ``discrete_gaussian_mu`` makes room for. A
+    record changes one cell by 1, a replacement two; k records of a unit k times as much: the
+    squared L2 sensitivity is k^2, or 2 k^2.
+
+    Args:
+        names: of its attributes.
+        guarantee: of which the relation and the records of a unit are used.
+        mu: to be spent.
+    """
+    squared_norm = guarantee.max_records_per_unit**2 * guarantee.neighboring.num_moved
+    variance = Fraction(squared_norm) / Fraction(mu) ** 2
+    grid = max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
+    scale = discrete_parameter(variance * grid**2)
+    return Measurement(names, "table", "discrete_gaussian", scale, grid)
 
 
 def best_table_strategy(

@@ -27,10 +27,8 @@ from beam_dp.mechanisms.marginals.measurements import (
     Combination,
     Measurement,
     Names,
-    cell_variance,
     closure_of,
     importance_of,
-    support_variances,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, fits_an_array
 from beam_dp.mechanisms.marginals.released_records import (
@@ -42,6 +40,7 @@ from beam_dp.mechanisms.marginals.released_records import (
 from beam_dp.noise.bound import noise_bound
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.measured_tables import cell_variance, support_variances
 
 _FAILURE_PROBABILITY = 0.05  # of the bounds of errors
 # Rounding to records may add this share of the fit's own error.

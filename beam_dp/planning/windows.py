@@ -1,0 +1,114 @@
+"""Planning options: tables of the windows of a stream, for questions about sums of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_dp.mechanisms.marginals.plan import check_request
+from beam_dp.mechanisms.window_tables.choices import (
+    DEFAULT_BLOCK,
+    Choice,
+    DistributionChoice,
+    Strategy,
+    ranked_choices,
+)
+from beam_dp.mechanisms.window_tables.questions import Question, default_questions
+from beam_dp.noise.bound import Distribution
+from beam_dp.queries.workload import Workload
+from beam_dp.windows import Horizon, WindowUnit
+from beam_dp.windows.promise import whole_promise
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowsOption:
+    """One way to measure the windows of a horizon, and the errors that follow.
+
+    Args:
+        strategy: ``independent`` or ``levels``.
+        distribution: of the noise.
+        block: windows of a block; None where none are measured.
+        share: of the budget for blocks.
+        errors: of each question, asked as soon as it can be: the root mean squared error of a cell,
+            averaged over the workload and the horizon, in records.
+        final_errors: of the same sums, asked after the whole horizon.
+        mean_error: geometric mean of ``errors``, by which options are ranked.
+    """
+
+    strategy: Strategy
+    distribution: Distribution
+    block: int | None
+    share: float
+    errors: Mapping[str, float]
+    final_errors: Mapping[str, float]
+    mean_error: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the option as JSON values."""
+        return dataclasses.asdict(self)
+
+
+def rank_window_strategies(
+    workload: Workload,
+    horizon: Horizon,
+    unit: WindowUnit,
+    epsilon: float,
+    delta: float,
+    *,
+    questions: Sequence[str] | None = None,
+    distribution: DistributionChoice = "auto",
+    block: int = DEFAULT_BLOCK,
+    allow_large_delta: bool = False,
+) -> list[WindowsOption]:
+    """Returns all ways to measure windows, the best for some questions first; reads no data.
+
+    Args:
+        workload: the marginals that are released of each window; it holds the domain.
+        horizon: the windows.
+        unit: whom the promise protects, and over how long a time.
+        epsilon: of the promise.
+        delta: of the promise.
+        questions: as of ``plan_window_tables``.
+        distribution: of the noise; ``auto`` compares both.
+        block: windows of a block that are compared beside divisors of the horizon.
+        allow_large_delta: see ``Guarantee``.
+
+    Raises:
+        InputError: as of ``mechanisms.window_tables.plan_window_tables``.
+
+    Example:
+        >>> from beam_dp.domain.files import read_domain
+        >>> workload = Workload(read_domain('{"age": 10}'), (("age",),))
+        >>> week, people = Horizon(0, "1h", 168, 0), WindowUnit("person_id", 1, 7, 168)
+        >>> best = rank_window_strategies(workload, week, people, 1.0, 1e-9)[0]
+        >>> best.strategy, {question: round(error, 1) for question, error in best.errors.items()}
+        ('independent', {'one': 9.9, 'trailing:24': 48.5, 'running': 90.9})
+    """
+    promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
+    check_request(workload.domain, workload, promise, "noisy")
+    if questions is None:
+        questions = default_questions(horizon.num_windows)
+    found = ranked_choices(
+        workload,
+        horizon,
+        unit,
+        promise,
+        distribution=distribution,
+        block=block,
+        questions=questions,
+    )
+    asked = {text: Question.parse(text, horizon.num_windows) for text in questions}
+    return [_option(choice, asked) for choice in found]
+
+
+def _option(choice: Choice, asked: Mapping[str, Question]) -> WindowsOption:
+    return WindowsOption(
+        choice.strategy,
+        choice.distribution,
+        choice.block,
+        float(choice.share),
+        {text: choice.error(question) for text, question in asked.items()},
+        {text: choice.error(question, "end") for text, question in asked.items()},
+        choice.mean_error([*asked.values()]),
+    )

@@ -1,0 +1,135 @@
+"""A synthetic database of each window: which guarantee of one window keeps the whole promise."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from noise_sources import Seeded
+from tiny import domain_of, workload_of
+from window_plans import HORIZON_ID, RECORD, horizon_of, person
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import MWEM, Gaussian, Laplace, SmallDB
+from beam_dp.mechanisms.window_tables import (
+    WindowDatabasesPlan,
+    databases as databases_module,
+    plan_window_databases,
+)
+from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
+from beam_dp.privacy.loss import Loss
+from beam_dp.releases import read_release, write_release
+from beam_dp.summaries import Histogram
+
+WORKLOAD = workload_of(domain_of(3, 2, 2), 2)
+EPSILON, DELTA = 1.0, 1e-9
+
+
+def planned(mechanism: Any, windows: int, delta: float = DELTA) -> WindowDatabasesPlan:
+    unit = person(windows, 168, 2)
+    return plan_window_databases(mechanism, WORKLOAD, horizon_of(168), unit, EPSILON, delta)
+
+
+def keeps(loss: Loss) -> bool:
+    """Whether a loss implies the promise, by one of its claims, as ledgers reckon."""
+    return (
+        (loss.epsilon is not None and loss.epsilon <= EPSILON)
+        or (loss.mu is not None and loss.mu <= discrete_gaussian_mu(EPSILON, DELTA))
+        or loss.rho <= zcdp_rho(EPSILON, DELTA)
+    )
+
+
+@pytest.mark.parametrize("windows", [1, 2, 7, 24, 168])
+@pytest.mark.parametrize(
+    "mechanism", [MWEM(), Laplace(), Gaussian(), Gaussian("textbook"), MWEM(num_rounds=2)]
+)
+def test_the_losses_of_all_windows_of_a_unit_keep_the_promise(mechanism: Any, windows: int) -> None:
+    plan = planned(mechanism, windows)
+    own = plan.window.loss
+    assert plan.loss == own.repeated(windows) and keeps(plan.loss)
+    # Exactly, and not after a rounding.
+    mu = Fraction(discrete_gaussian_mu(EPSILON, DELTA))
+    assert (
+        (own.epsilon is not None and windows * Fraction(own.epsilon) <= EPSILON)
+        or (own.mu is not None and windows * Fraction(own.mu) ** 2 <= mu**2)
+        or windows * Fraction(own.rho) <= zcdp_rho(EPSILON, DELTA)
+    )
+    # Not much is left.
+    assert not keeps(own.repeated(math.ceil(1.01 * windows)))
+
+
+def test_the_best_guarantee_of_a_window_depends_on_its_loss() -> None:
+    found = {
+        (name, windows): planned(mechanism, windows).window.guarantee
+        for name, mechanism in (("gaussian", Gaussian()), ("laplace", Laplace()))
+        for windows in (7, 168)
+    }
+    assert found["gaussian", 7].epsilon == pytest.approx(0.36248, rel=1e-4)
+    assert found["gaussian", 168].epsilon == pytest.approx(0.06954, rel=1e-3)
+    assert found["gaussian", 7].delta == DELTA
+    assert found["laplace", 7].epsilon == pytest.approx(1 / 7)
+    # Of so many windows pure privacy composes better through its rho.
+    rho = zcdp_rho(EPSILON, DELTA)
+    assert found["laplace", 168].epsilon == pytest.approx(math.sqrt(2 * rho / 168))
+    assert found["laplace", 168].epsilon > 2 / 168 and found["laplace", 168].delta == 0
+
+
+def test_one_window_of_a_unit_has_all_of_the_promise() -> None:
+    for mechanism in (MWEM(), Gaussian(), Laplace()):
+        guarantee = planned(mechanism, 1).window.guarantee
+        assert (guarantee.epsilon, guarantee.delta) == (EPSILON, DELTA)
+    assert planned(Laplace(), 5, 0.0).window.guarantee.epsilon == pytest.approx(0.2)
+
+
+def test_a_window_names_its_own_unit_and_the_whole_names_all() -> None:
+    plan = planned(Laplace(), 7)
+    assert plan.window.guarantee.privacy_unit == "person_id in any window of 1h"
+    assert plan.window.guarantee.max_records_per_unit == 2
+    assert plan.guarantee.privacy_unit == "person_id in any 168 consecutive windows of 1h"
+    assert plan.guarantee.max_records_per_unit == 14
+    assert (plan.mechanism, plan.block, plan.time_depends_on_data) == ("windows", None, False)
+
+
+def test_a_window_is_a_synthetic_database_that_says_where_it_is_from(tmp_path: Any) -> None:
+    horizon = horizon_of(24)
+    plan = plan_window_databases(Laplace(), WORKLOAD, horizon, RECORD, EPSILON, DELTA)
+    held = Histogram(WORKLOAD.domain, np.full(12, 50)).marginals(plan.summary_tables)
+    release = plan.draw(5, held, Seeded(1), HORIZON_ID)
+    assert 400 < release.num_records < 800
+    write_release(release, tmp_path / "window")
+    stated: Any = read_release(tmp_path / "window")
+    windows = stated.parameters["windows"]
+    assert (windows["number"], windows["horizon_id"]) == (5, HORIZON_ID)
+    assert windows["worst_case"]["epsilon"] == 1.0 and windows["horizon"]["num_windows"] == 24
+    assert stated.guarantee == plan.window.guarantee
+    with pytest.raises(InputError, match="number: 24 is refused"):
+        plan.draw(24, held, Seeded(1), HORIZON_ID)
+
+
+def test_what_no_window_can_keep_is_refused() -> None:
+    with pytest.raises(InputError, match=r"delta: 0.0 is refused; must be > 0 for the Gaussian"):
+        planned(Gaussian(), 7, 0.0)
+    with pytest.raises(InputError, match="protected_windows: 168 is refused"):
+        plan_window_databases(Laplace(), WORKLOAD, horizon_of(9), person(1, 168), 1.0, 0.0)
+
+
+def test_a_loss_that_holds_but_for_a_probability_is_composed_with_it() -> None:
+    """Slacks add up, and what they leave of delta is what mu or rho may use."""
+    keeps_promise = databases_module._keeps
+    promise = planned(Laplace(), 1).guarantee
+    pure = Loss.approximate(EPSILON / 7, DELTA / 8).repeated(7)
+    assert keeps_promise(pure, promise)
+    assert not keeps_promise(Loss.approximate(EPSILON / 7, DELTA / 6).repeated(7), promise)
+    rho = zcdp_rho(EPSILON, DELTA)
+    assert keeps_promise(Loss(rho=rho), promise)
+    assert not keeps_promise(Loss(rho=rho, slack=DELTA / 2), promise)
+    assert not keeps_promise(Loss(rho=rho / 2, slack=DELTA), promise)
+
+
+@pytest.mark.slow
+def test_any_mechanism_of_marginals_will_do() -> None:
+    plan = planned(SmallDB(size=4), 3)
+    assert plan.window.guarantee.epsilon == pytest.approx(1 / 3)

@@ -1,0 +1,263 @@
+"""Plans of tables of windows: how much noise, what is promised, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise
+from tiny import domain_of, workload_of
+from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, person, plan_of, whole
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.window_tables.levels import most_squares
+from beam_dp.noise.bound import noise_variance
+from beam_dp.privacy.accounting import discrete_gaussian_mu
+from beam_dp.privacy.loss import Loss
+from beam_dp.queries.workload import Workload
+from beam_dp.windows import WindowUnit
+
+TABLE = domain_of(4, 3)
+
+
+@pytest.mark.parametrize(("windows", "deviation"), [(1, 5.495), (7, 14.54), (168, 71.23)])
+def test_gaussian_noise_of_a_window_grows_with_the_root_of_the_windows_of_a_unit(
+    windows: int, deviation: float
+) -> None:
+    plan = plan_of(168, person(windows, 168), whole(TABLE), distribution="discrete_gaussian")
+    (table,) = plan.measurements
+    assert math.sqrt(table.variance) == pytest.approx(deviation, rel=1e-4)
+    mu = discrete_gaussian_mu(1.0, 1e-9)
+    assert math.sqrt(table.variance) == pytest.approx(math.sqrt(windows) / mu, rel=1e-6)
+    # On its grid the noise is at least as wide as what the promise needs.
+    assert Fraction(table.scale) ** 2 - 4 >= Fraction(table.grid) ** 2 * windows / Fraction(mu) ** 2
+
+
+@pytest.mark.parametrize(("windows", "records"), [(1, 1), (7, 1), (7, 3), (168, 2)])
+def test_laplace_noise_of_a_window_grows_with_all_records_of_a_unit(
+    windows: int, records: int
+) -> None:
+    unit = person(windows, 168, records)
+    plan = plan_of(168, unit, whole(TABLE), 0.7, distribution="discrete_laplace")
+    (table,) = plan.measurements
+    assert Fraction(table.scale) >= Fraction(windows * records) / Fraction(0.7)
+    assert table.scale == pytest.approx(windows * records / 0.7, rel=1e-12)
+
+
+def test_a_record_has_the_noise_of_one_window_whatever_the_horizon() -> None:
+    for num_windows in (1, 168, 10**5):
+        (table,) = plan_of(num_windows, RECORD, delta=0.0).measurements
+        assert table.scale == 1.0 and table.distribution == "discrete_laplace"
+
+
+def test_auto_takes_the_noise_that_errs_less() -> None:
+    taken = {
+        windows: plan_of(168, person(windows, 168)).measurements[0].distribution
+        for windows in (1, 15, 16, 168)
+    }
+    assert taken == {
+        1: "discrete_laplace",
+        15: "discrete_laplace",
+        16: "discrete_gaussian",
+        168: "discrete_gaussian",
+    }
+
+
+def test_blocks_and_windows_share_the_budget() -> None:
+    unit = person(7, 168, 2)
+    laplace, gaussian = (
+        plan_of(168, unit, whole(TABLE), strategy="levels", block=3, share=0.3, distribution=noise)
+        for noise in ("discrete_laplace", "discrete_gaussian")
+    )
+    epsilons = [Fraction(14) / Fraction(t.scale) for (t,) in levels(laplace)]
+    assert sum(epsilons) <= 1 and float(sum(epsilons)) == pytest.approx(1)
+    assert float(epsilons[1]) == pytest.approx(0.3)
+    # Of 7 windows 3, 3 and 1 may lie in a block: 9 + 9 + 1, and 2 records in each.
+    squares = [
+        4 * Fraction(norm) * t.grid**2 / (Fraction(t.scale) ** 2 - 4)
+        for (t,), norm in zip(levels(gaussian), (7, 19), strict=True)
+    ]
+    allowed = Fraction(discrete_gaussian_mu(1.0, 1e-9)) ** 2
+    assert sum(squares) <= allowed and float(sum(squares) / allowed) == pytest.approx(1)
+    assert float(squares[1] / allowed) == pytest.approx(0.3)
+
+
+def levels(plan: Any) -> list[Any]:
+    return [plan.measurements, plan.block_measurements]
+
+
+def test_the_squares_of_a_unit_are_the_largest_of_all_its_placements() -> None:
+    for size in range(1, 5):
+        for number in range(1, 9):
+            blocks = range(-(-number // size))
+            held: set[tuple[int, ...]] = {()}
+            for _ in blocks:
+                held = {(*h, more) for h in held for more in range(size + 1)}
+            largest = max(sum(n * n for n in h) for h in held if sum(h) <= number)
+            assert most_squares(number, size) == largest
+
+
+def test_several_marginals_are_measured_for_the_least_error_without_a_fit() -> None:
+    workload = workload_of(domain_of(2, 3, 2), 3)
+    gaussian = plan_of(24, RECORD, workload, distribution="discrete_gaussian")
+    assert [each.kind for each in gaussian.measurements] == ["table"]
+    pairs = plan_of(24, RECORD, workload_of(TABLE, 1), distribution="discrete_gaussian")
+    assert {each.kind for each in pairs.measurements} == {"residual"}
+    assert {each.names for each in pairs.measurements} == {(), ("a0",), ("a1",)}
+    # Two tables of their own would have twice the variance of one; residuals share the total.
+    assert pairs.choice.window_variance < 2 / discrete_gaussian_mu(1.0, 1e-9) ** 2
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "records"),
+    [
+        (person(7, 168, 3), "person_id in any 168 consecutive windows of 1h", 21),
+        (person(1, 1, 3), "person_id in any window of 1h", 3),
+        (RECORD, "record", 1),
+    ],
+)
+def test_the_guarantee_names_a_unit_in_its_windows_and_all_its_records(
+    unit: WindowUnit, text: str, records: int
+) -> None:
+    plan = plan_of(168, unit)
+    promised = plan.promised
+    assert (promised.privacy_unit, promised.max_records_per_unit) == (text, records)
+    assert promised.neighboring.value == "add_or_remove_one"
+    assert (promised.epsilon, promised.delta, plan.mechanism) == (1.0, 1e-9, "windows")
+
+
+def test_the_loss_is_that_of_all_windows_together() -> None:
+    pure, gaussian = plan_of(168, person(7, 168)), plan_of(168, person(100, 168))
+    assert pure.loss == Loss.pure(1.0)
+    assert gaussian.loss == Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9))
+
+
+def test_the_loss_of_one_window_is_its_part_of_the_whole() -> None:
+    for windows in (7, 100):
+        for options in ({}, {"strategy": "levels", "share": 0.25}):
+            plan = plan_of(168, person(windows, 168), **options)
+            whole_loss, part = plan.loss, 0.75 if options else 1.0
+            own = plan.window_loss
+            assert own.kind == whole_loss.kind
+            assert own.rho == pytest.approx(
+                whole_loss.rho * part / windows * (part / windows if windows == 7 else 1)
+            )
+
+
+def test_a_card_says_the_promise_in_words_with_the_worst_case_over_the_horizon() -> None:
+    stated = plan_of(100, person(2, 30, 3), epsilon=0.5).public
+    assert stated["worst_case"] == {"periods": 4, "epsilon": 2.0, "delta": 4e-9}
+    assert stated["promise"] == (
+        "records of one person_id are used in at most 2 of any 30 consecutive windows of 1h, at"
+        " most 3 in each; so many windows together reveal of them at most epsilon 0.5, delta"
+        " 1e-09, and all 100 windows together at most epsilon 2, delta 4e-09"
+    )
+    assert plan_of(100, RECORD).public["worst_case"]["periods"] == 1
+    assert plan_of(100, person(1, 100)).public["worst_case"]["periods"] == 1
+    assert json.loads(json.dumps(stated)) == stated
+
+
+def test_a_plan_travels_to_a_worker_as_it_is() -> None:
+    plan = plan_of(50, person(7, 50), workload_of(TABLE, 1), strategy="levels", block=10)
+    found = pickle.loads(pickle.dumps(plan))
+    assert (found.measurements, found.block_measurements) == tuple(map(tuple, levels(plan)))
+    assert found.public == plan.public and found.error("running") == plan.error("running")
+
+
+def test_tables_are_those_of_the_window_and_name_it() -> None:
+    plan = plan_of(50, RECORD, workload_of(TABLE, 1), strategy="levels", block=24)
+    counts = np.arange(12)
+    found = plan.draw(49, marginals_of(plan, counts), NoNoise(), HORIZON_ID)
+    assert (found.level, found.number, found.horizon_id) == ("window", 49, HORIZON_ID)
+    start = horizon_of(50).start
+    assert (found.start, found.end) == (start + 49 * 3600, start + 50 * 3600)
+    np.testing.assert_allclose(found.tables["a0",], counts.reshape(4, 3).sum(axis=1), atol=1e-9)
+    np.testing.assert_allclose(found.tables["a1",], counts.reshape(4, 3).sum(axis=0), atol=1e-9)
+    block = plan.draw_block(2, marginals_of(plan, counts), NoNoise(), HORIZON_ID)
+    assert (block.level, block.number) == ("block", 2)
+    assert (block.start, block.end) == (start + 48 * 3600, start + 50 * 3600)
+    assert found.guarantee == plan.guarantee and found.parameters["strategy"] == "levels"
+
+
+@pytest.mark.parametrize("noise", ["discrete_laplace", "discrete_gaussian"])
+def test_all_marginals_of_one_table_are_its_sums(noise: Any) -> None:
+    workload = Workload(TABLE, (("a0",), ("a0", "a1"), ("a1",)))
+    plan = plan_of(5, RECORD, workload, distribution=noise)
+    counts = np.arange(12) % 5
+    found = plan.draw(0, marginals_of(plan, counts), NoNoise(), HORIZON_ID).tables
+    table = counts.reshape(4, 3)
+    np.testing.assert_allclose(found["a0", "a1"], table, atol=1e-9)
+    np.testing.assert_allclose(found["a0",], table.sum(axis=1), atol=1e-9)
+    np.testing.assert_allclose(found["a1",], table.sum(axis=0), atol=1e-9)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"unit": person(1, 11)}, r"protected_windows: 11 is refused; must be at most the 10 windows"),
+    ({"unit": person(2, 10, 2**40)}, r"max_records_per_unit: .* must be at most 2\^40, times"),
+    ({"unit": person(1, 5), "strategy": "levels"}, r"strategy: 'levels' is refused; needs a prom"),
+    ({"block": 1, "strategy": "best"}, r"block: 1 is refused; must be an integer from 2"),
+    ({"block": "24h"}, r"block: '24h' is refused; must be an integer from 2"),
+    ({"strategy": "levels"}, r"block: 24 is refused; must be an integer from 2 to 10"),
+    ({"strategy": "levels", "block": 5, "share": 1.0}, r"share: 1.0 is refused; must be a number"),
+    ({"strategy": "trees"}, r"strategy: 'trees' is refused; must be 'independent', 'levels' or"),
+    ({"distribution": "uniform"}, r"distribution: 'uniform' is refused; must be 'auto'"),
+    ({"distribution": "discrete_gaussian", "delta": 0.0}, r"delta: 0.0 is refused; must be > 0"),
+    ({"questions": ("trailing:11",)}, r"questions: 'trailing:11' is refused; must be 'one'"),
+    ({"questions": ("some",)}, r"questions: 'some' is refused; .* N from 1 to 10"),
+    ({"questions": ()}, r"questions: \(\) is refused; .* at least one"),
+    ({"questions": "one"}, r"questions: 'one' is refused; .* at least one"),
+    ({"epsilon": 0.0}, r"epsilon: 0.0 is refused"),
+    ({"epsilon": 1e-16, "delta": 0.0}, r"epsilon: 1e-16 is refused; is too small"),
+    ({"epsilon": 1e-250, "delta": 0.0}, r"epsilon: 1e-250 is refused; is too small"),
+    ({"delta": 1e-3}, r"delta: 0.001 is refused; must be at most 1e-05"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), REFUSED)
+def test_what_can_not_be_done_is_refused_in_one_line(changed: dict[str, Any], message: str) -> None:
+    options = {"unit": person(1, 10), **changed}
+    with pytest.raises(InputError, match=message) as caught:
+        plan_of(10, options.pop("unit"), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_windows_and_blocks_that_are_none_are_refused() -> None:
+    plan = plan_of(10, RECORD, strategy="levels", block=4)
+    held = marginals_of(plan, 1)
+    for number in (-1, 10, True):
+        with pytest.raises(InputError, match=r"number: .* must be an integer from 0 to 9"):
+            plan.draw(number, held, NoNoise(), HORIZON_ID)
+    with pytest.raises(InputError, match="number: 3 is refused; must be an integer from 0 to 2"):
+        plan.draw_block(3, held, NoNoise(), HORIZON_ID)
+    with pytest.raises(InputError, match="must be of a plan that measures blocks"):
+        plan_of(10, RECORD).draw_block(0, held, NoNoise(), HORIZON_ID)
+    with pytest.raises(InputError, match="horizon_id: 'x' is refused"):
+        plan.draw(0, held, NoNoise(), "x")
+
+
+def test_gaussian_noise_of_too_many_cells_that_a_unit_may_move_is_refused() -> None:
+    wide = whole(domain_of(2**11, 2**10))
+    with pytest.raises(InputError, match=r"workload: '352,321,536' is refused; noisy cells of max"):
+        plan_of(168, person(168, 168), wide, distribution="discrete_gaussian")
+    plan_of(168, person(128, 168), wide, distribution="discrete_gaussian")
+
+
+def test_one_window_can_have_no_blocks() -> None:
+    assert plan_of(1, RECORD, strategy="best").strategy == "independent"
+    with pytest.raises(InputError, match="strategy: 'levels' is refused"):
+        plan_of(1, RECORD, strategy="levels")
+
+
+def test_the_memory_of_a_draw_follows_from_its_cells() -> None:
+    small, large = (plan_of(9, RECORD, whole(domain_of(n, 100))) for n in (1, 10_000))
+    assert 50 * 10**6 < large.memory_bytes - small.memory_bytes < 500 * 10**6
+
+
+def test_the_variance_of_what_is_drawn_is_that_of_the_plan() -> None:
+    plan = plan_of(9, person(3, 9), delta=0.0)
+    assert plan.choice.window_variance == noise_variance("discrete_laplace", 3.0)

@@ -1,0 +1,140 @@
+"""`beam-dp plan --windows`: the ways to measure windows, and what is refused in which words."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shlex
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_dp.cli.main import main
+from beam_dp.domain.files import read_domain
+from beam_dp.planning.windows import rank_window_strategies
+from beam_dp.queries.workload import Workload
+from beam_dp.windows import Horizon, WindowUnit
+from pipelines import release_windows
+
+GIVEN = {
+    "domain": '{"age": 10}',
+    "workload": "marginals:1",
+    "start": "2026-11-23T00:00Z",
+    "window": "1h",
+    "num_windows": "168",
+    "grace": "30m",
+    "epsilon": "1",
+    "delta": "1e-9",
+    "privacy_unit": "person_id",
+    "max_records_per_unit": "1",
+    "max_windows_per_unit": "7",
+    "protected_windows": "168",
+}
+
+WORKLOAD = Workload(read_domain(GIVEN["domain"]), (("age",),))
+WEEK = Horizon(GIVEN["start"], "1h", 168, "30m")
+PEOPLE = WindowUnit("person_id", 1, 7, 168)
+
+
+def words(**changed: str | None) -> list[str]:
+    given = {name: text for name, text in {**GIVEN, **changed}.items() if text is not None}
+    return ["plan", "--windows", *(f"--{name}={text}" for name, text in given.items())]
+
+
+def test_the_table_has_the_best_of_each_way_and_the_promise(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(words()) == 0
+    out = capfd.readouterr().out
+    rows = [line.strip("│ ").split() for line in out.splitlines() if line.startswith("│")]
+    ways = {(row[0], row[2]) for row in rows}
+    assert len(rows) == 4 and ways == {
+        (strategy, noise)
+        for strategy in ("independent", "levels")
+        for noise in ("laplace", "gaussian")
+    }
+    best = rank_window_strategies(WORKLOAD, WEEK, PEOPLE, 1.0, 1e-9)[0]
+    assert rows[0][0] == best.strategy == "independent"
+    for error in best.errors.values():
+        assert f"{error:.3g} / {error:.3g}" in out
+    assert "records of one person_id are used in at most 7 of any 168 consecutive windows" in out
+
+
+def test_machines_get_all_of_them(capfd: pytest.CaptureFixture[str]) -> None:
+    asked = words(questions="one,trailing:12", block="10", protected_windows="24")
+    assert main([*asked, "--json", "--neighboring", "add_or_remove_one"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["worst_case"]["periods"] == 7
+    assert [set(option["errors"]) for option in found["options"]] == [{"one", "trailing:12"}] * 2
+    assert {option["strategy"] for option in found["options"]} == {"independent"}
+    assert main([*words(block="10", num_windows="20", protected_windows="20"), "--json"]) == 0
+    sizes = {option["block"] for option in json.loads(capfd.readouterr().out)["options"]}
+    assert {None, 2, 10} <= sizes
+
+
+def test_a_record_needs_no_numbers_of_a_unit(capfd: pytest.CaptureFixture[str]) -> None:
+    unit = dict.fromkeys(
+        ("max_records_per_unit", "max_windows_per_unit", "protected_windows"), None
+    )
+    assert main([*words(privacy_unit="record", **unit), "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["promise"].startswith("a record counts in one window")
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (words(grace=None), "--grace: missing; must be given: "),
+        (words(domain=None), "--domain: missing; must be given: "),
+        (words(epsilon=None), "--epsilon: missing; must be given: "),
+        (words(protected_windows=None), "--protected_windows: missing; must be given with"),
+        (words(protected_windows="169"), "--protected_windows: 169 is refused; must be at most"),
+        (words(max_windows_per_unit="x"), "--max_windows_per_unit: 'x' is refused; must be a wh"),
+        (words(window="1"), "--window: '1' is refused; must be a whole number with its unit"),
+        (words(questions="two"), "--questions: 'two' is refused; must be 'one', 'running' or"),
+        (words(workload="conjunctions:2"), "--workload: 'conjunctions:2' is refused"),
+        (words(num_records="5"), "--num_records: '5' is refused; must not be given with --wind"),
+        (words(max_sparsity="5"), "--max_sparsity: '5' is refused; must not be given with --wi"),
+        (words(neighboring="replace_one"), "--neighboring: 'replace_one' is refused; must be a"),
+        (words(delta="1e-4"), "--delta: 0.0001 is refused; must be at most 1e-05, unless --all"),
+        (["plan", "--start", "2026-11-23T00:00Z"], "--start: '2026-11-23T00:00Z' is refused; m"),
+        (["plan", "--block", "24"], "--block: '24' is refused; must be given with --windows"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    capfd: pytest.CaptureFixture[str], argv: list[str], line: str
+) -> None:
+    assert main(argv) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith(f"error: {line}"), err
+
+
+@pytest.mark.parametrize("changed", [{}, {"max_windows_per_unit": "1"}, {"delta": "0"}])
+def test_the_printed_command_line_plans_what_is_best(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], changed: dict[str, str]
+) -> None:
+    given = {**GIVEN, **changed, "questions": "one,trailing:24"}
+    columns = {"age": [1], "person_id": [2], "t": [3]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    places = {"input": f"{tmp_path}/*.parquet", "event_time": "t", "output": f"{tmp_path}/out"}
+    assert main(words(**changed, **places, questions="one,trailing:24")) == 0
+    program, command, *flags = shlex.split(capfd.readouterr().out.splitlines()[-1])
+    assert (program, command) == ("beam-dp", "release-windows")
+    job = release_windows.parse_arguments(flags)
+    best, *_ = rank_window_strategies(
+        WORKLOAD,
+        WEEK,
+        WindowUnit("person_id", 1, int(given["max_windows_per_unit"]), 168),
+        1.0,
+        float(given["delta"]),
+        questions=("one", "trailing:24"),
+    )
+    found = job.plan.public
+    assert found["strategy"] == best.strategy
+    assert (job.plan.measurements[0].distribution, job.card.block) == (
+        best.distribution,
+        best.block,
+    )
+    assert job.source().pattern == places["input"] and job.times == ("t", "file_time")
