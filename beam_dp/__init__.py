@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         draw_workload_answers as draw_workload_answers,
         plan_private_mw as plan_private_mw,
         plan_sparse_mw as plan_sparse_mw,
+        plan_window_databases as plan_window_databases,
+        plan_window_tables as plan_window_tables,
         plan_workload_answers as plan_workload_answers,
         release_sparse as release_sparse,
     )
@@ -64,11 +66,13 @@ if TYPE_CHECKING:
         parse_workload as parse_workload,
     )
     from beam_dp.releases import (
+        HorizonRelease as HorizonRelease,
         IntervalRelease as IntervalRelease,
         ReleaseError as ReleaseError,
         SparseRelease as SparseRelease,
         SyntheticDatabase as SyntheticDatabase,
         read_release as read_release,
+        read_windows as read_windows,
         write_release as write_release,
     )
     from beam_dp.transforms import (
@@ -76,13 +80,18 @@ if TYPE_CHECKING:
         AnswerSparseQueries as AnswerSparseQueries,
         AnswerWorkload as AnswerWorkload,
         KeyColumns as KeyColumns,
+        ReadArrivals as ReadArrivals,
+        ReadKafka as ReadKafka,
         ReadRecords as ReadRecords,
         ReleaseIntervals as ReleaseIntervals,
         ReleaseProjection as ReleaseProjection,
         ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
+        ReleaseWindows as ReleaseWindows,
         WriteAnswers as WriteAnswers,
         WriteRelease as WriteRelease,
+        begin_windows as begin_windows,
     )
+    from beam_dp.windows import Horizon as Horizon, WindowUnit as WindowUnit
 
 _MODULES = {
     "beam_dp.domain": (
@@ -111,6 +120,8 @@ _MODULES = {
         "draw_workload_answers",
         "plan_private_mw",
         "plan_sparse_mw",
+        "plan_window_databases",
+        "plan_window_tables",
         "plan_workload_answers",
         "release_sparse",
     ),
@@ -129,11 +140,13 @@ _MODULES = {
     "beam_dp.queries.sparse_rows": ("row_conjunction", "row_parity"),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": (
+        "HorizonRelease",
         "IntervalRelease",
         "ReleaseError",
         "SparseRelease",
         "SyntheticDatabase",
         "read_release",
+        "read_windows",
         "write_release",
     ),
     "beam_dp.transforms": (
@@ -141,13 +154,18 @@ _MODULES = {
         "AnswerSparseQueries",
         "AnswerWorkload",
         "KeyColumns",
+        "ReadArrivals",
+        "ReadKafka",
         "ReadRecords",
         "ReleaseIntervals",
         "ReleaseProjection",
         "ReleaseSyntheticDatabase",
+        "ReleaseWindows",
         "WriteAnswers",
         "WriteRelease",
+        "begin_windows",
     ),
+    "beam_dp.windows": ("Horizon", "WindowUnit"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

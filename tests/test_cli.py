@@ -230,6 +230,29 @@ def test_a_ledger_is_declared_spent_from_and_printed(
     assert dataset["entries"][0]["loss"]["epsilon"] == 0.25
 
 
+def test_a_budget_that_renews_is_printed_with_what_the_whole_horizon_reveals(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    ledger = Ledger(str(tmp_path / "ledger"))
+    ledger.declare("visits", 10.0, 1e-6, "person", "add_or_remove_one")
+    guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 3)
+    worst = {"periods": 7, "epsilon": 7.0, "delta": 7e-9}
+    for mechanism, parameters in (
+        ("windows", {"horizon_id": "a", "worst_case": worst}),
+        ("windows", {"horizon_id": "b", "worst_case": {**worst, "periods": 1}}),
+        ("windows", {"horizon_id": "c", "worst_case": {"periods": "7"}}),
+        ("windows", {"horizon_id": "d"}),
+        ("laplace", {"worst_case": worst}),
+    ):
+        ledger.spend("visits", guarantee, Loss.gaussian(0.1), mechanism, parameters)
+    assert main(["ledger", str(tmp_path / "ledger")]) == 0
+    out = capfd.readouterr().out
+    whole = r"windows \(all together 7 times: epsilon 7, delta 7e-09\)"
+    assert re.search(rf"visits/1 .* {whole} .* 1e-09 .* 1 ", out)
+    assert out.count("all together") == 1
+
+
 def declaration(**changed: str) -> list[str]:
     flags = dict(flag[2:].split("=") for flag in DECLARATION)
     return [f"--{name}={value}" for name, value in {**flags, **changed}.items()]

@@ -1,4 +1,4 @@
-"""The part of `beam-dp answer` for synthetic databases."""
+"""The part of `beam-dp answer` for synthetic databases and tables of windows."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from beam_dp.errors import InputError
 from beam_dp.flags.flag import refused
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases import MarginalAnswer, SyntheticDatabase
+from beam_dp.releases import MarginalAnswer, SyntheticDatabase, WindowTables
+from beam_dp.releases.noisy_tables import NoisyTables
+
+Answering = SyntheticDatabase | WindowTables | NoisyTables
 
 
-def answer_synthetic(options: argparse.Namespace, release: SyntheticDatabase) -> None:
+def answer_synthetic(options: argparse.Namespace, release: Answering) -> None:
     """Prints what a command line asks of a release.
 
     Args:
         options: of `beam-dp answer`.
-        release: a synthetic database.
+        release: a synthetic database, or tables of windows.
 
     Raises:
         FlagError: if a flag is refused.
@@ -84,7 +87,9 @@ def _holds_marginals(path: str) -> bool:
 
 
 def _answer_queries(
-    options: argparse.Namespace, release: SyntheticDatabase, workload: LinearWorkload
+    options: argparse.Namespace,
+    release: Answering,
+    workload: LinearWorkload,
 ) -> None:
     answers = release.answer_queries(workload.queries)
     if options.json:
@@ -94,26 +99,26 @@ def _answer_queries(
     asked = [line for line in lines if line.strip()]
     texts = asked if len(asked) == len(answers) else [json.dumps(q) for q in workload.to_json()]
     shown_answers = list(zip(texts, answers, strict=True))[: options.limit]
-    print_table(
-        "linear queries",
-        ("query", "within (records)", "records"),
-        [
-            (
-                text,
-                "not stated" if each.bound is None else f"{each.bound:,.1f}",
-                f"{each.value:,.1f}",
-            )
-            for text, each in shown_answers
-        ],
-    )
+    has_errors = any(each.standard_error is not None for each in answers)
+    columns = ("query", *(("standard error",) if has_errors else ()), "within (records)", "records")
+    rows = []
+    for text, each in shown_answers:
+        stated = [each.standard_error] if has_errors else []
+        told = [_or_not_stated(value) for value in (*stated, each.bound)]
+        rows.append((text, *told, f"{each.value:,.1f}"))
+    print_table("linear queries", columns, rows)
     if len(answers) > len(shown_answers):
         print(f"{len(shown_answers)} of {len(answers):,} queries; --limit shows more")
-    stated = [each for each in answers if each.bound is not None]
-    if stated:
+    bounded = [each for each in answers if each.bound is not None]
+    if bounded:
         print(
-            "all stated errors hold together, except with probability"
-            f" {stated[0].failure_probability:g}"
+            "all stated bounds hold together, except with probability"
+            f" {bounded[0].failure_probability:g}"
         )
+
+
+def _or_not_stated(value: float | None) -> str:
+    return "not stated" if value is None else f"{value:,.1f}"
 
 
 def _answer_json(answer: MarginalAnswer, domain: Domain) -> dict[str, Any]:

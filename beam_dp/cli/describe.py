@@ -56,12 +56,12 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         plain_table(("attribute", "type", "codes", "levels"), attributes),
     ]
     if release.domain.impossible:
-        parts.append(_first_lines("impossible", release.domain.to_json()["impossible"]))
+        parts.append(first_lines("impossible", release.domain.to_json()["impossible"]))
     if release.left_out is not None:
         parts.append(left_out_table(release.left_out))
     parts.append(_errors(release))
     if release.noise:
-        parts.append(_first_lines("noise", release.noise))
+        parts.append(first_lines("noise", release.noise))
     rest = {"parameter": release.parameters, "fit": release.fit, "made with": release.versions}
     return below_each_other([*parts, *facts_tables(rest)])
 
@@ -213,7 +213,7 @@ def facts_tables(facts: Mapping[str, Mapping[str, Any]]) -> list[RenderableType]
     ]
 
 
-def _first_lines(title: str, entries: Sequence[Mapping[str, Any]]) -> RenderableType:
+def first_lines(title: str, entries: Sequence[Mapping[str, Any]]) -> RenderableType:
     """A table of the first entries of a card, one a line."""
     lines = [
         ", ".join(f"{key} {short_value(value)}" for key, value in entry.items())

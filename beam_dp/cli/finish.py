@@ -20,6 +20,8 @@ def add_finish(commands: Any) -> None:
 def run_finish(options: argparse.Namespace) -> None:
     """Completes a release that was committed, removes all drafts, and says which it was.
 
+    Of a horizon, the releases of all its windows and blocks.
+
     Args:
         options: of `beam-dp finish`.
 
@@ -27,20 +29,25 @@ def run_finish(options: argparse.Namespace) -> None:
         InputError: if there is no such directory, or drafts can't be removed.
         ReleaseError: if a card was committed and its release can't be completed.
     """
-    from beam_dp.releases import ReleaseError, finish_writing
+    from beam_dp.releases import ReleaseError, finish_each, holds_horizon
     from beam_dp.releases.files.card import CARD
+    from beam_dp.releases.files.horizon import release_directories
     from beam_dp.storage.of_url import store_for
 
     directory = options.directory
-    store = store_for(directory, "output")
     try:
-        if not store.exists():
+        if not store_for(directory, "output").exists():
             condition = "must be a directory that exists: is the name right?"
             raise InputError("output", directory, condition)
-        num_drafts = len(store.drafts())
-        is_complete = finish_writing(directory)
-        left = store.drafts()
-        has_card = store.fingerprint(CARD) is not None
+        stores = {place: store_for(place, "output") for place in release_directories(directory)}
+        num_drafts = sum(len(store.drafts()) for store in stores.values())
+        done = finish_each(directory)
+        left = [draft for store in stores.values() for draft in store.drafts()]
+        broken = [
+            place
+            for place, is_complete in done.items()
+            if not is_complete and store_for(place, "output").fingerprint(CARD) is not None
+        ]
     except OSError as error:
         condition = f"may hold drafts, .draft-*, which are private: {error.strerror}"
         raise InputError("output", directory, condition) from None
@@ -51,8 +58,22 @@ def run_finish(options: argparse.Namespace) -> None:
         )
         raise InputError("output", directory, condition)
     removed = f"drafts removed: {num_drafts}"
-    if has_card and not is_complete:
+    if broken:
         condition = f"{CARD} names no files of a release, or some that are missing or damaged"
-        raise ReleaseError(directory, f"{condition}; {removed}")
-    state = "the release is complete" if is_complete else "no release was committed"
+        raise ReleaseError(broken[0], f"{condition}; {removed}")
+    if holds_horizon(directory):
+        state = _state_of_horizon(directory)
+    else:
+        state = "the release is complete" if done[directory] else "no release was committed"
     print(f"{directory}: {state}; {removed}")
+
+
+def _state_of_horizon(directory: str) -> str:
+    from beam_dp.releases import read_horizon, released
+
+    _, card = read_horizon(directory)
+    found = released(directory, card)
+    state = f"{len(found.windows):,} of {card.horizon.num_windows:,} windows are released"
+    if card.block is not None:
+        state += f", {len(found.blocks):,} of {card.num_blocks:,} blocks"
+    return state

@@ -6,20 +6,25 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from beam_dp.cli.answer_horizon import answer_horizon
 from beam_dp.cli.answer_intervals import answer_intervals
 from beam_dp.cli.answer_records import answer_synthetic
 from beam_dp.cli.answer_sketches import answer_sparse
 from beam_dp.cli.describe import describe, describe_answers
+from beam_dp.cli.describe_horizon import describe_horizon
 from beam_dp.cli.describe_intervals import describe_intervals
 from beam_dp.cli.describe_sketches import describe_sparse
+from beam_dp.cli.describe_windows import describe_window
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError
 from beam_dp.releases import (
     AnswersRelease,
+    HorizonRelease,
     IntervalRelease,
     Release,
     SparseRelease,
     SyntheticDatabase,
+    WindowTables,
 )
 
 if TYPE_CHECKING:
@@ -37,25 +42,28 @@ def _refuse(options: argparse.Namespace, _: AnswersRelease) -> None:
     raise InputError("release", options.directory, condition)
 
 
-SHOWN: dict[type[Release], Shown] = {
+SHOWN: dict[type[Release | HorizonRelease], Shown] = {
     SyntheticDatabase: (describe, answer_synthetic, ()),
     IntervalRelease: (describe_intervals, answer_intervals, ("interval", "quantile")),
     SparseRelease: (describe_sparse, answer_sparse, ("sparse",)),
+    WindowTables: (describe_window, answer_synthetic, ()),
     AnswersRelease: (describe_answers, _refuse, ("interval", "quantile", "sparse")),
+    HorizonRelease: (describe_horizon, answer_horizon, ("windows",)),
 }
 _ASKED_OF = {
     "sparse": "a release for sparse queries",
     "interval": "interval counts; for synthetic records use --queries",
     "quantile": "interval counts; for synthetic records use --queries",
+    "windows": "the windows of a stream, by the directory that holds all of them",
 }
 
 
-def described(release: Release) -> RenderableType:
+def described(release: Release | HorizonRelease) -> RenderableType:
     """Returns what a release of any kind promises, for ``rich`` to print."""
     return SHOWN[type(release)][0](release)
 
 
-def answer(options: argparse.Namespace, release: Release) -> None:
+def answer(options: argparse.Namespace, release: Release | HorizonRelease) -> None:
     """Prints what a command line asks of a release of any kind.
 
     Raises:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from beam_dp.checks import is_integer, is_number
 from beam_dp.cli.tables import print_table
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, Once, refused
@@ -90,7 +92,7 @@ def run_ledger(options: argparse.Namespace) -> None:
         rows = [
             (
                 entry["release_id"],
-                entry["mechanism"],
+                _mechanism_text(entry),
                 entry["spent_at"],
                 entry["state"],
                 f"{entry['guarantee']['delta']:g}",
@@ -99,6 +101,20 @@ def run_ledger(options: argparse.Namespace) -> None:
             for entry in entries
         ]
         print_table("releases", ("release", "mechanism", "time", "state", "delta", "epsilon"), rows)
+
+
+def _mechanism_text(entry: Mapping[str, Any]) -> str:
+    """The mechanism; of windows whose budget renews, also what all of them reveal at worst."""
+    from beam_dp.windows.promise import MECHANISM
+
+    text, parameters = str(entry["mechanism"]), entry["parameters"]
+    worst = parameters.get("worst_case") if isinstance(parameters, dict) else None
+    if text != MECHANISM or not isinstance(worst, dict):
+        return text
+    periods, epsilon, delta = (worst.get(name) for name in ("periods", "epsilon", "delta"))
+    if not (is_integer(periods) and periods > 1 and is_number(epsilon) and is_number(delta)):
+        return text
+    return f"{text} (all together {periods:,} times: epsilon {epsilon:g}, delta {delta:g})"
 
 
 def _declare(ledger: Ledger, options: argparse.Namespace) -> None:

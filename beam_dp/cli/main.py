@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from beam_dp.cli.finish import add_finish, run_finish
 from beam_dp.cli.ledger import add_ledger, run_ledger
 from beam_dp.cli.plan import add_plan, run_plan
 from beam_dp.cli.programs import PROGRAMS, import_program
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import FlagError, Parser, nearest, refused
+from beam_dp.flags.flag import FlagError, Once, Parser, nearest, refused
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
@@ -94,6 +96,12 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         help="interval counts: where this share of the records is reached; may be repeated",
     )
     answer.add_argument(
+        "--windows",
+        metavar="A:B",
+        action=Once,
+        help="of the windows of a stream: which ones together, such as 10:34 or -24:, or one alone",
+    )
+    answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
     )
     add_finish(commands)
@@ -135,25 +143,35 @@ def _describe(options: argparse.Namespace) -> None:
     from rich.console import Console
 
     from beam_dp.cli.kinds import described
-    from beam_dp.releases import read_release
-    from beam_dp.releases.files.card import CARD
+    from beam_dp.releases.files.card import CARD, HORIZON
     from beam_dp.storage.of_url import store_for
 
-    release = read_release(options.directory)
-    if options.json:
-        # All of the release was verified when it was read, so this is its card.
-        print(store_for(options.directory, "release").read(CARD).decode(), end="")
-    else:
+    release, is_horizon = _read(options.directory)
+    if not options.json:
         Console().print(described(release))
+        return
+    # All of the release was verified when it was read, so this is its card.
+    text = store_for(options.directory, "release").read(HORIZON if is_horizon else CARD).decode()
+    if is_horizon:
+        found = {"windows": [*release.windows], "blocks": [*release.blocks]}
+        text = json.dumps({**json.loads(text), "released": found}, ensure_ascii=False) + "\n"
+    print(text, end="")
 
 
 def _answer(options: argparse.Namespace) -> None:
     from beam_dp.cli.kinds import answer
-    from beam_dp.releases import read_release
 
     if options.limit < 1:
         raise refused("limit", options.limit, "must be >= 1")
-    answer(options, read_release(options.directory))
+    answer(options, _read(options.directory)[0])
+
+
+def _read(directory: str) -> tuple[Any, bool]:
+    """Returns the release of a directory, or the horizon, and whether it is one."""
+    from beam_dp.releases import holds_horizon, read_release, read_windows
+
+    is_horizon = holds_horizon(directory)
+    return (read_windows if is_horizon else read_release)(directory), is_horizon
 
 
 if __name__ == "__main__":

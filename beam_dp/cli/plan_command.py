@@ -153,10 +153,15 @@ def command_line(
     if option.program == "release_intervals":
         del flags["workload"]
     flags["output"] = texts["output"] or "OUTPUT"
+    return typed(option.program, flags, guarantee.delta)
+
+
+def typed(program: str, flags: Mapping[str, str], delta: float) -> str:
+    """Returns what to type to run a program with flags, and that of a large delta if it is one."""
     words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
-    if guarantee.delta > 1e-5:
+    if delta > 1e-5:
         words.append("--allow_large_delta")
-    return " ".join([command_of(option.program), *words])
+    return " ".join([command_of(program), *words])
 
 
 def _queries(job: PlanningJob | SparsePlanningJob, spec: str) -> str:

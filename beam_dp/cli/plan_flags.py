@@ -2,8 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from beam_dp.flags import windows
 from beam_dp.flags.flag import Flag
 
+# What plans the windows of a stream; the first is a switch, and those of the horizon are required
+# with it.
+WINDOWS = Flag(
+    "windows", "plan releases of the windows of a stream, for sums of them", is_switch=True
+)
+HORIZON = tuple(
+    dataclasses.replace(flag, required=False, help=f"with --windows: {flag.help}")
+    for flag in windows.HORIZON
+)
+OF_WINDOWS = (
+    *HORIZON,
+    *(
+        dataclasses.replace(flag, help=f"with --windows: {flag.help}")
+        for flag in (*windows.UNIT, windows.QUESTIONS, windows.BLOCK)
+    ),
+)
+# What the printed command line of windows has besides.
+TYPED_OF_WINDOWS = tuple(
+    dataclasses.replace(flag, required=False, help="with --windows: for the printed command line")
+    for flag in windows.TIMES
+)
 # What plans sparse queries; the first three are then required.
 OF_SPARSE = (
     Flag(
@@ -23,6 +47,14 @@ OF_SPARSE = (
 )
 # Flags of workloads alone.
 NOT_OF_SPARSE = ("domain", "workload", "max_error")
+# What no window has: a public number of records, or a bound that it is compared by.
+NOT_OF_WINDOWS = (
+    "num_records",
+    "num_records_is_public",
+    "failure_probability",
+    "max_error",
+    *(flag.name for flag in OF_SPARSE),
+)
 FLAGS = (
     Flag("domain", "JSON file that declares the attributes; not with --max_sparsity", "FILE", True),
     Flag(
@@ -43,6 +75,9 @@ FLAGS = (
     Flag("failure_probability", "of all bounds, > 0 and < 1 (default: 0.05)", "B"),
     Flag("max_error", "also say how many records make every error at most this share", "A"),
     *OF_SPARSE,
+    WINDOWS,
+    *OF_WINDOWS,
+    *TYPED_OF_WINDOWS,
     Flag("input", "for the printed command line; nothing is read", "GLOB"),
     Flag("output", "for the printed command line; nothing is written", "DIR"),
     Flag("num_records_is_public", "N is public; always so under replace_one", is_switch=True),

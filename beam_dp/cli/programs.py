@@ -13,6 +13,7 @@ PROGRAMS = {
     "check_domain": "what a domain makes of each value of public or made-up rows",
     "release_intervals": "release counts of every interval of one ordered column",
     "release_projection": "release one artifact for sparse queries over a huge universe of keys",
+    "release_windows": "release the windows of a stream, each once it closes",
     "release_synthetic_database": "release synthetic records that answer a workload",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,11 +57,13 @@ class QueryAnswer:
         bound: the errors of all queries that the release was made for together do not exceed it,
             except with ``failure_probability``; in records. None for a query that is none of them.
         failure_probability: in (0, 1).
+        standard_error: in records; None where the release states none.
     """
 
     value: float
     bound: float | None = None
     failure_probability: float | None = None
+    standard_error: float | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -184,7 +186,7 @@ class SyntheticDatabase(Release):
             MarginalAnswer(names, tables[names], **self.errors.get(names, {})) for names in workload
         ]
 
-    def answer_queries(self, queries: Sequence[LinearQuery]) -> list[QueryAnswer]:
+    def answer_queries(self, queries: Iterable[LinearQuery]) -> list[QueryAnswer]:
         """Returns answers to linear queries of the release's domain, in records.
 
         Args:

@@ -146,6 +146,15 @@ class BucketStore:
         """Returns whether there is such a directory."""
         return any(True for _ in self._bucket.names(self._folder))
 
+    def folders(self, inside: str, holding: str | None = None) -> list[str]:
+        """Returns the names of the folders in one of its folders, in order."""
+        prefix, found = f"{self._folder}{inside}/", set()
+        for name in self._bucket.names(prefix):
+            folder, slash, rest = name[len(prefix) :].partition("/")
+            if folder and slash and (holding is None or rest == holding):
+                found.add(folder)
+        return sorted(found)
+
     def read(self, name: str, num_bytes: int | None = None) -> bytes:
         """Returns a published file."""
         check_size(self._bucket.size(self._folder + name), num_bytes)

@@ -67,6 +67,17 @@ class LocalStore:
         """Returns whether there is such a directory."""
         return self._path.is_dir()
 
+    def folders(self, inside: str, holding: str | None = None) -> list[str]:
+        """Returns the names of the folders in one of its folders, in order."""
+        try:
+            with os.scandir(self._path / inside) as entries:
+                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        if holding is not None:
+            names = [name for name in names if (self._path / inside / name / holding).exists()]
+        return sorted(names)
+
     def read(self, name: str, num_bytes: int | None = None) -> bytes:
         """Returns a regular file that is no link."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -45,6 +45,14 @@ class Store(Protocol):
     def exists(self) -> bool:
         """Returns whether there is such a directory."""
 
+    def folders(self, inside: str, holding: str | None = None) -> list[str]:
+        """Returns the names of the folders in one of its folders, in order.
+
+        Args:
+            inside: the path of that folder, from the directory on; it need not exist.
+            holding: only those that hold a published file of this name.
+        """
+
     def read(self, name: str, num_bytes: int | None = None) -> bytes:
         """Returns a published file: of this size, or else of at most ``MAX_CARD_BYTES``.
 

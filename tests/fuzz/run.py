@@ -101,7 +101,15 @@ def run_atheris(name: str, runs: int, seconds: float, seed: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "target", choices=("read_release", "read_sparse_release", "parse_domain", "parse_workload")
+        "target",
+        choices=(
+            "read_release",
+            "read_sparse_release",
+            "read_window",
+            "read_horizon",
+            "parse_domain",
+            "parse_workload",
+        ),
     )
     parser.add_argument("--runs", type=int, default=10**6)
     parser.add_argument("--seconds", type=float, default=600)

@@ -13,8 +13,10 @@ from functools import cache
 from typing import Any
 
 from fuzz.choices import Choices
+from fuzz.horizon_target import read_horizon_target
 from fuzz.mutations import mutate_bytes, mutate_json, raised_by
 from fuzz.sparse_target import read_sparse_release_target
+from fuzz.window_target import read_window_target
 from releases.release_examples import DOMAIN, DRAW, release_of
 
 from beam_dp.cli.describe import describe
@@ -199,6 +201,8 @@ def _check_workload(spec: str) -> None:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "read_release": read_release_target,
     "read_sparse_release": read_sparse_release_target,
+    "read_window": read_window_target,
+    "read_horizon": read_horizon_target,
     "parse_domain": parse_domain_target,
     "parse_workload": parse_workload_target,
 }

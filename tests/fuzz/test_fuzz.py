@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.mark.mostly_slow(one_in=4, start=3)
+@pytest.mark.mostly_slow(one_in=6, start=5)
 @pytest.mark.parametrize("name", TARGETS)
 @given(data=st.binary(max_size=120))
 @settings(max_examples=300)

@@ -9,7 +9,14 @@ import pytest
 from beam_dp.hashing import universe_elements
 from beam_dp.queries import marginals
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.releases import IntervalRelease, SparseRelease, read_release, write_release
+from beam_dp.releases import (
+    IntervalRelease,
+    SparseRelease,
+    WindowTables,
+    read_release,
+    read_windows,
+    write_release,
+)
 
 GOLDEN = pathlib.Path(__file__).parent
 
@@ -105,3 +112,37 @@ def test_intervals_of_a_strategy_that_is_no_longer_planned_answer_as_they_did(tm
     write_release(release, tmp_path / "again")
     again = read_release(tmp_path / "again").answer([0, 3, 0], [4, 12, 22])
     np.testing.assert_array_equal(again.standard_errors, answers.standard_errors)
+
+
+def test_tables_of_a_window_of_schema_1_answer_as_they_did():
+    release = read_release(GOLDEN / "window_tables_1")
+    assert isinstance(release, WindowTables)
+    both, bed, member = release.answer(
+        marginals(
+            release.domain,
+            attributes=[["age", "member"], ["getting in/out of bed"], ["member"]],
+        )
+    )
+    expected = [[4571.525328, 4548.494548], [4591.087645, 4514.405349], [4575.012743, 4596.050144]]
+    np.testing.assert_allclose(both.values, expected, atol=1e-6)
+    assert (both.standard_error, both.bound) == pytest.approx((31.106330, 102.986281), abs=1e-6)
+    assert bed.standard_error == pytest.approx(31.330762, abs=1e-6)
+    np.testing.assert_allclose(member.values, both.values.sum(axis=0), atol=1e-6)
+    assert (release.level, release.number, release.start) == ("window", 3, 1795402800)
+    assert release.guarantee.privacy_unit == "person_id in any 5 consecutive windows of 1h"
+    assert release.parameters["worst_case"] == {"periods": 2, "epsilon": 2.0, "delta": 2e-9}
+
+
+def test_a_horizon_of_schema_1_answers_as_it_did():
+    week = read_windows(GOLDEN / "horizon_1")
+    assert (week.released, list(week.blocks), week.block) == ((0, 1, 2), [0], 2)
+    assert (week.horizon_id, week.horizon.start, week.horizon.grace) == ("1" * 32, 1795392000, 1800)
+    assert week.guarantee.privacy_unit == "person_id in any 4 consecutive windows of 1h"
+    asked = marginals(week.domain, attributes=["a1"])
+    for windows, values, errors in (
+        (slice(0, 2), [28.156126, 41.138934, 36.896849], (5.655507, 32.317249)),
+        (slice(1, 3), [70.078063, 69.069468, 70.948425], (5.655931, 32.319672)),
+    ):
+        (answer,) = week.answer(asked, windows)
+        np.testing.assert_allclose(answer.values, values, atol=1e-6)
+        assert (answer.standard_error, answer.bound) == pytest.approx(errors, abs=1e-6)

@@ -16,6 +16,7 @@ import fastavro
 import numpy as np
 import pytest
 from release_examples import release_of
+from window_examples import window_of
 
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import CountSketch, SparseSummary, release_sparse
@@ -57,6 +58,7 @@ WRITERS: dict[str, Callable[[pathlib.Path], object]] = {
     "intervals": write_intervals,
     "sparse_release": write_sketch,
     "answers": write_answers_of,
+    "window_tables": lambda folder: write_release(window_of(), folder),
 }
 
 

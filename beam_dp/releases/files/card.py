@@ -13,13 +13,14 @@ from typing import Any, Self, TypeVar
 from beam_dp.checks import is_integer
 from beam_dp.domain import Domain
 from beam_dp.domain.strict_json import checked_json
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.storage.store import DamagedFileError, PayloadFile
 
 T = TypeVar("T")
 
 CARD = "card.json"
+HORIZON = "horizon.json"  # what stands in the place of a card above many releases
 SCHEMA_VERSION = 1
 _MAX_DEPTH = 64
 
@@ -60,13 +61,7 @@ class Card:
         Raises:
             InputError: if it holds none, or one of a schema that this version can't read.
         """
-        parsed = checked_json("card", CARD, text)
-        if not isinstance(parsed, dict):
-            raise InputError("card", type(parsed).__name__, "must be a JSON object")
-        _check_depth_and_texts(parsed)
-        version = parsed.get("schema_version")
-        if version != SCHEMA_VERSION or isinstance(version, bool):
-            raise InputError("schema_version", version, f"must be {SCHEMA_VERSION}")
+        parsed = parsed_card(text)
         check_types(parsed, {"kind": str, "draw_id": str, "files": dict})
         draw_id = parsed["draw_id"]
         if not re.fullmatch("[0-9a-f]{32}", draw_id):
@@ -93,10 +88,7 @@ class Card:
         Raises:
             InputError: if it does.
         """
-        check_types(self.fields, {**types, "versions": dict})
-        versions = self.fields["versions"]
-        if not all(isinstance(version, str) for version in versions.values()):
-            raise InputError("versions", len(versions), "must be texts")
+        check_fields(self.fields, types)
 
     def left_out(self, domain: Domain) -> LeftOut | None:
         """Returns the counts of records outside the domain; None if the card holds none.
@@ -156,6 +148,34 @@ def card_text(
     return json.dumps(card, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def parsed_card(text: str) -> dict[str, Any]:
+    """Returns what a card says: a JSON object that this version can read and write.
+
+    Raises:
+        InputError: if it is none.
+    """
+    parsed = checked_json("card", CARD, text)
+    if not isinstance(parsed, dict):
+        raise InputError("card", type(parsed).__name__, "must be a JSON object")
+    _check_depth_and_texts(parsed)
+    version = parsed.get("schema_version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        raise InputError("schema_version", version, f"must be {SCHEMA_VERSION}")
+    return parsed
+
+
+def check_fields(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
+    """Refuses a card that lacks fields of its kind, or whose versions are no texts.
+
+    Raises:
+        InputError: if it does.
+    """
+    check_types(fields, {**types, "versions": dict})
+    versions = fields["versions"]
+    if not all(isinstance(version, str) for version in versions.values()):
+        raise InputError("versions", len(versions), "must be texts")
+
+
 def check_types(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
     """Refuses fields that are missing or of another type.
 
@@ -165,6 +185,34 @@ def check_types(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
     for name, kind in types.items():
         if not isinstance(fields.get(name), kind):
             raise InputError("card", name, f"must be there and be of type {kind.__name__}")
+
+
+# What reading a file without trust may raise.
+READ_ERRORS = (
+    ArithmeticError,
+    DamagedFileError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+def told(error: Exception) -> str:
+    """Returns what one of ``READ_ERRORS`` says of a file, to stand behind its name."""
+    if isinstance(error, InputError):
+        return f": {error.name} = {shown(error.value)}: {error.condition}"
+    if isinstance(error, DamagedFileError):
+        return f" {error}"
+    if isinstance(error, OSError):
+        return f" cannot be read: {error.strerror}"
+    if isinstance(error, UnicodeDecodeError):
+        return " is not UTF-8"
+    if isinstance(error, MemoryError):
+        return " is larger than the memory of this process"
+    return " is damaged"
 
 
 def is_count(value: object) -> bool:

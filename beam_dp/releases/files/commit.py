@@ -133,6 +133,24 @@ def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
     return committed.draw_id == draw.card.draw_id
 
 
+def holds_card(directory: str | os.PathLike[str]) -> bool:
+    """Returns whether a draw was committed, whatever its card says."""
+    return read_card(store_for(directory, "output")) is not None
+
+
+def complete_committed(directory: str | os.PathLike[str]) -> None:
+    """Completes the draw that was committed; nothing where there is none.
+
+    Raises:
+        InputError: if the directory holds a card that is none, or can't be read.
+        ReleaseError: if a committed release has lost its payload.
+    """
+    store = store_for(directory, "output")
+    card = committed_card(store, directory)
+    if card is not None:
+        _complete(card, store, directory)
+
+
 def _try_to_commit(draw: Draw, store: Store) -> None:
     """Steps 1 and 2. The draft goes unless it became the release."""
     draft = store.open_draft(draw.card.draw_id)

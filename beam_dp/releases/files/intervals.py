@@ -21,6 +21,7 @@ from beam_dp.errors import InputError
 from beam_dp.interval_strategies.strategy import Measured, Prefixes
 from beam_dp.interval_strategies.tables import measured_from_tables, strategy_tables
 from beam_dp.interval_strategies.textbook_tree import Nodes, TextbookTree
+from beam_dp.noise.bound import DISTRIBUTIONS
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.files.container import file_name, read_values, write_container
@@ -28,8 +29,6 @@ from beam_dp.releases.files.values import encode
 from beam_dp.releases.intervals import IntervalRelease, check_ordered
 from beam_dp.releases.plain import plain_json
 from beam_dp.storage.store import DamagedFileError
-
-DISTRIBUTIONS = ("discrete_laplace", "discrete_gaussian")
 
 TABLE_SCHEMA: dict[str, Any] = {
     "type": "record",

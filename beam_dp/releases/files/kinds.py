@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from beam_dp.checks import check_choice
-from beam_dp.errors import InputError, shown
+from beam_dp.errors import InputError
 from beam_dp.releases.answers import AnswersRelease
-from beam_dp.releases.files import answers, intervals, records_card, sketches
-from beam_dp.releases.files.card import CARD, Card, Payload, ReleaseError, card_text
+from beam_dp.releases.files import answers, intervals, records_card, sketches, window_tables
+from beam_dp.releases.files.card import (
+    CARD,
+    HORIZON,
+    READ_ERRORS,
+    Card,
+    Payload,
+    ReleaseError,
+    card_text,
+    told,
+)
 from beam_dp.releases.files.commit import (
     Draw,
     advice_on_drafts,
@@ -23,6 +32,7 @@ from beam_dp.releases.intervals import IntervalRelease
 from beam_dp.releases.release import Release
 from beam_dp.releases.sketches import SparseRelease
 from beam_dp.releases.synthetic_database import SyntheticDatabase
+from beam_dp.releases.window_tables import WindowTables
 from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import FREE, DamagedFileError, Store
 
@@ -58,6 +68,13 @@ KINDS = (
     Kind("intervals", IntervalRelease, intervals.fields, intervals.payload, intervals.read),
     Kind("sparse_release", SparseRelease, sketches.fields, sketches.payload, sketches.read),
     Kind("answers", AnswersRelease, answers.fields, answers.payload, answers.read),
+    Kind(
+        "window_tables",
+        WindowTables,
+        window_tables.fields,
+        window_tables.payload,
+        window_tables.read,
+    ),
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
@@ -131,7 +148,7 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
 
     Returns:
         The release, of the kind that the card names: synthetic records, interval counts, sketches
-        and counts for sparse queries, or answers.
+        and counts for sparse queries, answers, or tables of a window.
 
     Raises:
         ReleaseError: if it holds none, or a damaged one; where a job has left drafts there, it
@@ -154,7 +171,13 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
 def _text_in(store: Store, directory: str | os.PathLike[str]) -> bytes:
     if not store.exists():
         raise ReleaseError(os.fspath(directory), "must be a directory that holds a release")
-    return store.read(CARD)
+    try:
+        return store.read(CARD)
+    except FileNotFoundError:
+        if store.fingerprint(HORIZON) is not None:
+            condition = "holds the releases of many windows: read_windows reads them"
+            raise ReleaseError(os.fspath(directory), condition) from None
+        raise
 
 
 def _read(
@@ -169,29 +192,6 @@ def _read(
         return _BY_NAME[card.kind].read(card, payload)
     except ReleaseError:
         raise
-    except (
-        ArithmeticError,
-        DamagedFileError,
-        LookupError,
-        MemoryError,
-        OSError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except READ_ERRORS as error:
         place = CARD if payload is None else payload.place
-        raise ReleaseError(name, f"{place}{_told(error)}") from None
-
-
-def _told(error: Exception) -> str:
-    if isinstance(error, InputError):
-        return f": {error.name} = {shown(error.value)}: {error.condition}"
-    if isinstance(error, DamagedFileError):
-        return f" {error}"
-    if isinstance(error, OSError):
-        return f" cannot be read: {error.strerror}"
-    if isinstance(error, UnicodeDecodeError):
-        return " is not UTF-8"
-    if isinstance(error, MemoryError):
-        return " is larger than the memory of this process"
-    return " is damaged"
+        raise ReleaseError(name, f"{place}{told(error)}") from None

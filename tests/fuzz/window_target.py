@@ -1,0 +1,80 @@
+"""Tables of windows that are damaged anywhere: refused in one line, or read and usable."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import numpy as np
+from fuzz.choices import Choices
+from fuzz.mutations import mutate_bytes, mutate_json, raised_by
+
+from beam_dp.cli.describe_windows import describe_window
+from beam_dp.domain import BooleanAttribute, Domain, IntegerAttribute
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import Release, ReleaseError, WindowTables, read_release
+from beam_dp.releases.files.card import card_text
+from beam_dp.releases.files.window_tables import fields, payload
+from beam_dp.releases.measured_tables import MeasuredTable
+
+DRAW = "0123456789abcdef0123456789abcdef"
+
+
+@cache
+def _good() -> tuple[WindowTables, dict[str, bytes]]:
+    domain = Domain((IntegerAttribute("age", -1, 3), BooleanAttribute("member")))
+    workload = Workload(domain, (("age", "member"), ("member",)))
+    release = WindowTables(
+        draw_id=DRAW,
+        guarantee=Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 2),
+        horizon_id=DRAW,
+        level="window",
+        number=7,
+        start=1_795_402_800,
+        end=1_795_406_400,
+        workload=workload,
+        tables={("age", "member"): np.arange(10.0).reshape(5, 2), ("member",): np.ones(2)},
+        measured=(
+            MeasuredTable(("age", "member"), "table", "discrete_laplace", 2.5),
+            MeasuredTable(("member",), "residual", "discrete_gaussian", 700.0, 200),
+        ),
+        parameters={"strategy": "independent"},
+    )
+    return release, payload(release)
+
+
+def _card_of(files: dict[str, bytes]) -> Any:
+    return json.loads(card_text("window_tables", DRAW, fields(_good()[0]), files))
+
+
+def read_window_target(data: bytes) -> None:
+    """A valid release, damaged in its card or in its file; checksums made to fit."""
+    from fuzz.targets import CARD, fuzz_folder
+
+    choices = Choices(data)
+    how = choices.number(4)
+    files = dict(_good()[1])
+    if how == 0:
+        name = choices.one_of(sorted(files))
+        files[name] = mutate_bytes(files[name], choices)
+    card = json.dumps(_card_of(files)).encode()
+    if how == 1:
+        card = mutate_bytes(card, choices)
+    elif how >= 2:
+        card = mutate_json(_card_of(files), choices).encode()
+    folder = fuzz_folder()
+    for name, content in {CARD: card, **files}.items():
+        (folder / name).write_bytes(content)
+    raised_by(lambda: _use(read_release(folder)), ReleaseError)
+
+
+def _use(release: Release) -> None:
+    """What was read is a release: it can be described, asked, and written again."""
+    assert isinstance(release, WindowTables)
+    repr(release)
+    describe_window(release)
+    for answer in release.answer(release.workload):
+        assert np.isfinite(answer.values).all() and answer.standard_error is not None
+    card_text("window_tables", DRAW, fields(release), payload(release)).encode()

@@ -1,0 +1,312 @@
+"""The file that a horizon begins with: one job creates it, others go on or are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import pytest
+from horizons import FIRST, SECOND, WORKLOAD, card_of, leveled
+from interruptions import orders, stepping
+from places import Place
+from tiny import domain_of
+from window_plans import RECORD, person, plan_of
+
+from beam_dp.errors import InputError
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import HorizonCard, ReleaseError, begin_horizon, read_horizon, read_release
+from beam_dp.storage.local import LocalStore
+from beam_dp.windows import Horizon
+
+CARD = card_of(leveled())
+
+
+def refusal(caught: pytest.ExceptionInfo[InputError]) -> str:
+    text = str(caught.value)
+    assert "\n" not in text and len(text) < 1000
+    return text
+
+
+def test_a_horizon_is_begun_once_and_goes_on(place: Place) -> None:
+    assert begin_horizon(place.url(), CARD, FIRST) == FIRST
+    assert place.names() == ["horizon.json"]
+    assert begin_horizon(place.url(), card_of(leveled()), SECOND) == FIRST
+    assert place.names() == ["horizon.json"]
+    horizon_id, card = read_horizon(place.url())
+    assert horizon_id == FIRST and card.promised() == CARD.promised()
+
+
+def test_the_file_says_the_promise_in_words_and_its_worst_case(tmp_path: pathlib.Path) -> None:
+    plan = plan_of(168, person(7, 24, 3), WORKLOAD)
+    begin_horizon(tmp_path, card_of(plan), FIRST)
+    card = json.loads((tmp_path / "horizon.json").read_text())
+    assert (card["kind"], card["horizon_id"], card["schema_version"]) == ("horizon", FIRST, 1)
+    assert "at most 7 of any 24 consecutive windows of 1h" in card["promise"]
+    assert card["worst_case"] == {"periods": 7, "epsilon": 7.0, "delta": pytest.approx(7e-9)}
+    assert card["horizon"]["num_windows"] == 168 and card["plan"]["strategy"] == "independent"
+    # What is said of the promise stands once.
+    assert not set(card["plan"]) & set(card)
+
+
+def test_another_directory_is_another_horizon(tmp_path: pathlib.Path) -> None:
+    assert begin_horizon(tmp_path / "a", CARD, FIRST) == FIRST
+    assert begin_horizon(str(tmp_path / "b" / "c"), CARD, SECOND) == SECOND
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"num_windows": 9}, "num_windows: 9 is refused; must be 6, as horizon.json in "),
+        ({"epsilon": 2.0}, "epsilon: 2.0 is refused; must be 1.0, as "),
+        ({"delta": 1e-8}, "delta: 1e-08 is refused; must be 1e-09, as "),
+        ({"records": 2}, "max_records_per_unit: 2 is refused; must be 1, as "),
+        ({"windows": 3}, "max_windows_per_unit: 3 is refused; must be 2, as "),
+        ({"protected": 5}, "protected_windows: 5 is refused; must be 6, as "),
+        ({"block": 2}, "block: 2 is refused; must be 3, as "),
+        ({"strategy": "independent"}, "strategy: 'independent' is refused; must be 'levels', as "),
+        ({"event_time": "u"}, "event_time: 'u' is refused; must be 't', as "),
+        ({"window": "2h"}, "window: 7200 is refused; must be 3600, as "),
+    ],
+)
+def test_a_job_with_other_parameters_is_refused_by_the_first_of_them(
+    tmp_path: pathlib.Path, changed: dict[str, Any], line: str
+) -> None:
+    begin_horizon(tmp_path, CARD, FIRST)
+    before = (tmp_path / "horizon.json").read_bytes()
+    num_windows = changed.get("num_windows", 6)
+    unit = person(
+        changed.get("windows", 2),
+        changed.get("protected", num_windows),
+        changed.get("records", 1),
+    )
+    strategy = "independent" if "protected" in changed else changed.get("strategy", "levels")
+    plan = plan_of(
+        num_windows,
+        unit,
+        WORKLOAD,
+        epsilon=changed.get("epsilon", 1.0),
+        delta=changed.get("delta", 1e-9),
+        strategy=strategy,
+        block=changed.get("block", 3),
+    )
+    card = card_of(
+        plan, source={"event_time": changed.get("event_time", "t")} | {"arrival": "file_time"}
+    )
+    if "window" in changed:
+        horizon = dataclasses.replace(plan.horizon, window=changed["window"])
+        guarantee = dataclasses.replace(
+            plan.guarantee, privacy_unit="person_id in any 6 consecutive windows of 2h"
+        )
+        card = card_of(plan, horizon=horizon, guarantee=guarantee)
+    with pytest.raises(InputError) as caught:
+        begin_horizon(tmp_path, card, SECOND)
+    assert refusal(caught).startswith(line) and repr(str(tmp_path)) in refusal(caught)
+    assert (tmp_path / "horizon.json").read_bytes() == before
+
+
+def test_what_follows_from_the_rest_may_be_told_otherwise(tmp_path: pathlib.Path) -> None:
+    """By another version in other words, by another machine with other last digits."""
+    begin_horizon(tmp_path, CARD, FIRST)
+    path = tmp_path / "horizon.json"
+    card = json.loads(path.read_text())
+    card["promise"], card["versions"] = "the same in other words", {"python": "4"}
+    card["plan"]["window_loss"]["rho"] *= 1 + 1e-15
+    path.write_text(json.dumps(card))
+    assert begin_horizon(tmp_path, CARD, SECOND) == FIRST
+
+
+def test_another_domain_or_workload_is_refused(tmp_path: pathlib.Path) -> None:
+    begin_horizon(tmp_path, CARD, FIRST)
+    plan = leveled()
+    for workload, name in (
+        (marginals(domain_of(2, 4), ways=1), "domain"),
+        (marginals(WORKLOAD.domain, ways=2), "workload"),
+    ):
+        with pytest.raises(InputError, match=rf"^{name}: .* as horizon\.json in ") as caught:
+            begin_horizon(tmp_path, card_of(plan, workload=workload), SECOND)
+        refusal(caught)
+
+
+def test_a_source_that_cannot_be_read_again_goes_on_only_window_by_window(
+    tmp_path: pathlib.Path,
+) -> None:
+    whole = card_of(plan_of(6, person(2, 6), WORKLOAD), replayable=False)
+    assert begin_horizon(tmp_path / "whole", whole, FIRST) == FIRST
+    with pytest.raises(InputError, match=r"^replayable: False is refused; must be True") as caught:
+        begin_horizon(tmp_path / "whole", whole, SECOND)
+    refusal(caught)
+    for name, unit in (("each", person(1, 1)), ("record", RECORD)):
+        card = card_of(plan_of(6, unit, WORKLOAD), replayable=False)
+        begin_horizon(tmp_path / name, card, FIRST)
+        assert begin_horizon(tmp_path / name, card, SECOND) == FIRST
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(InputError, match=r"^output: .* does not exist yet, or an empty one"):
+        begin_horizon(tmp_path, CARD, FIRST)
+    with pytest.raises(InputError, match=r"^output: .* does not exist yet, or an empty one"):
+        begin_horizon(tmp_path / "notes", CARD, FIRST)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_drafts_of_a_job_that_crashed_are_no_hindrance(place: Place) -> None:
+    begin_horizon(place.url(), CARD, FIRST)
+    names = place.names()
+    place.new()
+    if place.owner is LocalStore:
+        (pathlib.Path(place.url()) / ".draft-x").mkdir(parents=True)
+    assert begin_horizon(place.url(), CARD, SECOND) == SECOND
+    assert [name for name in place.names() if not name.startswith(".draft")] == names
+
+
+@pytest.mark.parametrize("num_stops", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_of_two_jobs_that_begin_at_once_one_creates_the_file(
+    place: Place, monkeypatch: pytest.MonkeyPatch, num_stops: int
+) -> None:
+    """In all orders of their steps where they are stopped once or twice together."""
+    stepping(monkeypatch, place.owner, place.steps)
+    tried = 0
+    for outcomes in orders(
+        lambda: begin_horizon(place.url(), CARD, FIRST),
+        lambda: begin_horizon(place.url(), CARD, SECOND),
+        place.new,
+        num_stops=num_stops,
+    ):
+        assert outcomes in ((FIRST, FIRST), (SECOND, SECOND))
+        assert place.names() == ["horizon.json"]
+        tried += 1
+    assert tried > 10
+
+
+class KilledError(BaseException):
+    """No handler catches this; none of the clean-up runs."""
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("method", ["open_draft", "write_draft", "create_exclusively"])
+def test_killed_at_any_step_nothing_is_there_in_part(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
+) -> None:
+    original, calls = getattr(LocalStore, method), []
+
+    def killed(self: LocalStore, *arguments: Any) -> Any:
+        is_probe = self._path != tmp_path / "out"
+        if is_probe or after:
+            done = original(self, *arguments)
+            if is_probe:
+                return done
+        calls.append(method)
+        patch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, method, killed)
+        with pytest.raises(KilledError):
+            begin_horizon(tmp_path / "out", CARD, FIRST)
+    assert calls
+    was_begun = (tmp_path / "out" / "horizon.json").exists()
+    assert was_begun == (method == "create_exclusively" and after)
+    assert begin_horizon(tmp_path / "out", CARD, SECOND) == (FIRST if was_begun else SECOND)
+
+
+def test_a_horizon_is_no_release(tmp_path: pathlib.Path) -> None:
+    begin_horizon(tmp_path, CARD, FIRST)
+    with pytest.raises(ReleaseError, match="holds the releases of many windows: read_windows"):
+        read_release(tmp_path)
+
+
+def test_a_card_whose_fields_do_not_agree_is_not_made() -> None:
+    plan = leveled()
+    for changed in (
+        {"guarantee": dataclasses.replace(plan.guarantee, privacy_unit="person_id")},
+        {"guarantee": dataclasses.replace(plan.guarantee, max_records_per_unit=3)},
+        {"unit": person(3, 6)},
+        {"unit": person(2, 7)},
+        {"horizon": Horizon(0, 7200, 6, 0)},
+        {"replayable": 1},
+        {"plan": {"block": 7}},
+        {"plan": {"block": "3"}},
+        {"source": {"path": pathlib.Path("x")}},
+    ):
+        with pytest.raises(InputError) as caught:
+            card_of(plan, **changed)
+        refusal(caught)
+
+
+VALUES: list[Any] = [None, True, -1, 0, 2**80, 1.5, 1e999, "", "x" * 100, [], {}, [[]], {"a": 1}]
+
+
+def test_a_hostile_file_is_refused_in_one_line(tmp_path: pathlib.Path) -> None:
+    """Whatever stands in one of its fields, it is refused, or says what a card may say."""
+    path = tmp_path / "horizon.json"
+    good = json.loads(CARD.text(FIRST))
+    places = [(name,) for name in good] + [
+        (name, inner)
+        for name in ("horizon", "guarantee", "worst_case", "domain", "workload", "plan")
+        for inner in good[name]
+    ]
+    for keys in places:
+        for value in VALUES:
+            card = json.loads(json.dumps(good))
+            *above, last = keys
+            held = card
+            for key in above:
+                held = held[key]
+            if held[last] == value and held[last] is not True:
+                continue
+            held[last] = value
+            path.write_text(json.dumps(card))
+            try:
+                _, read = read_horizon(tmp_path)
+            except ReleaseError as error:
+                text = str(error)
+                assert "\n" not in text and len(text) < 1500 and "horizon.json" in text
+            else:
+                assert isinstance(read, HorizonCard)
+                free = ("plan", "source", "promise", "versions", "replayable")
+                is_number = keys[-1] in ("start", "grace") and value in (-1, 0)
+                is_weights = keys[-1] == "weights" and value == []
+                assert keys[0] in free or is_number or is_weights, (keys, value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "\udcff",
+        "[" * 10**5,
+        '{"kind": "horizon", "kind": "horizon"}',
+        '{"schema_version": 1}',
+        json.dumps({**json.loads(CARD.text(FIRST)), "schema_version": 2}),
+        json.dumps({**json.loads(CARD.text(FIRST)), "plan": {"a": "\ud800"}}),
+    ],
+)
+def test_what_is_no_card_is_refused(tmp_path: pathlib.Path, text: str) -> None:
+    (tmp_path / "horizon.json").write_bytes(text.encode(errors="surrogateescape"))
+    for call in (lambda: read_horizon(tmp_path), lambda: begin_horizon(tmp_path, CARD, FIRST)):
+        with pytest.raises(ReleaseError, match=r"horizon\.json") as caught:
+            call()
+        refusal(caught)
+
+
+def test_a_file_that_is_too_large_or_a_link_is_not_read(tmp_path: pathlib.Path) -> None:
+    with (tmp_path / "horizon.json").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(ReleaseError, match="too large for a card"):
+        read_horizon(tmp_path)
+    (tmp_path / "horizon.json").unlink()
+    (tmp_path / "elsewhere").write_text(CARD.text(FIRST))
+    (tmp_path / "horizon.json").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ReleaseError, match=r"horizon\.json cannot be read"):
+        read_horizon(tmp_path)
+
+
+def test_a_directory_without_a_horizon_is_refused(tmp_path: pathlib.Path) -> None:
+    for directory in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ReleaseError, match="must be a directory that holds the windows"):
+            read_horizon(directory)

@@ -1,0 +1,265 @@
+"""The directory of a horizon, read while windows are still missing, also where it is damaged."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from horizons import (
+    DOMAIN,
+    FIRST,
+    SECOND,
+    WORKLOAD,
+    card_of,
+    commit_block,
+    commit_window,
+    leveled,
+    released_horizon,
+)
+from jobs import everything_under
+from places import Place
+from release_examples import release_of
+from window_plans import person, plan_of
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import MWEM
+from beam_dp.mechanisms.window_tables.databases import plan_window_databases
+from beam_dp.queries.workload import Workload, marginals
+from beam_dp.releases import (
+    Released,
+    ReleaseError,
+    begin_horizon,
+    block_directory,
+    commit_release,
+    finish_writing,
+    read_horizon,
+    read_release,
+    read_windows,
+    released,
+    window_directory,
+)
+from beam_dp.releases.files import horizon as horizon_files
+
+PLAN = leveled()
+
+
+def test_windows_and_blocks_are_where_they_belong(tmp_path: pathlib.Path) -> None:
+    assert window_directory(tmp_path, 12) == f"{tmp_path}/windows/000012"
+    assert window_directory("gs://bucket/week/", 1048575) == "gs://bucket/week/windows/1048575"
+    assert block_directory("s3://bucket/a/b", 24, 3) == "s3://bucket/a/b/levels/24/000003"
+
+
+def test_what_is_released_so_far_is_read(place: Place) -> None:
+    url = place.url()
+    horizon_id = begin_horizon(url, card_of(PLAN), FIRST)
+    first = commit_window(PLAN, url, 0, horizon_id)
+    third = commit_window(PLAN, url, 2, horizon_id)
+    week = read_windows(url)
+    assert (week.released, week.horizon_id, week.block) == ((0, 2), FIRST, 3)
+    assert (week.guarantee, week.workload) == (PLAN.guarantee, WORKLOAD)
+    found = week.answer(Workload(DOMAIN, (("a1",),)), slice(2, 3))[0]
+    assert np.array_equal(found.values, third.tables["a1",])
+    with pytest.raises(InputError, match="windows: 1 is refused"):
+        week.answer(WORKLOAD, slice(0, 3))
+    second = commit_window(PLAN, url, 1, horizon_id)
+    assert week.released == (0, 2)  # what was there when it was read
+    sums = read_windows(url).answer(WORKLOAD, slice(0, 2))
+    expected = first.tables["a0",] + second.tables["a0",]
+    assert sums[0].values == pytest.approx(expected)
+
+
+def test_a_block_brings_sums_closer_once_it_is_released(tmp_path: pathlib.Path) -> None:
+    url = str(tmp_path)
+    horizon_id = released_horizon(url, PLAN, range(6))
+    before = read_windows(url).answer(WORKLOAD, slice(0, 3))[0].standard_error
+    block = commit_block(PLAN, url, 0, horizon_id)
+    week = read_windows(url)
+    after = week.answer(WORKLOAD, slice(0, 3))[0].standard_error
+    assert before is not None and after is not None and after < before
+    assert dict(week.blocks)[0].draw_id == block.draw_id
+
+
+def test_which_are_released_is_told_without_reading_one(place: Place) -> None:
+    url = place.url()
+    assert released(url, card_of(PLAN)) == Released((), (), 8)
+    horizon_id = released_horizon(url, PLAN, (5, 0, 3), (1,))
+    assert released(url, card_of(PLAN)) == Released((0, 3, 5), (1,), 4)
+    for number in (1, 2, 4):
+        commit_window(PLAN, url, number, horizon_id)
+    commit_block(PLAN, url, 0, horizon_id)
+    assert released(url, card_of(PLAN)) == Released((0, 1, 2, 3, 4, 5), (0, 1), 0)
+    # Of a plan without blocks, nothing else is waited for.
+    assert released(url, card_of(plan_of(6, person(2, 6), WORKLOAD))).num_missing == 0
+
+
+def test_what_is_no_window_of_the_horizon_is_not_counted(tmp_path: pathlib.Path) -> None:
+    released_horizon(str(tmp_path), PLAN, (0,))
+    source = tmp_path / "windows" / "000000"
+    for name in (
+        "000006",
+        "7",
+        "00000a",
+        "\N{FULLWIDTH DIGIT ZERO}00001",
+        "0000001",
+        ".draft-1",
+        "000000~",
+    ):
+        shutil.copytree(source, tmp_path / "windows" / name)
+    (tmp_path / "windows" / "000002").mkdir()
+    (tmp_path / "windows" / "000003").write_text("")
+    (tmp_path / "windows" / "000004" / ".draft-x").mkdir(parents=True)
+    (tmp_path / "windows" / "000004" / ".draft-x" / "card.json").write_text("{}")
+    assert released(tmp_path, card_of(PLAN)).windows == (0,)
+
+
+def test_a_window_is_read_when_it_is_asked_for_and_kept(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released_horizon(str(tmp_path), PLAN, range(6))
+    read: list[str] = []
+
+    def spy(directory: str) -> Any:
+        read.append(directory[-1])
+        return read_release(directory)
+
+    monkeypatch.setattr(horizon_files, "read_release", spy)
+    week = read_windows(tmp_path)
+    assert len(week.released) == 6 and repr(week) and read == []
+    for _ in range(3):
+        week.answer(WORKLOAD, slice(1, 3))
+    assert read == ["1", "2"]
+
+
+def test_a_damaged_window_is_refused_by_its_place_and_hinders_no_other(
+    tmp_path: pathlib.Path,
+) -> None:
+    released_horizon(str(tmp_path), PLAN, range(3))
+    (file,) = (tmp_path / "windows" / "000001").glob("tables-*")
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    week = read_windows(tmp_path)
+    week.answer(WORKLOAD, slice(2, 3))
+    with pytest.raises(ReleaseError, match=r"windows/000001' is refused; tables-.* checksum"):
+        week.answer(WORKLOAD, slice(0, 2))
+
+
+def edit(path: pathlib.Path, **changed: Any) -> None:
+    card = json.loads(path.read_text())
+    path.write_text(json.dumps({**card, **changed}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "condition"),
+    [
+        ({"number": 0}, f"must be window 1 of the horizon {FIRST}"),
+        ({"horizon_id": SECOND}, f"must be window 1 of the horizon {FIRST}"),
+        ({"level": "block"}, f"must be window 1 of the horizon {FIRST}"),
+        ({"guarantee": plan_of(6, person(3, 6)).guarantee.to_json()}, "must have the promise and"),
+        ({"number": True}, "tables-"),
+        ({"start": 1795392000}, "must have the times of its window in horizon.json"),
+        ({"end": 1795399201}, "must have the times of its window in horizon.json"),
+    ],
+)
+def test_a_release_of_something_else_is_refused_by_its_place(
+    tmp_path: pathlib.Path, changed: dict[str, Any], condition: str
+) -> None:
+    released_horizon(str(tmp_path), PLAN, range(3))
+    edit(tmp_path / "windows" / "000001" / "card.json", **changed)
+    with pytest.raises(ReleaseError) as caught:
+        read_windows(tmp_path).answer(WORKLOAD, slice(0, 2))
+    assert f"{tmp_path}/windows/000001' is refused; {condition}" in str(caught.value)
+
+
+def test_another_kind_or_workload_in_the_place_of_a_window_is_refused(
+    tmp_path: pathlib.Path,
+) -> None:
+    released_horizon(str(tmp_path), PLAN, range(2))
+    commit_release(release_of(), window_directory(tmp_path, 2))
+    plan = plan_of(6, person(2, 6), marginals(DOMAIN, ways=2))
+    commit_window(plan, str(tmp_path), 3, FIRST)
+    shutil.copytree(tmp_path / "windows" / "000000", tmp_path / "levels" / "3" / "000000")
+    week = read_windows(tmp_path)
+    for number, condition in ((2, "must be window 2 of"), (3, "must have the promise and the wo")):
+        with pytest.raises(ReleaseError, match=rf"windows/00000{number}' .*{condition}"):
+            week.answer(WORKLOAD, slice(number, number + 1))
+    with pytest.raises(ReleaseError, match=r"levels/3/000000' is refused; must be block 0 of the"):
+        _ = week.blocks[0]
+    with pytest.raises(KeyError):
+        _ = week.windows[4]
+
+
+def test_synthetic_databases_of_windows_are_read(tmp_path: pathlib.Path) -> None:
+    plan = plan_window_databases(MWEM(), WORKLOAD, PLAN.horizon, person(2, 3), 1.0, 1e-9)
+    horizon_id = begin_horizon(tmp_path, card_of(plan), FIRST)
+    release = commit_window(plan, str(tmp_path), 4, horizon_id)
+    week = read_windows(tmp_path)
+    assert week.windows[4].draw_id == release.draw_id
+    expected = release.answer(WORKLOAD)[0].values
+    assert np.array_equal(week.answer(WORKLOAD, slice(4, 5))[0].values, expected)
+    shutil.copytree(tmp_path / "windows" / "000004", tmp_path / "windows" / "000003")
+    with pytest.raises(ReleaseError, match=r"windows/000003' is refused; must be window 3 of the"):
+        _ = read_windows(tmp_path).windows[3]
+    for plan_text in ({"window": 7}, {"window": {"guarantee": None}}, {}):
+        edit(tmp_path / "horizon.json", plan=plan_text)
+        with pytest.raises(ReleaseError, match=r"windows/000004' .* must have the promise"):
+            _ = read_windows(tmp_path).windows[4]
+    for parameters in ({"windows": 7}, {"windows": [[1]]}, {}):
+        edit(tmp_path / "windows" / "000004" / "card.json", parameters=parameters)
+        with pytest.raises(ReleaseError, match=r"windows/000004' .* must be window 4 of the"):
+            _ = read_windows(tmp_path).windows[4]
+
+
+class KilledError(BaseException):
+    """No handler catches this; none of the clean-up runs."""
+
+
+def kill_before(
+    monkeypatch: pytest.MonkeyPatch, place: Place, method: str, act: Callable[[], Any]
+) -> None:
+    def killed(*_: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place.owner, method, killed)
+        for remove in {"remove_draft", "delete"} & set(place.steps):
+            patch.setattr(place.owner, remove, lambda *_: None)
+        with pytest.raises(KilledError):
+            act()
+
+
+def test_finishing_completes_windows_and_removes_drafts_everywhere(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = place.url()
+    horizon_id = released_horizon(url, PLAN, range(4), (0,))
+    place_step = (
+        "place" if "place" in place.steps and place.owner.__name__ == "LocalStore" else "copy"
+    )
+    publish = "create_exclusively" if place_step == "place" else "copy_exclusively"
+    kill_before(monkeypatch, place, place_step, lambda: commit_window(PLAN, url, 4, horizon_id))
+    kill_before(monkeypatch, place, publish, lambda: commit_window(PLAN, url, 5, horizon_id))
+    kill_before(monkeypatch, place, publish, lambda: commit_block(PLAN, url, 1, horizon_id))
+    assert sum(".draft-" in name for name in place.names()) >= 3
+    with pytest.raises(ReleaseError, match=r"windows/000004' .* `beam-dp finish"):
+        read_windows(url).answer(WORKLOAD, slice(4, 5))
+    assert finish_writing(url) is False
+    assert not any(".draft-" in name for name in place.names())
+    assert released(url, card_of(PLAN)) == Released((0, 1, 2, 3, 4), (0,), 2)
+    read_windows(url).answer(WORKLOAD, slice(0, 5))
+    commit_window(PLAN, url, 5, horizon_id)
+    commit_block(PLAN, url, 1, horizon_id)
+    assert finish_writing(url) is True
+    assert read_horizon(url)[0] == FIRST
+
+
+def test_drafts_go_also_where_the_horizon_is_damaged(tmp_path: pathlib.Path) -> None:
+    released_horizon(str(tmp_path), PLAN, (0,))
+    (tmp_path / "windows" / "000001" / ".draft-x").mkdir(parents=True)
+    (tmp_path / "horizon.json").write_text("{}")
+    with pytest.raises(ReleaseError, match=r"horizon\.json"):
+        finish_writing(tmp_path)
+    assert not any(".draft-" in name for name in everything_under(tmp_path))

@@ -1,0 +1,36 @@
+"""Tables of windows for tests, drawn with seeded noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from noise_sources import Seeded
+from release_examples import DOMAIN
+from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
+
+from beam_dp.domain import Domain
+from beam_dp.queries.workload import Workload
+from beam_dp.releases import WindowTables
+
+AGES = Workload(DOMAIN, (("age", "member"), ("getting in/out of bed",)))
+# More than one table, with Gaussian noise; and one that both marginals are sums of.
+GAUSSIAN = {"distribution": "discrete_gaussian"}
+
+
+def window_of(
+    number: int = 3, workload: Workload = AGES, num_windows: int = 10, **options: Any
+) -> WindowTables:
+    """The release of one window of a horizon."""
+    plan = plan_of(num_windows, RECORD, workload, **options)
+    return plan.draw(number, marginals_of(plan, 2), Seeded(number), HORIZON_ID)
+
+
+def block_of(number: int = 0, workload: Workload = AGES, **options: Any) -> WindowTables:
+    """The release of one block of a horizon of ten windows."""
+    plan = plan_of(10, RECORD, workload, strategy="levels", **{"block": 4, **options})
+    return plan.draw_block(number, marginals_of(plan, 8), Seeded(100 + number), HORIZON_ID)
+
+
+def cells_of(domain: Domain) -> np.ndarray:
+    return np.arange(domain.num_cells) % 7
