@@ -57,21 +57,33 @@ class CellCounts:
             return
         self._pending.append(cells)
         self._num_pending += cells.size
-        if self._num_pending >= _PENDING_RECORDS:
+        # What is known is sorted again each time: not more often than it doubles.
+        if self._num_pending >= max(_PENDING_RECORDS, self._cells.size):
             self._count_pending()
 
     def to_shards(self) -> Iterator[tuple[int, bytes]]:
         """Yields (block, shard) for each block that has records."""
+        return (shard for _, shard in self.to_shards_of_tables(self.num_cells))
+
+    def to_shards_of_tables(self, size: int) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        """Yields, where cells are those of many tables, each table's number with each shard of it.
+
+        Args:
+            size: cells of a table; those of table t begin at ``t * size``.
+        """
         self._count_pending()
         if self._dense is not None:
-            yield from write_shards(self._dense)
+            for start in range(0, self.num_cells, size):
+                for shard in write_shards(self._dense[start : start + size]):
+                    yield start // size, shard
             return
-        blocks = self._cells // BLOCK_CELLS
-        starts = np.flatnonzero(np.diff(blocks, prepend=-1)).tolist()
+        tables, cells = np.divmod(self._cells, size)
+        blocks = cells // BLOCK_CELLS
+        starts = np.flatnonzero(np.diff(tables, prepend=-1) | np.diff(blocks, prepend=-1)).tolist()
         for start, stop in itertools.pairwise([*starts, blocks.size]):
-            of_block = int(blocks[start])
-            offsets = self._cells[start:stop] - of_block * BLOCK_CELLS
-            yield of_block, write_sparse_shard(offsets, self._counts[start:stop])
+            block = int(blocks[start])
+            offsets = cells[start:stop] - block * BLOCK_CELLS
+            yield int(tables[start]), (block, write_sparse_shard(offsets, self._counts[start:stop]))
 
     def _count_pending(self) -> None:
         if self._recent is not None and self._num_recent:

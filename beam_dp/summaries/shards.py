@@ -68,12 +68,31 @@ def add_shard(into: NDArray[np.int64], shard: bytes) -> None:
     into[offsets] += np.frombuffer(body, f"<{kind}{width}", present).astype(np.int64)
 
 
-def merge_shards(shards: Iterable[bytes]) -> bytes:
-    """Returns the sum of shards of one block."""
-    total = np.zeros(BLOCK_CELLS, np.int64)
-    for shard in shards:
+def shard_length(shard: bytes) -> int:
+    """Returns how many counts a shard's block has, without zeros at its end that were left out."""
+    layout, width = shard[0], shard[1]
+    num_bytes = len(shard) - _HEADER_BYTES
+    if layout in (_DENSE, _DENSE_SIGNED):
+        return num_bytes // width
+    present = num_bytes // (4 + width)
+    start = _HEADER_BYTES + present * width
+    offsets = np.frombuffer(shard, np.uint8, 4 * present, start).view("<u4")
+    return int(offsets.max()) + 1 if present else 0
+
+
+def sum_shards(shards: Iterable[bytes]) -> NDArray[np.int64]:
+    """Returns the sum of shards of one block, as long as the longest of them."""
+    parts = list(shards)
+    total = np.zeros(max(map(shard_length, parts), default=0), np.int64)
+    for shard in parts:
         add_shard(total, shard)
-    return write_shard(total[: int(np.flatnonzero(total).max(initial=-1)) + 1])
+    return total
+
+
+def merge_shards(shards: Iterable[bytes]) -> bytes:
+    """Returns the sum of shards of one block, as a shard."""
+    parts = list(shards)
+    return parts[0] if len(parts) == 1 else write_shard(sum_shards(parts))
 
 
 def read_shards(shards: Iterable[tuple[int, bytes]], num_cells: int) -> NDArray[np.int64]:

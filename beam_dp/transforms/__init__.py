@@ -10,6 +10,10 @@ from beam_dp.transforms.drawing.answer_workload import AnswerWorkload as AnswerW
 from beam_dp.transforms.drawing.release import ReleaseSyntheticDatabase as ReleaseSyntheticDatabase
 from beam_dp.transforms.drawing.release_intervals import ReleaseIntervals as ReleaseIntervals
 from beam_dp.transforms.drawing.release_projection import ReleaseProjection as ReleaseProjection
+from beam_dp.transforms.drawing.release_windows import (
+    ReleaseWindows as ReleaseWindows,
+    begin_windows as begin_windows,
+)
 from beam_dp.transforms.elements import AnswerBatch as AnswerBatch
 from beam_dp.transforms.errors import (
     PrivateStepError as PrivateStepError,
@@ -17,6 +21,8 @@ from beam_dp.transforms.errors import (
     SetupError as SetupError,
 )
 from beam_dp.transforms.reading.read import ReadRecords as ReadRecords
+from beam_dp.transforms.reading.read_arrivals import ReadArrivals as ReadArrivals
+from beam_dp.transforms.reading.read_kafka import ReadKafka as ReadKafka
 from beam_dp.transforms.writing.write import WriteRelease as WriteRelease
 from beam_dp.transforms.writing.write_answers import WriteAnswers as WriteAnswers
 

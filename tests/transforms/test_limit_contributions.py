@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import random
 from collections.abc import Iterable, Sequence
@@ -51,17 +52,24 @@ def expected_of(records: Sequence[Record], k: int) -> collections.Counter:
     return kept
 
 
+def partition_of(number: int) -> limit_module.PartitionUnits:
+    words = KeyWords()
+    return limit_module.PartitionUnits(
+        words, number, functools.partial(limit_module.send_as_one, words)
+    )
+
+
 def through_bundles(
     bundles: Sequence[Sequence[Sequence[Record]]], k: int, shuffle: random.Random
 ) -> collections.Counter:
     """Bundles of batches through the two steps, their elements shuffled in between."""
-    partition = limit_module._Partition(KeyWords(), 4)
+    partition = partition_of(4)
     shuffled: dict[int, list[bytes]] = {}
     for bundle in bundles:
         partition.start_bundle()
         sent = [element for batch in bundle for element in partition.process(key_batch(batch))]
-        sent += [each.value for each in partition.finish_bundle()]
-        for number, element in sent:
+        sent += partition.finish_bundle()
+        for number, element in (each.value for each in sent):
             shuffled.setdefault(number, []).append(element)
     select = limit_module._Select(KeyWords(), k)
     kept = []
@@ -125,19 +133,19 @@ def test_every_split_of_a_few_records_into_bundles_keeps_the_same() -> None:
 
 def test_a_bundle_sends_identical_records_once() -> None:
     """However many there are: a unit that has nearly all records costs no more than its cells."""
-    partition = limit_module._Partition(KeyWords(), 4)
+    partition = partition_of(4)
     partition.start_bundle()
     batch = key_batch([(1, (cell, 1)) for cell in range(16)] * 2**12)
     sent = [element for _ in range(8) for element in partition.process(batch)]
-    sent += [each.value for each in partition.finish_bundle()]
-    ((_, element),) = sent
+    sent += partition.finish_bundle()
+    ((_, element),) = [each.value for each in sent]
     assert len(element) == 16 * (16 + 16 + 2) + 1  # unit, key and weight, a count below 2^16
     (kept,) = limit_module._Select(KeyWords(), 2**19).process((0, [element]))
     assert kept_of([kept]) == {(cell, 1): 2**15 for cell in range(16)}
 
 
 def test_records_that_differ_take_no_room_for_counts() -> None:
-    partition = limit_module._Partition(KeyWords(), 1)
+    partition = partition_of(1)
     partition.start_bundle()
     partition.process(key_batch([(unit, (unit, 1)) for unit in range(1000)]))
     ((_, element),) = [each.value for each in partition.finish_bundle()]

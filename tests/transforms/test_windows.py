@@ -16,16 +16,22 @@ from test_sources import PLANS, TRANSFORMS
 
 from beam_dp import transforms
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.window_tables import plan_window_tables
+from beam_dp.queries.workload import marginals
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms import (
     EncodeRecords,
     LimitContributions,
+    ReadArrivals,
+    ReadKafka,
     ReadRecords,
+    ReleaseWindows,
     Summarise,
     WriteAnswers,
     WriteRelease,
 )
 from beam_dp.transforms.counting.count_elements import CountElements
+from beam_dp.windows import Horizon, WindowUnit
 
 GUARDED: dict[str, Callable[[Any, pathlib.Path], Any]] = {
     **{name: lambda records, _, apply=apply: apply(records) for name, apply in TRANSFORMS.items()},
@@ -34,9 +40,15 @@ GUARDED: dict[str, Callable[[Any, pathlib.Path], Any]] = {
     "Summarise": lambda records, _: records | Summarise(HistogramAccumulator(DOMAIN)),
     "WriteAnswers": lambda batches, out: batches | WriteAnswers(out, PLANS["private_mw"]),
     "WriteRelease": lambda shards, out: shards | WriteRelease(out),
+    "ReleaseWindows": lambda records, out: (
+        records | ReleaseWindows(WINDOWS, out, "0" * 32, "age", "age")
+    ),
     # Not exported, but it groups.
     "CountElements": lambda records, _: records | CountElements(),
 }
+WINDOWS = plan_window_tables(
+    marginals(DOMAIN, ways=1), Horizon(0, 10, 3, 0), WindowUnit("record", 1, 1, 1), 1.0, 0.0
+)
 WINDOWINGS: dict[str, dict[str, Any]] = {
     "fixed": {"windowfn": window.FixedWindows(60)},
     "sliding": {"windowfn": window.SlidingWindows(60, 30)},
@@ -70,7 +82,8 @@ def exported() -> set[str]:
 
 def test_everything_exported_is_held_against_windows() -> None:
     """A new transform is added above, or takes a pipeline only."""
-    assert exported() - {ReadRecords.__name__} == GUARDED.keys() - {CountElements.__name__}
+    readers = {ReadRecords.__name__, ReadArrivals.__name__, ReadKafka.__name__}
+    assert exported() - readers == GUARDED.keys() - {CountElements.__name__}
 
 
 @pytest.mark.mostly_slow(one_in=3, start=2)
@@ -88,7 +101,7 @@ def test_windows_and_triggers_are_refused_in_a_line(name: str, tmp_path: pathlib
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", sorted(GUARDED.keys() - {"WriteAnswers"}))
+@pytest.mark.parametrize("name", sorted(GUARDED.keys() - {"WriteAnswers", "ReleaseWindows"}))
 def test_an_unbounded_collection_is_refused(name: str, tmp_path: pathlib.Path) -> None:
     records = pipeline() | beam.Create([{"age": 1}])
     records.is_bounded = False

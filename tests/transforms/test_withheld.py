@@ -26,6 +26,7 @@ from beam_dp.mechanisms import (
     plan_sparse_mw,
     plan_workload_answers,
 )
+from beam_dp.mechanisms.window_tables import plan_window_tables
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.lines import read_line
 from beam_dp.queries.reader import LinearQueries
@@ -40,6 +41,9 @@ from beam_dp.transforms import (
     ReleaseProjection,
     ReleaseSyntheticDatabase,
 )
+from beam_dp.transforms.counting.count_windows import CountWindows
+from beam_dp.transforms.drawing.release_windows import _Draw, _Place
+from beam_dp.windows import Horizon, WindowUnit
 
 FOLDER = pathlib.Path(beam_dp.transforms.__file__).parent
 # Methods that a runner calls without elements, before a bundle holds any.
@@ -48,13 +52,27 @@ WITHOUT_ELEMENTS = {"setup", "start_bundle", "create_accumulator"}
 UNGUARDED = {
     "read._SplitFile.process": "sees names of files, and becomes the file's name if it fails",
     "read._ReadRange.process": "becomes the file's name if it fails",
-    "read._list_files": "sees the pattern",
+    "read.list_files": "sees the pattern",
     "encode_keys.self._encode": "is a DoFn, whose methods are guarded",
     "write._Write.process": "sees a release",
     "write_answers._WriteRun.process": "sees answers that are public",
     "write_answers._WriteBatch.process": "sees answers that are public",
     "write_answers._by_run": "sees answers that are public",
     "summarise._AddShards.extract_output": "calls nothing but compact, which is guarded",
+    "read_kafka._ReadPartition.process": "looks at times; decodes under a guard",
+    "read_kafka._ReadPartition.teardown": "has no elements",
+    "read_kafka._Partitions.initial_restriction": "sees a number of a partition",
+    "read_kafka._Partitions.create_tracker": "sees offsets",
+    "read_kafka._Partitions.restriction_size": "sees offsets",
+    "read_kafka._Partitions.truncate": "sees offsets",
+    "read_arrivals.arrived_files": "sees the pattern",
+    "beam_windows._EachWindow.process": "sees nothing",
+    "count_windows._empty_shard": "sees a number of a window",
+    "limit_windows._empty_panes": "sees a number of a window",
+    "limit_windows._of_partition": "looks at a key alone, which holds nothing of a record",
+    "count_windows._Number.process": "looks at the window alone",
+    "release_windows._shards": "looks at a key alone, which holds nothing of a record",
+    "release_windows._Commit.process": "sees a release",
     "answer_queries._Batch.process": "sees queries, which are no records",
     "answer_queries._Batch.finish_bundle": "sees queries, which are no records",
 }
@@ -166,6 +184,8 @@ RECORDS = [
 ]
 LINE = '{"conjunction": {"sex": "f"}}'
 KEY = KeyColumns("person")
+HORIZON, TIMES = Horizon(0, 20, 2, 0), ("age", "age")
+WINDOWS = plan_window_tables(WORKLOAD, HORIZON, WindowUnit("record", 1, 1, 1), 1.0, 0.0)
 SPARSE = guarantee("person", 2)
 PLANS: dict[str, Any] = {
     "clipped": CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0).plan(
@@ -194,6 +214,18 @@ JOBS: dict[str, Callable[[Any], Any]] = {
     "workload": lambda records: (
         records | AnswerWorkload(PLANS["laplace"], [read_line(LinearQueries(DOMAIN), LINE)])
     ),
+    "windows": lambda records: (
+        records | CountWindows(DOMAIN, HORIZON, WindowUnit("record", 1, 1, 1), *TIMES)
+    ),
+    "windows of units": lambda records: (
+        records | CountWindows(DOMAIN, HORIZON, WindowUnit("person", 2, 1, 2), *TIMES)
+    ),
+    # Drawn and not committed: the folder is of no horizon.
+    "drawn windows": lambda records: (
+        records
+        | CountWindows(DOMAIN, HORIZON, WINDOWS.unit, *TIMES)
+        | beam.ParDo(_Draw(WINDOWS, "0" * 32, WINDOWS.draw, _Place("nowhere", None)))
+    ),
     "queries": lambda records: asked(records, LINE) | AnswerQueries(PLANS["private_mw"], records),
     "sparse queries": lambda records: (
         asked(records, '{"sparse": {"1": 1.0}}')
@@ -219,11 +251,11 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "records._BatchRows.finish_bundle": ("intervals", {"records._batch": fail}),
     "encode._Encode.process": ("intervals", {"encode.encode_records": fail}),
     "encode_keys._Encode.process": ("histogram", {"encode_keys.key_elements": fail}),
-    "limit_contributions._Partition.process": (
+    "limit_contributions.PartitionUnits.process": (
         "database",
         {"limit_contributions.RecordWords.from_batch": fail},
     ),
-    "limit_contributions._Partition.finish_bundle": (
+    "limit_contributions.PartitionUnits.finish_bundle": (
         "database",
         {"limit_contributions.split_by_unit": fail},
     ),
@@ -243,11 +275,24 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "intervals",
         {"limited_records.HistogramAccumulator.to_shards": fail},
     ),
+    "count_windows._CountBundle.process": ("windows", {"count_windows.encode_window_cells": fail}),
+    "count_windows._CountBundle.finish_bundle": (
+        "windows",
+        {"count_windows.CellCounts.to_shards_of_tables": fail},
+    ),
+    "limit_windows._Encode.process": (
+        "windows of units",
+        {"limit_windows.encode_windows": fail},
+    ),
+    "limit_windows._CountInOrder.process": (
+        "windows of units",
+        {"limit_windows.select_records": fail},
+    ),
     "summarise._AddShards.add_input": (
         "intervals",
         {
             "limited_records.HistogramAccumulator.to_shards": shards_twice,
-            "summarise.add_shard": fail,
+            "summarise.sum_shards": fail,
         },
     ),
     "summarise._AddShards.compact": (
@@ -269,6 +314,10 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "count_elements._MergePartition.process": (
         "histogram",
         {"count_elements.counts_of_shards": fail},
+    ),
+    "release_windows._Draw.process": (
+        "drawn windows",
+        {"release_windows.HistogramAccumulator.from_shards": fail},
     ),
     "one_worker.Draw.process of a database": ("database", {"one_worker.release_shards": fail}),
     "one_worker.Draw.process of intervals": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -11,13 +11,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.encoding.batch import EncodedBatch, left_out_records
+from beam_dp.encoding.batch import EncodedBatch, WindowBatch, left_out_records
 from beam_dp.encoding.columns import column_of, encode_batch, encode_cells
+from beam_dp.encoding.seconds import seconds_of
 from beam_dp.encoding.texts import Mask
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import RecordBatches
+from beam_dp.windows import Horizon, counted_windows
 
 INSIDE, LEFT_OUT = "inside", "left_out"
 
@@ -55,16 +57,7 @@ class EncodeRecords(beam.PTransform):
 
     def expand(self, records: beam.PCollection[Any]) -> Any:
         """Batches what is not batched, then encodes."""
-        needed = dict.fromkeys(self.domain.names, "domain")
-        # A unit is the text as it was written: 007 is not 7.
-        integers = {
-            attribute.name
-            for attribute in self.domain
-            if isinstance(attribute, IntegerAttribute) and attribute.name != self.privacy_unit
-        }
-        batches = records | "Batches" >> RecordBatches(
-            needed, self.privacy_unit, integers, self.domain
-        )
+        batches = records | "Batches" >> DomainBatches(self.domain, self.privacy_unit)
         step = _Encode(self.domain, self.privacy_unit, self.as_cells, self.keep_left_out)
         encode = beam.ParDo(step).with_output_types(EncodedBatch)
         if not self.keep_left_out:
@@ -72,6 +65,34 @@ class EncodeRecords(beam.PTransform):
         encoded = batches | "Encode" >> encode.with_outputs(LEFT_OUT, main=INSIDE)
         encoded[LEFT_OUT].element_type = EncodedBatch
         return encoded
+
+
+class DomainBatches(RecordBatches):
+    """``RecordBatches`` of the columns of a domain and of the privacy unit.
+
+    Args:
+        domain: the universe.
+        privacy_unit: the column that names the unit, or ``"record"``.
+        others: further columns, with the argument that names each.
+        may_be_unbounded: whether the records may be those of a stream.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        privacy_unit: str,
+        others: Mapping[str, str] | None = None,
+        *,
+        may_be_unbounded: bool = False,
+    ) -> None:
+        needed = {**dict.fromkeys(domain.names, "domain"), **(others or {})}
+        # A unit is the text as it was written: 007 is not 7.
+        integers = {
+            attribute.name
+            for attribute in domain
+            if isinstance(attribute, IntegerAttribute) and attribute.name != privacy_unit
+        }
+        super().__init__(needed, privacy_unit, integers, domain, may_be_unbounded=may_be_unbounded)
 
 
 class _Encode(beam.DoFn):
@@ -114,6 +135,57 @@ def encode_all_records(
     if valid is not None:
         outside &= valid
     return inside, left_out_records(codes, outside, units)
+
+
+def encode_window_cells(
+    domain: Domain, horizon: Horizon, times: tuple[str, str], batch: pa.RecordBatch
+) -> NDArray[np.int64]:
+    """Returns the cells of the records that count in some window and are inside the domain.
+
+    Args: as of ``encode_windows``.
+
+    Returns:
+        cells of one table after the other: those of window w begin at ``w * domain.num_cells``.
+    """
+    numbers = _window_numbers(horizon, times, batch)
+    codes, inside = encode_batch(domain, batch)
+    if inside is not None:
+        kept = np.flatnonzero(inside)
+        numbers, codes = numbers.take(kept), [column.take(kept) for column in codes]
+    cells = numbers * domain.num_cells + domain.cell_index(codes)
+    counted: NDArray[np.int64] = cells[cells >= 0]  # of those in no window, number -1, none is
+    return counted
+
+
+def encode_windows(
+    domain: Domain,
+    horizon: Horizon,
+    privacy_unit: str,
+    times: tuple[str, str],
+    batch: pa.RecordBatch,
+) -> WindowBatch:
+    """Returns the records that count in some window, are inside the domain and have a unit.
+
+    Args:
+        domain: the universe; it must have an index.
+        horizon: the windows, of which each record counts in one or in none.
+        privacy_unit: the column that names the unit.
+        times: the columns with the time of a record's event and with its arrival at its source.
+        batch: of records.
+    """
+    numbers = _window_numbers(horizon, times, batch)
+    codes, inside = encode_batch(domain, batch)
+    units, valid = _units(privacy_unit, batch)
+    keep = _both(numbers >= 0, _both(inside, valid))
+    kept = _kept(domain, True, codes, units, keep)
+    assert kept.cells is not None
+    return WindowBatch(numbers[keep], kept.cells, kept.units)
+
+
+def _window_numbers(
+    horizon: Horizon, times: tuple[str, str], batch: pa.RecordBatch
+) -> NDArray[np.int64]:
+    return counted_windows(horizon, *(seconds_of(column_of(batch, name)) for name in times))
 
 
 def _units(

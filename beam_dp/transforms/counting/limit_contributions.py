@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -29,6 +30,7 @@ from beam_dp.transforms.reading.records import refuse_windows
 # Also of one unit alone, however many words a record has, no element is longer than this.
 _ELEMENT_BYTES = 2**23
 _BUFFERED_RECORDS = 2**18
+Send = Callable[[int, np.ndarray[Any, Any], Columns, np.ndarray[Any, Any]], Iterable[WindowedValue]]
 
 
 class LimitContributions(beam.PTransform):
@@ -63,7 +65,8 @@ class LimitContributions(beam.PTransform):
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Partitions by unit, groups, selects."""
         refuse_windows(records)
-        partition = beam.ParDo(_Partition(self.words, self.num_partitions))
+        send = functools.partial(send_as_one, self.words)
+        partition = beam.ParDo(PartitionUnits(self.words, self.num_partitions, send))
         select = beam.ParDo(_Select(self.words, self.max_records_per_unit))
         return (
             records
@@ -92,22 +95,31 @@ def limited(
     return records | label >> LimitContributions(kept_as, guarantee.max_records_per_unit)
 
 
-class _Partition(beam.DoFn):
+class PartitionUnits(beam.DoFn):
     """Sends records with their units to the partition of the unit, in long columns.
 
     Identical records of a unit are sent as one with their number, where a bundle has many.
+
+    Args:
+        words: how records travel.
+        num_partitions: a power of two up to 2^16.
+        send: returns elements with the records of a partition: of its number, their units, words
+            and counts.
     """
 
-    def __init__(self, words: Words, num_partitions: int) -> None:
+    def __init__(self, words: Words, num_partitions: int, send: Send) -> None:
         self.words = words
         self.num_partitions = num_partitions
+        self.send = send
 
     def start_bundle(self) -> None:
+        """Forgets what was sent."""
         self._rows: list[tuple[np.ndarray, Columns]] = []  # units; words and, last, counts
         self._num_buffered = 0
 
     @withhold_messages
-    def process(self, batch: Any) -> Iterable[tuple[int, bytes]]:
+    def process(self, batch: Any) -> Iterable[WindowedValue]:
+        """Buffers a batch, and returns elements once there are many records."""
         assert batch.units is not None
         num_records = batch.units.shape[1]
         columns = [*self.words.from_batch(batch), np.ones(num_records, np.int64)]
@@ -121,9 +133,10 @@ class _Partition(beam.DoFn):
 
     @withhold_messages
     def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Returns the elements of what is left."""
         if self._rows:
             self._add_up()
-        return iter([GlobalWindows.windowed_value(element) for element in self._flush()])
+        return iter(self._flush())
 
     def _add_up(self) -> None:
         all_units, all_columns = zip(*self._rows, strict=True)
@@ -132,8 +145,8 @@ class _Partition(beam.DoFn):
         self._rows = [(units, [*words, counts])]
         self._num_buffered = counts.size
 
-    def _flush(self) -> list[tuple[int, bytes]]:
-        elements = []
+    def _flush(self) -> list[WindowedValue]:
+        elements: list[WindowedValue] = []
         num_records = min(_BUFFERED_RECORDS, _ELEMENT_BYTES // record_bytes(self.words))
         for units, columns in self._rows:
             for start in range(0, units.shape[1], num_records):
@@ -141,9 +154,20 @@ class _Partition(beam.DoFn):
                 for number, units_here, (*words, counts) in split_by_unit(
                     units[:, part], [column[part] for column in columns], self.num_partitions
                 ):
-                    elements.append((number, to_bytes(self.words, units_here, words, counts)))
+                    elements += self.send(number, units_here, words, counts)
         self.start_bundle()
         return elements
+
+
+def send_as_one(
+    words: Words,
+    number: int,
+    units: np.ndarray[Any, Any],
+    columns: Columns,
+    counts: np.ndarray[Any, Any],
+) -> list[WindowedValue]:
+    """Returns the records of a partition as one element, in the global window."""
+    return [GlobalWindows.windowed_value((number, to_bytes(words, units, columns, counts)))]
 
 
 class _Select(beam.DoFn):

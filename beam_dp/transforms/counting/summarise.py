@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.summaries.accumulator import Accumulator
-from beam_dp.summaries.shards import BLOCK_CELLS, add_shard, merge_shards, write_shard
+from beam_dp.summaries.shards import (
+    add_shard,
+    merge_shards,
+    shard_length,
+    sum_shards,
+    write_shard,
+)
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
@@ -41,11 +47,7 @@ class Summarise(beam.PTransform):
         """Counts each bundle, then adds the shards of each block."""
         refuse_windows(records)
         count = beam.ParDo(_CountBundle(self.accumulator))
-        return (
-            records
-            | "Count bundles" >> count.with_output_types(tuple[int, bytes])
-            | "Add shards" >> beam.CombinePerKey(_AddShards())
-        )
+        return add_shards(records | "Count bundles" >> count.with_output_types(tuple[int, bytes]))
 
 
 class _CountBundle(beam.DoFn):
@@ -68,6 +70,11 @@ class _CountBundle(beam.DoFn):
         return (GlobalWindows.windowed_value(shard) for shard in shards)
 
 
+def add_shards(shards: beam.PCollection[tuple[int, bytes]]) -> beam.PCollection[tuple[int, bytes]]:
+    """Returns the sum of the shards of each block, in each window of the collection."""
+    return shards | "Add shards" >> beam.CombinePerKey(_AddShards())
+
+
 class _AddShards(beam.CombineFn):
     """Adds shards of one block. An accumulator is a shard until a second one comes."""
 
@@ -79,10 +86,10 @@ class _AddShards(beam.CombineFn):
         self, accumulator: bytes | NDArray[np.int64], shard: bytes
     ) -> bytes | NDArray[np.int64]:
         if isinstance(accumulator, bytes):
-            if not accumulator:
-                return shard
-            first, accumulator = accumulator, np.zeros(BLOCK_CELLS, np.int64)
-            add_shard(accumulator, first)
+            return sum_shards([accumulator, shard]) if accumulator else shard
+        longer = shard_length(shard) - accumulator.size
+        if longer > 0:
+            accumulator = np.pad(accumulator, (0, longer))
         add_shard(accumulator, shard)
         return accumulator
 

@@ -17,6 +17,7 @@ from beam_dp.domain.dates import TimeAttribute
 
 # The arguments of columns that would drop every record, or count nothing, if no value matches.
 NEED_LEVELS = ("domain", "key", "weight")
+NEED_TIMES = ("event_time", "arrival")
 
 
 class Kind(enum.Enum):
@@ -34,6 +35,7 @@ class Kind(enum.Enum):
 
 
 _VALUES = frozenset((Kind.UNKNOWN, Kind.TEXT, Kind.NUMBER))
+_TIMES = _VALUES | {Kind.TIME, Kind.MOMENT}
 _KEYS = _VALUES | {Kind.SYMBOL, Kind.UUID, Kind.BYTES_OF_UUID}
 
 
@@ -60,6 +62,21 @@ class ColumnType:
         if attribute is None:
             return not _KEYS.isdisjoint(self.kinds if self.stored is None else self.stored)
         return any(has_levels(attribute, kind) for kind in self.kinds)
+
+
+def unfit(kind: ColumnType, argument: str, attribute: Attribute | None) -> str | None:
+    """Returns what a column must hold that is not of its type, in words; None if it is fit.
+
+    Args:
+        kind: its type.
+        argument: that asks for the column.
+        attribute: whose levels it is to hold, if that is what it is for.
+    """
+    if argument in NEED_TIMES and _TIMES.isdisjoint(kind.kinds):
+        return "times, dates, text or numbers of seconds since 1970"
+    if argument in NEED_LEVELS and not kind.is_readable(attribute):
+        return readable(attribute)
+    return None
 
 
 def has_levels(attribute: Attribute, kind: Kind) -> bool:

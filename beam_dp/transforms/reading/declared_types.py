@@ -21,7 +21,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_dp.domain import Attribute, nearest_known
 from beam_dp.errors import InputError
-from beam_dp.transforms.reading.column_types import NEED_LEVELS, ColumnType, Kind, readable
+from beam_dp.transforms.reading.column_types import ColumnType, Kind, unfit
 from beam_dp.transforms.reading.frames import is_frame_class
 
 _RECORDS = (
@@ -86,8 +86,9 @@ def check_field(
         raise InputError(argument, column, f"must be a field of the records; {near}")
     kind = convert_to_beam_type(fields[column])
     declared = ColumnType(_name(kind), frozenset(_kinds(kind)))
-    if argument in NEED_LEVELS and not declared.is_readable(attribute):
-        condition = f"must be a field of {readable(attribute)}; it is {declared.name}"
+    wanted = unfit(declared, argument, attribute)
+    if wanted is not None:
+        condition = f"must be a field of {wanted}; it is {declared.name}"
         raise InputError(argument, column, condition)
 
 

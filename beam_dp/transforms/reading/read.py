@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
+from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain import Attribute, nearest_known
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.errors import InputError
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only
-from beam_dp.transforms.reading.column_types import NEED_LEVELS, ColumnType, readable
+from beam_dp.transforms.reading.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.records import RecordBatches
 
 _CHECKED_FILES = 64
+_MICROSECONDS = 10**6
 _NAMED_FILES = 1000  # up to here a pipeline holds the files' names; else it lists them itself
 
 
@@ -51,6 +54,9 @@ class ReadRecords(beam.PTransform):
         beam_dp.errors.InputError: input: 'missing/*.parquet' is refused; must match a file
     """
 
+    # Of what is read, one more column: the seconds at which its file arrived.
+    arrival_column: ClassVar[str | None] = None
+
     def __init__(
         self, pattern: str, columns: Sequence[str] | None = None, file_format: str | None = None
     ) -> None:
@@ -59,33 +65,24 @@ class ReadRecords(beam.PTransform):
         self.columns = None if columns is None else list(dict.fromkeys(columns))
         if file_format is not None and file_format not in FORMATS:
             raise InputError("input_format", file_format, nearest_known(file_format, FORMATS))
-        self.files = _matching_files(pattern)
+        self.files = self._found()
         paths = sorted(path for path, _ in self.files)
         self.file_format = file_format or _common_format(pattern, paths)
         # What the files declare; an empty CSV file declares nothing.
         self.schemas: dict[str, list[str]] = {}
         self._types: dict[str, Mapping[str, ColumnType | None]] = {}
-        for path in paths[:: -(-len(paths) // _CHECKED_FILES)]:
+        for path in paths[:: max(1, -(-len(paths) // _CHECKED_FILES))]:
             self._look_into(path)
         for column in self.columns or ():
             self.check_column("column", column)
         self._splitting = beam.ParDo(_SplitFile(self.file_format))
         self._keys: set[str] = set()
-        self._reading = beam.ParDo(_ReadRange(self.file_format, self.columns))
+        self._reading = beam.ParDo(_ReadRange(self.file_format, self.columns, self.arrival_column))
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
         """Lists files, splits them, reads the ranges."""
-        if len(self.files) <= _NAMED_FILES:
-            files = pipeline | "Files" >> beam.Create(self.files)
-        else:
-            files = (
-                pipeline
-                | "Pattern" >> beam.Create([self.pattern])
-                | "List files" >> beam.FlatMap(_list_files)
-                | "Spread files" >> beam.Reshuffle()
-            )
         records = (
-            files
+            self._listed(pipeline)
             | "Split files" >> self._splitting
             | "Spread ranges" >> beam.Reshuffle()
             | "Read" >> self._reading
@@ -117,10 +114,9 @@ class ReadRecords(beam.PTransform):
             if known.count(column) > 1:
                 raise InputError(argument, column, f"must stand once in the header of {path}")
             kind = self._types[path][column]
-            if argument in NEED_LEVELS and kind is not None and not kind.is_readable(attribute):
-                condition = (
-                    f"must be a column of {readable(attribute)}; in {path} it is {kind.name}"
-                )
+            wanted = None if kind is None else unfit(kind, argument, attribute)
+            if kind is not None and wanted is not None:
+                condition = f"must be a column of {wanted}; in {path} it is {kind.name}"
                 raise InputError(argument, column, condition)
 
     def need(
@@ -136,12 +132,11 @@ class ReadRecords(beam.PTransform):
             integers: those in which a text means the same as the integer it looks like.
             attributes: whose levels columns are to hold, by the columns' names.
         """
-        self._splitting.fn.levels += [
-            (name, attributes.get(name))
-            for name, argument in columns.items()
-            if argument in NEED_LEVELS
+        self._splitting.fn.uses += [
+            (name, argument, attributes.get(name)) for name, argument in columns.items()
         ]
         times = {name for name, each in attributes.items() if isinstance(each, TimeAttribute)}
+        times |= {name for name, argument in columns.items() if argument in NEED_TIMES}
         self._keys |= {name for name, argument in columns.items() if argument in ("key", "weight")}
         reading = self._reading.fn
         reading.times |= times
@@ -152,6 +147,21 @@ class ReadRecords(beam.PTransform):
         reading.needed = list(dict.fromkeys([*reading.needed, *columns]))
         reading.texts = reading.texts | (set(columns) - set(integers))
         reading.integers = (reading.integers | set(integers)) - reading.texts
+
+    def _found(self) -> list[tuple[str, int]]:
+        """Returns the files that are there now, with their sizes."""
+        return _matching_files(self.pattern)
+
+    def _listed(self, pipeline: beam.Pipeline) -> beam.PCollection[tuple[str, int]]:
+        """Returns the files that are read, with their sizes."""
+        if len(self.files) <= _NAMED_FILES:
+            return pipeline | "Files" >> beam.Create(self.files)
+        return (
+            pipeline
+            | "Pattern" >> beam.Create([self.pattern])
+            | "List files" >> beam.FlatMap(list_files)
+            | "Spread files" >> beam.Reshuffle()
+        )
 
     def _look_into(self, path: str) -> None:
         try:
@@ -169,7 +179,7 @@ class ReadRecords(beam.PTransform):
 
 def _matching_files(pattern: str) -> list[tuple[str, int]]:
     try:
-        files = list(_list_files(pattern))
+        files = list(list_files(pattern))
     except Exception as error:
         reason = " ".join(str(error).split())
         raise InputError("input", pattern, f"must be listed by its filesystem: {reason}") from None
@@ -180,14 +190,15 @@ def _matching_files(pattern: str) -> list[tuple[str, int]]:
 
 def _common_format(pattern: str, paths: Sequence[str]) -> str:
     formats = {format_of(path) for path in paths}
-    found = formats.pop()
+    found = formats.pop() if formats else None
     if found is None or formats:
         known = ", ".join(f".{name}" for name in FORMATS)
         raise InputError("input", pattern, f"must match files of one extension of {known}")
     return found.name
 
 
-def _list_files(pattern: str) -> Iterator[tuple[str, int]]:
+def list_files(pattern: str) -> Iterator[tuple[str, int]]:
+    """Yields the files that match a pattern, with their sizes."""
     (match,) = FileSystems.match([pattern])
     for each in match.metadata_list:
         yield each.path, each.size_in_bytes
@@ -202,17 +213,18 @@ class _SplitFile(beam.DoFn):
 
     def __init__(self, file_format: str) -> None:
         self.file_format = file_format
-        self.levels: list[tuple[str, Attribute | None]] = []
+        self.uses: list[tuple[str, str, Attribute | None]] = []
 
     def process(self, file: tuple[str, int]) -> Iterator[tuple[str, int, int]]:
         path, num_bytes = file
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
             types = dict(file_format.columns(path) or ())
-            for column, attribute in self.levels:
+            for column, argument, attribute in self.uses:
                 kind = types.get(column)
-                if kind is not None and not kind.is_readable(attribute):
-                    condition = f"must be of {readable(attribute)}; it is {kind.name}"
+                wanted = None if kind is None else unfit(kind, argument, attribute)
+                if kind is not None and wanted is not None:
+                    condition = f"must be of {wanted}; it is {kind.name}"
                     raise ReadError(f"{path}: column {column!r} {condition}")
             for start, stop in file_format.ranges(path, num_bytes):
                 yield path, start, stop
@@ -225,9 +237,12 @@ class _ReadRange(beam.DoFn):
     when this is pickled for the workers.
     """
 
-    def __init__(self, file_format: str, columns: list[str] | None) -> None:
+    def __init__(
+        self, file_format: str, columns: list[str] | None, arrival_column: str | None = None
+    ) -> None:
         self.file_format = file_format
         self.columns = columns
+        self.arrival_column = arrival_column
         self.needed: list[str] = []
         self.texts: set[str] = set()
         self.integers: set[str] = set()
@@ -243,12 +258,21 @@ class _ReadRange(beam.DoFn):
             return {**state, "integers": set()}
         return {**state, "columns": self.needed if self.columns is None else self.columns}
 
-    def process(self, file_range: tuple[str, int, int]) -> Iterator[pa.RecordBatch]:
+    def process(
+        self, file_range: tuple[str, int, int], arrived: Timestamp = beam.DoFn.TimestampParam
+    ) -> Iterator[pa.RecordBatch]:
         path, start, stop = file_range
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
             wanted = Wanted(self.columns, self.integers, self.times)
-            yield from file_format.batches(path, start, stop, wanted)
+            for batch in file_format.batches(path, start, stop, wanted):
+                if self.arrival_column is not None:
+                    if self.arrival_column in batch.schema.names:
+                        condition = "must have no such column: it names when a file arrived"
+                        raise ReadError(f"{path}: column {self.arrival_column!r} {condition}")
+                    seconds = np.full(batch.num_rows, arrived.micros // _MICROSECONDS)
+                    batch = batch.append_column(self.arrival_column, pa.array(seconds))
+                yield batch
 
 
 def _only_releases_take(records: beam.PCollection[Any]) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.transforms.window import GlobalWindows
+from apache_beam.transforms.window import GlobalWindows, TimestampedValue
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain import Attribute
@@ -22,17 +23,21 @@ from beam_dp.transforms.reading.frames import frame_batch, is_frame_class
 _BATCH_RECORDS = 2**14
 
 
-def refuse_windows(records: beam.PCollection[Any]) -> None:
+def refuse_windows(records: beam.PCollection[Any], *, may_be_unbounded: bool = False) -> None:
     """Refuses collections that would be released more than once: a pane, a release.
 
     Every transform of ``beam_dp.transforms`` starts with it. Steps that group would count a unit's
     records pane by pane, and keep so many of each.
 
+    Args:
+        records: of a transform.
+        may_be_unbounded: for those that make windows themselves.
+
     Raises:
         InputError: if the collection is unbounded, or not in the global window with the default
             trigger, accumulation mode, lateness and timestamps.
     """
-    if not records.is_bounded:
+    if not (records.is_bounded or may_be_unbounded):
         raise InputError("records", "an unbounded collection", "must be bounded")
     windowing = records.windowing
     if not windowing.is_default():
@@ -56,6 +61,8 @@ class RecordBatches(beam.PTransform):
         privacy_unit: the column that names the unit, or ``"record"``: no column may have that name.
         integers: columns in which a text means the same as the integer it looks like.
         attributes: whose levels the columns of their names are to hold.
+        may_be_unbounded: whether the records may be those of a stream. A batch has the least
+            timestamp of its rows.
 
     Raises:
         InputError: when applied to a collection that is windowed, unbounded, of a type that is no
@@ -68,8 +75,11 @@ class RecordBatches(beam.PTransform):
         privacy_unit: str,
         integers: Collection[str] = (),
         attributes: Iterable[Attribute] = (),
+        *,
+        may_be_unbounded: bool = False,
     ) -> None:
         super().__init__()
+        self.may_be_unbounded = may_be_unbounded
         self.attributes = {attribute.name: attribute for attribute in attributes}
         self.columns = dict(columns)
         self.unit_is_record = privacy_unit == RECORD
@@ -79,7 +89,7 @@ class RecordBatches(beam.PTransform):
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[pa.RecordBatch]:
         """Checks what is public, and buffers rows."""
-        refuse_windows(records)
+        refuse_windows(records, may_be_unbounded=self.may_be_unbounded)
         reader = getattr(records, "reader", None)
         if reader is not None:
             for column, argument in self.columns.items():
@@ -111,9 +121,12 @@ class _BatchRows(beam.DoFn):
 
     def start_bundle(self) -> None:
         self._rows: list[Any] = []
+        self._least = MAX_TIMESTAMP
 
     @withhold_messages
-    def process(self, record: Any) -> Sequence[pa.RecordBatch]:
+    def process(
+        self, record: Any, timestamp: Timestamp = beam.DoFn.TimestampParam
+    ) -> Sequence[Any]:
         if isinstance(record, pa.RecordBatch):
             return [record]
         if isinstance(record, pa.Table):
@@ -122,15 +135,20 @@ class _BatchRows(beam.DoFn):
             batch = frame_batch(record, self.columns)
             return () if batch is None else [batch]
         self._rows.append(record)
+        self._least = min(self._least, timestamp)
         if len(self._rows) >= _BATCH_RECORDS:
-            rows, self._rows = self._rows, []
-            return [_batch(rows, self.columns)]
+            return [TimestampedValue(*self._taken())]
         return ()
 
     @withhold_messages
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        rows, self._rows = self._rows, []
-        return iter([GlobalWindows.windowed_value(_batch(rows, self.columns))] if rows else [])
+        return iter([GlobalWindows.windowed_value(*self._taken())] if self._rows else [])
+
+    def _taken(self) -> tuple[pa.RecordBatch, Timestamp]:
+        """The batch of the rows so far, and their least timestamp."""
+        rows, least = self._rows, self._least
+        self.start_bundle()
+        return _batch(rows, self.columns), least
 
 
 def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:

@@ -1,0 +1,234 @@
+"""The transform that counts at most k records of a unit in a window, and in c of any P windows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.coders import BytesCoder, TupleCoder, VarIntCoder
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows, TimestampedValue
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_dp.domain import Domain
+from beam_dp.encoding.batch import EncodedBatch, WindowBatch
+from beam_dp.encoding.contributions import (
+    Columns,
+    RecordWords,
+    WindowWords,
+    distinct_units,
+    from_bytes,
+    select_records,
+    to_bytes,
+)
+from beam_dp.encoding.split import split_by
+from beam_dp.summaries import HistogramAccumulator
+from beam_dp.transforms.counting.beam_windows import BeamWindows, each_window, stamp
+from beam_dp.transforms.counting.encode import encode_windows
+from beam_dp.transforms.counting.limit_contributions import PartitionUnits
+from beam_dp.transforms.errors import withhold_messages
+from beam_dp.windows import Horizon, KeptWindows, WindowUnit, keep_windows
+
+Pane = tuple[int, tuple[int, Iterable[bytes]]]  # partition, window, its records
+
+
+class CountLimited(beam.PTransform):
+    """Counts at most k records of each privacy unit in a window, and in at most c of P windows.
+
+    Privacy: adding or removing one unit changes the counts of at most c of any P windows, by at
+    most k records each, whatever the other units are. What is counted of a unit is a function of
+    its own records (``keep_windows``, ``select_records``), in order of windows; so a replay counts
+    the same, and agrees with windows that were released before it.
+
+    Each partition of units has one pane for each window, without records if there are none. So
+    each pane comes exactly once, and a state that knows the next one brings them in order, on any
+    runner: no timer, no clock.
+
+    Args:
+        domain: the universe, at most 2^28 cells.
+        horizon: the windows.
+        unit: whose k, c and P are kept.
+        times: the columns with the time of a record's event and with its arrival at its source.
+        num_partitions: keys of the shuffle, a power of two up to 2^16. A window of a partition is
+            held in one worker's memory, and those that come before their turn.
+
+    Input: Arrow batches in the global window. Output: shards of histograms, there too, each
+    stamped just before its window closes.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        horizon: Horizon,
+        unit: WindowUnit,
+        times: tuple[str, str],
+        num_partitions: int,
+    ) -> None:
+        super().__init__()
+        self.domain = domain
+        self.horizon = horizon
+        self.unit = unit
+        self.times = times
+        self.num_partitions = num_partitions
+
+    def expand(
+        self, batches: beam.PCollection[pa.RecordBatch]
+    ) -> beam.PCollection[tuple[int, bytes]]:
+        """Splits by unit and window, groups, brings windows in order, selects and counts."""
+        partitions = self.num_partitions
+        encode = beam.ParDo(_Encode(self.domain, self.horizon, self.unit, self.times))
+        send = _SendPanes(RecordWords(self.domain), self.horizon, partitions)
+        split = beam.ParDo(PartitionUnits(WindowWords(self.domain), partitions, send))
+        panes = (
+            batches
+            | "Encode" >> encode.with_output_types(WindowBatch)
+            | "Split" >> split.with_output_types(tuple[int, bytes])
+        )
+        nothing = beam.FlatMap(_empty_panes, partitions).with_output_types(tuple[int, bytes])
+        empty = each_window(batches.pipeline, self.horizon) | "Empty panes" >> nothing
+        into = BeamWindows(self.horizon).into()
+        partition = beam.Map(_of_partition, partitions).with_output_types(Pane)
+        count = beam.ParDo(_CountInOrder(self.domain, self.horizon, self.unit))
+        return (
+            (panes | "Into windows" >> into, empty | "Empty into windows" >> into)
+            | beam.Flatten()
+            | "Group panes" >> beam.GroupByKey()
+            | "Partition" >> partition
+            | "Out of windows" >> beam.WindowInto(GlobalWindows())
+            | "Count in order" >> count.with_output_types(tuple[int, bytes])
+        )
+
+
+def _empty_panes(number: int, partitions: int) -> Iterator[tuple[int, bytes]]:
+    return ((number * partitions + partition, b"") for partition in range(partitions))
+
+
+def _of_partition(pane: tuple[int, Iterable[bytes]], partitions: int) -> Pane:
+    key, rows = pane
+    return key % partitions, (key // partitions, list(rows))
+
+
+class _Encode(beam.DoFn):
+    """Encodes the records that count in some window."""
+
+    def __init__(
+        self, domain: Domain, horizon: Horizon, unit: WindowUnit, times: tuple[str, str]
+    ) -> None:
+        self.how = domain, horizon, unit.privacy_unit, times
+
+    @withhold_messages
+    def process(self, batch: pa.RecordBatch) -> Iterator[WindowBatch]:
+        return iter([encode_windows(*self.how, batch)])
+
+
+@dataclasses.dataclass(frozen=True)
+class _SendPanes:
+    """Sends the records of a partition to the panes of their windows.
+
+    Args:
+        words: how they travel, once their window is known.
+        horizon: the windows.
+        num_partitions: of units.
+    """
+
+    words: RecordWords
+    horizon: Horizon
+    num_partitions: int
+
+    def __call__(
+        self,
+        number: int,
+        units: np.ndarray[Any, Any],
+        columns: Columns,
+        counts: np.ndarray[Any, Any],
+    ) -> Iterator[WindowedValue]:
+        windows, cells = columns
+        for window, (units_here, cells_here, counts_here) in split_by(
+            windows, self.horizon.num_windows, [units, cells, counts]
+        ):
+            rows = to_bytes(self.words, units_here, [cells_here], counts_here)
+            key = window * self.num_partitions + number
+            yield WindowedValue((key, rows), stamp(self.horizon, window), (GlobalWindow(),))
+
+
+class _CountInOrder(beam.DoFn):
+    """Selects and counts the records of a partition, window after window.
+
+    The state of a partition is the window that is next, the rows of panes that came before their
+    turn and the numbers of these, and which windows were kept of each unit.
+    """
+
+    NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
+    EARLY = BagStateSpec("early", TupleCoder((VarIntCoder(), BytesCoder())))
+    WAITING = BagStateSpec("waiting", VarIntCoder())
+    KEPT = ReadModifyWriteStateSpec("kept", BytesCoder())
+
+    def __init__(self, domain: Domain, horizon: Horizon, unit: WindowUnit) -> None:
+        self.horizon = horizon
+        self.unit = unit
+        self.words = RecordWords(domain)
+        self.accumulator = HistogramAccumulator(domain)
+
+    @withhold_messages
+    def process(
+        self,
+        pane: Pane,
+        next_window: Any = beam.DoFn.StateParam(NEXT),
+        early: Any = beam.DoFn.StateParam(EARLY),
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        kept: Any = beam.DoFn.StateParam(KEPT),
+    ) -> Iterator[Any]:
+        _, (number, rows) = pane
+        due = next_window.read() or 0
+        if number != due:
+            waiting.add(number)
+            for each in rows:
+                early.add((number, each))
+            return
+        here = {due: list(rows)}
+        numbers = set(waiting.read())
+        if due + 1 in numbers:  # else the rows that wait are left alone: they may be many
+            here = {**here, **{window: [] for window in numbers}}
+            for window, each in early.read():
+                here[window].append(each)
+            waiting.clear()
+            early.clear()
+        remembered = before = _read(kept.read())
+        while due in here:
+            shards, remembered = self._count(due, here.pop(due), remembered)
+            for shard in shards:
+                yield TimestampedValue(shard, stamp(self.horizon, due))
+            due += 1
+        next_window.write(due)
+        if remembered is not before:
+            kept.write(remembered.to_bytes())
+        for window, those in here.items():
+            waiting.add(window)
+            for each in those:
+                early.add((window, each))
+
+    def _count(
+        self, number: int, rows: list[bytes], remembered: KeptWindows
+    ) -> tuple[Iterable[tuple[int, bytes]], KeptWindows]:
+        units, columns, counts = from_bytes(self.words, filter(None, rows))
+        if not counts.size:
+            return (), remembered
+        distinct, unit = distinct_units(units)
+        keep, remembered = keep_windows(
+            remembered, distinct, number, self.unit, self.horizon.num_windows
+        )
+        (stay,) = np.nonzero(keep[unit])
+        units, counts = units[:, stay], counts[stay]
+        columns = [column[stay] for column in columns]
+        selected = select_records(units, columns, counts, self.unit.max_records_per_unit)
+        batch = EncodedBatch(cells=columns[0][selected])
+        state = self.accumulator.add_batch(self.accumulator.create(), batch)
+        return self.accumulator.to_shards(state), remembered
+
+
+def _read(state: bytes | None) -> KeptWindows:
+    return KeptWindows.nothing() if state is None else KeptWindows.from_bytes(state)

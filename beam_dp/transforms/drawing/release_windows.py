@@ -1,0 +1,266 @@
+"""The transform from records of a stream to a release of each window, committed in its folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms.window import GlobalWindows
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.window_tables import WindowDatabasesPlan, WindowTablesPlan
+from beam_dp.noise.source import NoiseSource
+from beam_dp.planning.worker_memory import worker_bytes
+from beam_dp.releases.files.commit import Draw, commit_draw, complete_committed, holds_card
+from beam_dp.releases.files.horizon import (
+    begin_horizon,
+    block_directory,
+    check_promise,
+    window_directory,
+)
+from beam_dp.releases.files.horizon_card import HorizonCard
+from beam_dp.releases.files.kinds import release_to_bytes
+from beam_dp.summaries import HistogramAccumulator, Marginals
+from beam_dp.transforms.counting.beam_windows import BeamWindows
+from beam_dp.transforms.counting.count_windows import CountWindows, SumTables
+from beam_dp.transforms.errors import show_setup, withhold_messages
+
+WindowsPlan = WindowTablesPlan | WindowDatabasesPlan
+Level = Literal["window", "block"]
+DrawRelease = Callable[[int, Marginals, NoiseSource, str], Any]
+
+
+def horizon_card(
+    plan: WindowsPlan, source: Mapping[str, Any] | None = None, *, replayable: bool
+) -> HorizonCard:
+    """Returns what the ``horizon.json`` of a plan promises.
+
+    Args:
+        plan: of the windows.
+        source: of the records, as JSON values: what must be the same after a restart.
+        replayable: whether the source can be read again from the start.
+
+    Raises:
+        InputError: if the source holds no JSON values.
+    """
+    return HorizonCard(
+        horizon=plan.horizon,
+        unit=plan.unit,
+        guarantee=plan.guarantee,
+        workload=plan.workload,
+        plan=plan.public,
+        source=source or {},
+        replayable=replayable,
+    )
+
+
+def begin_windows(
+    plan: WindowsPlan,
+    directory: str | os.PathLike[str],
+    source: Mapping[str, Any] | None = None,
+    *,
+    replayable: bool,
+) -> str:
+    """Begins a horizon in a directory, or goes on with the same one there: ``begin_horizon``.
+
+    Args:
+        plan: of the windows.
+        directory: empty, or of this horizon.
+        source: of the records, as JSON values: what must be the same after a restart, such as the
+            pattern of files and the columns of times.
+        replayable: whether the source can be read again from the start, and then has the same
+            records with the same arrivals. What a job that goes on promises depends on it.
+
+    Returns:
+        The id of the horizon, for ``ReleaseWindows``, and for the entry of a ledger that pays.
+
+    Raises:
+        InputError: if the directory holds something else, or the same horizon with another promise.
+        ReleaseError: if its ``horizon.json`` is damaged.
+    """
+    card = horizon_card(plan, source, replayable=replayable)
+    return begin_horizon(directory, card, NoiseSource().draw_id())
+
+
+class ReleaseWindows(beam.PTransform):
+    """Releases each window of a horizon once it closes, in a folder of its own.
+
+    Privacy: of any ``protected_windows`` windows, with their blocks, what is committed keeps
+    ``plan.guarantee``, as ``plan_window_tables`` says. The distributed part is the exact histogram
+    of each window (``CountWindows``), as secret as the records: a function of these, the same in
+    any stream, in batch and after any replay. A window is drawn by one step, and the first draw
+    that is committed is its release (``commit_draw``): one that a replay draws again is discarded,
+    unseen, and one that is there is not drawn again. Windows without records are released as well.
+    When a window is released follows the watermark of the source, so that must not depend on
+    records.
+
+    Args:
+        plan: of the tables, or databases, of windows.
+        directory: of the horizon, begun with ``begin_windows``; every worker sees it.
+        horizon_id: that ``begin_windows`` returned.
+        event_time: the column with the time of a record's event.
+        arrival: the column with the time at which its source had it.
+
+    Raises:
+        InputError: if the plan's domain has more cells than a histogram holds; when applied, if the
+            records are windowed, or lack a column, the directory's horizon promises something else,
+            or Flink is to make checkpoints without ``--finish_bundle_before_checkpointing``.
+
+    Input: as for ``CountWindows``. Output: for each window and block its level and number, once its
+    release is in its folder.
+    """
+
+    def __init__(
+        self,
+        plan: WindowsPlan,
+        directory: str | os.PathLike[str],
+        horizon_id: str,
+        event_time: str,
+        arrival: str,
+    ) -> None:
+        super().__init__()
+        self.plan = plan
+        self.directory = os.fspath(directory)
+        self.horizon_id = horizon_id
+        self.count = CountWindows(
+            plan.workload.domain, plan.horizon, plan.unit, event_time, arrival
+        )
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[str, int]]:
+        """Counts windows, and draws each of them, and each block of them."""
+        _refuse_open_bundles(records.pipeline.options)
+        check_promise(self.directory, horizon_card(self.plan, replayable=True))
+        windows = records | "Count" >> self.count
+        plan, draw = self.plan, partial(_DrawEach, self.plan, self.horizon_id)
+        place = _Place(self.directory, None)
+        drawn = [windows | "Draw windows" >> draw(plan.draw, place)]
+        if isinstance(plan, WindowTablesPlan) and plan.block is not None:
+            blocks = windows | "Blocks" >> _Blocks(BeamWindows(plan.horizon, plan.block))
+            place = _Place(self.directory, plan.block)
+            drawn.append(blocks | "Draw blocks" >> draw(plan.draw_block, place))
+        return drawn | beam.Flatten()
+
+
+def _refuse_open_bundles(options: PipelineOptions) -> None:
+    """Refuses checkpoints that lack what a bundle has read and not yet handed on.
+
+    Of such jobs several ended well, and records were missing. Beam in Python does not know the
+    flags, which the job server of Flink does.
+    """
+    given = options.get_all_options(drop_default=True, retain_unknown_options=True)
+    interval, finishes = "checkpointing_interval", "finish_bundle_before_checkpointing"
+    if interval in given and str(given.get(finishes)).lower() != "true":
+        condition = f"must be given with --{finishes}: else records are lost"
+        raise InputError(interval, given[interval], condition)
+
+
+class _Blocks(beam.PTransform):
+    """Adds up the exact tables of the windows of each block."""
+
+    def __init__(self, windows: BeamWindows) -> None:
+        super().__init__()
+        self.windows = windows
+
+    def expand(self, tables: beam.PCollection[Any]) -> beam.PCollection[Any]:
+        """Puts tables into windows that end with the last one of their block."""
+        shards = tables | "Shards" >> beam.FlatMap(_shards).with_output_types(tuple[int, bytes])
+        return shards | "Into blocks" >> self.windows.into() | "Sum" >> SumTables(self.windows)
+
+
+def _shards(table: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterable[tuple[int, bytes]]:
+    return table[1]
+
+
+class _DrawEach(beam.PTransform):
+    """Draws the release of each exact table, and commits it."""
+
+    def __init__(
+        self, plan: WindowsPlan, horizon_id: str, draw: DrawRelease, place: _Place
+    ) -> None:
+        super().__init__()
+        self.plan = plan
+        self.horizon_id = horizon_id
+        self.draw = draw
+        self.place = place
+
+    def expand(self, tables: beam.PCollection[Any]) -> beam.PCollection[tuple[str, int]]:
+        """Draws and commits in one stage: what is done again finds what was committed."""
+        draw = beam.ParDo(_Draw(self.plan, self.horizon_id, self.draw, self.place))
+        commit = beam.ParDo(_Commit(self.place))
+        min_ram = worker_bytes(self.plan, self.plan.workload.domain.num_cells)
+        return (
+            tables
+            | "Draw"
+            >> draw.with_output_types(tuple[int, bytes]).with_resource_hints(min_ram=min_ram)
+            | "Commit"
+            >> commit.with_output_types(tuple[str, int]).with_resource_hints(min_ram=min_ram)
+            | "Out of windows" >> beam.WindowInto(GlobalWindows())
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where releases are: of windows, or of blocks of so many."""
+
+    directory: str
+    block: int | None
+
+    @property
+    def level(self) -> Level:
+        return "window" if self.block is None else "block"
+
+    def of(self, number: int) -> str:
+        if self.block is None:
+            return window_directory(self.directory, number)
+        return block_directory(self.directory, self.block, number)
+
+
+class _Draw(beam.DoFn):
+    """The only step that draws noise; of what is committed already it hands on no bytes."""
+
+    def __init__(
+        self, plan: WindowsPlan, horizon_id: str, draw: DrawRelease, place: _Place
+    ) -> None:
+        self.plan = plan
+        self.horizon_id = horizon_id
+        self.draw = draw
+        self.place = place
+
+    @show_setup
+    def setup(self) -> None:
+        """Opens the source of noise, on the worker."""
+        # Never pickled: copies of a generator would draw the same noise.
+        self._noise = NoiseSource()
+
+    @withhold_messages
+    def process(
+        self, table: tuple[int, Iterable[tuple[int, bytes]]]
+    ) -> Iterator[tuple[int, bytes]]:
+        number, shards = table
+        if holds_card(self.place.of(number)):
+            return iter([(number, b"")])
+        histogram = HistogramAccumulator(self.plan.workload.domain).from_shards(shards)
+        marginals = histogram.marginals(self.plan.summary_tables)
+        release = self.draw(number, marginals, self._noise, self.horizon_id)
+        return iter([(number, release_to_bytes(release))])
+
+
+class _Commit(beam.DoFn):
+    """Commits a release, or completes that which was committed before."""
+
+    def __init__(self, place: _Place) -> None:
+        self.place = place
+
+    def process(self, drawn: tuple[int, bytes]) -> Iterator[tuple[str, int]]:
+        number, release = drawn
+        directory = self.place.of(number)
+        if release:
+            commit_draw(Draw.from_bytes(release), directory)
+        else:
+            complete_committed(directory)
+        return iter([(self.place.level, number)])

@@ -1,0 +1,176 @@
+"""The transform from files that appear in a folder to Arrow batches, each with its arrival."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Collection, Iterator, Mapping
+
+import apache_beam as beam
+from apache_beam.coders import StrUtf8Coder, TupleCoder, VarIntCoder
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.watch import PollFn, PollResult, Watch
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_dp.domain import Attribute
+from beam_dp.errors import InputError
+from beam_dp.flags.windows import FILE_TIME
+from beam_dp.transforms.errors import ReadError
+from beam_dp.transforms.reading.column_types import NEED_TIMES
+from beam_dp.transforms.reading.formats import format_of
+from beam_dp.transforms.reading.read import ReadRecords, list_files
+from beam_dp.windows import Horizon, seconds_of_duration
+
+_MICROSECONDS = 10**6
+
+
+class ReadArrivals(ReadRecords):
+    """Reads files as they appear in a folder, until a horizon is over; or those that are there.
+
+    All records of a file arrive when the file did: at its time of modification, which no record
+    can change. It stands in one more column, ``file_time``, in seconds. The watermark is the clock
+    less ``settle``, never a time of an event. So files must be written elsewhere and moved here
+    whole, or be closed, within ``settle`` of their time; a file that appears later may be missing
+    in windows that are over. What was read is not read again: a file must not be changed.
+
+    Read again from the start, the same files have the same arrivals. A copy or a restore must keep
+    the times of files (``cp -p``).
+
+    Privacy: which windows of a unit are used follows from all its records since the start. So of a
+    horizon with limits for units, files must stay as they are until it is over, also where a job
+    is started again, and none may appear later than ``settle``.
+
+    Args:
+        pattern: a path or glob on any filesystem that Beam knows.
+        horizon: reading ends once its last window has closed.
+        file_format: as for ``ReadRecords``; needed where no file is there yet, and the pattern has
+            no extension.
+        poll: how often to look for new files: seconds, or a text such as ``30s``.
+        settle: how long after its time of modification a file may appear, written alike; >= 0.
+        replay: whether to read the files that are there, as a bounded collection: the same tables.
+            Not before the horizon is over.
+
+    Raises:
+        InputError: if a value is out of range, or a file that is there is refused as by
+            ``ReadRecords``.
+
+    Output: Arrow batches, each with the time of its file as its timestamp.
+    """
+
+    arrival_column = FILE_TIME
+
+    def __init__(
+        self,
+        pattern: str,
+        horizon: Horizon,
+        file_format: str | None = None,
+        *,
+        poll: int | str,
+        settle: int | str,
+        replay: bool = False,
+    ) -> None:
+        self.replay = replay
+        self.poll_seconds = seconds_of_duration("poll", poll, least=1)
+        self.polling = _Poll(horizon, seconds_of_duration("settle", settle, least=0))
+        if replay and time.time() - self.polling.settle < self.polling.ends:
+            moment = datetime.datetime.fromtimestamp(self.polling.ends, datetime.UTC)
+            closes = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            condition = (
+                f"can't be given before the last window has closed, at {closes}, and settled"
+            )
+            raise InputError("replay", True, condition)
+        if file_format is None and (found := format_of(pattern)) is not None:
+            file_format = found.name
+        super().__init__(pattern, None, file_format)
+
+    def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
+        """Refuses a column as ``ReadRecords`` does; the time of the file is one more, of times."""
+        if argument == "arrival" and column != FILE_TIME and not self.replay:
+            condition = f"must be {FILE_TIME}, which the watermark bounds, unless it is a replay"
+            raise InputError(argument, column, condition)
+        if column != FILE_TIME or argument not in NEED_TIMES:
+            return super().check_column(argument, column, attribute)
+        for path, known in self.schemas.items():
+            if FILE_TIME in known:
+                condition = f"must be no column of {path}: it names when a file arrived"
+                raise InputError(argument, column, condition)
+        return None
+
+    def need(
+        self,
+        columns: Mapping[str, str],
+        integers: Collection[str],
+        attributes: Mapping[str, Attribute],
+    ) -> None:
+        """Reads these columns, but the time of the file, which is in none."""
+        stored = {name: each for name, each in columns.items() if name != FILE_TIME}
+        super().need(stored, integers, attributes)
+
+    def _found(self) -> list[tuple[str, int]]:
+        return super()._found() if self.replay else list(list_files(self.pattern))
+
+    def _listed(self, pipeline: beam.Pipeline) -> beam.PCollection[tuple[str, int]]:
+        pattern = pipeline | "Pattern" >> beam.Create([self.pattern])
+        if self.replay:
+            return (
+                pattern
+                | "List files" >> beam.FlatMap(arrived_files).with_output_types(tuple[str, int])
+                | "Spread files" >> beam.Reshuffle()
+            )
+        watch = Watch(
+            self.polling,
+            poll_interval=self.poll_seconds,
+            output_key_fn=_path_of,  # one that is touched or grows is not read again
+            output_key_coder=StrUtf8Coder(),
+        )
+        return (
+            pattern
+            | "Watch" >> watch
+            | "Found" >> beam.Values()
+            | "Spread files" >> beam.Reshuffle()
+        )
+
+
+class _Poll(PollFn):
+    """Looks which files are there; the watermark is the clock less what files may take to appear.
+
+    Args:
+        horizon: of the windows.
+        settle: seconds.
+    """
+
+    def __init__(self, horizon: Horizon, settle: int) -> None:
+        self.ends = horizon.closes(horizon.num_windows - 1)
+        self.settle = settle
+
+    def __call__(self, pattern: str) -> PollResult[tuple[str, int]]:
+        """Returns all files that are there, stamped, and how far the watermark is."""
+        settled = time.time() - self.settle  # read before the files are listed
+        found = list(arrived_files(pattern))
+        if settled >= self.ends:
+            return PollResult.complete(found)
+        watermark = Timestamp(micros=int(settled * _MICROSECONDS))
+        return PollResult.incomplete(found).with_watermark(watermark)
+
+    def default_output_coder(self) -> TupleCoder:
+        """Returns the coder of a path and a size."""
+        return TupleCoder((StrUtf8Coder(), VarIntCoder()))
+
+
+def _path_of(file: tuple[str, int]) -> str:
+    return file[0]
+
+
+def arrived_files(pattern: str) -> Iterator[TimestampedValue]:
+    """Yields the files that match a pattern, with their sizes, each stamped with its arrival.
+
+    Raises:
+        ReadError: if the filesystem does not know when a file was modified.
+    """
+    (match,) = FileSystems.match([pattern])
+    for each in match.metadata_list:
+        if not each.last_updated_in_seconds:
+            raise ReadError(f"{each.path}: its filesystem does not say when it was modified")
+        arrived = Timestamp(micros=int(each.last_updated_in_seconds * _MICROSECONDS))
+        yield TimestampedValue((each.path, each.size_in_bytes), arrived)

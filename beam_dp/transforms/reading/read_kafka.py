@@ -1,0 +1,335 @@
+"""The transform from a Kafka topic to records, each with the arrival that its broker stamped."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.options.pipeline_options import StandardOptions
+from apache_beam.transforms.core import RestrictionProvider
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Duration, Timestamp
+
+from beam_dp.errors import InputError
+from beam_dp.transforms.errors import ReadError, show_setup, withhold_messages
+from beam_dp.windows import Horizon, seconds_of_duration
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+ARRIVAL = "arrival"
+# An offset that no partition has: whoever claims it has read the whole horizon.
+_END = 2**62
+_MESSAGES = 10_000  # of a poll
+_SECONDS_OF_A_BUNDLE = 1.0
+_SECONDS_BETWEEN_BUNDLES = 0.2
+_PATIENCE = 30.0  # seconds, for an answer of a broker
+_MICROSECONDS = 1000  # of a millisecond, in which Kafka counts
+Decode = Callable[[bytes], Any]
+
+
+def decode_json(value: bytes) -> Any:
+    """Returns what a message holds, a JSON object; None where it is none, so that it is left out.
+
+    Example:
+        >>> decode_json(b'{"age": 7}'), decode_json(b"{age")
+        ({'age': 7}, None)
+    """
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+class ReadKafka(beam.PTransform):
+    """Reads a topic, from the messages that came when a horizon began until it is over.
+
+    A record arrives when its broker appended it to the topic (``LogAppendTime``), which no producer
+    and no record can change. It stands in one more column, ``arrival``, in seconds. The watermark
+    of a partition is the arrival of what was read last, less ``settle``; and where all is read that
+    was there, the clock less ``settle``. It never follows the times of events. Read again from the
+    start, the same messages have the same arrivals, for as long as the topic keeps them.
+
+    Messages of transactions that were aborted count too: they are in the log.
+
+    Args:
+        servers: host and port of brokers, separated by commas.
+        topic: its broker must stamp messages (``message.timestamp.type=LogAppendTime``), and keep
+            them for the horizon: ``cleanup.policy=delete``, no ``retention.bytes``, and a
+            ``retention.ms`` as long.
+        horizon: reading ends once its last window has closed.
+        settle: how far the clocks of brokers and workers may be apart, as seconds or a text such as
+            ``10s``; >= 1.
+        decode: of a message's bytes to a mapping; what is none, or raises, is left out. JSON
+            objects by default.
+        settings: more for the consumer, such as ``security.protocol``. They travel with the job.
+
+    Raises:
+        InputError: if the topic is not there, or as above; when applied, if the runner is Prism,
+            which lost messages of some windows.
+        ModuleNotFoundError: without confluent-kafka, which ``pip install beam_dp[kafka]`` brings.
+
+    Output: mappings, each with its arrival as its timestamp.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        horizon: Horizon,
+        *,
+        settle: int | str,
+        decode: Decode = decode_json,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.source = _Topic(
+            {**(settings or {}), "bootstrap.servers": servers},
+            topic,
+            horizon,
+            seconds_of_duration("settle", settle, least=1),
+        )
+        self.decode = decode
+        self.num_partitions = _checked_partitions(self.source)
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Any]:
+        """Reads each partition, in bundles of about a second.
+
+        Raises:
+            InputError: as above.
+        """
+        runner = begin.pipeline.options.view_as(StandardOptions).runner or ""
+        if "Prism" in runner:
+            condition = "lost messages of a topic in some windows; must be FlinkRunner or such"
+            raise InputError("runner", runner, condition)
+        return (
+            begin
+            | "Partitions" >> beam.Create(range(self.num_partitions))
+            | "Spread partitions" >> beam.Reshuffle()
+            | "Read" >> beam.ParDo(_ReadPartition(self.source, self.num_partitions, self.decode))
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Topic:
+    """What is read, and until when.
+
+    Args:
+        settings: of clients.
+        name: of the topic.
+        horizon: of the windows.
+        settle: seconds.
+    """
+
+    settings: Mapping[str, str]
+    name: str
+    horizon: Horizon
+    settle: int
+
+    @property
+    def begins(self) -> int:
+        """The arrival of the first message that may count, in seconds."""
+        return self.horizon.start - self.settle
+
+    @property
+    def ends(self) -> int:
+        """The arrival of the first message that can't count, in seconds."""
+        return self.horizon.closes(self.horizon.num_windows - 1)
+
+
+def _checked_partitions(source: _Topic) -> int:
+    """Returns how many partitions a topic has, once it is as windows need it."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+    client = AdminClient(dict(source.settings))
+    try:
+        # All of them: a broker may create the one that it is asked for.
+        found = client.list_topics(timeout=_PATIENCE).topics.get(source.name)
+        if found is None or found.error is not None or not found.partitions:
+            raise InputError("topic", source.name, "must be a topic of the brokers")
+        resource = ConfigResource(ResourceType.TOPIC, source.name)
+        (future,) = client.describe_configs([resource], request_timeout=_PATIENCE).values()
+        settings = {name: entry.value for name, entry in future.result().items()}
+    except KafkaException as error:
+        brokers = source.settings["bootstrap.servers"]
+        condition = f"must be brokers that answer: {error.args[0].name()}"
+        raise InputError("servers", brokers, condition) from None
+    horizon = source.ends - source.begins
+    kept = int(settings["retention.ms"])
+    age = 1000 * (time.time() - source.begins)
+    if settings["message.timestamp.type"] != "LogAppendTime":
+        # A producer's own times would be what its records say: one could close all windows.
+        condition = "must have message.timestamp.type=LogAppendTime, not CreateTime"
+    elif "compact" in settings["cleanup.policy"]:
+        condition = "must have cleanup.policy=delete: a compacted topic loses messages"
+    elif 0 <= kept < 1000 * horizon:
+        condition = f"must have a retention.ms of at least {1000 * horizon}, the horizon's, or -1"
+    elif int(settings["retention.bytes"]) >= 0:
+        condition = "must have no retention.bytes, which drops messages of the horizon"
+    elif 0 <= kept < age:
+        condition = (
+            f"must still have its messages since the horizon began: a retention.ms of {kept}"
+        )
+        condition += " is over"
+    else:
+        return len(found.partitions)
+    raise InputError("topic", source.name, condition)
+
+
+class _WholeTracker(OffsetRestrictionTracker):
+    """Hands back what is left, and never a part of what has no end."""
+
+    def try_split(self, fraction_of_remainder: float) -> Any:
+        return super().try_split(0) if fraction_of_remainder == 0 else None
+
+
+class _Partitions(RestrictionProvider):
+    """The offsets of a partition, which has no end."""
+
+    def initial_restriction(self, partition: int) -> OffsetRange:
+        return OffsetRange(0, _END)
+
+    def create_tracker(self, restriction: OffsetRange) -> _WholeTracker:
+        return _WholeTracker(restriction)
+
+    def restriction_size(self, partition: int, restriction: OffsetRange) -> int:
+        return 1
+
+    def truncate(self, partition: int, restriction: OffsetRange) -> None:
+        return None
+
+
+_TRACKER = beam.DoFn.RestrictionParam(_Partitions())
+_WATERMARK = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
+
+
+class _ReadPartition(beam.DoFn):
+    """Reads a partition for about a second, then hands the rest back to the runner."""
+
+    def __init__(self, source: _Topic, num_partitions: int, decode: Decode) -> None:
+        self.source = source
+        self.num_partitions = num_partitions
+        self.decode = decode
+
+    @show_setup
+    def setup(self) -> None:
+        """Connects, on the worker."""
+        from confluent_kafka import Consumer
+
+        # No group is joined: the runner knows how far each partition was read.
+        self._consumer: Consumer = Consumer(
+            {
+                **self.source.settings,
+                "group.id": "beam_dp",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_uncommitted",
+                "enable.partition.eof": True,
+            }
+        )
+
+    def teardown(self) -> None:
+        """Leaves the brokers."""
+        self._consumer.close()
+
+    @beam.DoFn.unbounded_per_element()
+    def process(
+        self,
+        partition: int,
+        tracker: Any = _TRACKER,
+        watermark: Any = _WATERMARK,
+    ) -> Iterator[TimestampedValue]:
+        """Yields messages; moves the watermark where nothing can come before it any more."""
+        start = tracker.current_restriction().start
+        self._assign(partition, start if start else self._first_offset(partition))
+        until = time.monotonic() + _SECONDS_OF_A_BUNDLE
+        while time.monotonic() < until:
+            asked = time.time()  # before the end of the log is asked for
+            messages, is_at_end = self._polled()
+            if messages:
+                if not tracker.try_claim(messages[-1].offset()):
+                    return
+                arrivals = [_arrival(self.source.name, each) for each in messages]
+                yield from self._records(messages, arrivals)
+                self._move(watermark, min(arrivals[-1] / 1000, asked))
+                if arrivals[-1] / 1000 - self.source.settle >= self.source.ends:
+                    tracker.try_claim(_END - 1)
+                    return
+            if is_at_end:
+                self._move(watermark, asked)
+                if asked - self.source.settle >= self.source.ends:
+                    tracker.try_claim(_END - 1)
+                    return
+                break
+        tracker.defer_remainder(Duration(_SECONDS_BETWEEN_BUNDLES))
+
+    def _first_offset(self, partition: int) -> int:
+        """Returns that of the first message that may count.
+
+        Raises:
+            ReadError: if partitions were added.
+        """
+        from confluent_kafka import TopicPartition
+
+        name = self.source.name
+        asked = TopicPartition(name, partition, 1000 * self.source.begins)
+        (found,) = self._consumer.offsets_for_times([asked], timeout=_PATIENCE)
+        if len(self._consumer.list_topics(name).topics[name].partitions) != self.num_partitions:
+            raise ReadError(f"topic {name}: its number of partitions has changed")
+        if found.offset >= 0:
+            return int(found.offset)
+        place = TopicPartition(name, partition)
+        return int(self._consumer.get_watermark_offsets(place, timeout=_PATIENCE)[1])
+
+    def _assign(self, partition: int, offset: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        self._consumer.assign([TopicPartition(self.source.name, partition, offset)])
+
+    def _polled(self) -> tuple[list[Message], bool]:
+        """Returns the next messages, and whether there were no others behind them."""
+        from confluent_kafka import KafkaError
+
+        messages = self._consumer.consume(_MESSAGES, timeout=0.1)
+        errors = [each.error() for each in messages if each.error() is not None]
+        ends = [error for error in errors if error.code() == KafkaError._PARTITION_EOF]
+        for error in errors:
+            if error not in ends and not error.retriable():
+                raise ReadError(f"topic {self.source.name}: {error.name()}")
+        return [each for each in messages if each.error() is None], bool(ends)
+
+    def _move(self, watermark: Any, to: float) -> None:
+        moved = Timestamp(micros=int((to - self.source.settle) * 1e6))
+        before = watermark.current_watermark()
+        if before is None or moved > before:
+            watermark.set_watermark(moved)
+
+    @withhold_messages
+    def _records(
+        self, messages: Iterable[Message], arrivals: Iterable[int]
+    ) -> Iterator[TimestampedValue]:
+        for message, arrival in zip(messages, arrivals, strict=True):
+            try:
+                record = self.decode(message.value() or b"")
+            except Exception:  # one message must not stop the job: that would tell of it
+                continue
+            if isinstance(record, Mapping):
+                stamped = {**record, ARRIVAL: arrival // 1000}
+                yield TimestampedValue(stamped, Timestamp(micros=arrival * _MICROSECONDS))
+
+
+def _arrival(topic: str, message: Message) -> int:
+    """Returns when a broker appended a message, in milliseconds."""
+    from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
+
+    kind, arrival = message.timestamp()
+    if kind != TIMESTAMP_LOG_APPEND_TIME:
+        raise ReadError(f"topic {topic}: a message has the time of its producer, not its broker's")
+    return int(arrival)

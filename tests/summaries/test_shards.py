@@ -1,0 +1,62 @@
+"""Blocks of counts as bytes: sums of any of them are the sums of their counts."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, strategies as st
+
+from beam_dp.summaries.cell_counts import CellCounts
+from beam_dp.summaries.shards import (
+    BLOCK_CELLS,
+    add_shard,
+    merge_shards,
+    read_shards,
+    shard_length,
+    sum_shards,
+    write_shard,
+    write_sparse_shard,
+)
+
+BLOCKS = st.lists(st.integers(-300, 70_000), max_size=30).map(lambda each: np.array(each, np.int64))
+
+
+@given(st.lists(BLOCKS, max_size=4))
+def test_shards_add_up_whatever_their_lengths(blocks: list[np.ndarray]) -> None:
+    expected = np.zeros(30, np.int64)
+    shards = [write_shard(each) for each in blocks]
+    for each in blocks:
+        expected[: each.size] += each
+    total = sum_shards(shards)
+    assert total.size == max(map(shard_length, shards), default=0) <= 30
+    assert np.array_equal(np.pad(total, (0, 30 - total.size)), expected)
+    merged = np.zeros(30, np.int64)
+    add_shard(merged, merge_shards(shards))
+    assert np.array_equal(merged, expected)
+
+
+def test_the_length_of_a_sparse_shard_is_that_up_to_its_last_count() -> None:
+    assert shard_length(write_sparse_shard(np.array([3, 1]), np.array([7, 9]))) == 4
+    assert shard_length(write_sparse_shard(np.zeros(0, np.int64), np.zeros(0, np.int64))) == 0
+
+
+@given(st.integers(1, 7), st.lists(st.integers(0, 20), max_size=50))
+def test_counts_of_many_tables_are_those_of_each(size: int, cells: list[int]) -> None:
+    for num_cells in (21 * size, 2**23):  # dense, and sparse
+        counts = CellCounts(num_cells)
+        counts.add(np.array(cells, np.int64))
+        found: dict[int, np.ndarray] = {}
+        for table, (block, shard) in counts.to_shards_of_tables(size):
+            assert block == 0 and table not in found
+            found[table] = read_shards([(block, shard)], size)
+        expected = np.bincount(cells, minlength=21 * size)[: 21 * size].reshape(-1, size)
+        assert {table: each.tolist() for table, each in found.items()} == {
+            table: each.tolist() for table, each in enumerate(expected) if each.any()
+        }
+
+
+def test_tables_of_several_blocks_are_cut_by_table_and_block() -> None:
+    size = BLOCK_CELLS + 2
+    counts = CellCounts(64 * size)
+    counts.add(np.array([0, BLOCK_CELLS, size, 2 * size - 1, 63 * size + 5]))
+    found = [(table, block) for table, (block, _) in counts.to_shards_of_tables(size)]
+    assert found == [(0, 0), (0, 1), (1, 0), (1, 1), (63, 0)]

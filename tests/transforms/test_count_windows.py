@@ -1,0 +1,250 @@
+"""Exact tables of windows: the same in a stream of any course, in batch, and counted by hand."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing import test_stream
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+from fakes import pipeline
+from hypothesis import given, settings, strategies as st
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.encoding.contributions import select_records
+from beam_dp.encoding.units import unit_fingerprints
+from beam_dp.errors import InputError
+from beam_dp.summaries import HistogramAccumulator
+from beam_dp.transforms.counting.count_windows import CountWindows
+from beam_dp.windows import Horizon, WindowUnit
+
+DOMAIN = Domain((IntegerAttribute("a", 0, 3), IntegerAttribute("b", 0, 1)))
+HORIZON = Horizon(100, 10, 12, 5)
+RECORDS = WindowUnit("record", 1, 1, 1)
+LONG = Domain((IntegerAttribute("a", 0, 300_000),))
+NUM_PARTITIONS = 2
+Panes = list[tuple[int, list[int], int, int]]  # number, counts, end of Beam's window, which pane
+# Of this process, in which both runners run.
+PANES: defaultdict[WindowUnit, Panes] = defaultdict(list)
+SHARDS: list[tuple[int, list[tuple[int, bytes]]]] = []
+
+
+class Keep(beam.DoFn):
+    def __init__(self, unit: WindowUnit) -> None:
+        self.unit = unit
+
+    def process(self, pane, window=beam.DoFn.WindowParam, info=beam.DoFn.PaneInfoParam):
+        number, shards = pane
+        counts = HistogramAccumulator(DOMAIN).from_shards(shards).counts.tolist()
+        PANES[self.unit].append((number, counts, int(window.end), info.index))
+
+
+def keep_shards(pane):
+    SHARDS.append((pane[0], list(pane[1])))
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> list[list[dict[str, int]]]:
+    """Rows as they arrive, second by second: in order or not, some too late, some from the future,
+    some outside the domain; windows may stay empty, and time may jump over several."""
+    now, arriving = 90, []
+    for jump in draw(st.lists(st.integers(1, 40), min_size=2, max_size=10)):
+        now += jump
+        event = st.integers(now - 30, now + 3)
+        row = st.builds(
+            lambda a, b, event, person, now=now: {
+                "a": a, "b": b, "event": event, "arrival": now, "person": person
+            },
+            st.integers(-1, 3), st.integers(0, 1), event, st.integers(0, 4),
+        )  # fmt: skip
+        arriving.append(draw(st.lists(row, max_size=20)))
+    return arriving
+
+
+@st.composite
+def units(draw: st.DrawFn) -> WindowUnit:
+    protected = draw(st.integers(1, HORIZON.num_windows))
+    most = draw(st.integers(1, protected))
+    return WindowUnit("person", draw(st.integers(1, 3)), most, protected)
+
+
+def window_of(row: dict[str, int]) -> int | None:
+    """The window that a row counts in, if it does."""
+    number = (row["event"] - HORIZON.start) // HORIZON.window
+    if not 0 <= number < HORIZON.num_windows or row["a"] < 0:
+        return None
+    return number if row["event"] <= row["arrival"] < HORIZON.closes(number) else None
+
+
+def panes_of(counts: Counter[tuple[int, int]]) -> Panes:
+    return [
+        (number, [counts[number, cell] for cell in range(8)], HORIZON.closes(number), 0)
+        for number in range(HORIZON.num_windows)
+    ]
+
+
+def by_hand(arriving: list[list[dict[str, int]]], unit: WindowUnit = RECORDS) -> Panes:
+    held: defaultdict[int, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for place, row in enumerate(row for rows in arriving for row in rows):
+        number = window_of(row)
+        if number is not None:
+            who = place if unit is RECORDS else row["person"]
+            held[who][number].append(2 * row["a"] + row["b"])
+    counts: Counter[tuple[int, int]] = Counter()
+    for who, windows in held.items():
+        kept: list[int] = []
+        for number, cells in sorted(windows.items()):
+            recent = [each for each in kept if each > number - unit.protected_windows]
+            if len(recent) < unit.max_windows_per_unit:
+                kept.append(number)
+                counts.update((number, cell) for cell in lowest(who, cells, unit))
+    return panes_of(counts)
+
+
+def lowest(person: int, cells: list[int], unit: WindowUnit) -> list[int]:
+    """The records of one unit alone that are used."""
+    units, _ = unit_fingerprints(pa.array([person] * len(cells)))
+    words, ones = [np.array(cells, "<u4")], np.ones(len(cells), np.int64)
+    stay = select_records(units, words, ones, unit.max_records_per_unit)
+    return [cells[place] for place in stay]
+
+
+def counted(
+    source: Any, units: Sequence[WindowUnit] = (RECORDS,), runner: str | None = None
+) -> list[Panes]:
+    """What one pass counts for each kind of unit."""
+    PANES.clear()
+    options = PipelineOptions([f"--runner={runner}", "--streaming"])
+    with pipeline() if runner is None else beam.Pipeline(options=options) as p:
+        records = p | source
+        for place, unit in enumerate(units):
+            count = CountWindows(DOMAIN, HORIZON, unit, "event", "arrival", NUM_PARTITIONS)
+            _ = records | f"Count {place}" >> count | f"Keep {place}" >> beam.ParDo(Keep(unit))
+    return [sorted(PANES[unit]) for unit in units]
+
+
+def in_a_stream(arriving: list[list[dict[str, int]]], units: Sequence[WindowUnit]) -> list[Panes]:
+    """The watermark follows arrivals; it says nothing of the future."""
+    stream = test_stream.TestStream()
+    for rows in arriving:
+        if rows:
+            now = Timestamp(rows[0]["arrival"])
+            stream = stream.advance_watermark_to(now)
+            stream = stream.add_elements([TimestampedValue(row, now) for row in rows])
+    return counted(stream.advance_watermark_to_infinity(), units, "BundleBasedDirectRunner")
+
+
+def compare(arriving: list[list[dict[str, int]]], unit: WindowUnit) -> None:
+    """The tables of a stream and of a batch, of records and of units, counted one by one."""
+    units = RECORDS, unit
+    expected = [by_hand(arriving, each) for each in units]
+    assert in_a_stream(arriving, units) == expected
+    batch = beam.Create([row for rows in arriving for row in rows][::-1])
+    assert counted(batch, units) == expected
+
+
+@pytest.mark.parametrize("number", range(3))
+@settings(max_examples=1)
+@given(arriving=schedules().filter(lambda arriving: sum(map(len, arriving)) > 9), unit=units())
+def test_a_stream_has_the_tables_of_a_batch(
+    number: int, arriving: list[list[dict[str, int]]], unit: WindowUnit
+) -> None:
+    compare(arriving, unit)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(schedules(), units())
+def test_many_streams_have_the_tables_of_a_batch(
+    arriving: list[list[dict[str, int]]], unit: WindowUnit
+) -> None:
+    compare(arriving, unit)
+
+
+@pytest.mark.engines
+@settings(max_examples=200)
+@given(schedules(), units())
+def test_hundreds_of_streams_have_the_tables_of_a_batch(
+    arriving: list[list[dict[str, int]]], unit: WindowUnit
+) -> None:
+    compare(arriving, unit)
+
+
+@pytest.mark.slow
+def test_units_at_their_limits_are_limited() -> None:
+    """One that is in all windows, and has more records than count in each."""
+    rows = [
+        [{"a": n % 4, "b": 0, "event": now, "arrival": now, "person": 7} for n in range(4)]
+        for now in range(105, 220, 10)
+    ]
+    compare(rows, WindowUnit("person", 2, 2, 5))
+    kept = [
+        number
+        for number, counts, _, _ in by_hand(rows, WindowUnit("person", 2, 2, 5))
+        if sum(counts)
+    ]
+    assert kept == [0, 1, 5, 6, 10, 11]
+
+
+def test_batches_of_columns_are_counted_as_rows_are():
+    arriving = [
+        [{"a": n % 4, "b": n % 2, "event": 95 + n, "arrival": 100 + n, "person": n}]
+        for n in range(100)
+    ]
+    rows = [row for part in arriving for row in part]
+    batch = pa.RecordBatch.from_pylist(rows)
+    batches = beam.Create([batch.slice(0, 50), batch.slice(50)])
+    assert counted(batches) == [by_hand(arriving)]
+
+
+def test_a_window_without_records_has_a_table_too():
+    expected = [(number, [0] * 8, HORIZON.closes(number), 0) for number in range(12)]
+    row = {"a": 0, "b": 0, "event": 99, "arrival": 99}
+    assert counted(beam.Create([row])) == [expected]
+
+
+def test_tables_of_several_blocks_are_counted():
+    horizon = Horizon(0, 10, 2, 0)
+    rows = [{"a": a, "t": t} for a, t in ((0, 3), (300_000, 4), (299_999, 15), (300_000, 4))]
+    SHARDS.clear()
+    with pipeline() as p:
+        _ = (
+            p
+            | beam.Create(rows)
+            | CountWindows(LONG, horizon, RECORDS, "t", "t")
+            | beam.Map(keep_shards)
+        )
+    found = {}
+    for number, shards in SHARDS:
+        assert {block for block, _ in shards} == {0, 2}
+        counts = HistogramAccumulator(LONG).from_shards(shards).counts
+        found[number] = {int(cell): int(counts[cell]) for cell in np.flatnonzero(counts)}
+    assert found == {0: {0: 1, 300_000: 2}, 1: {299_999: 1}}
+
+
+def test_other_windows_are_refused():
+    with pytest.raises(InputError, match="must be in the global window"), pipeline() as p:
+        _ = (
+            p
+            | beam.Create([{"a": 0}])
+            | beam.WindowInto(beam.window.FixedWindows(60))
+            | CountWindows(DOMAIN, HORIZON, RECORDS, "event", "arrival")
+        )
+
+
+def test_a_column_that_is_missing_is_refused():
+    with pytest.raises(InputError, match=r"^arrival: 'came'"), pipeline() as p:
+        rows = p | beam.Create([beam.Row(a=0, b=0, event=1)])
+        _ = rows | CountWindows(DOMAIN, HORIZON, RECORDS, "event", "came")
+
+
+def test_more_cells_than_fit_a_worker_are_refused():
+    with pytest.raises(InputError, match=r"^num_windows: 20000 .*at most 14,316 with this domain"):
+        CountWindows(LONG, Horizon(0, 10, 20_000, 0), RECORDS, "t", "t")

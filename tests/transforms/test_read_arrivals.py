@@ -1,0 +1,176 @@
+"""Files of a folder as arrivals: their time is the file's, and the watermark follows the clock."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import apache_beam as beam
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.utils.timestamp import Timestamp
+from fakes import pipeline
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.errors import InputError
+from beam_dp.summaries import HistogramAccumulator
+from beam_dp.transforms.counting.count_windows import CountWindows
+from beam_dp.transforms.reading import read_arrivals
+from beam_dp.transforms.reading.read_arrivals import FILE_TIME, ReadArrivals
+from beam_dp.windows import Horizon, WindowUnit
+
+DOMAIN = Domain((IntegerAttribute("a", 0, 3),))
+HORIZON = Horizon(1000, 10, 3, 5)
+RECORDS = WindowUnit("record", 1, 1, 1)
+TABLES: list[tuple[int, list[int]]] = []  # of this process, in which the runner runs
+
+
+class Keep(beam.DoFn):
+    def process(self, pane: Any) -> None:
+        number, shards = pane
+        TABLES.append((number, HistogramAccumulator(DOMAIN).from_shards(shards).counts.tolist()))
+
+
+def drop(folder: pathlib.Path, name: str, arrived: float, rows: list[tuple[int, int]]) -> None:
+    path = folder / name
+    columns = {"a": [a for a, _ in rows], "event": [event for _, event in rows]}
+    pq.write_table(pa.table(columns), path)
+    os.utime(path, (arrived, arrived))
+
+
+@pytest.fixture
+def landing(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Of the file at 1016 the first window is closed already, and its second record is to come."""
+    drop(tmp_path, "1.parquet", 1014.9, [(0, 1000), (1, 1009), (2, 1014)])
+    drop(tmp_path, "2.parquet", 1016, [(3, 1009), (3, 1017), (1, 1016), (1, 1015)])
+    drop(tmp_path, "3.parquet", 1034.5, [(2, 1020), (2, 1034), (9, 1028)])
+    return tmp_path
+
+
+EXPECTED = [(0, [1, 1, 0, 0]), (1, [0, 2, 1, 0]), (2, [0, 0, 1, 0])]
+
+
+def tables(read: ReadArrivals) -> list[tuple[int, list[int]]]:
+    TABLES.clear()
+    count = CountWindows(DOMAIN, HORIZON, RECORDS, "event", FILE_TIME)
+    with pipeline() as p:
+        _ = p | read | count | beam.ParDo(Keep())
+    return sorted(TABLES)
+
+
+def test_a_replay_counts_records_by_the_time_of_their_file(landing: pathlib.Path):
+    read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0, replay=True)
+    assert tables(read) == EXPECTED
+
+
+def test_a_folder_that_is_watched_has_the_tables_of_a_replay(landing: pathlib.Path):
+    """The horizon is over, so that the first look is the last one."""
+    read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
+    assert tables(read) == EXPECTED
+
+
+def test_the_watermark_follows_the_clock_alone(
+    landing: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Not files, which may be of the future, or missing."""
+    poll = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=20).polling
+    for clock, watermark in ((1005.5, 985.5), (1054.5, 1034.5)):
+        monkeypatch.setattr(read_arrivals, "time", SimpleNamespace(time=lambda clock=clock: clock))
+        found = poll(f"{landing}/*.parquet")
+        arrivals = sorted(each.timestamp.micros / 1e6 for each in found.outputs)
+        assert arrivals == pytest.approx([1014.9, 1016, 1034.5], abs=1e-5)
+        assert found.watermark == Timestamp(watermark)
+        assert not found.is_complete
+        assert poll(f"{landing}/none/*").watermark == Timestamp(watermark)
+    monkeypatch.setattr(read_arrivals, "time", SimpleNamespace(time=lambda: 1055.0))
+    assert poll(f"{landing}/*.parquet").is_complete
+
+
+def test_the_clock_is_read_before_the_files(landing: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    """Else a file that came in between would be late."""
+    order: list[str] = []
+    listed = read_arrivals.arrived_files
+    clock = SimpleNamespace(time=lambda: order.append("clock") or 1005.0)
+    monkeypatch.setattr(read_arrivals, "time", clock)
+    monkeypatch.setattr(
+        read_arrivals, "arrived_files", lambda each: order.append("files") or listed(each)
+    )
+    ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0).polling(f"{landing}/*")
+    assert order == ["clock", "files"]
+
+
+def test_timestamps_of_avro_are_times(tmp_path: pathlib.Path):
+    schema = {
+        "type": "record",
+        "name": "row",
+        "fields": [
+            {"name": "a", "type": "int"},
+            {"name": "event", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        ],
+    }
+    path = tmp_path / "1.avro"
+    rows = [{"a": a, "event": 1_000_000 * event} for a, event in ((0, 1000), (1, 1009), (2, 1014))]
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, rows)
+    os.utime(path, (1014.9, 1014.9))
+    read = ReadArrivals(str(path), HORIZON, poll=1, settle=0, replay=True)
+    assert tables(read) == [(0, [1, 1, 0, 0]), (1, [0, 0, 1, 0]), (2, [0, 0, 0, 0])]
+
+
+def test_a_column_that_holds_no_times_is_refused(tmp_path: pathlib.Path):
+    columns = {"a": [1], "event": pa.array([1], pa.time32("s"))}
+    pq.write_table(pa.table(columns), tmp_path / "1.parquet")
+    read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll=1, settle=0)
+    with pytest.raises(
+        InputError, match=r"^event_time: 'event' .* must be a column of times, date"
+    ):
+        tables(read)
+
+
+def test_another_arrival_than_the_file_s_is_refused_in_a_stream(landing: pathlib.Path):
+    read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
+    count = CountWindows(DOMAIN, HORIZON, RECORDS, "event", "event")
+    with pytest.raises(InputError, match=r"^arrival: 'event' is refused; must be file_time"):
+        _ = beam.Pipeline() | read | count
+
+
+def test_a_replay_of_what_is_not_over_is_refused(landing: pathlib.Path):
+    later = Horizon(int(time.time()) - 25, 10, 3, 5)
+    with pytest.raises(InputError, match=r"^replay: True is refused; can't be given before the la"):
+        ReadArrivals(f"{landing}/*.parquet", later, poll=1, settle=60, replay=True)
+
+
+def test_a_file_with_a_column_of_that_name_is_refused(tmp_path: pathlib.Path):
+    pq.write_table(pa.table({"a": [1], "event": [1], "file_time": [1]}), tmp_path / "1.parquet")
+    read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll=1, settle=0)
+    with pytest.raises(InputError, match=r"^arrival: 'file_time' .* must be no column of"):
+        tables(read)
+
+
+@pytest.mark.parametrize(
+    ("changed", "condition"),
+    [
+        ({"poll": 0}, r"poll: 0 is refused; .*from 1"),
+        ({"poll": "soon"}, r"poll: 'soon' is refused; .*such as 90s"),
+        ({"settle": -1}, r"settle: -1 is refused; .*from 0"),
+        ({"file_format": "xml"}, r"input_format: 'xml'"),
+        ({"replay": True}, r"input: .*must match a file"),
+        ({"pattern": "landing/*"}, r"input: 'landing/\*' is refused; must match files of one"),
+    ],
+)
+def test_what_can_be_no_source_is_refused(
+    tmp_path: pathlib.Path, changed: dict[str, Any], condition: str
+):
+    given: dict[str, Any] = {"pattern": f"{tmp_path}/*.parquet", "poll": 1, "settle": 0, **changed}
+    with pytest.raises(InputError, match=f"^{condition}"):
+        ReadArrivals(given.pop("pattern"), HORIZON, **given)
+
+
+def test_a_folder_may_be_empty_yet(tmp_path: pathlib.Path):
+    read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll="30s", settle="2m")
+    assert tables(read) == [(number, [0] * 4) for number in range(3)]

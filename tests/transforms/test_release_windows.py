@@ -1,0 +1,189 @@
+"""Releases of windows: each in its folder, drawn once, whatever is run again."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import pathlib
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing import test_stream
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+from fakes import pipeline
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import Laplace
+from beam_dp.mechanisms.window_tables import plan_window_databases, plan_window_tables
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import SyntheticDatabase, read_release
+from beam_dp.releases.files.horizon import (
+    block_directory,
+    read_windows,
+    window_directory,
+)
+from beam_dp.transforms.drawing.release_windows import (
+    ReleaseWindows,
+    WindowsPlan,
+    begin_windows,
+)
+from beam_dp.windows import Horizon, WindowUnit
+
+DOMAIN = Domain((IntegerAttribute("a", 0, 3), IntegerAttribute("b", 0, 1)))
+HORIZON = Horizon(100, 10, 6, 5)
+RECORDS = WindowUnit("record", 1, 1, 1)
+WORKLOAD = marginals(DOMAIN, ways=2)
+# Next to no noise.
+SURE = plan_window_tables(WORKLOAD, HORIZON, RECORDS, 2e4, 0.0, strategy="levels", block=3)
+ROWS = [
+    {"a": number % 4, "b": number % 2, "t": 100 + 7 * number % 60, "arrival": 100 + 7 * number % 60}
+    for number in range(50)
+] + [{"a": 1, "b": 1, "t": 131, "arrival": 145}, {"a": 1, "b": 1, "t": 131, "arrival": 144}]
+
+ARRIVAL = operator.itemgetter("arrival")
+
+
+def tables() -> np.ndarray:
+    """The last row but one came too late."""
+    counts = np.zeros((6, 4, 2))
+    for row in ROWS[:-2] + ROWS[-1:]:
+        counts[(row["t"] - 100) // 10, row["a"], row["b"]] += 1
+    return counts
+
+
+def run(plan: WindowsPlan, directory: pathlib.Path, rows: Sequence[dict[str, Any]] = ROWS) -> None:
+    release = ReleaseWindows(
+        plan, directory, begin_windows(plan, directory, replayable=True), "t", "arrival"
+    )
+    with pipeline() as p:
+        _ = p | beam.Create(rows) | release
+
+
+def draws(directory: pathlib.Path) -> dict[str, str]:
+    """The draw of each release, by its folder."""
+    cards = sorted(directory.rglob("card.json"))
+    return {str(card.parent): read_release(card.parent).draw_id for card in cards}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    found = tmp_path_factory.mktemp("windows") / "out"
+    run(SURE, found)
+    return found
+
+
+def test_every_window_and_block_is_released(directory: pathlib.Path):
+    release = read_windows(directory)
+    assert release.released == tuple(range(6))
+    for number, counts in enumerate(tables()):
+        (answer,) = release.answer(WORKLOAD, slice(number, number + 1))
+        np.testing.assert_allclose(answer.values, counts, atol=0.01)
+    (answer,) = release.answer(WORKLOAD, slice(1, 5))
+    np.testing.assert_allclose(answer.values, tables()[1:5].sum(axis=0), atol=0.01)
+    for number in range(2):
+        block = read_release(block_directory(directory, 3, number))
+        np.testing.assert_allclose(
+            block.tables[WORKLOAD.marginals[0]], tables()[3 * number :][:3].sum(axis=0), atol=0.01
+        )
+    assert not list(directory.rglob(".draft-*"))
+
+
+def test_another_plan_than_was_begun_is_refused(tmp_path: pathlib.Path):
+    horizon_id = begin_windows(SURE, tmp_path, replayable=True)
+    other = plan_window_tables(WORKLOAD, HORIZON, RECORDS, 1e4, 0.0)
+    rows = beam.Pipeline() | beam.Create(ROWS)
+    with pytest.raises(InputError, match=r"^epsilon: 10000(\.0)? is refused; must be 20000"):
+        _ = rows | ReleaseWindows(other, tmp_path, horizon_id, "t", "arrival")
+
+
+def test_checkpoints_between_bundles_are_refused(tmp_path: pathlib.Path):
+    release = ReleaseWindows(SURE, tmp_path, "0" * 32, "t", "arrival")
+    flags = ["--checkpointing_interval=5000"]
+    rows = beam.Pipeline(options=PipelineOptions(flags)) | beam.Create(ROWS)
+    with pytest.raises(InputError, match=r"^checkpointing_interval: '?5000'? is refused; must be"):
+        _ = rows | release
+    flags += ["--finish_bundle_before_checkpointing"]
+    _ = beam.Pipeline(options=PipelineOptions(flags)) | beam.Create(ROWS) | release
+
+
+@pytest.mark.slow
+def test_a_replay_draws_nothing_again(directory: pathlib.Path, tmp_path: pathlib.Path):
+    copy = tmp_path / "out"
+    shutil.copytree(directory, copy)
+    before = draws(copy)
+    assert len(before) == 8
+    run(SURE, copy)
+    assert draws(copy) == before
+
+
+@pytest.mark.slow
+def test_what_is_missing_is_drawn_and_nothing_else(directory: pathlib.Path, tmp_path: pathlib.Path):
+    copy = tmp_path / "out"
+    shutil.copytree(directory, copy)
+    before = draws(copy)
+    gone = {window_directory(copy, 4), block_directory(copy, 3, 1)}
+    for folder in gone:
+        shutil.rmtree(folder)
+    run(SURE, copy)
+    after = draws(copy)
+    assert {folder for folder, draw in after.items() if before[folder] != draw} == gone
+    assert read_windows(copy).released == tuple(range(6))
+
+
+@pytest.mark.slow
+def test_a_committed_payload_that_is_in_a_draft_is_completed(tmp_path: pathlib.Path):
+    """As a writer leaves it that was killed between the card and the payload."""
+    run(SURE, tmp_path / "out")
+    before = draws(tmp_path / "out")
+    folder = pathlib.Path(window_directory(tmp_path / "out", 2))
+    (payload,) = folder.glob("tables-*.avro")
+    draft = folder / ".draft-left"
+    draft.mkdir()
+    payload.rename(draft / payload.name)
+    run(SURE, tmp_path / "out")
+    assert draws(tmp_path / "out") == before
+
+
+@pytest.mark.slow
+def test_a_stream_releases_what_a_batch_does(tmp_path: pathlib.Path):
+    stream = test_stream.TestStream()
+    for arrival, rows in itertools.groupby(sorted(ROWS, key=ARRIVAL), key=ARRIVAL):
+        now = Timestamp(arrival)
+        stream = stream.advance_watermark_to(now)
+        stream = stream.add_elements([TimestampedValue(row, now) for row in rows])
+    options = PipelineOptions(["--runner=BundleBasedDirectRunner", "--streaming"])
+    horizon_id = begin_windows(SURE, tmp_path / "out", replayable=True)
+    with beam.Pipeline(options=options) as p:
+        _ = (
+            p
+            | stream.advance_watermark_to_infinity()
+            | ReleaseWindows(SURE, tmp_path / "out", horizon_id, "t", "arrival")
+        )
+    release = read_windows(tmp_path / "out")
+    found = [release.answer(WORKLOAD, slice(n, n + 1))[0].values for n in range(6)]
+    np.testing.assert_allclose(found, tables(), atol=0.01)
+    assert len(draws(tmp_path / "out")) == 8
+
+
+@pytest.mark.slow
+def test_a_synthetic_database_of_each_window_is_released(tmp_path: pathlib.Path):
+    plan = plan_window_databases(Laplace(), WORKLOAD, HORIZON, RECORDS, 1e3, 0.0)
+    run(plan, tmp_path / "out")
+    for number, counts in enumerate(tables()):
+        found = read_release(window_directory(tmp_path / "out", number))
+        assert isinstance(found, SyntheticDatabase)
+        np.testing.assert_allclose(found.answer(WORKLOAD)[0].values, counts, atol=1)
+
+
+def test_a_domain_of_too_many_cells_is_refused():
+    wide = Domain(tuple(IntegerAttribute(f"a{n}", 0, 999) for n in range(4)))
+    plan = plan_window_tables(marginals(wide, ways=1), HORIZON, RECORDS, 1.0, 0.0)
+    with pytest.raises(InputError, match=r"^domain: .*at most 268435456 cells"):
+        ReleaseWindows(plan, "out", "0" * 32, "t", "arrival")
