@@ -23,8 +23,8 @@ HEAD = """# Flags
 
 Made by `make generated` from the programs themselves; `beam-dp NAME --help` shows the same.
 
-Beam's own flags (`--runner`, `--direct_num_workers`, ...) pass through the four programs that run
-a job. Without `--runner` a job runs on this machine, on Beam's FnApiRunner. An unknown flag is
+Beam's own flags (`--runner`, `--direct_num_workers`, ...) pass through the programs that run a
+job. Without `--runner` a job runs on this machine, on Beam's FnApiRunner. An unknown flag is
 refused with the nearest known one. A bad argument costs one line and exit code 2, before any worker
 starts; a job that fails later exits with 1. The fields of [Beam YAML](yaml.md) have the same names.
 """

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import urllib.request
+from typing import Any
 from urllib.parse import urlsplit
 
 import apache_beam as beam
@@ -85,12 +86,43 @@ def _check_name(jar: str, name: str, given_version: str | None) -> str | None:
     return match["flink"]
 
 
+def cancel_job(master: str, job_id: str) -> None:
+    """Cancels a job of a cluster: Beam's job server forgets it, and leaves it running there.
+
+    Args:
+        master: ``--flink_master``; what is embedded in the job server ends with the job's thread.
+        job_id: that Beam gave it: the name that the cluster knows, and random digits. Where
+            several jobs of that name run there, none is cancelled.
+
+    Raises:
+        OSError: the cluster does not answer.
+        http.client.HTTPException: it answers nonsense.
+        LookupError, TypeError, ValueError: alike.
+    """
+    if master.strip() in _EMBEDDED:
+        return
+    address, name = _address(master), job_id.rpartition("_")[0]
+    jobs = _asked(f"{address}/jobs/overview")["jobs"]
+    running = [job["jid"] for job in jobs if job["name"] == name and job["end-time"] < 0]
+    if len(running) == 1:
+        _asked(f"{address}/jobs/{running[0]}?mode=cancel", method="PATCH")
+
+
+def _address(master: str) -> str:
+    return master.strip() if re.match(r"\s*https?://", master) else f"http://{master.strip()}"
+
+
+def _asked(url: str, method: str = "GET") -> Any:
+    """Returns what the job manager's REST interface answers."""
+    request = urllib.request.Request(url, method=method)
+    with urllib.request.urlopen(request, timeout=SECONDS_TO_ANSWER) as answer:
+        return json.load(answer)
+
+
 def _check_cluster(master: str, version: str) -> None:
     """Asks the job manager's REST interface which Flink it runs."""
-    address = master if re.match("https?://", master) else f"http://{master}"
     try:
-        with urllib.request.urlopen(f"{address}/config", timeout=SECONDS_TO_ANSWER) as answer:
-            running = str(json.load(answer)["flink-version"])
+        running = str(_asked(f"{_address(master)}/config")["flink-version"])
     except (OSError, http.client.HTTPException, LookupError, TypeError, ValueError) as error:
         condition = "must be [local], or host:port of a Flink cluster that answers"
         reason = getattr(error, "reason", error)

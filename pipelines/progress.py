@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from apache_beam.runners.worker import sdk_worker
@@ -32,6 +32,11 @@ _SENT_BACK = re.compile(
 )
 
 
+def is_working() -> str:
+    """Returns the line that says no more than that a job is alive."""
+    return "working"
+
+
 class Progress:
     """Prints lines to standard error, each with the seconds since it was made."""
 
@@ -44,23 +49,33 @@ class Progress:
         print(f"[{elapsed:7.1f} s] {text}", file=sys.stderr, flush=True)
 
     @contextmanager
-    def listening(self, *, silence_beam: bool) -> Iterator[None]:
-        """Shows what workers in this process log as progress, and, locally, nothing of Beam's."""
+    def listening(
+        self, *, silence_beam: bool, alive: Callable[[], str] = is_working
+    ) -> Iterator[None]:
+        """Shows what workers in this process log as progress, and, locally, nothing of Beam's.
+
+        Args:
+            silence_beam: whether the job runs in this process.
+            alive: what is said now and then, whatever the job is doing.
+        """
         # A worker prints the traceback of what failed there past all loggers.
         vars(sdk_worker)["print"] = lambda *_, **__: None
         handler = _Handler(self)
+        options_logger = logging.getLogger("apache_beam.options.pipeline_options")
         logger, beam_logger = logging.getLogger(PROGRESS_LOGGER), logging.getLogger("apache_beam")
         before = logger.level, logger.propagate, beam_logger.level, threading.excepthook
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
+        # Flags that it can't parse are refused before, or those of a job server.
+        options_logger.addFilter(_nothing)
         if silence_beam:
             beam_logger.setLevel(logging.CRITICAL + 1)
             threading.excepthook = lambda _: None
             # What a job server tells is logged without a logger's name.
             logging.getLogger().addFilter(_nothing)
         done = threading.Event()
-        ticker = threading.Thread(target=self._tick, args=(done,), daemon=True)
+        ticker = threading.Thread(target=self._tick, args=(done, alive), daemon=True)
         ticker.start()
         try:
             yield
@@ -73,11 +88,11 @@ class Progress:
             beam_logger.setLevel(before[2])
             threading.excepthook = before[3]
             logging.getLogger().removeFilter(_nothing)
+            options_logger.removeFilter(_nothing)
 
-    def _tick(self, done: threading.Event) -> None:
-        """Says that the job is alive, whatever it is doing."""
+    def _tick(self, done: threading.Event, alive: Callable[[], str]) -> None:
         while not done.wait(SECONDS_BETWEEN_TICKS):
-            self.say("working")
+            self.say(alive())
 
 
 def _nothing(_: logging.LogRecord) -> bool:

@@ -17,8 +17,8 @@ from beam_dp.releases import finish_writing
 
 from . import flags
 from .empty_pipeline import LOCAL_RUNNER
-from .progress import Progress, early_failure, failure
-from .stopping import Stopped, StopSignals, cancel, silence_beam
+from .progress import Progress, early_failure, failure, is_working
+from .stopping import Stopped, StopSignals, cancel, cancelling, silence_beam
 
 
 def run_main(
@@ -56,10 +56,24 @@ def run_main(
         return stopped.exit_code
 
 
-def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bool:
+def run_pipeline(
+    pipeline: beam.Pipeline,
+    progress: Progress,
+    output: str,
+    alive: Callable[[], str] = is_working,
+    is_over: Callable[[], bool] | None = None,
+) -> bool:
     """Runs a pipeline to its end; returns whether it succeeded, and says in a line why not.
 
     However it ends, drafts that killed workers left in the output are removed: they are private.
+
+    Args:
+        pipeline: that is run.
+        progress: where lines are said.
+        output: of the job.
+        alive: what is said every 30 s.
+        is_over: whether all is released. The job has succeeded then, however it ends; and it is
+            cancelled if it does not end soon: engines keep streams running.
 
     Raises:
         Stopped: a signal came. The runner was asked to cancel the job.
@@ -67,7 +81,7 @@ def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bo
     failed: str | None = "stopped"
     with StopSignals() as signals:
         try:
-            failed = _run_to_end(pipeline, progress, signals)
+            failed = _run_to_end(pipeline, progress, signals, alive, is_over or _never)
         finally:
             signals.hold()
             if signals.received is None and failed is not None:
@@ -78,25 +92,39 @@ def run_pipeline(pipeline: beam.Pipeline, progress: Progress, output: str) -> bo
     return failed is None
 
 
-def _run_to_end(pipeline: beam.Pipeline, progress: Progress, signals: StopSignals) -> str | None:
+def _never() -> bool:
+    return False
+
+
+def _run_to_end(
+    pipeline: beam.Pipeline,
+    progress: Progress,
+    signals: StopSignals,
+    alive: Callable[[], str],
+    is_over: Callable[[], bool],
+) -> str | None:
     """Returns why the job failed, or was stopped, if it was; cancels it in that case."""
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
     result, is_submitting = None, _only_submits(pipeline.runner)
     try:
-        with progress.listening(silence_beam=is_local):
+        with progress.listening(silence_beam=is_local, alive=alive):
             result = pipeline.run()
             is_submitting = False
             signals.install()  # Beam's job server would end before the job could be cancelled.
-            result.wait_until_finish()
+            with cancelling(result, pipeline.options, is_over):
+                result.wait_until_finish()
     except Exception as error:
-        return _why(error, pipeline) if is_submitting else failure(error)
+        if not is_over():
+            return _why(error, pipeline) if is_submitting else failure(error)
     except Stopped as stopped:
         signals.hold()
         silence_beam()
         if result is not None:
-            cancel(result)
+            cancel(result, pipeline.options)
         signals.pass_on()
         return stopped.signal.name
+    if is_over():
+        silence_beam()
     return None
 
 

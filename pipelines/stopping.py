@@ -7,15 +7,20 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
+from .flink import cancel_job
+
 SECONDS_TO_CANCEL = 15.0
+SECONDS_BETWEEN_LOOKS = 3.0
+SECONDS_TO_END = 30.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_SECONDS_BETWEEN_LOOKS = 0.2
+_SECONDS_BETWEEN_STATES = 0.2
 _Handler = Callable[..., Any] | int | None
 
 
@@ -85,24 +90,59 @@ class StopSignals:
 def silence_beam() -> None:
     """Lets no thread of Beam speak until the process ends.
 
-    Workers in this process whose runner was stopped would each log a traceback, or raise one.
+    Workers in this process whose job was cancelled would each log a traceback, or raise one.
     """
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL + 1)
     threading.excepthook = lambda _: None
 
 
-def cancel(result: PipelineResult) -> None:
+@contextlib.contextmanager
+def cancelling(
+    result: PipelineResult, options: PipelineOptions, is_over: Callable[[], bool]
+) -> Iterator[None]:
+    """Cancels a job, while it is waited for, that does not end though it is over by our own word.
+
+    Args:
+        result: of the job.
+        options: of its pipeline.
+        is_over: whether it is; asked every few seconds.
+    """
+    left = threading.Event()
+
+    def look() -> None:
+        while not left.wait(SECONDS_BETWEEN_LOOKS):
+            if is_over():
+                if not left.wait(SECONDS_TO_END):
+                    cancel(result, options)
+                break
+
+    threading.Thread(target=look, daemon=True).start()
+    try:
+        yield
+    finally:
+        left.set()
+
+
+def cancel(result: PipelineResult, options: PipelineOptions) -> None:
     """Asks the runner to cancel a job, and waits until it has, for ``SECONDS_TO_CANCEL`` at most.
 
     A runner that knows no way to cancel, or is gone, is left alone.
+
+    Args:
+        result: of the job.
+        options: of its pipeline, whose ``--flink_master`` is asked as well.
     """
     end = time.monotonic() + SECONDS_TO_CANCEL
 
     def ask() -> None:
         with contextlib.suppress(Exception):  # each runner raises its own
             result.cancel()
+        with contextlib.suppress(Exception):  # a cluster may be gone, too
+            master = options.view_as(FlinkRunnerOptions).flink_master
+            cancel_job(master, getattr(result, "_job_id", ""))
+        with contextlib.suppress(Exception):
             while not PipelineState.is_terminal(result.state) and time.monotonic() < end:
-                time.sleep(_SECONDS_BETWEEN_LOOKS)
+                time.sleep(_SECONDS_BETWEEN_STATES)
 
     # No runner bounds the time of these calls.
     thread = threading.Thread(target=ask, daemon=True)

@@ -15,6 +15,7 @@ from pipelines import (
     release_intervals,
     release_projection,
     release_synthetic_database,
+    release_windows,
 )
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -24,6 +25,7 @@ PROGRAMS = {
     "release-intervals": release_intervals,
     "release-projection": release_projection,
     "release-synthetic-database": release_synthetic_database,
+    "release-windows": release_windows,
 }
 # A folder of that name exists in a checkout only; CONTRIBUTING.md says so to developers.
 OF_A_CHECKOUT = re.compile(r"-m (?:beam_dp\.)?pipelines|\bpipelines[./](?:answer|release)_\w+")

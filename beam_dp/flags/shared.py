@@ -131,12 +131,18 @@ def read_guarantee(given: Mapping[str, str]) -> Guarantee:
         delta=number("delta", given["delta"]),
         neighboring=Neighboring(given["neighboring"]),
         privacy_unit=given["privacy_unit"],
-        max_records_per_unit=_max_records_per_unit(given),
+        max_records_per_unit=read_max_records_per_unit(given),
         allow_large_delta="allow_large_delta" in given,
     )
 
 
-def _max_records_per_unit(given: Mapping[str, str]) -> int:
+def read_max_records_per_unit(given: Mapping[str, str]) -> int:
+    """Returns how many records of a unit are used.
+
+    Raises:
+        FlagError: the number is missing, and the unit is not the record.
+        InputError: it is no whole number.
+    """
     text = given.get("max_records_per_unit")
     if text is not None:
         return integer("max_records_per_unit", text)

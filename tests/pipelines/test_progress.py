@@ -11,6 +11,7 @@ from patience import wait_for
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadError
+from pipelines import progress
 from pipelines.progress import PROGRESS_LOGGER, Progress, failure
 
 
@@ -85,6 +86,22 @@ def test_what_a_runner_logs_without_a_name_is_silent_locally_and_only_then(
     assert caplog.records == []
     logging.error("after the job")
     assert len(caplog.records) == 1
+
+
+def test_what_a_job_says_of_itself_is_shown_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_TICKS", 0.01)
+    asked = threading.Semaphore(0)
+
+    def alive() -> str:
+        asked.release()
+        return "released: 3 of 24"
+
+    with Progress().listening(silence_beam=True, alive=alive):
+        asked.acquire()
+        asked.acquire()  # then the first one was printed
+    assert "s] released: 3 of 24\n" in capsys.readouterr().err
 
 
 def test_our_own_errors_speak_for_themselves() -> None:

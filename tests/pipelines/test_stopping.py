@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import threading
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from jobs import job_flags
+from patience import wait_for
 from stopped_program import assert_stops
 
 from pipelines import running
 from pipelines.release_synthetic_database import main
-from pipelines.stopping import Stopped, StopSignals, cancel
+from pipelines.stopping import Stopped, StopSignals, cancel, cancelling
 
 
 @pytest.mark.slow
@@ -69,12 +72,37 @@ class Result:
 
 def test_a_runner_that_cannot_cancel_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     result = Result()
-    cancel(result)
+    cancel(result, PipelineOptions([]))
     assert result.state == "CANCELLED"
-    cancel(Result(NotImplementedError()))
+    cancel(Result(NotImplementedError()), PipelineOptions([]))
     monkeypatch.setattr("pipelines.stopping.SECONDS_TO_CANCEL", 0.1)
     monkeypatch.setattr(Result, "cancel", lambda _: None)
-    cancel(Result())
+    cancel(Result(), PipelineOptions([]))
+
+
+def test_a_job_that_is_over_and_does_not_end_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.stopping.SECONDS_BETWEEN_LOOKS", 0.001)
+    monkeypatch.setattr("pipelines.stopping.SECONDS_TO_END", 0.001)
+    result, asked = Result(), threading.Semaphore(0)
+
+    def is_over() -> bool:
+        asked.release()
+        return result.state == "OVER"
+
+    with cancelling(result, PipelineOptions([]), is_over):
+        asked.acquire()
+        asked.acquire()  # it had said no
+        assert result.state == "RUNNING"
+        result.state = "OVER"
+        wait_for("the job's end", lambda: result.state == "CANCELLED")
+
+
+def test_a_job_that_ends_is_not_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.stopping.SECONDS_BETWEEN_LOOKS", 0.001)
+    result, asked = Result(), threading.Event()
+    with cancelling(result, PipelineOptions([]), lambda: asked.set() or True):
+        asked.wait()
+    assert result.state == "RUNNING"
 
 
 def test_whoever_listens_meanwhile_is_told_after_the_job() -> None:

@@ -1,0 +1,126 @@
+"""The flags of releases of windows: the horizon, whom it protects, and what is asked of it.
+
+No heavy imports: `beam-dp` reads these flags for every command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from beam_dp.flags.flag import Flag, FlagError
+from beam_dp.flags.numbers import integer
+
+if TYPE_CHECKING:
+    from beam_dp.windows import Horizon, WindowUnit
+
+START = Flag("start", "when the first window starts, such as 2026-11-23T00:00Z", "TIME", True)
+WINDOW = Flag("window", "how long a window is, such as 90s, 30m, 1h or 7d", "LENGTH", True)
+NUM_WINDOWS = Flag("num_windows", "how many windows there are, from 1 to 2^20", "W", True)
+GRACE = Flag(
+    "grace",
+    "how long after its end a window waits for records that arrive late, such as 30m, or 0s",
+    "LENGTH",
+    True,
+)
+MAX_WINDOWS_PER_UNIT = Flag(
+    "max_windows_per_unit",
+    "in how many of any --protected_windows consecutive windows records of a unit are used, from 1;"
+    " required unless the unit is the record",
+    "C",
+)
+PROTECTED_WINDOWS = Flag(
+    "protected_windows",
+    "how many consecutive windows together are within epsilon and delta, from 1 to --num_windows,"
+    " which protects the whole horizon; required unless the unit is the record",
+    "P",
+)
+FILE_TIME = "file_time"  # not a column: when the file of a record was last changed
+EVENT_TIME = Flag("event_time", "the column of the times of events", "COLUMN", True)
+ARRIVAL = Flag(
+    "arrival",
+    "when a record reached its source: the column that the source stamped, or the word file_time,"
+    " when its file was last changed",
+    "COLUMN|file_time",
+    True,
+)
+STRATEGY = Flag(
+    "strategy",
+    "what is measured: each window (independent), blocks of windows too (levels), or what answers"
+    " the --questions best (best)",
+    default="independent",
+    choices=("independent", "levels", "best"),
+)
+QUESTIONS = Flag(
+    "questions",
+    "what will be asked, for --strategy: one (window), trailing:N (the last N), running (all so"
+    " far); separated by commas (default: one, trailing:24 where there are so many, running)",
+    "LIST",
+)
+BLOCK = Flag("block", "how many windows a block has, for --strategy (default: 24)", "N")
+
+HORIZON = (START, WINDOW, NUM_WINDOWS, GRACE)
+# With --privacy_unit and --max_records_per_unit these say whom a release protects.
+UNIT = (MAX_WINDOWS_PER_UNIT, PROTECTED_WINDOWS)
+MEASURED = (STRATEGY, QUESTIONS, BLOCK)
+TIMES = (EVENT_TIME, ARRIVAL)
+
+
+def read_horizon(given: Mapping[str, str]) -> Horizon:
+    """Returns the horizon that flags describe.
+
+    Raises:
+        InputError: a value is refused.
+    """
+    from beam_dp.windows import Horizon
+
+    return Horizon(
+        start=given["start"],
+        window=given["window"],
+        num_windows=integer("num_windows", given["num_windows"]),
+        grace=given["grace"],
+    )
+
+
+def read_window_unit(given: Mapping[str, str]) -> WindowUnit:
+    """Returns whom a release of windows protects, as flags describe it.
+
+    Raises:
+        FlagError: a number is missing.
+        InputError: a value is refused.
+    """
+    from beam_dp.flags.shared import read_max_records_per_unit
+    from beam_dp.windows import WindowUnit
+
+    return WindowUnit(
+        given["privacy_unit"],
+        max_records_per_unit=read_max_records_per_unit(given),
+        max_windows_per_unit=_read_windows(MAX_WINDOWS_PER_UNIT, given),
+        protected_windows=_read_windows(PROTECTED_WINDOWS, given),
+    )
+
+
+def read_measured(given: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what the planning of windows takes of ``QUESTIONS`` and ``BLOCK``, where given.
+
+    Raises:
+        InputError: the number of windows is none; which questions there are the planner says.
+    """
+    found: dict[str, Any] = {}
+    if "questions" in given:
+        found["questions"] = tuple(text.strip() for text in given["questions"].split(","))
+    if "block" in given:
+        found["block"] = integer("block", given["block"])
+    return found
+
+
+def _read_windows(flag: Flag, given: Mapping[str, str]) -> int:
+    text = given.get(flag.name)
+    if text is not None:
+        return integer(flag.name, text)
+    if given["privacy_unit"] == "record":
+        return 1  # A record is in one window: nothing is chosen here.
+    raise FlagError(
+        f"--{flag.name}: missing; must be given with --privacy_unit {given['privacy_unit']}:"
+        f" {flag.help}"
+    )

@@ -1,0 +1,315 @@
+"""The program that releases windows, from a folder of files to sums of windows."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from jobs import everything_under
+
+from beam_dp.cli import main as cli
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases import read_windows
+from beam_dp.releases.files.horizon import window_directory
+from pipelines import release_windows
+from pipelines.release_windows import main
+
+DOMAIN = {"attributes": [{"name": "age", "type": "integer", "min": 0, "max": 3}]}
+START = 1_700_000_000  # in 2023: the horizon is over
+ARRIVED = START + 30
+
+
+def write_landing(folder: pathlib.Path) -> str:
+    """Two files: the second one arrives when the first window has closed."""
+    landing = folder / "landing"
+    landing.mkdir(exist_ok=True)
+    for number, (arrived, rows) in enumerate(
+        [(12, [(0, 0), (0, 9), (1, 11), (2, 13)]), (18, [(3, 9), (3, 12), (3, 12)])]
+    ):
+        path = landing / f"{number}.parquet"
+        table = pa.table(
+            {
+                "age": [age for age, _ in rows],
+                "t": [START + second for _, second in rows],
+                "person": [age for age, _ in rows],
+                "came": [START + arrived] * len(rows),
+            }
+        )
+        pyarrow.parquet.write_table(table, path)
+        os.utime(path, (START + arrived, START + arrived))
+    return str(landing / "*.parquet")
+
+
+# Of window 0 the record of the second file is late; that of the second 13 is of the future.
+COUNTS = [[2, 0, 0, 0], [0, 1, 0, 2], [0, 0, 0, 0]]
+
+
+def window_flags(folder: pathlib.Path, **overrides: str | None) -> list[str]:
+    """Flags of a valid job; None drops a flag, an empty text makes it a switch."""
+    values: dict[str, str | None] = {
+        "input": write_landing(folder),
+        "domain": json.dumps(DOMAIN),
+        "workload": "marginals:1",
+        "event_time": "t",
+        "arrival": "file_time",
+        "start": "2023-11-14T22:13:20Z",
+        "window": "10s",
+        "num_windows": "3",
+        "grace": "5s",
+        "privacy_unit": "record",
+        "epsilon": "2000",
+        "delta": "0",
+        "neighboring": "add_or_remove_one",
+        "output": str(folder / "out"),
+        "replay": "",
+        **overrides,
+    }
+    return [
+        f"--{name}" + (f"={value}" if value else "")
+        for name, value in values.items()
+        if value is not None
+    ]
+
+
+def bytes_under(folder: pathlib.Path) -> dict[str, bytes]:
+    files = [path for path in everything_under(folder) if (folder / path).is_file()]
+    return {path: (folder / path).read_bytes() for path in files}
+
+
+def counts_of(folder: pathlib.Path) -> list[list[float]]:
+    release = read_windows(folder / "out")
+    (sums,) = zip(
+        *(release.answer(release.workload, slice(n, n + 1)) for n in release.released), strict=True
+    )
+    return [np.rint(each.values).tolist() for each in sums]
+
+
+def test_the_windows_of_a_folder_are_released(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(window_flags(tmp_path)) == 0
+    assert counts_of(tmp_path) == COUNTS
+    out, err = capsys.readouterr()
+    assert "All windows are in" in out
+    assert "3 windows of 10s" in err
+    assert cli.main(["describe", str(tmp_path / "out")]) == 0
+    assert cli.main(["answer", str(tmp_path / "out"), "--windows", "0:3", "--marginal", "age"]) == 0
+
+
+@pytest.mark.slow
+def test_the_arrival_may_be_a_column_of_a_replay(tmp_path: pathlib.Path):
+    assert main(window_flags(tmp_path, arrival="came")) == 0
+    assert counts_of(tmp_path) == COUNTS
+
+
+@pytest.mark.slow
+def test_units_are_limited(tmp_path: pathlib.Path):
+    flags = {
+        "privacy_unit": "person",
+        "max_records_per_unit": "1",
+        "max_windows_per_unit": "1",
+        "protected_windows": "3",
+    }
+    assert main(window_flags(tmp_path, **flags)) == 0
+    assert counts_of(tmp_path) == [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]
+
+
+@pytest.mark.slow
+def test_the_same_command_goes_on_and_pays_once(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
+    argv = window_flags(tmp_path, ledger=ledger.name, dataset_id="visits")
+    with monkeypatch.context() as killed:
+        killed.setattr(release_windows, "mark_released", lambda *_: None)
+        assert main(argv) == 0
+    before = bytes_under(tmp_path / "out")
+    shutil.rmtree(window_directory(tmp_path / "out", 1))
+    assert main(argv) == 0
+    assert main(argv) == 0
+    (entry,) = ledger.entries("visits")
+    horizon_id = json.loads((tmp_path / "out" / "horizon.json").read_text())["horizon_id"]
+    assert (entry.state, entry.draw_id) == ("released", horizon_id)
+    assert entry.parameters["horizon_id"] == horizon_id
+    after = bytes_under(tmp_path / "out")
+    assert {path for path in before if after.get(path) != before[path]} == {
+        path for path in before if "/000001/" in path
+    }
+    assert counts_of(tmp_path) == COUNTS
+    assert "goes on: visits/1 in the ledger" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_window_that_was_released_is_not_drawn_again(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
+    argv = window_flags(tmp_path, ledger=ledger.name, dataset_id="visits")
+    assert main(argv) == 0
+    shutil.rmtree(window_directory(tmp_path / "out", 1))
+    capsys.readouterr()
+    assert main(argv) == 2
+    assert "lacks windows that were released: visits/1 paid" in capsys.readouterr().err
+    assert not os.path.exists(window_directory(tmp_path / "out", 1))
+
+
+def test_a_release_whose_writer_was_killed_is_completed(tmp_path: pathlib.Path):
+    """Between the card and the payload of the last window."""
+    argv = window_flags(tmp_path)
+    assert main(argv) == 0
+    folder = pathlib.Path(window_directory(tmp_path / "out", 2))
+    (payload,) = folder.glob("tables-*.avro")
+    draft = folder / ".draft-left"
+    draft.mkdir()
+    payload.rename(draft / payload.name)
+    assert main(argv) == 0
+    assert counts_of(tmp_path) == COUNTS
+    payload.unlink()
+    assert main(argv) == 1
+
+
+def test_the_same_files_are_the_same_source_from_anywhere(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert main(window_flags(tmp_path)) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(window_flags(tmp_path, input="landing/*.parquet")) == 0
+    (tmp_path / "other").mkdir()
+    (tmp_path / "landing").rename(tmp_path / "other" / "landing")
+    monkeypatch.chdir(tmp_path / "other")
+    argv = window_flags(tmp_path)
+    argv[0] = "--input=landing/*.parquet"
+    assert main(argv) == 2
+
+
+def test_other_parameters_are_refused_for_a_horizon_that_began(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(window_flags(tmp_path)) == 0
+    before = bytes_under(tmp_path / "out")
+    assert main(window_flags(tmp_path, epsilon="1999")) == 2
+    assert "epsilon" in capsys.readouterr().err.splitlines()[-1]
+    assert before == bytes_under(tmp_path / "out")
+
+
+def test_nothing_is_left_where_the_budget_is_too_small(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("visits", 1.0, 1e-9, "record", "add_or_remove_one")
+    assert main(window_flags(tmp_path, ledger=ledger.name, dataset_id="visits")) == 2
+    assert not (tmp_path / "out").exists()
+    assert ledger.entries("visits") == []
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_what_would_be_promised_is_shown_before_anything_is_written(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(window_flags(tmp_path, validate_only="")) == 0
+    card = json.loads(capsys.readouterr().out)
+    assert card["horizon"]["num_windows"] == 3
+    assert "In any" in card["promise"] or "record" in card["promise"]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"replay": None}, "--runner: 'FnApiRunner' is refused; can't run a stream"),
+        ({"neighboring": "replace_one"}, "--neighboring: 'replace_one' is refused; must be add_"),
+        ({"num_records": "7"}, "--num_records: unknown flag"),
+        ({"window": "1 hour"}, "--window: '1 hour' is refused; must be a whole number with"),
+        ({"grace": "-1s"}, "--grace: '-1s' is refused"),
+        ({"start": "2027-01-15"}, "--start: '2027-01-15' is refused; must be a time with its zone"),
+        ({"num_windows": "0"}, "--num_windows: 0 is refused"),
+        ({"event_time": "tt"}, "--event_time: 'tt' is refused; must be a column of"),
+        ({"arrival": "cam"}, "--arrival: 'cam' is refused; must be a column of"),
+        ({"privacy_unit": "person"}, "--max_records_per_unit: missing"),
+        (
+            {"privacy_unit": "person", "max_records_per_unit": "1"},
+            "--max_windows_per_unit: missing",
+        ),
+        ({"input": "nothing/*.parquet"}, "--input: 'nothing/*.parquet' is refused; must match"),
+        ({"mechanism": "mwem", "strategy": "levels"}, "--strategy: 'levels' is refused; only"),
+        ({"settle": "-1s"}, "--settle: '-1s' is refused"),
+        ({"poll": "0s"}, "--poll: 0 is refused"),
+        ({"block": "7"}, "--block: '7' is refused; must be given with --strategy"),
+        ({"checkpointing_interval": "9"}, "--checkpointing_interval: '9' is refused; must not be"),
+        ({"start": "2999-01-01T00:00Z"}, "--replay: True is refused; can't be given before"),
+        ({"replay": None, "runner": "DirectRunner"}, "--runner: 'DirectRunner' is refused; can't"),
+        (
+            {
+                "privacy_unit": "file_time",
+                "max_records_per_unit": "1",
+                "max_windows_per_unit": "1",
+                "protected_windows": "1",
+            },
+            "--privacy_unit: 'file_time' is refused; must be another column than those of times",
+        ),
+    ],
+)
+def test_a_bad_argument_costs_one_line(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    flags: dict[str, str | None],
+    message: str,
+):
+    assert main(window_flags(tmp_path, **flags)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {message}")
+    assert not (tmp_path / "out").exists()
+
+
+OTHERS = [(person, person % 4, 3 * person % 30, 3 * person % 30 + 1) for person in range(20)]
+NEIGHBOURS = {
+    "in every window": [(99, n % 4, 10 * w + n, 10 * w + n) for w in range(3) for n in range(4)],
+    "of the far future": [(99, 1, 2**40, 20)],
+    "too late": [(99, 1, 2, 27)],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_one_unit_changes_no_more_than_was_promised(tmp_path: pathlib.Path, name: str):
+    """Of counts, k records in c windows; of files, names and sizes of cards nothing at all."""
+    found = []
+    for folder, rows in (("without", OTHERS), ("with", OTHERS + NEIGHBOURS[name])):
+        (tmp_path / folder).mkdir()
+        pattern = tmp_path / folder / "rows.parquet"
+        person, age, event, came = zip(*rows, strict=True)
+        columns = {"person": person, "age": age, "t": event, "came": came}
+        shifted = {each: [START + value for value in columns[each]] for each in ("t", "came")}
+        pyarrow.parquet.write_table(pa.table({**columns, **shifted}), pattern)
+        flags = window_flags(
+            tmp_path / folder,
+            input=str(pattern),
+            arrival="came",
+            privacy_unit="person",
+            max_records_per_unit="3",
+            max_windows_per_unit="1",
+            protected_windows="2",
+            output=str(tmp_path / "out"),  # the same, for a card names it
+        )
+        assert main(flags) == 0
+        files = everything_under(tmp_path / "out")
+        cards = [
+            (tmp_path / "out" / path).stat().st_size for path in files if path.endswith("card.json")
+        ]
+        names = [re.sub("[0-9a-f]{32}", "DRAW", path) for path in files]
+        found.append((np.array(counts_of(tmp_path)), names, cards))
+        shutil.rmtree(tmp_path / "out")
+    (before, *files_before), (after, *files_after) = found
+    moved = np.abs(after - before).sum(axis=1)
+    assert moved.max() <= 3 and all(np.count_nonzero(moved[n : n + 2]) <= 1 for n in range(2))
+    assert moved.any() == (name == "in every window")
+    assert files_before == files_after

@@ -1,0 +1,85 @@
+"""The flags of releases of windows: what they describe, and what is refused by which name."""
+
+from __future__ import annotations
+
+import pytest
+
+from beam_dp.errors import InputError
+from beam_dp.flags import windows
+from beam_dp.flags.flag import FlagError
+from beam_dp.flags.windows import read_horizon, read_measured, read_window_unit
+from beam_dp.windows import Horizon, WindowUnit
+
+WEEK = {"start": "2026-11-23T00:00Z", "window": "1h", "num_windows": "168", "grace": "30m"}
+PEOPLE = {
+    "privacy_unit": "person_id",
+    "max_records_per_unit": "3",
+    "max_windows_per_unit": "7",
+    "protected_windows": "168",
+}
+
+
+def test_flags_describe_a_horizon() -> None:
+    assert read_horizon(WEEK) == Horizon("2026-11-23T00:00Z", 3600, 168, 1800)
+    assert {flag.name for flag in windows.HORIZON} == set(WEEK)
+    assert all(flag.required for flag in windows.HORIZON)
+
+
+def test_flags_describe_whom_a_release_protects() -> None:
+    assert read_window_unit(PEOPLE) == WindowUnit("person_id", 3, 7, 168)
+
+
+def test_a_record_is_in_one_window_without_a_flag() -> None:
+    assert read_window_unit({"privacy_unit": "record"}) == WindowUnit("record", 1, 1, 1)
+
+
+@pytest.mark.parametrize("name", [*PEOPLE][1:])
+def test_nothing_of_a_unit_has_a_default(name: str) -> None:
+    given = {flag: text for flag, text in PEOPLE.items() if flag != name}
+    with pytest.raises(FlagError, match=rf"^--{name}: missing; .* --privacy_unit person_id: "):
+        read_window_unit(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("start", "2026-11-23T00:00"),
+        ("start", "1e9"),
+        ("window", "0s"),
+        ("window", "3600"),
+        ("num_windows", "many"),
+        ("num_windows", "0"),
+        ("grace", "-1s"),
+    ],
+)
+def test_a_value_of_the_horizon_is_refused_by_its_flag(name: str, text: str) -> None:
+    with pytest.raises(InputError, match=rf"^{name}: .* is refused; must be "):
+        read_horizon({**WEEK, name: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("max_records_per_unit", "0"),
+        ("max_windows_per_unit", "169"),
+        ("max_windows_per_unit", "x"),
+        ("protected_windows", "0"),
+        ("protected_windows", "1.5"),
+    ],
+)
+def test_a_number_of_a_unit_is_refused_by_its_flag(name: str, text: str) -> None:
+    with pytest.raises(InputError, match=rf"^{name}: '?{text}'? is refused; must be "):
+        read_window_unit({**PEOPLE, name: text})
+
+
+def test_a_record_in_several_windows_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^protected_windows: 168 .* unit is a record$"):
+        read_window_unit({"privacy_unit": "record", "protected_windows": "168"})
+
+
+def test_what_planning_takes_is_what_was_given() -> None:
+    assert read_measured({}) == {}
+    given = {"questions": "one, trailing:24,running", "block": "12"}
+    assert read_measured(given) == {"questions": ("one", "trailing:24", "running"), "block": 12}
+    with pytest.raises(InputError, match=r"^block: 'day' is refused; must be a whole number$"):
+        read_measured({"block": "day"})
