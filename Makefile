@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo test test-slow test-all style types lint generated bench audit fuzz flink prism \
+.PHONY: help demo demo-stream test test-slow test-all style types lint generated bench audit fuzz flink kafka prism \
   test-wheel test-engines test-faults clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
+	@echo "make demo-stream   release a day of flights hour by hour, while they arrive"
 	@echo "make test          lint, types, and the tests that are not slow: three minutes"
 	@echo "make test-all      the same, then the slow tests"
 	@echo "make generated     write docs/flags.md and the Dataflow templates anew, from the flags"
@@ -19,6 +20,7 @@ help:
 	@echo "make audit         the statistical privacy audits"
 	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
+	@echo "make kafka         fetch a broker of Kafka for tests, with Maven"
 	@echo "make prism         build Prism, Beam's runner of one machine, with Go"
 	@echo "make test-wheel    what a newcomer does first, with the wheel in an empty environment"
 	@echo "make test-engines  the tests that need a distributed engine"
@@ -42,6 +44,9 @@ $(VENV)/.stamp-test: $(INSTALLED) | $(BIN)/python
 
 demo: $(VENV)/.stamp-demo
 	$(BIN)/python examples/flights.py
+
+demo-stream: $(VENV)/.stamp-demo
+	$(BIN)/python examples/flights_stream.py
 
 style: $(VENV)/.stamp-test
 	$(BIN)/python -m ruff check .
@@ -91,6 +96,7 @@ bench: $(VENV)/.stamp-test
 	$(BIN)/python benchmarks/intervals.py sizes --measured 64
 	$(BIN)/python benchmarks/sparse_release.py --quick
 	$(BIN)/python benchmarks/sparse_grid.py --quick
+	$(BIN)/python benchmarks/windows.py --quick
 	PYTHONPATH=.:tests $(BIN)/python -m benchmarks.flink_scale --wide_rows 0
 	@if [ -n "$$BEAM_DP_DATA" ]; then set -x; \
 	  $(BIN)/python benchmarks/accuracy.py nltcs --ways 3 --epsilon 1 --delta 1e-9 --runs 3; \
@@ -104,7 +110,8 @@ audit: $(VENV)/.stamp-test
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.stamp-test
 	-$(PIP) --editable '.[fuzz]'
-	for target in read_release read_sparse_release parse_domain parse_workload; do \
+	for target in read_release read_sparse_release read_window read_horizon parse_domain \
+	  parse_workload; do \
 	  $(BIN)/python tests/fuzz/run.py $$target --seconds $(FUZZ_SECONDS) || exit 1; \
 	done
 
@@ -135,6 +142,15 @@ flink: $(VENV)/.stamp-demo
 test-wheel: $(VENV)/.stamp-test
 	$(call run_marked,wheel,tests/wheel)
 
+# The broker that tests of topics need.
+KAFKA_JARS := kafka-jars
+kafka:
+	@command -v mvn > /dev/null || { echo "error: mvn: missing; Maven must be installed"; exit 2; }
+	@ls $(KAFKA_JARS)/kafka_*.jar > /dev/null 2>&1 || $(MAVEN) --file tests/engines/kafka/pom.xml \
+	  org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
+	  -DoutputDirectory=$(CURDIR)/$(KAFKA_JARS)
+	@ls $(KAFKA_JARS)/kafka_*.jar
+
 # Prism of the installed Beam, from Beam's Go module; it takes minutes the first time.
 PRISM_BIN := prism-bin
 PRISM_VERSION ?=
@@ -148,11 +164,12 @@ prism: $(VENV)/.stamp-demo
 	  { echo "error: prism: Go cannot build $(PRISM_MODULE)@v$$version"; exit 2; }
 	@ls $(PRISM_BIN)/prism
 
-# Without Java or Maven the tests on Flink are skipped and say so; without Go those on Prism.
+# Without Java or Maven the tests on Flink and Kafka are skipped and say so; without Go those on Prism.
 test-engines: $(VENV)/.stamp-test
 	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server: Flink is skipped"
 	@ls $(PRISM_BIN)/prism 2> /dev/null || $(MAKE) prism || echo "no Prism: it is skipped"
-	$(call run_marked,engines,tests/engines)
+	@$(MAKE) kafka || echo "no broker: Kafka is skipped"
+	$(call run_marked,engines,tests/engines tests/transforms/test_count_windows.py)
 
 # FAULT_TRIALS=3 runs fewer.
 test-faults: $(VENV)/.stamp-test
@@ -161,4 +178,4 @@ test-faults: $(VENV)/.stamp-test
 
 clean:
 	rm -f beam_dp/hashing/*.so
-	rm -rf $(VENV) demo-output build dist $(FLINK_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-output build dist $(FLINK_JARS) $(KAFKA_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

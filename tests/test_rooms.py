@@ -19,7 +19,7 @@ FLOORS = (
     ("domain", "noise", "storage"),
     ("hashing",),
     ("privacy",),
-    ("queries",),
+    ("queries", "windows"),
     ("flags",),
     ("interval_strategies", "hypotheses"),
     ("encoding",),

@@ -164,6 +164,7 @@ class FlinkCluster:
         return [
             "--runner=PortableRunner",
             f"--job_endpoint={self._job_endpoint}",
+            f"--flink_master={self.master}",
             "--environment_type=EXTERNAL",
             f"--environment_config={_HOST}:{self._pool_port}",
             f"--parallelism={parallelism}",

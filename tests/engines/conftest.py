@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -9,10 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 from engines import moments
-from engines.cluster import FlinkCluster, answers, find_jar, free_ports, missing
+from engines.cluster import ROOT, FlinkCluster, answers, find_jar, free_ports, missing
 from engines.moments import Moments
 from fake_google_storage import FakeGoogleStorage, serving
 from patience import wait_for
+
+from pipelines.prism import VARIABLE
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +63,17 @@ def flink(job_server_jar: str, flink_log: pathlib.Path) -> Iterator[list[str]]:
             ]
         finally:
             server.terminate()
+
+
+@pytest.fixture(scope="session")
+def prism() -> list[str]:
+    """Flags that name the program which the environment names or `make prism` built."""
+    built = ROOT / "prism-bin" / "prism"
+    path = os.environ.get(VARIABLE) or (str(built) if built.exists() else None)
+    if path is None:
+        pytest.skip("Prism is missing: `make prism` builds it, where Go is installed")
+    # Beam starts it for the first job of this process, which the others share.
+    return ["--runner=PrismRunner", f"--prism_location={path}"]
 
 
 @pytest.fixture(scope="session")

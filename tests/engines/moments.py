@@ -13,16 +13,19 @@ import os
 import pathlib
 import shutil
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 from patience import HANG_SECONDS
 
 from beam_dp import summaries
+from beam_dp.mechanisms.window_tables import WindowTables, WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.storage.google import GoogleBucket
 from beam_dp.storage.local import LocalStore
+from beam_dp.summaries import Marginals
 
 VARIABLE = "BEAM_DP_TEST_MOMENTS"  # names the folder
 COUNTING = "in the distributed pass"
@@ -49,8 +52,9 @@ class Moments:
         self._armed, self._taken = folder / "armed", folder / "taken"
         self._reached, self._go = folder / "reached", folder / "go"
         self._outlives, self._careless = folder / "outlives", folder / "careless"
-        self._draws = folder / "draws"
-        self._draws.mkdir(parents=True, exist_ok=True)
+        self._draws, self._tables = folder / "draws", folder / "tables"
+        for kept in (self._draws, self._tables):
+            kept.mkdir(parents=True, exist_ok=True)
 
     def arm(self, moment: str, *, outlives: bool = False, is_careless: bool = False) -> None:
         """Has the first worker that comes to a moment wait.
@@ -71,7 +75,7 @@ class Moments:
         """Lets everybody go on; forgets the draws."""
         self._go.touch()
         files = (self._armed, self._taken, self._reached, self._outlives, self._careless)
-        for file in (*files, *self._draws.iterdir()):
+        for file in (*files, *self._draws.iterdir(), *self._tables.iterdir()):
             file.unlink(missing_ok=True)
         self._go.unlink()
 
@@ -94,6 +98,14 @@ class Moments:
     def drawn(self, draw_id: str) -> None:
         """Keeps the name of a draw."""
         (self._draws / draw_id).touch()
+
+    def window(self, number: int, counts: list[int]) -> None:
+        """Keeps the exact table of a window that is drawn, also of one that is drawn again."""
+        (self._tables / f"{uuid.uuid4()}").write_text(json.dumps([number, counts]))
+
+    def windows(self) -> list[tuple[int, list[int]]]:
+        """The number and the exact table of each draw of a window since a moment was disarmed."""
+        return [tuple(json.loads(path.read_text())) for path in self._tables.iterdir()]
 
     def pass_by(self, moment: str, control: str) -> None:
         """Waits here, in one worker, if this is the moment."""
@@ -150,6 +162,16 @@ def install(control: str) -> None:
         moments.drawn(draw_id)
         moments.pass_by(DRAWN, control)
 
+    draw = WindowTablesPlan.draw
+
+    def draw_window(
+        self: WindowTablesPlan, number: int, marginals: Marginals, *others: Any
+    ) -> WindowTables:
+        counts = marginals.marginal(self.workload.marginals[0])
+        moments.window(number, counts.ravel().tolist())
+        return draw(self, number, marginals, *others)
+
+    WindowTablesPlan.draw = draw_window  # type: ignore[method-assign]
     for owner, name in _COUNTERS:
         _wrap(owner, name, before=pause(COUNTING))
     _wrap(summaries.ElementCounts, "of", before=pause(COUNTING))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import re
 from typing import Any
@@ -15,22 +14,9 @@ from beam_dp.privacy.ledger import Ledger
 from beam_dp.storage.local import LocalStore
 from beam_dp.summaries import HistogramAccumulator
 from pipelines import release_synthetic_database
-from pipelines.prism import VARIABLE
 
 pytestmark = pytest.mark.engines
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SECRET = "a count of 4711"
-
-
-@pytest.fixture(scope="session")
-def prism() -> list[str]:
-    """Flags that name the program which the environment names or `make prism` built."""
-    built = ROOT / "prism-bin" / "prism"
-    path = os.environ.get(VARIABLE) or (str(built) if built.exists() else None)
-    if path is None:
-        pytest.skip("Prism is missing: `make prism` builds it, where Go is installed")
-    # Beam starts it for the first job of this process, which the others share.
-    return ["--runner=PrismRunner", f"--prism_location={path}"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

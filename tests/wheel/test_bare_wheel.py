@@ -30,6 +30,7 @@ PROGRAMS = (
     "release-intervals",
     "release-projection",
     "release-synthetic-database",
+    "release-windows",
 )
 COMMANDS = ("check-domain", "plan", "describe", "answer", "finish", "ledger")
 OUR_LINE = re.compile(r"\[ *[0-9]+\.[0-9] s\] .*")
@@ -255,6 +256,27 @@ def test_sparse_queries_are_paid_from_a_ledger(home: Home) -> None:
     assert "released" in home.run("beam-dp", "ledger", "budgets.sqlite")
     (home.folder / "elsewhere" / "keys.txt").write_text("Female\nMale\n", encoding="utf-8")
     home.run("beam-dp", "answer", "sparse", "--sparse", "keys.txt")
+
+
+def test_windows_of_files_are_released(home: Home) -> None:
+    folder = home.folder / "elsewhere" / "landing"
+    folder.mkdir()
+    rows = people()
+    for name, second in (("t", 1_000_000_003), ("came", 1_000_000_004)):
+        rows = rows.append_column(name, pa.array([second] * 300))
+    write_table(folder, rows, "parquet")
+    unit = {"max_windows_per_unit": "1", "protected_windows": "2"}
+    argv = flags(
+        input="landing/*.parquet", domain="domain.json", workload="marginals:1",
+        event_time="t", arrival="came", start="2001-09-09T01:46:40Z", window="5s",
+        num_windows="2", grace="5s", output="windows", **unit, **{**PROMISE, "epsilon": "5000"},
+    )  # fmt: skip
+    printed = home.run("beam-dp", "release-windows", *argv, "--replay").splitlines()
+    for line in printed[-2:]:
+        home.run(*shlex.split(line))
+    asked = ["--windows", "0:2", "--marginal", "sex", "--json"]
+    (line,) = json.loads(home.run("beam-dp", "answer", "windows", *asked))
+    assert sum(line["records"]) == pytest.approx(300, abs=5)
 
 
 def test_what_needs_an_extra_says_which(home: Home) -> None:

@@ -25,7 +25,9 @@ from audit_online import online_audits
 from audit_sketch_runs import sketch_run_audits
 from audit_sketches import sketch_audits
 from audit_sparse_online import sparse_online_audits
+from audit_streams import stream_audits
 from audit_views import Finding
+from audit_windows import window_audits
 from audit_workloads import workload_audits
 from tiny import UnequalDrawsError
 
@@ -47,6 +49,8 @@ AUDITS = [
     *clipping_audits(),
     *sparse_online_audits(),
     *live_audits(),
+    *window_audits(),
+    *stream_audits(),
 ]
 # At most so likely may an audit of a correct mechanism miss its floor.
 BLIND_BY_CHANCE = 1e-5

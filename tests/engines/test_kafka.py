@@ -1,0 +1,154 @@
+"""Windows of a topic: each exact table as the rule says, from what a real broker has kept."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import threading
+import time
+from collections.abc import Iterator
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from engines import kafka_broker
+
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.window_tables import plan_window_tables
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import read_windows
+from beam_dp.transforms.drawing.release_windows import ReleaseWindows, begin_windows
+from beam_dp.transforms.reading.read_kafka import ReadKafka
+from beam_dp.windows import Horizon, WindowUnit, counted_windows
+
+pytestmark = pytest.mark.engines
+NUM_CELLS = 8
+DOMAIN = Domain((IntegerAttribute("a", 0, NUM_CELLS - 1),))
+PARTITIONS = 2
+TOPIC = "visits"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker with topics that are fit, and some that are not."""
+    reason = kafka_broker.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    pytest.importorskip("confluent_kafka")
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    topics = {
+        TOPIC: {},
+        "by-producers": {"message.timestamp.type": "CreateTime"},
+        "compacted": {"cleanup.policy": "compact"},
+        "short": {"retention.ms": "1000"},
+    }
+    with kafka_broker.broker(tmp_path_factory.mktemp("kafka")) as address:
+        new = [NewTopic(name, PARTITIONS, config=config) for name, config in topics.items()]
+        client = AdminClient({"bootstrap.servers": address})
+        for future in client.create_topics(new).values():
+            future.result()
+        yield address
+
+
+class Producer(threading.Thread):
+    """Sends messages until the horizon is over.
+
+    Events are out of order, too late or of the future; some messages are no records, and two
+    windows stay empty.
+    """
+
+    def __init__(self, address: str, horizon: Horizon) -> None:
+        super().__init__(daemon=True)
+        self.address = address
+        self.horizon = horizon
+        self.rng = np.random.default_rng(4)
+
+    def run(self) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.address})
+        while time.time() < self.horizon.closes(self.horizon.num_windows - 1):
+            for age in self.rng.exponential(1.2, 100) - 0.2:
+                event = int(time.time() - age)
+                if (event - self.horizon.start) // self.horizon.window not in (3, 4):
+                    row = {"a": int(self.rng.integers(NUM_CELLS)), "t": event}
+                    producer.produce(TOPIC, json.dumps(row))
+            producer.produce(TOPIC, b"{no record")
+            producer.produce(TOPIC, b"7")
+            producer.flush()
+            time.sleep(0.1)
+
+
+def kept_by(address: str, horizon: Horizon) -> np.ndarray:
+    """What must be counted of the messages that the broker has kept."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    counts = np.zeros((horizon.num_windows, NUM_CELLS), np.int64)
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "truth"})
+    for number in range(PARTITIONS):
+        place = TopicPartition(TOPIC, number, 0)
+        _, left = consumer.get_watermark_offsets(place, timeout=30)
+        consumer.assign([place])
+        while left:
+            for message in consumer.consume(left, timeout=1.0):
+                left -= 1
+                if message.value().startswith(b'{"a"'):
+                    row, arrival = json.loads(message.value()), message.timestamp()[1] // 1000
+                    (window,) = counted_windows(horizon, np.array([row["t"]]), np.array([arrival]))
+                    if window >= 0:
+                        counts[window, row["a"]] += 1
+    consumer.close()
+    return counts
+
+
+def test_windows_of_a_topic_are_exact_on_flink(
+    tmp_path: pathlib.Path, broker: str, flink: list[str]
+) -> None:
+    horizon = Horizon(int(time.time()) + 2, 1, 10, 2)
+    plan = plan_window_tables(
+        marginals(DOMAIN, ways=1), horizon, WindowUnit("record", 1, 1, 1), 2000.0, 0.0
+    )
+    horizon_id = begin_windows(plan, tmp_path / "out", {"topic": TOPIC}, replayable=True)
+    producer = Producer(broker, horizon)
+    producer.start()
+    flags = [*flink, "--streaming", "--checkpointing_interval=1000"]
+    flags += ["--finish_bundle_before_checkpointing", "--shutdown_sources_after_idle_ms=50000"]
+    options = PipelineOptions(flags)
+    with beam.Pipeline(options=options) as pipeline:
+        _ = (
+            pipeline
+            # On a loaded machine a broker may be asked late.
+            | ReadKafka(broker, TOPIC, horizon, settle="10s")
+            | ReleaseWindows(plan, tmp_path / "out", horizon_id, "t", "arrival")
+        )
+    producer.join()
+    release = read_windows(tmp_path / "out")
+    assert release.released == tuple(range(10))
+    found = [release.answer(plan.workload, slice(n, n + 1))[0].values for n in range(10)]
+    expected = kept_by(broker, horizon)
+    np.testing.assert_array_equal(np.rint(found), expected)
+    assert (expected.sum(axis=1) > 0).sum() >= 6
+
+
+@pytest.mark.parametrize(
+    ("topic", "message"),
+    [
+        ("by-producers", "topic: 'by-producers' is refused; must have message.timestamp.type=Log"),
+        ("compacted", "topic: 'compacted' is refused; must have cleanup.policy=delete"),
+        ("short", "topic: 'short' is refused; must have a retention.ms of at least 20000"),
+        ("none", "topic: 'none' is refused; must be a topic of the brokers"),
+    ],
+)
+def test_topics_that_are_not_exact_are_refused(broker: str, topic: str, message: str) -> None:
+    with pytest.raises(InputError, match=message.replace(".", r"\.")):
+        ReadKafka(broker, topic, Horizon(int(time.time()), 1, 10, 5), settle=5)
+
+
+def test_prism_is_refused(broker: str) -> None:
+    source = ReadKafka(broker, TOPIC, Horizon(int(time.time()), 1, 10, 5), settle=5)
+    options = PipelineOptions(["--runner=PrismRunner"])
+    with pytest.raises(InputError, match="runner: 'PrismRunner' is refused"):
+        _ = beam.Pipeline(options=options) | source

@@ -1,0 +1,213 @@
+"""Tables of windows: the price of all placements of a unit, whole runs, sums, and their mutants.
+
+"price": over all that a unit may have in the windows of a tiny horizon, limited as shipped, what
+any protected run of windows, and its blocks, hand to the noise. "black box": whole runs with the
+production sampler. "sum": that of very many empty windows, which must be unbiased.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from audit_cases import Audit, Mutant, Patch, halve_scales
+from audit_views import Finding, from_black_box
+from tiny import domain_of, share_spent
+from window_plans import HORIZON_ID, handed_out, marginals_of, person, placements, plan_of, whole
+
+from beam_dp.mechanisms.window_tables import WindowTablesPlan, plan as plan_module
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases import HorizonRelease
+from beam_dp.testing import audit
+from beam_dp.windows import WindowUnit, keep_windows
+from beam_dp.windows.promise import whole_promise
+
+NUM_WINDOWS = 4
+CELLS = whole(domain_of(2))
+EPSILON, DELTA = 3.0, 1e-6
+RUNS = 5000  # of 60 audits of a halved scale the bounds were 3.36 or more
+MANY, WIDE = 168, whole(domain_of(50))
+LAPLACE, GAUSSIAN = "discrete_laplace", "discrete_gaussian"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    unit: WindowUnit
+    distribution: Any
+    has_blocks: bool = False
+
+    def plan(self, num_windows: int = NUM_WINDOWS, workload: Any = CELLS) -> WindowTablesPlan:
+        delta = 0.0 if self.distribution == LAPLACE else DELTA
+        levels: dict[str, Any] = {"strategy": "levels", "block": 2, "share": 0.4}
+        options = levels if self.has_blocks else {}
+        noise = self.distribution
+        return plan_of(
+            num_windows, self.unit, workload, EPSILON, delta, distribution=noise, **options
+        )
+
+
+def runs_of(unit: WindowUnit) -> list[range]:
+    """The windows that are protected together, wherever they start."""
+    starts = range(NUM_WINDOWS - unit.protected_windows + 1)
+    return [range(start, start + unit.protected_windows) for start in starts]
+
+
+def price(case: Case) -> Finding:
+    """The share of the guarantee that the worst unit spends, of all."""
+    plan = case.plan()
+    worst = 0.0
+    for run in runs_of(case.unit):
+        nobody = handed_out(plan, np.ones((NUM_WINDOWS, 2)), run)
+        for placement in placements(NUM_WINDOWS, case.unit, 2):
+            seen = handed_out(plan, np.array(placement) + 1, run)
+            worst = max(worst, share_spent(plan.guarantee, seen, nobody))
+    return Finding(bool(1 - 1e-6 < worst <= 1 + 1e-12))
+
+
+def black_box(case: Case) -> Finding:
+    """All windows of one unit in one cell, and in one block, told apart by likelihood ratios."""
+    plan, unit = case.plan(), case.unit
+    held = np.zeros((NUM_WINDOWS, 2), np.int64)
+    held[: unit.max_windows_per_unit, 0] = unit.max_records_per_unit
+    exact = [tables_of(plan, counts, None) for counts in (held, 0 * held)]
+
+    def sampler(counts: np.ndarray) -> Callable[[int], list[float]]:
+        source = NoiseSource()
+
+        def sample(runs: int) -> list[float]:
+            return [ratio(tables_of(plan, counts, source)) for _ in range(runs)]
+
+        return sample
+
+    assert plan.blocks is not None
+    (window,), (block,) = plan.measurements, plan.block_measurements
+    scales = [window.scale] * NUM_WINDOWS + [block.scale] * len(plan.blocks)
+
+    def ratio(noisy: list[np.ndarray]) -> float:
+        logs = [
+            sum(
+                -np.abs(one - other).sum() / scale
+                for one, other, scale in zip(noisy, side, scales, strict=True)
+            )
+            for side in exact
+        ]
+        return round(float(logs[0] - logs[1]), 3)
+
+    found = audit.audit_black_box(sampler(held), sampler(0 * held), EPSILON, runs=RUNS, score=float)
+    return from_black_box(found)
+
+
+def tables_of(
+    plan: WindowTablesPlan, counts: np.ndarray, source: NoiseSource | None
+) -> list[np.ndarray]:
+    """The tables of all windows, then of all blocks: exact, or as they are released."""
+    totals = [counts[number] for number in range(NUM_WINDOWS)]
+    draws = [functools.partial(plan.draw, number) for number in range(NUM_WINDOWS)]
+    assert plan.blocks is not None
+    for number in range(len(plan.blocks)):
+        totals.append(counts[list(plan.blocks.windows(number))].sum(axis=0))
+        draws.append(functools.partial(plan.draw_block, number))
+    if source is None:
+        return totals
+    return [
+        draw(marginals_of(plan, each), source, HORIZON_ID).tables[plan.workload.marginals[0]]
+        for draw, each in zip(draws, totals, strict=True)
+    ]
+
+
+def unbiased_sum(case: Case) -> Finding:
+    """Of 168 empty windows, over 50 cells: within 6 standard errors of 0."""
+    plan = case.plan(MANY, WIDE)
+    source, nothing = NoiseSource(), marginals_of(plan, 0)
+    release = HorizonRelease(
+        horizon=plan.horizon,
+        horizon_id=HORIZON_ID,
+        guarantee=plan.guarantee,
+        workload=plan.workload,
+        windows={n: plan.draw(n, nothing, source, HORIZON_ID) for n in range(MANY)},
+    )
+    (answer,) = release.answer(plan.workload)
+    error = float(answer.standard_error or 0) / math.sqrt(answer.values.size)
+    return Finding(abs(float(answer.values.mean())) < 6 * error)
+
+
+def forget_windows(patch: Patch) -> None:
+    """The sensitivity of one window of a unit."""
+
+    def of_one(horizon: Any, unit: WindowUnit, *given: Any) -> Guarantee:
+        promised = whole_promise(horizon, unit, *given)
+        return dataclasses.replace(promised, max_records_per_unit=unit.max_records_per_unit)
+
+    patch.setattr(plan_module, "whole_promise", of_one)
+    patch.setattr(plan_module, "most_squares", lambda most, block=None: 1)
+
+
+def forget_protected(patch: Patch) -> None:
+    """A unit is kept in as many windows as it has, of which none is remembered."""
+
+    def keep(remembered: Any, units: Any, number: int, limits: WindowUnit, total: int) -> Any:
+        most = limits.max_windows_per_unit
+        short = dataclasses.replace(limits, protected_windows=most)
+        return keep_windows(remembered, units, number, short, total)
+
+    patch.setattr("window_plans.keep_windows", keep)
+
+
+def spread_over_blocks(patch: Patch) -> None:
+    """As if no two windows of a unit could lie in one block."""
+    patch.setattr(plan_module, "most_squares", lambda most, block=None: most)
+
+
+def split_nothing(patch: Patch) -> None:
+    for name, place in (("laplace_level", 2), ("gaussian_level", 3)):
+        original = getattr(plan_module, name)
+
+        def mutant(*given: Any, original: Any = original, place: int = place) -> Any:
+            return original(*given[:place], Fraction(1), *given[place + 1 :])
+
+        patch.setattr(plan_module, name, mutant)
+
+
+def clip(patch: Patch) -> None:
+    original = plan_module.unbiased_tables
+
+    def clipped(*given: Any) -> Any:
+        return {names: np.maximum(table, 0) for names, table in original(*given).items()}
+
+    patch.setattr(plan_module, "unbiased_tables", clipped)
+
+
+def window_audits() -> list[Audit]:
+    found = []
+    for distribution in (LAPLACE, GAUSSIAN):
+        for name, unit, has_blocks in (
+            ("c = 2, P = 3, k = 2", person(2, 3, 2), False),
+            ("c = 3, and blocks", person(3, 4), True),
+        ):
+            case = Case(unit, distribution, has_blocks)
+            checks = {"price": functools.partial(price, case)}
+            mutants = {
+                "c missing in the sensitivity": Mutant(forget_windows, "price"),
+                "P ignored": Mutant(forget_protected, "price"),
+            }
+            if has_blocks:
+                mutants["budget not split"] = Mutant(split_nothing, "price")
+                if distribution == GAUSSIAN:
+                    mutants["windows of a block apart"] = Mutant(spread_over_blocks, "price")
+                else:
+                    # Of Gaussian noise so few runs see too little.
+                    checks["black box"] = functools.partial(black_box, case)
+                    mutants["noise scale halved in the sampler"] = Mutant(halve_scales, "black box")
+            else:
+                checks["sum"] = functools.partial(unbiased_sum, case)
+                mutants["clipped tables summed"] = Mutant(clip, "sum")
+            kind = distribution.removeprefix("discrete_")
+            guarantee = case.plan().guarantee
+            found.append(Audit(f"windows, {kind}, {name}", guarantee, checks, mutants))
+    return found
