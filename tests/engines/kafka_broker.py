@@ -56,7 +56,7 @@ def broker(folder: pathlib.Path) -> Iterator[str]:
     def answers() -> bool:
         assert server.poll() is None, log.read_text(errors="replace")[-2000:]
         with contextlib.suppress(Exception):
-            return bool(client.list_topics(timeout=1).brokers)
+            return bool(client.list_topics(timeout=10).brokers)
         return False
 
     try:

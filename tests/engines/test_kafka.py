@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from engines import kafka_broker
+from patience import HANG_SECONDS
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
@@ -92,14 +93,14 @@ def kept_by(address: str, horizon: Horizon) -> np.ndarray:
         place = TopicPartition(TOPIC, number, 0)
         _, left = consumer.get_watermark_offsets(place, timeout=30)
         consumer.assign([place])
-        while left:
-            for message in consumer.consume(left, timeout=1.0):
-                left -= 1
-                if message.value().startswith(b'{"a"'):
-                    row, arrival = json.loads(message.value()), message.timestamp()[1] // 1000
-                    (window,) = counted_windows(horizon, np.array([row["t"]]), np.array([arrival]))
-                    if window >= 0:
-                        counts[window, row["a"]] += 1
+        messages = consumer.consume(left, timeout=HANG_SECONDS)
+        assert [each.error() for each in messages] == [None] * left
+        for message in messages:
+            if message.value().startswith(b'{"a"'):
+                row, arrival = json.loads(message.value()), message.timestamp()[1] // 1000
+                (window,) = counted_windows(horizon, np.array([row["t"]]), np.array([arrival]))
+                if window >= 0:
+                    counts[window, row["a"]] += 1
     consumer.close()
     return counts
 

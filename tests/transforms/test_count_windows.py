@@ -159,22 +159,12 @@ def test_a_stream_has_the_tables_of_a_batch(
     compare(arriving, unit)
 
 
-@pytest.mark.slow
-@settings(max_examples=40)
-@given(schedules(), units())
-def test_many_streams_have_the_tables_of_a_batch(
-    arriving: list[list[dict[str, int]]], unit: WindowUnit
-) -> None:
-    compare(arriving, unit)
-
-
-@pytest.mark.engines
-@settings(max_examples=200)
-@given(schedules(), units())
-def test_hundreds_of_streams_have_the_tables_of_a_batch(
-    arriving: list[list[dict[str, int]]], unit: WindowUnit
-) -> None:
-    compare(arriving, unit)
+@pytest.mark.parametrize(
+    "schedules_tried",
+    [pytest.param(40, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.engines)],
+)
+def test_many_streams_have_the_tables_of_a_batch(schedules_tried: int) -> None:
+    settings(max_examples=schedules_tried)(given(schedules(), units())(compare))()
 
 
 @pytest.mark.slow

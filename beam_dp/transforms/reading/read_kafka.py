@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import time
@@ -28,7 +29,7 @@ ARRIVAL = "arrival"
 _END = 2**62
 _MESSAGES = 10_000  # of a poll
 _SECONDS_OF_A_BUNDLE = 1.0
-_SECONDS_BETWEEN_BUNDLES = 0.2
+_SECONDS_BETWEEN_BUNDLES = 0.5
 _PATIENCE = 30.0  # seconds, for an answer of a broker
 _MICROSECONDS = 1000  # of a millisecond, in which Kafka counts
 Decode = Callable[[bytes], Any]
@@ -220,24 +221,8 @@ class _ReadPartition(beam.DoFn):
 
     @show_setup
     def setup(self) -> None:
-        """Connects, on the worker."""
-        from confluent_kafka import Consumer
-
-        # No group is joined: the runner knows how far each partition was read.
-        self._consumer: Consumer = Consumer(
-            {
-                **self.source.settings,
-                "group.id": "beam_dp",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_uncommitted",
-                "enable.partition.eof": True,
-            }
-        )
-
-    def teardown(self) -> None:
-        """Leaves the brokers."""
-        self._consumer.close()
+        """Says so where a worker has no client."""
+        import confluent_kafka  # noqa: F401
 
     @beam.DoFn.unbounded_per_element()
     def process(
@@ -248,29 +233,55 @@ class _ReadPartition(beam.DoFn):
     ) -> Iterator[TimestampedValue]:
         """Yields messages; moves the watermark where nothing can come before it any more."""
         start = tracker.current_restriction().start
-        self._assign(partition, start if start else self._first_offset(partition))
-        until = time.monotonic() + _SECONDS_OF_A_BUNDLE
-        while time.monotonic() < until:
-            asked = time.time()  # before the end of the log is asked for
-            messages, is_at_end = self._polled()
-            if messages:
-                if not tracker.try_claim(messages[-1].offset()):
-                    return
-                arrivals = [_arrival(self.source.name, each) for each in messages]
-                yield from self._records(messages, arrivals)
-                self._move(watermark, min(arrivals[-1] / 1000, asked))
-                if arrivals[-1] / 1000 - self.source.settle >= self.source.ends:
-                    tracker.try_claim(_END - 1)
-                    return
-            if is_at_end:
-                self._move(watermark, asked)
-                if asked - self.source.settle >= self.source.ends:
-                    tracker.try_claim(_END - 1)
-                    return
-                break
+        # Before anything is asked of the log: that its end was seen later tells of this moment.
+        asked = time.time()
+        # One for each bundle: what an older one has fetched ahead may call an end what is none any
+        # more, and a job that is cancelled would leave it to knock at brokers for ever.
+        with contextlib.closing(self._connected()) as consumer:
+            self._assign(consumer, partition, start or self._first_offset(consumer, partition))
+            until = time.monotonic() + _SECONDS_OF_A_BUNDLE
+            has_answered = False  # the first answer of a slow broker is waited for
+            while time.monotonic() < until + (0 if has_answered else _PATIENCE):
+                messages, is_at_end = self._polled(consumer)
+                has_answered = has_answered or bool(messages) or is_at_end
+                if messages:
+                    if not tracker.try_claim(messages[-1].offset()):
+                        return
+                    arrivals = [_arrival(self.source.name, each) for each in messages]
+                    yield from self._records(messages, arrivals)
+                    last = arrivals[-1] / 1000
+                    self._move(watermark, min(last, asked))
+                    if self._is_over(last):
+                        tracker.try_claim(_END - 1)
+                        return
+                if is_at_end:
+                    self._move(watermark, asked)
+                    if self._is_over(asked):
+                        tracker.try_claim(_END - 1)
+                        return
+                    break
         tracker.defer_remainder(Duration(_SECONDS_BETWEEN_BUNDLES))
 
-    def _first_offset(self, partition: int) -> int:
+    def _connected(self) -> Consumer:
+        from confluent_kafka import Consumer
+
+        # No group is joined: the runner knows how far each partition was read.
+        return Consumer(
+            {
+                **self.source.settings,
+                "group.id": "beam_dp",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_uncommitted",
+                "enable.partition.eof": True,
+            }
+        )
+
+    def _is_over(self, seconds: float) -> bool:
+        """Whether nothing that counts can come after this moment of the brokers' clock."""
+        return seconds - self.source.settle >= self.source.ends
+
+    def _first_offset(self, consumer: Consumer, partition: int) -> int:
         """Returns that of the first message that may count.
 
         Raises:
@@ -280,24 +291,24 @@ class _ReadPartition(beam.DoFn):
 
         name = self.source.name
         asked = TopicPartition(name, partition, 1000 * self.source.begins)
-        (found,) = self._consumer.offsets_for_times([asked], timeout=_PATIENCE)
-        if len(self._consumer.list_topics(name).topics[name].partitions) != self.num_partitions:
+        (found,) = consumer.offsets_for_times([asked], timeout=_PATIENCE)
+        if len(consumer.list_topics(name).topics[name].partitions) != self.num_partitions:
             raise ReadError(f"topic {name}: its number of partitions has changed")
         if found.offset >= 0:
             return int(found.offset)
         place = TopicPartition(name, partition)
-        return int(self._consumer.get_watermark_offsets(place, timeout=_PATIENCE)[1])
+        return int(consumer.get_watermark_offsets(place, timeout=_PATIENCE)[1])
 
-    def _assign(self, partition: int, offset: int) -> None:
+    def _assign(self, consumer: Consumer, partition: int, offset: int) -> None:
         from confluent_kafka import TopicPartition
 
-        self._consumer.assign([TopicPartition(self.source.name, partition, offset)])
+        consumer.assign([TopicPartition(self.source.name, partition, offset)])
 
-    def _polled(self) -> tuple[list[Message], bool]:
+    def _polled(self, consumer: Consumer) -> tuple[list[Message], bool]:
         """Returns the next messages, and whether there were no others behind them."""
         from confluent_kafka import KafkaError
 
-        messages = self._consumer.consume(_MESSAGES, timeout=0.1)
+        messages = consumer.consume(_MESSAGES, timeout=0.1)
         errors = [each.error() for each in messages if each.error() is not None]
         ends = [error for error in errors if error.code() == KafkaError._PARTITION_EOF]
         for error in errors:
