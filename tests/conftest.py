@@ -25,7 +25,7 @@ _DATABASES: list[str] = []
 @pytest.fixture(scope="session")
 def sources() -> dict[str, str]:
     """Every Python file that is shipped, by its path from the root; parsed once for all rules."""
-    from test_architecture import imports, package_sources
+    from source_imports import imports, package_sources
 
     texts = package_sources()
     for path, source in texts.items():

@@ -7,16 +7,13 @@ a source that breaks it.
 from __future__ import annotations
 
 import ast
-import functools
-import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
 from declared_packages import declared_modules
+from source_imports import ROOT, imports, module_name, parsed
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_LINES = 500
 MAX_FUNCTION_LINES = 60
 
@@ -74,55 +71,6 @@ UNDECLARED_ALLOWED = {
     "beam_dp/transforms/reading/read_kafka.py": ("confluent_kafka",),
     "pipelines/beam_flags.py": ("grpc",),
 }
-
-
-def package_sources() -> dict[str, str]:
-    """Every Python file that is shipped, by its path from the root."""
-    return {
-        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-        for folder in ("beam_dp", "pipelines")
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    }
-
-
-def module_name(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-@functools.cache
-def parsed(path: str, source: str) -> ast.Module:
-    """The tree of a source, which nobody changes."""
-    return ast.parse(source, path)
-
-
-@functools.cache
-def imports(path: str, source: str) -> list[tuple[str, bool]]:
-    """Absolute names of everything imported, and whether that happens when the file is imported."""
-    package = module_name(path).split(".")
-    if not path.endswith("__init__.py"):
-        package = package[:-1]
-    found: list[tuple[str, bool]] = []
-
-    def visit(node: ast.AST, at_import: bool) -> None:
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
-            for child in node.body:
-                visit(child, False)
-            for child in node.orelse:
-                visit(child, at_import)
-            return
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            at_import = False
-        if isinstance(node, ast.Import):
-            found.extend((alias.name, at_import) for alias in node.names)
-        if isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            stem = ".".join([*base, *([node.module] if node.module else [])])
-            found.extend((f"{stem}.{alias.name}", at_import) for alias in node.names)
-        for child in ast.iter_child_nodes(node):
-            visit(child, at_import)
-
-    visit(parsed(path, source), True)
-    return found
 
 
 def is_under(name: str, parent: str) -> bool:
@@ -431,71 +379,3 @@ INNOCENT = {
 @pytest.mark.parametrize("rule", RULES)
 def test_no_rule_refuses_what_is_allowed(rule: str) -> None:
     assert RULES[rule](INNOCENT) == []
-
-
-def run_python(code: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    return result.stdout.strip()
-
-
-def test_importing_the_package_leaves_the_heavy_libraries_alone() -> None:
-    loaded = run_python("import sys, beam_dp; print(*sys.modules)").split()
-    heavy = {"apache_beam", "pyarrow", "scipy", "opendp", "dp_accounting", "fastavro", "rich"}
-    assert not {*heavy, "sqlalchemy"} & set(loaded)
-
-
-@pytest.mark.slow
-def test_importing_the_package_is_quick() -> None:
-    """In processor time it adds less to numpy than numpy itself takes; the best of three."""
-
-    def processor_seconds(code: str) -> float:
-        timed = f"import time; {code}; print(time.process_time())"
-        return float(run_python(timed))
-
-    numpy = min(processor_seconds("import numpy") for _ in range(3))
-    both = min(processor_seconds("import numpy, beam_dp") for _ in range(3))
-    assert both < 2 * numpy
-
-
-@pytest.mark.slow
-def test_every_public_name_exists() -> None:
-    code = "import beam_dp as dp; print([n for n in dp.__all__ if not hasattr(dp, n)])"
-    assert run_python(code) == "[]"
-
-
-def test_the_names_for_sparse_queries_are_public() -> None:
-    import beam_dp
-    import beam_dp.mechanisms
-    import beam_dp.transforms
-
-    names = {*vars(beam_dp.mechanisms), *vars(beam_dp.transforms)}
-    configurations = {name for name in names if name.endswith(("Sketch", "Histogram", "Project"))}
-    pipelines = {"AnswerSparseQueries", "KeyColumns", "ReleaseProjection"}
-    assert configurations == {
-        "CountSketch",
-        "HybridSketch",
-        "SparseProject",
-        "StabilityHistogram",
-    }
-    planning = {"KeyProfile", "SparsePlanningJob", "rank_sparse_mechanisms", "plan_sparse_release"}
-    queries = {"SparseQuery", "read_sparse_query", "row_conjunction", "row_parity"}
-    online = {"SparseMW", "plan_sparse_mw", "release_sparse", "SparseRelease"}
-    public = {*beam_dp.__all__}
-    assert configurations | pipelines | planning | queries | online <= public
-
-
-def test_the_names_that_type_checkers_see_are_those_that_are_loaded() -> None:
-    import beam_dp
-
-    tree = ast.parse(pathlib.Path(beam_dp.__file__).read_text("utf-8"))
-    seen = {
-        alias.asname: node.module
-        for block in tree.body
-        if isinstance(block, ast.If)
-        for node in ast.walk(block)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert seen == beam_dp._HOMES

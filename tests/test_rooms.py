@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from test_architecture import imports, module_name
+from source_imports import imports, module_name
 
 # From the ground up. A room imports those on the floors below its own. The families of mechanisms
 # share a floor, and may import each other there.

@@ -1,0 +1,58 @@
+"""What is shipped, as text and as trees, and what each file of it imports."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def package_sources() -> dict[str, str]:
+    """Every Python file that is shipped, by its path from the root."""
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for folder in ("beam_dp", "pipelines")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
+
+
+def module_name(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+@functools.cache
+def parsed(path: str, source: str) -> ast.Module:
+    """The tree of a source, which nobody changes."""
+    return ast.parse(source, path)
+
+
+@functools.cache
+def imports(path: str, source: str) -> list[tuple[str, bool]]:
+    """Absolute names of everything imported, and whether that happens when the file is imported."""
+    package = module_name(path).split(".")
+    if not path.endswith("__init__.py"):
+        package = package[:-1]
+    found: list[tuple[str, bool]] = []
+
+    def visit(node: ast.AST, at_import: bool) -> None:
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            for child in node.body:
+                visit(child, False)
+            for child in node.orelse:
+                visit(child, at_import)
+            return
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            at_import = False
+        if isinstance(node, ast.Import):
+            found.extend((alias.name, at_import) for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            found.extend((f"{stem}.{alias.name}", at_import) for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child, at_import)
+
+    visit(parsed(path, source), True)
+    return found

@@ -1,0 +1,79 @@
+"""What ``import beam_dp`` offers, and how little it loads."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from source_imports import ROOT
+
+
+def run_python(code: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return result.stdout.strip()
+
+
+def test_importing_the_package_leaves_the_heavy_libraries_alone() -> None:
+    loaded = run_python("import sys, beam_dp; print(*sys.modules)").split()
+    heavy = {"apache_beam", "pyarrow", "scipy", "opendp", "dp_accounting", "fastavro", "rich"}
+    assert not {*heavy, "sqlalchemy"} & set(loaded)
+
+
+@pytest.mark.slow
+def test_importing_the_package_is_quick() -> None:
+    """In processor time it adds less to numpy than numpy itself takes; the best of three."""
+
+    def processor_seconds(code: str) -> float:
+        timed = f"import time; {code}; print(time.process_time())"
+        return float(run_python(timed))
+
+    numpy = min(processor_seconds("import numpy") for _ in range(3))
+    both = min(processor_seconds("import numpy, beam_dp") for _ in range(3))
+    assert both < 2 * numpy
+
+
+@pytest.mark.slow
+def test_every_public_name_exists() -> None:
+    code = "import beam_dp as dp; print([n for n in dp.__all__ if not hasattr(dp, n)])"
+    assert run_python(code) == "[]"
+
+
+def test_the_names_for_sparse_queries_are_public() -> None:
+    import beam_dp
+    import beam_dp.mechanisms
+    import beam_dp.transforms
+
+    names = {*vars(beam_dp.mechanisms), *vars(beam_dp.transforms)}
+    configurations = {name for name in names if name.endswith(("Sketch", "Histogram", "Project"))}
+    pipelines = {"AnswerSparseQueries", "KeyColumns", "ReleaseProjection"}
+    assert configurations == {
+        "CountSketch",
+        "HybridSketch",
+        "SparseProject",
+        "StabilityHistogram",
+    }
+    planning = {"KeyProfile", "SparsePlanningJob", "rank_sparse_mechanisms", "plan_sparse_release"}
+    queries = {"SparseQuery", "read_sparse_query", "row_conjunction", "row_parity"}
+    online = {"SparseMW", "plan_sparse_mw", "release_sparse", "SparseRelease"}
+    public = {*beam_dp.__all__}
+    assert configurations | pipelines | planning | queries | online <= public
+
+
+def test_the_names_that_type_checkers_see_are_those_that_are_loaded() -> None:
+    import beam_dp
+
+    tree = ast.parse(pathlib.Path(beam_dp.__file__).read_text("utf-8"))
+    seen = {
+        alias.asname: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in ast.walk(block)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == beam_dp._HOMES
