@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.encoding.contributions import RecordWords, WindowWords
@@ -54,7 +55,7 @@ def panes_of(rows: Rows, bundles: int) -> dict[int, dict[int, list[bytes]]]:
         partition: {number: [b""] for number in range(HORIZON.num_windows)}
         for partition in range(PARTITIONS)
     }
-    send = _SendPanes(RecordWords(DOMAIN), HORIZON, PARTITIONS)
+    send = _SendPanes(RecordWords(DOMAIN), HORIZON)
     for bundle in range(bundles):
         part = rows[bundle::bundles]
         columns = dict(zip(("person", "a", "t", "came"), zip(*part, strict=True), strict=False))
@@ -65,9 +66,14 @@ def panes_of(rows: Rows, bundles: int) -> dict[int, dict[int, list[bytes]]]:
         batch = pa.RecordBatch.from_pydict({name: list(each) for name, each in columns.items()})
         step.process(encode_windows(DOMAIN, HORIZON, "person", ("t", "came"), batch))
         for each in step.finish_bundle():
-            key, data = each.value
-            panes[key % PARTITIONS][key // PARTITIONS].append(data)
+            partition, data = each.value
+            panes[partition][_window(each.timestamp)].append(data)
     return panes
+
+
+def _window(stamp: Timestamp) -> int:
+    """The one that closes just after a time."""
+    return (int(stamp) + 1 - HORIZON.closes(0)) // HORIZON.window
 
 
 def counted(rows: Rows, unit: WindowUnit, order: list[int], bundles: int = 1) -> np.ndarray:
@@ -78,7 +84,6 @@ def counted(rows: Rows, unit: WindowUnit, order: list[int], bundles: int = 1) ->
         step, states = _CountInOrder(DOMAIN, HORIZON, unit), (Value(), Bag(), Bag(), Value())
         for number in order:
             for shard in step.process((partition, (number, panes[number])), *states):
-                window = (int(shard.timestamp) + 1 - HORIZON.closes(0)) // HORIZON.window
-                tables[window] += accumulator.from_shards([shard.value]).counts
+                tables[_window(shard.timestamp)] += accumulator.from_shards([shard.value]).counts
         assert not states[1].read() and not states[2].read()
     return tables

@@ -18,6 +18,8 @@ from beam_dp.checks import checked_integer, is_integer
 from beam_dp.errors import InputError
 
 MAX_WINDOWS = 2**20
+# At a time: what is held meanwhile stays in the cache. All at once takes five times as long.
+_ROWS = 2**14
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # Every time of a horizon has a calendar date.
 _FIRST = int(datetime.datetime(1, 1, 1, tzinfo=datetime.UTC).timestamp())
@@ -112,11 +114,28 @@ def counted_windows(
         >>> counted_windows(horizon, np.array([9, 9, 9, 30]), np.array([14, 15, 8, 30])).tolist()
         [0, -1, -1, -1]
     """
-    counts = (events >= horizon.start) & (events < horizon.end) & (events <= arrivals)
-    # Others may be too far away for a difference of 64 bits.
-    numbers = (np.where(counts, events, horizon.start) - horizon.start) // horizon.window
-    counts &= arrivals < horizon.start + (numbers + 1) * horizon.window + horizon.grace
-    return np.where(counts, numbers, -1)
+    numbers = np.empty(events.size, np.int64)
+    for first in range(0, events.size, _ROWS):
+        part = slice(first, first + _ROWS)
+        numbers[part] = _counted_windows(horizon, events[part], arrivals[part])
+    return numbers
+
+
+def _counted_windows(
+    horizon: Horizon, events: NDArray[np.int64], arrivals: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    counts = events <= arrivals
+    if events.min() < horizon.start or events.max() >= horizon.end:
+        counts &= (events >= horizon.start) & (events < horizon.end)
+        # Others may be too far away for a difference of 64 bits.
+        events = np.where(counts, events, horizon.start)
+    numbers = events - horizon.start
+    numbers //= horizon.window
+    closes = numbers * horizon.window
+    closes += horizon.closes(0)
+    counts &= arrivals < closes
+    np.copyto(numbers, -1, where=~counts)
+    return numbers
 
 
 def seconds_of_duration(name: str, value: object, least: int) -> int:

@@ -8,6 +8,7 @@ others would leave the unit in twice as many.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,13 +149,20 @@ def keep_windows(
         known = first < last
         numbers[first[keep & known]] += 1
         added = keep & ~known
-    places = last[added]
-    after = KeptWindows(
-        np.insert(remembered.units, places, units[:, added], axis=1),
-        np.insert(remembered.windows, places, number),
-        np.insert(numbers, places, 1),
-    )
-    return keep, after
+    # Where the new entries stand, between the others: found once for all columns.
+    new = last[added] + np.arange(np.count_nonzero(added))
+    is_old = np.ones(numbers.size + new.size, np.bool_)
+    is_old[new] = False
+    old = np.flatnonzero(is_old)
+
+    def merged(before: NDArray[Any], more: Any) -> NDArray[Any]:
+        column = np.empty(is_old.size, before.dtype)
+        column[old], column[new] = before, more
+        return column
+
+    first_words, second_words = map(merged, remembered.units, units[:, added])
+    windows, numbers = merged(remembered.windows, number), merged(numbers, 1)
+    return keep, KeptWindows(np.stack((first_words, second_words)), windows, numbers)
 
 
 def _places(

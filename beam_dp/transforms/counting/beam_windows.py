@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows, IntervalWindow, TimestampedValue
@@ -51,16 +51,30 @@ def stamp(horizon: Horizon, number: int) -> Timestamp:
     return Timestamp(micros=horizon.closes(number) * _MICROSECONDS - _MILLISECOND)
 
 
-def each_window(pipeline: beam.Pipeline, horizon: Horizon) -> beam.PCollection[int]:
-    """Returns the numbers of all windows, stamped, so that none is without an element."""
-    stamped = beam.ParDo(_EachWindow(horizon)).with_output_types(int)
-    return pipeline | "Begin" >> beam.Impulse() | "Windows" >> stamped
+def of_each_window(
+    pipeline: beam.Pipeline,
+    horizon: Horizon,
+    elements: Callable[[int], Iterable[tuple[int, bytes]]],
+) -> beam.PCollection[tuple[int, bytes]]:
+    """Returns elements of each window, stamped, so that no window is without one.
+
+    Args:
+        pipeline: they are made in.
+        horizon: the windows.
+        elements: returns those of a window, of its number.
+    """
+    each = beam.ParDo(_OfEachWindow(horizon, elements)).with_output_types(tuple[int, bytes])
+    return pipeline | "Begin" >> beam.Impulse() | "Of each window" >> each
 
 
-class _EachWindow(beam.DoFn):
-    def __init__(self, horizon: Horizon) -> None:
+class _OfEachWindow(beam.DoFn):
+    def __init__(
+        self, horizon: Horizon, elements: Callable[[int], Iterable[tuple[int, bytes]]]
+    ) -> None:
         self.horizon = horizon
+        self.elements = elements
 
     def process(self, _: bytes) -> Iterator[TimestampedValue]:
         for number in range(self.horizon.num_windows):
-            yield TimestampedValue(number, stamp(self.horizon, number))
+            for element in self.elements(number):
+                yield TimestampedValue(element, stamp(self.horizon, number))

@@ -16,8 +16,8 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.summaries.cell_counts import CellCounts
-from beam_dp.summaries.shards import write_shard
-from beam_dp.transforms.counting.beam_windows import BeamWindows, each_window, stamp
+from beam_dp.summaries.shards import num_blocks, write_shard
+from beam_dp.transforms.counting.beam_windows import BeamWindows, of_each_window, stamp
 from beam_dp.transforms.counting.encode import DomainBatches, encode_window_cells
 from beam_dp.transforms.counting.limit_windows import CountLimited
 from beam_dp.transforms.counting.summarise import add_shards
@@ -105,12 +105,14 @@ class CountWindows(beam.PTransform):
             counted = batches | "Count limited" >> CountLimited(
                 self.domain, self.horizon, self.unit, times, self.num_partitions
             )
-        nothing = beam.Map(_empty_shard).with_output_types(tuple[int, bytes])
-        empty = each_window(records.pipeline, self.horizon) | "Empty tables" >> nothing
+        empty = of_each_window(records.pipeline, self.horizon, _empty_shards)
         windows = BeamWindows(self.horizon)
-        into = windows.into()
-        tables = counted | "Into windows" >> into, empty | "Empty into windows" >> into
-        return tables | beam.Flatten() | "Sum" >> SumTables(windows)
+        return (
+            (counted, empty)
+            | beam.Flatten()
+            | "Into windows" >> windows.into().with_output_types(tuple[int, bytes])
+            | "Sum" >> SumTables(windows, self.domain.num_cells)
+        )
 
 
 class SumTables(beam.PTransform):
@@ -118,25 +120,25 @@ class SumTables(beam.PTransform):
 
     Args:
         windows: those of the collection.
+        num_cells: of a table.
 
-    Input: shards. Output: as that of ``CountWindows``.
+    Input: shards, in each window at least one. Output: as that of ``CountWindows``.
     """
 
-    def __init__(self, windows: BeamWindows) -> None:
+    def __init__(self, windows: BeamWindows, num_cells: int) -> None:
         super().__init__()
         self.windows = windows
+        self.num_blocks = num_blocks(num_cells)
 
     def expand(self, shards: beam.PCollection[tuple[int, bytes]]) -> beam.PCollection[WindowShards]:
-        """Adds up, numbers, groups."""
-        return (
-            add_shards(shards)
-            | "Number" >> beam.ParDo(_Number(self.windows))
-            | "Group" >> beam.GroupByKey()
-        )
+        """Adds up, numbers, groups: a table of one block is whole as it is."""
+        blocks, is_whole = add_shards(shards), self.num_blocks == 1
+        numbered = blocks | "Number" >> beam.ParDo(_Number(self.windows, is_whole))
+        return numbered if is_whole else numbered | "Group" >> beam.GroupByKey()
 
 
-def _empty_shard(_: int) -> tuple[int, bytes]:
-    return 0, write_shard(np.zeros(0, np.int64))
+def _empty_shards(_: int) -> list[tuple[int, bytes]]:
+    return [(0, write_shard(np.zeros(0, np.int64)))]
 
 
 class _CountBundle(beam.DoFn):
@@ -157,7 +159,8 @@ class _CountBundle(beam.DoFn):
     def process(self, batch: pa.RecordBatch) -> None:
         if self._counts is None:
             self._counts = CellCounts(self.horizon.num_windows * self.domain.num_cells)
-        self._counts.add(encode_window_cells(self.domain, self.horizon, self.times, batch))
+        for cells in encode_window_cells(self.domain, self.horizon, self.times, batch):
+            self._counts.add(cells)
 
     @withhold_messages
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -168,12 +171,13 @@ class _CountBundle(beam.DoFn):
 
 
 class _Number(beam.DoFn):
-    """Names the window that a block belongs to."""
+    """Names the window that a block belongs to, or that a list of its only block does."""
 
-    def __init__(self, windows: BeamWindows) -> None:
+    def __init__(self, windows: BeamWindows, is_whole: bool) -> None:
         self.windows = windows
+        self.is_whole = is_whole
 
     def process(
         self, block: tuple[int, bytes], window: IntervalWindow = beam.DoFn.WindowParam
-    ) -> Iterator[tuple[int, tuple[int, bytes]]]:
-        return iter([(self.windows.number(window), block)])
+    ) -> Iterator[tuple[int, Any]]:
+        return iter([(self.windows.number(window), [block] if self.is_whole else block)])

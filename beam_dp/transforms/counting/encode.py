@@ -21,6 +21,7 @@ from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import RecordBatches
 from beam_dp.windows import Horizon, counted_windows
 
+_ROWS = 2**14
 INSIDE, LEFT_OUT = "inside", "left_out"
 
 
@@ -139,22 +140,28 @@ def encode_all_records(
 
 def encode_window_cells(
     domain: Domain, horizon: Horizon, times: tuple[str, str], batch: pa.RecordBatch
-) -> NDArray[np.int64]:
-    """Returns the cells of the records that count in some window and are inside the domain.
+) -> Iterator[NDArray[np.int64]]:
+    """Yields the cells of the records that count in some window and are inside the domain.
 
     Args: as of ``encode_windows``.
 
     Returns:
         cells of one table after the other: those of window w begin at ``w * domain.num_cells``.
+        They come so many at a time that all of them stay in the cache.
     """
-    numbers = _window_numbers(horizon, times, batch)
+    events, arrivals = (seconds_of(column_of(batch, name)) for name in times)
     codes, inside = encode_batch(domain, batch)
     if inside is not None:
         kept = np.flatnonzero(inside)
-        numbers, codes = numbers.take(kept), [column.take(kept) for column in codes]
-    cells = numbers * domain.num_cells + domain.cell_index(codes)
-    counted: NDArray[np.int64] = cells[cells >= 0]  # of those in no window, number -1, none is
-    return counted
+        events, arrivals = events.take(kept), arrivals.take(kept)
+        codes = [column.take(kept) for column in codes]
+    index = domain.cell_index(codes)
+    for first in range(0, events.size, _ROWS):
+        part = slice(first, first + _ROWS)
+        cells = counted_windows(horizon, events[part], arrivals[part])
+        cells *= domain.num_cells
+        cells += index[part]
+        yield cells[cells >= 0]  # of those in no window, number -1, none is
 
 
 def encode_windows(
@@ -173,19 +180,13 @@ def encode_windows(
         times: the columns with the time of a record's event and with its arrival at its source.
         batch: of records.
     """
-    numbers = _window_numbers(horizon, times, batch)
+    numbers = counted_windows(horizon, *(seconds_of(column_of(batch, name)) for name in times))
     codes, inside = encode_batch(domain, batch)
     units, valid = _units(privacy_unit, batch)
     keep = _both(numbers >= 0, _both(inside, valid))
     kept = _kept(domain, True, codes, units, keep)
     assert kept.cells is not None
     return WindowBatch(numbers[keep], kept.cells, kept.units)
-
-
-def _window_numbers(
-    horizon: Horizon, times: tuple[str, str], batch: pa.RecordBatch
-) -> NDArray[np.int64]:
-    return counted_windows(horizon, *(seconds_of(column_of(batch, name)) for name in times))
 
 
 def _units(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,7 +12,12 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.coders import BytesCoder, TupleCoder, VarIntCoder
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
-from apache_beam.transforms.window import GlobalWindow, GlobalWindows, TimestampedValue
+from apache_beam.transforms.window import (
+    GlobalWindow,
+    GlobalWindows,
+    IntervalWindow,
+    TimestampedValue,
+)
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain import Domain
@@ -27,7 +33,7 @@ from beam_dp.encoding.contributions import (
 )
 from beam_dp.encoding.split import split_by
 from beam_dp.summaries import HistogramAccumulator
-from beam_dp.transforms.counting.beam_windows import BeamWindows, each_window, stamp
+from beam_dp.transforms.counting.beam_windows import BeamWindows, of_each_window, stamp
 from beam_dp.transforms.counting.encode import encode_windows
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
 from beam_dp.transforms.errors import withhold_messages
@@ -81,35 +87,46 @@ class CountLimited(beam.PTransform):
         """Splits by unit and window, groups, brings windows in order, selects and counts."""
         partitions = self.num_partitions
         encode = beam.ParDo(_Encode(self.domain, self.horizon, self.unit, self.times))
-        send = _SendPanes(RecordWords(self.domain), self.horizon, partitions)
+        send = _SendPanes(RecordWords(self.domain), self.horizon)
         split = beam.ParDo(PartitionUnits(WindowWords(self.domain), partitions, send))
         panes = (
             batches
             | "Encode" >> encode.with_output_types(WindowBatch)
             | "Split" >> split.with_output_types(tuple[int, bytes])
         )
-        nothing = beam.FlatMap(_empty_panes, partitions).with_output_types(tuple[int, bytes])
-        empty = each_window(batches.pipeline, self.horizon) | "Empty panes" >> nothing
-        into = BeamWindows(self.horizon).into()
-        partition = beam.Map(_of_partition, partitions).with_output_types(Pane)
+        nothing = functools.partial(_empty_panes, partitions)
+        empty = of_each_window(batches.pipeline, self.horizon, nothing)
+        windows = BeamWindows(self.horizon)
+        number = beam.ParDo(_Number(windows)).with_output_types(Pane)
         count = beam.ParDo(_CountInOrder(self.domain, self.horizon, self.unit))
         return (
-            (panes | "Into windows" >> into, empty | "Empty into windows" >> into)
+            (panes, empty)
             | beam.Flatten()
+            | "Into windows" >> windows.into().with_output_types(tuple[int, bytes])
             | "Group panes" >> beam.GroupByKey()
-            | "Partition" >> partition
+            | "Number" >> number
             | "Out of windows" >> beam.WindowInto(GlobalWindows())
             | "Count in order" >> count.with_output_types(tuple[int, bytes])
         )
 
 
-def _empty_panes(number: int, partitions: int) -> Iterator[tuple[int, bytes]]:
-    return ((number * partitions + partition, b"") for partition in range(partitions))
+def _empty_panes(partitions: int, _: int) -> Iterator[tuple[int, bytes]]:
+    return ((partition, b"") for partition in range(partitions))
 
 
-def _of_partition(pane: tuple[int, Iterable[bytes]], partitions: int) -> Pane:
-    key, rows = pane
-    return key % partitions, (key // partitions, list(rows))
+class _Number(beam.DoFn):
+    """Names the window of a pane."""
+
+    def __init__(self, windows: BeamWindows) -> None:
+        self.windows = windows
+
+    def process(
+        self,
+        pane: tuple[int, Iterable[bytes]],
+        window: IntervalWindow = beam.DoFn.WindowParam,
+    ) -> Iterator[Pane]:
+        partition, rows = pane
+        return iter([(partition, (self.windows.number(window), list(rows)))])
 
 
 class _Encode(beam.DoFn):
@@ -132,12 +149,10 @@ class _SendPanes:
     Args:
         words: how they travel, once their window is known.
         horizon: the windows.
-        num_partitions: of units.
     """
 
     words: RecordWords
     horizon: Horizon
-    num_partitions: int
 
     def __call__(
         self,
@@ -151,8 +166,7 @@ class _SendPanes:
             windows, self.horizon.num_windows, [units, cells, counts]
         ):
             rows = to_bytes(self.words, units_here, [cells_here], counts_here)
-            key = window * self.num_partitions + number
-            yield WindowedValue((key, rows), stamp(self.horizon, window), (GlobalWindow(),))
+            yield WindowedValue((number, rows), stamp(self.horizon, window), (GlobalWindow(),))
 
 
 class _CountInOrder(beam.DoFn):

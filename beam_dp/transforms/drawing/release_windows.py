@@ -140,7 +140,8 @@ class ReleaseWindows(beam.PTransform):
         place = _Place(self.directory, None)
         drawn = [windows | "Draw windows" >> draw(plan.draw, place)]
         if isinstance(plan, WindowTablesPlan) and plan.block is not None:
-            blocks = windows | "Blocks" >> _Blocks(BeamWindows(plan.horizon, plan.block))
+            sums = _Blocks(BeamWindows(plan.horizon, plan.block), plan.workload.domain.num_cells)
+            blocks = windows | "Blocks" >> sums
             place = _Place(self.directory, plan.block)
             drawn.append(blocks | "Draw blocks" >> draw(plan.draw_block, place))
         return drawn | beam.Flatten()
@@ -162,14 +163,15 @@ def _refuse_open_bundles(options: PipelineOptions) -> None:
 class _Blocks(beam.PTransform):
     """Adds up the exact tables of the windows of each block."""
 
-    def __init__(self, windows: BeamWindows) -> None:
+    def __init__(self, windows: BeamWindows, num_cells: int) -> None:
         super().__init__()
         self.windows = windows
+        self.sum = SumTables(windows, num_cells)
 
     def expand(self, tables: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Puts tables into windows that end with the last one of their block."""
         shards = tables | "Shards" >> beam.FlatMap(_shards).with_output_types(tuple[int, bytes])
-        return shards | "Into blocks" >> self.windows.into() | "Sum" >> SumTables(self.windows)
+        return shards | "Into blocks" >> self.windows.into() | "Sum" >> self.sum
 
 
 def _shards(table: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterable[tuple[int, bytes]]:

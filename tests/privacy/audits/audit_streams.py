@@ -165,8 +165,8 @@ def follow_events(patch: Patch) -> None:
 def skip_empty(patch: Patch) -> None:
     patch.setattr(
         count_windows_module,
-        "each_window",
-        lambda pipeline, _: pipeline | "Nothing" >> beam.Create([], reshuffle=False),
+        "of_each_window",
+        lambda pipeline, *_: pipeline | "Nothing" >> beam.Create([], reshuffle=False),
     )
 
 
