@@ -91,7 +91,7 @@ def kept_by(address: str, horizon: Horizon) -> np.ndarray:
     consumer = Consumer({"bootstrap.servers": address, "group.id": "truth"})
     for number in range(PARTITIONS):
         place = TopicPartition(TOPIC, number, 0)
-        _, left = consumer.get_watermark_offsets(place, timeout=30)
+        _, left = consumer.get_watermark_offsets(place, timeout=HANG_SECONDS)
         consumer.assign([place])
         messages = consumer.consume(left, timeout=HANG_SECONDS)
         assert [each.error() for each in messages] == [None] * left
