@@ -6,6 +6,7 @@ import json
 from functools import cache
 
 from fuzz.choices import Choices
+from fuzz.damaged_releases import fuzz_folder
 from fuzz.mutations import mutate_bytes, mutate_json, raised_by
 from horizons import DOMAIN, FIRST, card_of, leveled, released_horizon
 
@@ -24,8 +25,6 @@ def _good() -> str:
 @cache
 def _folder() -> str:
     """A horizon with some windows, the same for all inputs."""
-    from fuzz.targets import fuzz_folder
-
     folder = f"{fuzz_folder()}/horizon"
     released_horizon(folder, leveled(), (0, 1, 2), (0,))
     return folder

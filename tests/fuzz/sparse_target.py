@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from typing import Any
 
 import numpy as np
-from fuzz.choices import Choices
-from fuzz.mutations import mutate_bytes, mutate_json, raised_by
+from fuzz.damaged_releases import damaged_release
+from fuzz.mutations import raised_by
 
 from beam_dp.cli.describe_sketches import describe_sparse
 from beam_dp.hashing import HashKey
@@ -45,28 +43,12 @@ def _good() -> tuple[SparseRelease, dict[str, bytes]]:
     return release, payload(release)
 
 
-def _card_of(files: dict[str, bytes]) -> Any:
-    return json.loads(card_text("sparse_release", DRAW, fields(_good()[0]), files))
-
-
 def read_sparse_release_target(data: bytes) -> None:
     """A valid release, damaged in its card or in a file; checksums made to fit."""
-    from fuzz.targets import CARD, fuzz_folder
-
-    choices = Choices(data)
-    how = choices.number(4)
-    files = dict(_good()[1])
-    if how == 0:
-        name = choices.one_of(sorted(files))
-        files[name] = mutate_bytes(files[name], choices)
-    card = json.dumps(_card_of(files)).encode()
-    if how == 1:
-        card = mutate_bytes(card, choices)
-    elif how >= 2:
-        card = mutate_json(_card_of(files), choices).encode()
-    folder = fuzz_folder()
-    for name, content in {CARD: card, **files}.items():
-        (folder / name).write_bytes(content)
+    release, files = _good()
+    folder = damaged_release(
+        data, files, lambda damaged: card_text("sparse_release", DRAW, fields(release), damaged)
+    )
     raised_by(lambda: _use(read_release(folder)), ReleaseError)
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import pathlib
-import shutil
-import tempfile
 import zlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from fuzz.choices import Choices
+from fuzz.damaged_releases import CARD, fuzz_folder, written_to_fuzz_folder
 from fuzz.horizon_target import read_horizon_target
 from fuzz.mutations import mutate_bytes, mutate_json, raised_by
 from fuzz.sparse_target import read_sparse_release_target
@@ -30,22 +27,12 @@ from beam_dp.releases.files.container import file_name, sync_marker
 from beam_dp.releases.files.records_card import fields
 from beam_dp.releases.files.values import encode_bytes, encode_long
 
-CARD = "card.json"
 RECORDS = avro.records_file(DRAW)
 HYPOTHESIS = file_name(DRAW, "hypothesis")
 LINES = (
     '{"marginal": ["age", "hours"]}\n\n{"marginal": ["member"], "weight": 2.5}\n'
     '{"marginal": ["getting in/out of bed"]}\n'
 )
-
-
-@cache
-def fuzz_folder() -> pathlib.Path:
-    """One folder a process, in memory where the system has such."""
-    shared = "/dev/shm"
-    folder = tempfile.mkdtemp(dir=shared if pathlib.Path(shared).is_dir() else None)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return pathlib.Path(folder)
 
 
 @cache
@@ -111,9 +98,7 @@ def read_release_target(data: bytes) -> None:
         card = mutate_json(_card_of(files), choices).encode()
     if card is None:
         card = json.dumps(_card_of(files)).encode()
-    folder = fuzz_folder()
-    for name, content in {CARD: card, **files}.items():
-        (folder / name).write_bytes(content)
+    folder = written_to_fuzz_folder({CARD: card, **files})
     raised_by(lambda: _use(read_release(folder)), ReleaseError)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import pathlib
 import pickle
 from collections.abc import Callable
@@ -11,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from damaged_files import refusal_of
 from intervals import all_intervals
 from noise_sources import Seeded
 
@@ -22,13 +21,12 @@ from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, Choice, planned
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.releases import (
     IntervalRelease,
-    ReleaseError,
     read_release,
     release_from_bytes,
     release_to_bytes,
     write_release,
 )
-from beam_dp.releases.files.container import file_name, read_container, sync_marker, write_container
+from beam_dp.releases.files.container import read_container, sync_marker, write_container
 from beam_dp.releases.files.intervals import TABLE_SCHEMA
 
 ADD = Neighboring.ADD_OR_REMOVE_ONE
@@ -110,33 +108,6 @@ def test_values_of_the_attribute_name_its_cells() -> None:
             release.cells(low, high)
 
 
-def rewritten(
-    folder: pathlib.Path,
-    choice: Choice,
-    change_card: Callable[[dict[str, Any]], Any] = lambda card: None,
-    change_data: Callable[[bytes], bytes] = lambda data: data,
-    *,
-    with_checksum: bool = True,
-) -> str:
-    """Writes a release whose files were changed, and returns the line that refuses it."""
-    release = released(choice)
-    write_release(release, folder)
-    card = json.loads((folder / "card.json").read_text())
-    path = folder / file_name(release.draw_id, "intervals")
-    data = change_data(path.read_bytes())
-    path.write_bytes(data)
-    if with_checksum:
-        entry = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-        card["files"] = {path.name: entry}
-    change_card(card)
-    (folder / "card.json").write_text(json.dumps(card))
-    with pytest.raises(ReleaseError) as caught:
-        read_release(folder)
-    line = str(caught.value)
-    assert "\n" not in line and len(line) < 3000
-    return line
-
-
 WINDOWS: Choice = ("windows", "discrete_laplace")
 SINE: Choice = ("sine", "discrete_gaussian")
 
@@ -169,7 +140,7 @@ SINE: Choice = ("sine", "discrete_gaussian")
 def test_a_hostile_card_is_refused(
     tmp_path: pathlib.Path, change: Callable[[dict[str, Any]], Any], message: str
 ) -> None:
-    assert message in rewritten(tmp_path, WINDOWS, change)
+    assert message in refusal_of(released(WINDOWS), "intervals", tmp_path, change)
 
 
 def tables_changed(
@@ -219,14 +190,18 @@ def test_a_hostile_file_is_refused(
     change: Callable[[dict[str, bytes]], Any],
     message: str,
 ) -> None:
-    assert message in rewritten(tmp_path, choice, change_data=tables_changed(choice, change))
+    assert message in refusal_of(
+        released(choice), "intervals", tmp_path, change_data=tables_changed(choice, change)
+    )
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-1] + b"x"])
 def test_a_damaged_file_is_refused(
     tmp_path: pathlib.Path, damage: Callable[[bytes], bytes]
 ) -> None:
-    line = rewritten(tmp_path, WINDOWS, change_data=damage, with_checksum=False)
+    line = refusal_of(
+        released(WINDOWS), "intervals", tmp_path, change_data=damage, with_checksum=False
+    )
     assert "of its card" in line
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import pathlib
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
+from damaged_files import refusal_of
 from window_examples import GAUSSIAN, block_of, window_of
 
 from beam_dp.cli.main import main
@@ -25,7 +25,7 @@ from beam_dp.releases import (
     release_to_bytes,
     write_release,
 )
-from beam_dp.releases.files.container import file_name, write_container
+from beam_dp.releases.files.container import write_container
 from beam_dp.releases.files.values import encode
 from beam_dp.releases.files.window_tables import TABLE_SCHEMA
 
@@ -81,26 +81,8 @@ def test_any_avro_reader_reads_the_tables(tmp_path: pathlib.Path) -> None:
         assert row["variance"] == release.variance(names)
 
 
-def refusal(
-    folder: pathlib.Path,
-    change_card: Callable[[dict[str, Any]], Any] = lambda card: None,
-    change_data: Callable[[bytes], bytes] = lambda data: data,
-) -> str:
-    """Writes a release whose files were changed, and returns the line that refuses it."""
-    release = window_of(**GAUSSIAN)
-    write_release(release, folder)
-    card = json.loads((folder / "card.json").read_text())
-    path = folder / file_name(release.draw_id, "tables")
-    data = change_data(path.read_bytes())
-    path.write_bytes(data)
-    card["files"] = {path.name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}}
-    change_card(card)
-    (folder / "card.json").write_text(json.dumps(card))
-    with pytest.raises(ReleaseError) as caught:
-        read_release(folder)
-    line = str(caught.value)
-    assert "\n" not in line and len(line) < 3000
-    return line
+def refusal(folder: pathlib.Path, **changes: Callable[[Any], Any]) -> str:
+    return refusal_of(window_of(**GAUSSIAN), "tables", folder, **changes)
 
 
 def noise(card: dict[str, Any], **changes: Any) -> None:
@@ -165,7 +147,7 @@ def many_attributes(card: dict[str, Any]) -> None:
 def test_a_hostile_card_is_refused(
     tmp_path: pathlib.Path, change: Callable[[dict[str, Any]], Any], message: str
 ) -> None:
-    assert message in refusal(tmp_path, change)
+    assert message in refusal(tmp_path, change_card=change)
 
 
 def test_a_great_many_measurements_are_refused() -> None:

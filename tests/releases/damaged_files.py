@@ -1,0 +1,41 @@
+"""A release of one file, changed on disk, and the line that refuses it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from beam_dp.releases import Release, ReleaseError, read_release, write_release
+from beam_dp.releases.files.container import file_name
+
+
+def refusal_of(
+    release: Release,
+    purpose: str,
+    folder: pathlib.Path,
+    change_card: Callable[[dict[str, Any]], Any] = lambda card: None,
+    change_data: Callable[[bytes], bytes] = lambda data: data,
+    *,
+    with_checksum: bool = True,
+) -> str:
+    """Writes a release whose files were changed, and returns the line that refuses it."""
+    write_release(release, folder)
+    card = json.loads((folder / "card.json").read_text())
+    path = folder / file_name(release.draw_id, purpose)
+    data = change_data(path.read_bytes())
+    path.write_bytes(data)
+    if with_checksum:
+        entry = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        card["files"] = {path.name: entry}
+    change_card(card)
+    (folder / "card.json").write_text(json.dumps(card))
+    with pytest.raises(ReleaseError) as caught:
+        read_release(folder)
+    line = str(caught.value)
+    assert "\n" not in line and len(line) < 3000
+    return line
