@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.hypotheses.basis import marginal_of
-from beam_dp.mechanisms.marginals.measurements import Combination
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.synthesis import plan_basis
 from beam_dp.noise.source import NoiseSource
+from beam_dp.releases.unbiased_tables import Combination
 from beam_dp.summaries import Histogram
 
 

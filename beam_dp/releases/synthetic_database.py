@@ -18,6 +18,7 @@ from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.marginal_weights import MAX_CELLS, marginal_weights
+from beam_dp.releases.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.plain import library_versions, plain_json
 from beam_dp.releases.records import checked_codes
 from beam_dp.releases.release import Release
@@ -96,6 +97,8 @@ class SyntheticDatabase(Release):
         fit: how well the hypothesis fits the noisy measurements.
         versions: of the libraries that made it.
         left_out: noisy counts of the records outside the domain, where they were paid for.
+        measurements: the noisy tables that it was made from, which ``noise`` describes; None where
+            it was not made from tables, or by a version that did not keep them.
 
     Raises:
         InputError: if a field is not as described.
@@ -119,6 +122,7 @@ class SyntheticDatabase(Release):
     fit: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=library_versions)
     left_out: LeftOut | None = None
+    measurements: NoisyMeasurements | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.draw_id, str) or not re.fullmatch("[0-9a-f]{32}", self.draw_id):
@@ -145,6 +149,8 @@ class SyntheticDatabase(Release):
             object.__setattr__(self, name, plain_json(dict(getattr(self, name))))
         if self.left_out is not None:
             self.left_out.check(self.domain)
+        if self.measurements is not None:
+            self.measurements.check(self.domain)
 
     def __repr__(self) -> str:
         return (

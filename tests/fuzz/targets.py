@@ -24,7 +24,8 @@ from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release
 from beam_dp.releases.files import records as avro
 from beam_dp.releases.files.card import card_text
 from beam_dp.releases.files.container import file_name, sync_marker
-from beam_dp.releases.files.records_card import fields
+from beam_dp.releases.files.records_card import fields, payload
+from beam_dp.releases.files.tables import table_bytes
 from beam_dp.releases.files.values import encode_bytes, encode_long
 
 RECORDS = avro.records_file(DRAW)
@@ -41,7 +42,8 @@ def _good() -> tuple[SyntheticDatabase, bytes, bytes]:
         DOMAIN.with_impossible([{"hours": [[-3, 12], "other"], "age": [[17, 25], None]}]),
         num_records=40,
     )
-    return release, avro.records_bytes(release), avro.hypothesis_bytes(release)
+    hypothesis = table_bytes("hypothesis", DRAW, release.potentials)
+    return release, avro.records_bytes(release), hypothesis
 
 
 def _card_of(files: dict[str, bytes]) -> Any:
@@ -109,7 +111,7 @@ def _use(release: SyntheticDatabase) -> None:
     repr(release)
     describe(release)
     card_text("synthetic_database", release.draw_id, fields(release), {}).encode()
-    avro.hypothesis_bytes(release)
+    payload(release)
 
 
 _DECLARED = DOMAIN.with_impossible(

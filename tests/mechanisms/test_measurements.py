@@ -16,7 +16,6 @@ from tiny import domain_of
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms.marginals.measurements import (
-    Combination,
     Measurement,
     freedoms,
     importance_of,
@@ -25,6 +24,7 @@ from beam_dp.mechanisms.marginals.measurements import (
     residual_query,
 )
 from beam_dp.releases.measured_tables import cell_variance, query_variance, support_variances
+from beam_dp.releases.unbiased_tables import Combination
 from beam_dp.summaries import Histogram
 
 Support = tuple[int, ...]

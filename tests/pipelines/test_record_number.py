@@ -179,7 +179,7 @@ def test_the_expected_number_goes_to_the_terminal_and_nowhere_else(
     assert (entry.state, entry.guarantee) == ("released", release.guarantee)
     assert entry.loss.epsilon is None or entry.loss.epsilon <= 10
     card = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert card["schema_version"] == 1
+    assert card["schema_version"] == 2
     assert card["left_out"]["budget"] == entry.parameters["left_out"]["budget"]
     assert card["left_out"]["budget"]["release"] == {"epsilon": 9.5, "delta": 1e-9}
     left_out = release.left_out

@@ -25,6 +25,7 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.columns import encode_batch
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files import container as avro_container, records as avro
+from beam_dp.releases.files.tables import SCHEMAS, read_tables, table_bytes
 from beam_dp.releases.files.values import decode_bytes, decode_long, encode_bytes, encode_long
 from beam_dp.storage.store import DamagedFileError
 
@@ -55,9 +56,13 @@ def test_another_avro_reader_sees_the_users_columns_and_values(num_records):
     assert reader.metadata["beam_dp.draw_id"] == DRAW
 
 
+def hypothesis_bytes(release):
+    return table_bytes("hypothesis", release.draw_id, release.potentials)
+
+
 def test_another_avro_reader_sees_the_hypothesis():
     release = release_of()
-    rows = list(fastavro.reader(io.BytesIO(avro.hypothesis_bytes(release))))
+    rows = list(fastavro.reader(io.BytesIO(hypothesis_bytes(release))))
     assert [tuple(row["attributes"]) for row in rows] == [names for names, _ in release.potentials]
     for row, (_, table) in zip(rows, release.potentials, strict=True):
         assert np.array_equal(np.reshape(row["values"], row["shape"]), table)
@@ -150,7 +155,7 @@ def test_many_equal_records_take_little_time_and_space():
 def test_a_retry_writes_the_same_bytes_and_no_order_but_that_of_codes():
     first, second = (avro.records_bytes(release_of(num_records=500)) for _ in range(2))
     assert first == second
-    assert avro.hypothesis_bytes(release_of()) == avro.hypothesis_bytes(release_of())
+    assert hypothesis_bytes(release_of()) == hypothesis_bytes(release_of())
 
 
 def test_names_that_avro_does_not_allow_are_mapped_to_distinct_ones():
@@ -268,7 +273,7 @@ def test_a_compressed_bomb_is_not_expanded():
 @settings(max_examples=400)
 def test_damaged_bytes_are_refused_or_still_a_release(read, data):
     release = release_of(DOMAIN_2, num_records=5)
-    write = avro.records_bytes if read == "records" else avro.hypothesis_bytes
+    write = avro.records_bytes if read == "records" else hypothesis_bytes
     good = bytearray(write(release))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(good) - 1))
@@ -283,7 +288,7 @@ def test_damaged_bytes_are_refused_or_still_a_release(read, data):
         if read == "records":
             read_records(bytes(good), release)
         else:
-            avro.read_hypothesis(bytes(good), release.domain, DRAW)
+            read_tables("hypothesis", bytes(good), release.domain, DRAW)
     except DamagedFileError as error:
         assert "\n" not in str(error)
 
@@ -314,9 +319,9 @@ def potential(names, shape, values, ends=(b"\0", b"\0", b"\0")):
     ],
 )
 def test_a_hypothesis_that_is_not_of_the_domain_is_refused(block, message):
-    data = container(avro.HYPOTHESIS_SCHEMA, DRAW, "hypothesis", (1, block), deflate=False)
+    data = container(SCHEMAS["hypothesis"], DRAW, "hypothesis", (1, block), deflate=False)
     with pytest.raises(DamagedFileError, match=message):
-        avro.read_hypothesis(data, DOMAIN_2, DRAW)
+        read_tables("hypothesis", data, DOMAIN_2, DRAW)
 
 
 @pytest.mark.parametrize("value", (4160, 4200, 4223))

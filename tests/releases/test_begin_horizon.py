@@ -42,7 +42,7 @@ def test_the_file_says_the_promise_in_words_and_its_worst_case(tmp_path: pathlib
     plan = plan_of(168, person(7, 24, 3), WORKLOAD)
     begin_horizon(tmp_path, card_of(plan), FIRST)
     card = json.loads((tmp_path / "horizon.json").read_text())
-    assert (card["kind"], card["horizon_id"], card["schema_version"]) == ("horizon", FIRST, 1)
+    assert (card["kind"], card["horizon_id"], card["schema_version"]) == ("horizon", FIRST, 2)
     assert "at most 7 of any 24 consecutive windows of 1h" in card["promise"]
     assert card["worst_case"] == {"periods": 7, "epsilon": 7.0, "delta": pytest.approx(7e-9)}
     assert card["horizon"]["num_windows"] == 168 and card["plan"]["strategy"] == "independent"
@@ -282,7 +282,7 @@ def test_a_hostile_file_is_refused_in_one_line(tmp_path: pathlib.Path) -> None:
         "[" * 10**5,
         '{"kind": "horizon", "kind": "horizon"}',
         '{"schema_version": 1}',
-        json.dumps({**json.loads(CARD.text(FIRST)), "schema_version": 2}),
+        json.dumps({**json.loads(CARD.text(FIRST)), "schema_version": 3}),
         json.dumps({**json.loads(CARD.text(FIRST)), "plan": {"a": "\ud800"}}),
     ],
 )

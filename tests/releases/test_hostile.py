@@ -15,6 +15,7 @@ from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import ReleaseError, read_release, write_release
 from beam_dp.releases.files import records as avro
 from beam_dp.releases.files.container import file_name, write_container
+from beam_dp.releases.files.tables import SCHEMAS
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_a_product_of_sizes_that_python_cannot_write(tmp_path):
     files = {}
     for name, schema in (
         (avro.records_file(DRAW), avro.records_schema(domain_from_json(card["domain"]))),
-        (file_name(DRAW, "hypothesis"), avro.HYPOTHESIS_SCHEMA),
+        (file_name(DRAW, "hypothesis"), SCHEMAS["hypothesis"]),
     ):
         purpose = name.partition("-")[0]
         files[name] = write_container(schema, DRAW, purpose, [], deflate=purpose == "records")

@@ -115,7 +115,7 @@ SINE: Choice = ("sine", "discrete_gaussian")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda card: card.update(schema_version=2), "schema_version"),
+        (lambda card: card.update(schema_version=3), "schema_version"),
         (lambda card: card.update(mechanism="trees"), "must be one that this version knows"),
         (lambda card: card.update(mechanism="sine"), "must be kernel, scales"),
         (lambda card: card.update(mechanism="textbook_tree"), "must be none"),

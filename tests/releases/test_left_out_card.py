@@ -56,7 +56,7 @@ def test_counts_survive_disk_and_bytes(tmp_path, domain):
     assert read_release(tmp_path).left_out == left_out
     assert release_from_bytes(release_to_bytes(release)).left_out == left_out
     card = json.loads((tmp_path / "card.json").read_text())
-    assert card["schema_version"] == 1  # readers of before know it, and pass over the counts
+    assert card["schema_version"] == 2
     assert (
         card["left_out"]["sum"]
         == left_out.total

@@ -112,7 +112,7 @@ def refused(folder: pathlib.Path) -> str:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda card: card.update(schema_version=2), "schema_version = 2: must be 1"),
+        (lambda card: card.update(schema_version=3), "schema_version = 3: must be 1 or 2"),
         (lambda card: card.update(hash_family="md5"), "hash_family = 'md5': must be 'bivariate"),
         (lambda card: card.update(kind="sketch"), "kind = 'sketch'"),
         (lambda card: card.update(draw_id="0" * 32), "must be the payload of the card's draw"),

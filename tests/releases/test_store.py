@@ -44,7 +44,7 @@ def test_what_is_written_is_read(tmp_path, num_records):
 def test_the_card_says_what_was_promised_and_what_the_files_hold(tmp_path):
     write_release(OURS, tmp_path / "out")
     card = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert card["schema_version"] == 1 and card["draw_id"] == DRAW
+    assert card["schema_version"] == 2 and card["draw_id"] == DRAW
     assert card["guarantee"]["epsilon"] == 1.0
     assert card["num_records"] == {"noisy": 50}
     assert card["errors"][0]["marginal"] == ["getting in/out of bed", "hours"]
@@ -284,8 +284,8 @@ def _card(**changes):
         (_text("[]"), "must be a JSON object"),
         (_text('{"a": 1, "a": 2}'), "'a' must stand once in an object"),
         (_text('{"a": NaN}'), "NaN is not a JSON number"),
-        (_card(schema_version=2), "schema_version = 2: must be 1"),
-        (_card(schema_version=True), "schema_version = True: must be 1"),
+        (_card(schema_version=3), "schema_version = 3: must be 1 or 2"),
+        (_card(schema_version=True), "schema_version = True: must be 1 or 2"),
         (_card(kind="projection"), "must be 'synthetic_database'"),
         (_card(draw_id="../../etc"), "must be 32 hexadecimal digits"),
         (_card(draw_id=OTHER_DRAW), "must be the payload of the card's draw"),

@@ -16,11 +16,11 @@ from window_examples import AGES, GAUSSIAN, window_of
 from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.window_tables.estimate import unbiased_tables
 from beam_dp.queries.linear import Explicit, LinearQuery, Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases import WindowTables
+from beam_dp.releases.unbiased_tables import unbiased_tables
 from beam_dp.summaries import Histogram
 
 SMALL = domain_of(3, 2, 2)

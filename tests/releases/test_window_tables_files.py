@@ -107,7 +107,7 @@ def many_attributes(card: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda card: card.update(schema_version=2), "schema_version"),
+        (lambda card: card.update(schema_version=3), "schema_version"),
         (lambda card: card.update(mechanism="mwem"), "mechanism = 'mwem'"),
         (lambda card: card.update(horizon_id="../" * 10), "32 hexadecimal digits"),
         (lambda card: card.update(draw_id="../" * 10), "32 hexadecimal digits"),

@@ -51,7 +51,7 @@ class MeasureAllPlan(MarginalsPlan):
             if progress is not None:
                 progress("measure", position + 1, len(self.measurements))
             tables.append(measurement.draw(marginals, noise))
-        return synthesise(self, self.measurements, tables, noise, progress)
+        return synthesise(self, self.measurements, tables, noise, progress, are_fixed=True)
 
 
 def measure_all_plan(

@@ -1,4 +1,4 @@
-"""Noisy measurements of tables, and the coefficients that they estimate.
+"""Noisy measurements of tables: what they cost, and how they are drawn.
 
 A *table* measurement adds independent noise to every cell of a marginal. A *residual* measurement
 adds it to what the marginal says that no smaller one does: its projection on the functions that
@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
-from beam_dp.hypotheses.basis import Coefficients, squared_scale, subsets, supports_inside
-from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients
-from beam_dp.hypotheses.residual_basis import ResidualBasis, Support, table_coefficients
+from beam_dp.hypotheses.basis import Coefficients, squared_scale, subsets
+from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.summaries import Marginals
@@ -93,63 +92,6 @@ def closure_of(sets: Iterable[Support]) -> list[Support]:
     """
     inside = {subset for axes in sets for subset in subsets(axes)}
     return sorted(inside | {()}, key=lambda axes: (len(axes), axes))
-
-
-class Combination:
-    """The best unbiased estimate of every coefficient from noisy tables.
-
-    Args:
-        domain: the universe.
-        basis: its coefficients.
-        measurements: what was measured so far.
-        tables: the noisy tables, in records, in the same order.
-    """
-
-    def __init__(
-        self,
-        domain: Domain,
-        basis: Coefficients,
-        measurements: Sequence[Measurement] = (),
-        tables: Sequence[NDArray[np.float64]] = (),
-    ) -> None:
-        self._domain = domain
-        self._basis = basis
-        self._sums = np.zeros(basis.num_coefficients)
-        self._precisions = np.zeros(basis.num_coefficients)
-        for measurement, table in zip(measurements, tables, strict=True):
-            self.add(measurement, table)
-
-    def add(self, measurement: Measurement, table: NDArray[np.float64]) -> None:
-        """Takes in one more noisy table."""
-        basis, axes = self._basis, self._domain.axes(measurement.names)
-        if measurement.kind == "residual" or not axes:
-            parts = {axes: table_coefficients(table)}
-        else:
-            inside = supports_inside(axes, basis.slices)
-            local = {support: tuple(axes.index(axis) for axis in support) for support in inside}
-            own = ResidualBasis(table.shape, local.values())
-            coefficients = own.analyse(table.ravel())
-            parts = {support: coefficients[own.slices[local[support]]] for support in inside}
-        variance = measurement.variance
-        for support, coefficients in parts.items():
-            where = basis.slices[support]
-            ratio = squared_scale(basis, support, axes)
-            precision = ratio / variance
-            self._sums[where] += coefficients * (precision / math.sqrt(ratio))
-            self._precisions[where] += precision
-
-    def estimate(self) -> NoisyCoefficients:
-        """Returns the coefficients with the variances of their noise, of all tables so far.
-
-        It is independent between coefficients, because every measurement's noise is the same in
-        all its cells.
-        """
-        sums, precisions = self._sums, self._precisions
-        known = precisions > 0
-        return NoisyCoefficients(
-            values=np.divide(sums, precisions, out=np.zeros_like(sums), where=known),
-            variances=np.divide(1, precisions, out=np.full_like(sums, np.inf), where=known),
-        )
 
 
 def importance_of(

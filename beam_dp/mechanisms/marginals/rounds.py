@@ -21,7 +21,7 @@ from beam_dp.hypotheses.maximum_entropy import refit
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.measurements import Combination, Measurement, Names
+from beam_dp.mechanisms.marginals.measurements import Measurement, Names
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
@@ -40,6 +40,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import raised
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.unbiased_tables import Combination
 from beam_dp.summaries import Marginals
 
 # Selection is cheap: a marginal that is nearly the worst is nearly as good.
@@ -176,6 +177,7 @@ class RoundsPlan(MarginalsPlan):
             tables,
             noise,
             progress,
+            are_fixed=False,
             joined=None if joins_all else [*joined, *singles],
             num_bounded_cells=None if joins_all else workload.num_cells(),
         )

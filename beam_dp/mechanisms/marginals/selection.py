@@ -24,7 +24,7 @@ from beam_dp.hypotheses.maximum_entropy import independent_log_weights
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals.measurements import Combination, Measurement, closure_of
+from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
@@ -42,6 +42,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.unbiased_tables import Combination
 from beam_dp.summaries import Marginals
 
 # Of mu^2. The scores need little: each is one number of sensitivity 1. What the attributes alone
@@ -161,6 +162,7 @@ class SelectionPlan(MarginalsPlan):
             tables,
             noise,
             progress,
+            are_fixed=False,
             joined=[*chosen, *(each for each in _singles(domain) if not joined.issuperset(each))],
             num_bounded_cells=sum(_num_cells(domain, each) for each in [*pairs, *_singles(domain)]),
             fit={"num_joined_pairs": len(chosen), "num_other_pairs": len(loose)},

@@ -24,7 +24,6 @@ from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
 from beam_dp.hypotheses.tree_basis import TreeBasis
 from beam_dp.mechanisms.contract import MAX_RECORDS, Progress
 from beam_dp.mechanisms.marginals.measurements import (
-    Combination,
     Measurement,
     Names,
     closure_of,
@@ -41,6 +40,8 @@ from beam_dp.noise.bound import noise_bound
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.releases.measured_tables import cell_variance, support_variances
+from beam_dp.releases.noisy_measurements import NoisyMeasurements
+from beam_dp.releases.unbiased_tables import Combination
 
 _FAILURE_PROBABILITY = 0.05  # of the bounds of errors
 # Rounding to records may add this share of the fit's own error.
@@ -80,6 +81,7 @@ def synthesise(
     noise: NoiseSource,
     progress: Progress | None,
     *,
+    are_fixed: bool,
     joined: Sequence[Support] | None = None,
     num_bounded_cells: int | None = None,
     fit: Mapping[str, Any] | None = None,
@@ -92,6 +94,7 @@ def synthesise(
         tables: the noisy tables, in records.
         noise: for the draw's name and the signs that probe the fit.
         progress: called with public quantities.
+        are_fixed: whether what is measured was fixed before any record was read.
         joined: the attribute sets that the hypothesis joins; by default those of the workload.
             What was measured of others is left to the records, which answer for it.
         num_bounded_cells: cells whose bounds must hold together, where noise decided which of
@@ -142,6 +145,7 @@ def synthesise(
         record_tables=record_tables,
         draw_id=noise.draw_id(),
         noise=[measurement.to_json() for measurement in measurements],
+        measurements=NoisyMeasurements(tuple(measurements), tuple(tables), are_fixed),
         errors=marginal_errors(plan, layout, measurements, misfit, num_bounded_cells),
         parameters=plan.public,
         fit={**_stated_fit(basis, found), **(fit or {})},

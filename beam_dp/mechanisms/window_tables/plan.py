@@ -22,7 +22,6 @@ from beam_dp.mechanisms.window_tables.choices import (
     StrategyChoice,
     ranked_choices,
 )
-from beam_dp.mechanisms.window_tables.estimate import unbiased_tables
 from beam_dp.mechanisms.window_tables.levels import (
     gaussian_level,
     laplace_level,
@@ -40,6 +39,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up, up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.measured_tables import MeasuredTable
+from beam_dp.releases.unbiased_tables import unbiased_tables
 from beam_dp.releases.window_tables import Level, WindowTables, check_subsets
 from beam_dp.summaries import Marginals
 from beam_dp.windows import Blocks, Horizon, WindowUnit

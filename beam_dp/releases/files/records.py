@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 import re
 from array import array
 from collections.abc import Callable, Iterator
@@ -24,13 +23,12 @@ from beam_dp.releases.files.container import (
     check_end,
     in_blocks,
     read_container,
-    read_values,
     sync_marker,
     write_container,
 )
 from beam_dp.releases.files.values import decode, encode
 from beam_dp.releases.records import Codes, code_type
-from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
+from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.storage.store import DamagedFileError
 
 # Of an attribute, as in _Field: the codes of values that are one byte, how long the form is that
@@ -39,17 +37,6 @@ _Reader = tuple[list[int], list[int], dict[bytes, int], Callable[[bytes, int], t
 _CHUNK_RECORDS = 2**16
 _LISTED_CODES = 2**12
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-HYPOTHESIS_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "LogPotential",
-    "doc": "The weight of a cell is proportional to exp of the sum of these tables at its codes.",
-    "fields": [
-        {"name": "attributes", "type": {"type": "array", "items": "string"}},
-        {"name": "shape", "type": {"type": "array", "items": "long"}},
-        {"name": "values", "type": {"type": "array", "items": "double"}},
-    ],
-}
 
 
 def records_file(draw_id: str) -> str:
@@ -217,42 +204,6 @@ def _read_row(block: bytes, position: int, readers: list[_Reader]) -> tuple[list
                 code, position = read(block, position)
         row.append(code)
     return row, position
-
-
-def hypothesis_bytes(release: SyntheticDatabase) -> bytes:
-    """Returns the file of the log-potentials, one record a table."""
-    tables = (
-        {"attributes": names, "shape": table.shape, "values": table}
-        for names, table in release.potentials
-    )
-    blocks = ((1, encode(HYPOTHESIS_SCHEMA, each)) for each in tables)
-    return write_container(HYPOTHESIS_SCHEMA, release.draw_id, "hypothesis", blocks, deflate=False)
-
-
-def read_hypothesis(
-    data: bytes, domain: Domain, draw_id: str
-) -> list[tuple[Names, NDArray[np.float64]]]:
-    """Returns the log-potentials in a file.
-
-    Args:
-        data: the whole file.
-        domain: of the tables.
-        draw_id: of the release.
-
-    Raises:
-        DamagedFileError: if the file does not hold tables over this domain.
-    """
-    potentials = []
-    for each in read_values(data, HYPOTHESIS_SCHEMA, draw_id, "hypothesis", None):
-        names, values = tuple(each["attributes"]), each["values"]
-        axes = domain.axes(names) if all(name in domain for name in names) else None
-        if axes is None or list(axes) != sorted(set(axes)):
-            raise DamagedFileError("has a table of attributes that are not in its domain")
-        shape = [domain.shape[axis] for axis in axes]
-        if each["shape"].tolist() != shape or values.size != math.prod(shape):
-            raise DamagedFileError("has a table whose shape is not its domain's")
-        potentials.append((names, values.reshape(shape)))
-    return potentials
 
 
 class _Field:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from beam_dp.checks import is_number
 from beam_dp.domain import Domain
@@ -14,13 +18,10 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.files.card import Card, Payload, is_count
 from beam_dp.releases.files.container import file_name
-from beam_dp.releases.files.records import (
-    hypothesis_bytes,
-    read_hypothesis,
-    read_records,
-    records_bytes,
-    records_file,
-)
+from beam_dp.releases.files.records import read_records, records_bytes, records_file
+from beam_dp.releases.files.tables import read_tables, table_bytes
+from beam_dp.releases.measured_tables import MeasuredTable
+from beam_dp.releases.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 
 _TYPES = {
@@ -39,6 +40,7 @@ _TYPES = {
 def fields(release: SyntheticDatabase) -> dict[str, Any]:
     """Returns what the card says, as JSON values."""
     number = "public" if release.num_records_is_public else "noisy"
+    measured = release.measurements
     small: dict[str, Any] = {}
     if release.num_represented is not None:
         small["num_represented"] = release.num_represented
@@ -53,6 +55,7 @@ def fields(release: SyntheticDatabase) -> dict[str, Any]:
         "workload": release.workload.to_json(),
         "parameters": dict(release.parameters),
         "noise": list(release.noise),
+        **({} if measured is None else {"measurements": {"fixed": measured.are_fixed}}),
         "errors": [{"marginal": list(names), **e} for names, e in release.errors.items()],
         "fit": dict(release.fit),
         "record_tables": [list(names) for names in release.record_tables],
@@ -64,10 +67,17 @@ def fields(release: SyntheticDatabase) -> dict[str, Any]:
 
 def payload(release: SyntheticDatabase) -> dict[str, bytes]:
     """Returns the files, by name."""
-    return {
-        records_file(release.draw_id): records_bytes(release),
-        file_name(release.draw_id, "hypothesis"): hypothesis_bytes(release),
+    draw_id = release.draw_id
+    files = {
+        records_file(draw_id): records_bytes(release),
+        file_name(draw_id, "hypothesis"): table_bytes("hypothesis", draw_id, release.potentials),
     }
+    measured = release.measurements
+    if measured is not None:
+        names = [each.names for each in measured.described]
+        tables = zip(names, measured.tables, strict=True)
+        files[file_name(draw_id, "measurements")] = table_bytes("measurements", draw_id, tables)
+    return files
 
 
 def read(card: Card, payload: Payload) -> SyntheticDatabase:
@@ -78,9 +88,12 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         DamagedFileError: if the files are not of this card.
     """
     draw_id = card.draw_id
-    card.check_files([records_file(draw_id), file_name(draw_id, "hypothesis")])
-    card.check_types(_TYPES)
     parsed = card.fields
+    # Cards of version 1 had none.
+    purposes = ["hypothesis", *(["measurements"] if "measurements" in parsed else [])]
+    files = [file_name(draw_id, purpose) for purpose in purposes]
+    card.check_files([records_file(draw_id), *files])
+    card.check_types(_TYPES)
     # The first cards had none.
     record_tables = parsed.get("record_tables", [])
     if not isinstance(record_tables, list) or not all(map(_are_texts, record_tables)):
@@ -112,9 +125,10 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         "left_out": card.left_out(domain),
         **{name: parsed[name] for name in ("mechanism", "parameters", "noise", "fit", "versions")},
     }
-    potentials = payload.read(
-        file_name(draw_id, "hypothesis"), lambda data: read_hypothesis(data, domain, draw_id)
-    )
+    tables = {
+        purpose: payload.read(name, lambda data, of=purpose: read_tables(of, data, domain, draw_id))
+        for purpose, name in zip(purposes, files, strict=True)
+    }
     codes, counts = payload.read(
         records_file(draw_id), lambda data: read_records(data, domain, draw_id, num_records)
     )
@@ -125,9 +139,28 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         num_records_is_public=number == "public",
         codes=codes,
         counts=counts,
-        potentials=potentials,
+        potentials=tables["hypothesis"],
+        measurements=_measurements(parsed, domain, tables),
         **shared,
     )
+
+
+def _measurements(
+    parsed: Mapping[str, Any],
+    domain: Domain,
+    tables: Mapping[str, list[tuple[Names, NDArray[np.float64]]]],
+) -> NoisyMeasurements | None:
+    """The noisy tables, as the noise of the card describes them."""
+    if "measurements" not in tables:
+        return None
+    stated = parsed["measurements"]
+    if not isinstance(stated, dict) or set(stated) != {"fixed"}:
+        raise InputError("measurements", type(stated).__name__, "must say whether they are fixed")
+    described = tuple(MeasuredTable.from_json(each, domain) for each in parsed["noise"])
+    if [each.names for each in described] != [names for names, _ in tables["measurements"]]:
+        raise InputError("measurements", len(described), "must be those of the card's noise")
+    drawn = tuple(table for _, table in tables["measurements"])
+    return NoisyMeasurements(described, drawn, stated["fixed"])
 
 
 def _are_texts(value: Any) -> bool:
