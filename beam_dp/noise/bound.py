@@ -8,6 +8,8 @@ from typing import Literal
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 DISTRIBUTIONS: tuple[Distribution, ...] = ("discrete_laplace", "discrete_gaussian")
 
+FAILURE_PROBABILITY = 0.05  # of a stated bound being wrong, where nobody chose another
+
 # Of the floating-point operations from a scale to a bound.
 _ROUNDING = 1e-12
 

@@ -79,6 +79,12 @@ class MeasuredTable:
         return cls(tuple(names), kind, distribution, scale, grid)
 
 
+def laplace_variance(measured: Iterable[MeasuredTable]) -> float | None:
+    """Returns the smallest variance of a Laplace noise; None where all are Gaussian."""
+    of_laplace = [each.variance for each in measured if each.distribution == "discrete_laplace"]
+    return min(of_laplace, default=None)
+
+
 def support_variances(
     domain: Domain,
     supports: Iterable[Support],

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.residual_basis import Support
-from beam_dp.noise.bound import noise_bound
+from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.query_batches import batches_of
@@ -21,8 +21,6 @@ from beam_dp.releases.measured_tables import Names, cell_variance, query_varianc
 from beam_dp.releases.synthetic_database import MarginalAnswer, QueryAnswer
 
 Table = NDArray[np.float64]
-
-FAILURE_PROBABILITY = 0.05
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ from beam_dp.releases.measured_tables import (
     MeasuredTable,
     Names,
     cell_variance,
+    laplace_variance,
     support_variances,
 )
 from beam_dp.releases.noisy_tables import NoisyTables
@@ -146,12 +147,6 @@ def check_subsets(workload: Workload, measured: Iterable[MeasuredTable] = ()) ->
     if tables > _MAX_SUBSETS:
         condition = "sets of attributes inside what is measured: must be at most 2^20"
         raise InputError("noise", magnitude(tables), condition)
-
-
-def laplace_variance(measured: Iterable[MeasuredTable]) -> float | None:
-    """Returns the smallest variance of a Laplace noise; None where all are Gaussian."""
-    of_laplace = [each.variance for each in measured if each.distribution == "discrete_laplace"]
-    return min(of_laplace, default=None)
 
 
 # All windows of a horizon have the same.

@@ -30,6 +30,7 @@ class MeasureAllPlan(MarginalsPlan):
     """
 
     strategy: ClassVar[str] = "measure_all"
+    is_fixed: ClassVar[bool] = True
 
     calibration: str
     predicted_cell_error: float
@@ -51,7 +52,7 @@ class MeasureAllPlan(MarginalsPlan):
             if progress is not None:
                 progress("measure", position + 1, len(self.measurements))
             tables.append(measurement.draw(marginals, noise))
-        return synthesise(self, self.measurements, tables, noise, progress, are_fixed=True)
+        return synthesise(self, self.measurements, tables, noise, progress)
 
 
 def measure_all_plan(

@@ -43,6 +43,8 @@ class MarginalsPlan(Plan):
     """
 
     strategy: ClassVar[str]
+    # Whether all that is measured, and how precisely, is decided before any record is read.
+    is_fixed: ClassVar[bool] = False
 
     workload: Workload
     num_records: NumRecords

@@ -177,7 +177,6 @@ class RoundsPlan(MarginalsPlan):
             tables,
             noise,
             progress,
-            are_fixed=False,
             joined=None if joins_all else [*joined, *singles],
             num_bounded_cells=None if joins_all else workload.num_cells(),
         )

@@ -162,7 +162,6 @@ class SelectionPlan(MarginalsPlan):
             tables,
             noise,
             progress,
-            are_fixed=False,
             joined=[*chosen, *(each for each in _singles(domain) if not joined.issuperset(each))],
             num_bounded_cells=sum(_num_cells(domain, each) for each in [*pairs, *_singles(domain)]),
             fit={"num_joined_pairs": len(chosen), "num_other_pairs": len(loose)},

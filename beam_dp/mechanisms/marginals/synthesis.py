@@ -81,7 +81,6 @@ def synthesise(
     noise: NoiseSource,
     progress: Progress | None,
     *,
-    are_fixed: bool,
     joined: Sequence[Support] | None = None,
     num_bounded_cells: int | None = None,
     fit: Mapping[str, Any] | None = None,
@@ -94,7 +93,6 @@ def synthesise(
         tables: the noisy tables, in records.
         noise: for the draw's name and the signs that probe the fit.
         progress: called with public quantities.
-        are_fixed: whether what is measured was fixed before any record was read.
         joined: the attribute sets that the hypothesis joins; by default those of the workload.
             What was measured of others is left to the records, which answer for it.
         num_bounded_cells: cells whose bounds must hold together, where noise decided which of
@@ -145,7 +143,7 @@ def synthesise(
         record_tables=record_tables,
         draw_id=noise.draw_id(),
         noise=[measurement.to_json() for measurement in measurements],
-        measurements=NoisyMeasurements(tuple(measurements), tuple(tables), are_fixed),
+        measurements=NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed),
         errors=marginal_errors(plan, layout, measurements, misfit, num_bounded_cells),
         parameters=plan.public,
         fit={**_stated_fit(basis, found), **(fit or {})},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,10 +126,10 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         "left_out": card.left_out(domain),
         **{name: parsed[name] for name in ("mechanism", "parameters", "noise", "fit", "versions")},
     }
-    tables = {
-        purpose: payload.read(name, lambda data, of=purpose: read_tables(of, data, domain, draw_id))
-        for purpose, name in zip(purposes, files, strict=True)
-    }
+    tables = {}
+    for purpose, name in zip(purposes, files, strict=True):
+        parse = partial(read_tables, purpose, domain=domain, draw_id=draw_id)
+        tables[purpose] = payload.read(name, parse)
     codes, counts = payload.read(
         records_file(draw_id), lambda data: read_records(data, domain, draw_id, num_records)
     )

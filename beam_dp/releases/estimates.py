@@ -1,0 +1,329 @@
+"""The better of two answers to a question about a synthetic database, with its error.
+
+The *unbiased* answer sums the noisy tables that the release was made from. The *fitted* one comes
+from the distribution, or the records, that were fitted to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.hypotheses.basis import subsets
+from beam_dp.hypotheses.residual_basis import Support
+from beam_dp.queries.vector_query import Axes, Vector, VectorQuery, sums_of
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.fitted_errors import MAX_ATTRIBUTES, FittedErrors, times
+from beam_dp.releases.measured_tables import support_variances
+from beam_dp.releases.unbiased_tables import unbiased_tables
+
+if TYPE_CHECKING:
+    from beam_dp.releases.synthetic_database import SyntheticDatabase
+
+ErrorKind = Literal["exact", "approximate", "model_based"]
+
+# A fitted answer is taken if its error is predicted to be at most this much of the unbiased one's:
+# the latter is known, and the prediction is not.
+_ENOUGH_BETTER = 0.75
+# How many standard errors hold 95 % of the errors. One Laplace noise is within 2.12 of them; sums
+# of many are within fewer. Errors that are predicted by a model have longer tails than a normal's.
+_DEVIATIONS = {"discrete_gaussian": 1.96, "discrete_laplace": 2.12, "fitted": 2.0}
+_TABLE_CELLS = 2**24
+_PAIR_CELLS = 2**16
+_NUM_PAIRS = 256
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An answer with its error bar.
+
+    Args:
+        value: in the unit of the question.
+        standard_error: in the same unit; None where none can be stated honestly.
+        margin: the answer is within so much of the truth in 95 % of cases; None as above.
+        kind: of the error. ``exact``: it follows from the noise alone, whatever the data;
+            ``approximate``: predicted, for an answer about attributes that were measured together;
+            ``model_based``: predicted, for one that needs interactions which were not measured.
+        reason: why there is no error bar; empty where there is one.
+    """
+
+    value: float
+    standard_error: float | None = None
+    margin: float | None = None
+    kind: ErrorKind | None = None
+    reason: str = ""
+
+    def half_less(self, signed: Estimate) -> Estimate:
+        """Returns half the difference to another one: of a total and signs, an odd parity."""
+        value = (self.value - signed.value) / 2
+        errors = (self.standard_error, self.margin, signed.standard_error, signed.margin)
+        if None in errors:
+            return Estimate(value, reason=self.reason or signed.reason)
+        own, own_margin, other, other_margin = (each or 0.0 for each in errors)
+        # The noise of both may be the same noise: their errors add up at worst.
+        kind = "approximate" if own > 0 and signed.kind == "exact" else signed.kind
+        return Estimate(value, (own + other) / 2, (own_margin + other_margin) / 2, kind)
+
+    def scaled(self, factor: float) -> Estimate:
+        """Returns the estimate in another unit."""
+        if self.standard_error is None or self.margin is None:
+            return Estimate(self.value * factor, reason=self.reason)
+        size = abs(factor)
+        errors = self.standard_error * size, self.margin * size
+        return Estimate(self.value * factor, *errors, self.kind)
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """What a synthetic database answers, and how well.
+
+    Args:
+        release: to ask.
+    """
+
+    release: SyntheticDatabase
+
+    def of(self, queries: Sequence[VectorQuery]) -> list[Estimate]:
+        """Returns the better answer of each query, in order.
+
+        Args:
+            queries: of the release's domain.
+
+        Raises:
+            InputError: if one needs more than 2^28 cells at once.
+
+        Cost: the tables of all sets of attributes that are asked about; then about 100 us a query.
+        """
+        return [self.better(*both) for both in self.both(queries)]
+
+    def both(self, queries: Sequence[VectorQuery]) -> Iterator[tuple[Estimate, Estimate | None]]:
+        """Yields the fitted and the unbiased answer of each query, in order.
+
+        The second is None for what no measured tables cover.
+        """
+        by_axes: dict[Axes, list[int]] = {}
+        for place, query in enumerate(queries):
+            by_axes.setdefault(query.axes, []).append(place)
+        found: dict[int, tuple[Estimate, Estimate | None]] = {}
+        for part in self._parts(by_axes):
+            fitted = self._fitted_tables(part)
+            covered = [axes for axes in part if self.covers(axes)]
+            unbiased = self._unbiased_tables(covered)
+            for axes in part:
+                places = by_axes[axes]
+                asked = [queries[place] for place in places]
+                answers = zip(
+                    self._fitted(asked, fitted[axes]),
+                    self._unbiased(asked, unbiased.get(axes)),
+                    strict=True,
+                )
+                found |= zip(places, answers, strict=True)
+        return (found[place] for place in range(len(queries)))
+
+    @staticmethod
+    def better(fitted: Estimate, unbiased: Estimate | None) -> Estimate:
+        """Returns the one with the smaller error; of like ones the unbiased."""
+        if unbiased is None or unbiased.standard_error is None:
+            return fitted
+        if fitted.standard_error is None:
+            return unbiased
+        enough = _ENOUGH_BETTER * unbiased.standard_error
+        return fitted if fitted.standard_error < enough else unbiased
+
+    def covers(self, axes: Axes) -> bool:
+        """Whether measured tables cover everything that some attributes say together."""
+        variances = self._variances(axes)
+        return bool(variances) and all(
+            math.isfinite(variances[support])
+            for support in subsets(axes)
+            if all(self._domain.shape[axis] > 1 for axis in support)
+        )
+
+    @property
+    def _domain(self) -> Domain:
+        return self.release.domain
+
+    def _parts(self, sets: Iterable[Axes]) -> Iterator[list[Axes]]:
+        """The sets of attributes in parts whose tables fit the memory together."""
+        part: list[Axes] = []
+        cells = 0
+        for axes in sets:
+            size = math.prod(self._domain.shape[axis] for axis in axes)
+            if part and cells + size > _TABLE_CELLS:
+                yield part
+                part, cells = [], 0
+            part.append(axes)
+            cells += size
+        if part:
+            yield part
+
+    def _workload(self, sets: Iterable[Axes]) -> Workload:
+        names = self._domain.names
+        return Workload(self._domain, tuple(tuple(names[axis] for axis in axes) for axes in sets))
+
+    def _fitted_tables(self, sets: Sequence[Axes]) -> dict[Axes, NDArray[np.float64]]:
+        if not sets:
+            return {}
+        answers = self.release.answer(self._workload(sets))
+        return {axes: answer.values for axes, answer in zip(sets, answers, strict=True)}
+
+    def _unbiased_tables(self, sets: Sequence[Axes]) -> Mapping[Axes, NDArray[np.float64]]:
+        measured = self.release.measurements
+        if not sets or measured is None:
+            return {}
+        public = self.release.num_records if self.release.num_records_is_public else None
+        workload = self._workload(sets)
+        tables = unbiased_tables(workload, measured.described, measured.tables, public)
+        return {axes: tables[names] for axes, names in zip(sets, workload, strict=True)}
+
+    def _unbiased(
+        self, queries: Sequence[VectorQuery], table: NDArray[np.float64] | None
+    ) -> list[Estimate] | list[None]:
+        """Answers from noisy tables: their error is that of the noise, whatever the data."""
+        measured = self.release.measurements
+        if table is None or measured is None:
+            return [None] * len(queries)
+        variances = self._variances(queries[0].axes)
+        is_laplace = any(each.distribution == "discrete_laplace" for each in measured.described)
+        deviations = _DEVIATIONS["discrete_laplace" if is_laplace else "discrete_gaussian"]
+        kind: ErrorKind = "exact" if measured.are_fixed else "approximate"
+        found = []
+        errors = np.sqrt(_exact_variances(self._domain, queries, variances))
+        for value, error in zip(sums_of(table, queries).tolist(), errors.tolist(), strict=True):
+            found.append(Estimate(value, error, error * deviations, kind))
+        return found
+
+    def _fitted(
+        self, queries: Sequence[VectorQuery], table: NDArray[np.float64]
+    ) -> Iterator[Estimate]:
+        """Answers from the fitted distribution, with the errors that the model predicts."""
+        axes = queries[0].axes
+        values = sums_of(table, queries).tolist()
+        reason = self._no_error(axes)
+        if reason:
+            yield from (Estimate(value, reason=reason) for value in values)
+            return
+        held = sums_of(table, [query.held for query in queries])
+        knows = self._variances(axes)
+        is_covered = all(math.isfinite(knows[each]) and self._is_fitted(each) for each in knows)
+        kind: ErrorKind = "approximate" if is_covered else "model_based"
+        errors = self._model(axes).of(queries, held)
+        for value, error in zip(values, errors.tolist(), strict=True):
+            yield Estimate(value, error, error * _DEVIATIONS["fitted"], kind)
+
+    def _no_error(self, axes: Axes) -> str:
+        """Returns why no error of a fitted answer can be stated; empty where one can."""
+        if self.release.measurements is None:
+            return "the release keeps no measurements"
+        if len(axes) > MAX_ATTRIBUTES:
+            return f"more than {MAX_ATTRIBUTES} attributes are concerned"
+        domain, variances = self._domain, self._variances(axes)
+        for support in subsets(axes):
+            if len(support) > 2:
+                break
+            if any(domain.shape[axis] == 1 for axis in support):
+                continue
+            if not (math.isfinite(variances[support]) and self._is_fitted(support)):
+                names = " with ".join(domain.names[axis] for axis in support)
+                return f"{names or 'the number of records'} was not measured"
+        return ""
+
+    def _is_fitted(self, support: Support) -> bool:
+        """Whether the fit knows of what was measured of some attributes."""
+        return any(held.issuperset(support) for held in self._fitted_sets)
+
+    @cached_property
+    def _fitted_sets(self) -> list[set[int]]:
+        release = self.release
+        names = [*(names for names, _ in release.potentials), *release.record_tables]
+        return [set(self._domain.axes(each)) for each in names]
+
+    @cached_property
+    def _known_variances(self) -> dict[Support, float]:
+        return {}
+
+    def _variances(self, axes: Axes) -> dict[Support, float]:
+        """The variances of the coefficients of all sets of attributes inside some."""
+        measured = self.release.measurements
+        if measured is None or len(axes) > MAX_ATTRIBUTES:
+            return {}
+        inside, known = list(subsets(axes)), self._known_variances
+        unknown = [support for support in inside if support not in known]
+        if unknown:
+            known |= support_variances(
+                self._domain, unknown, measured.described, self.release.num_records_is_public
+            )
+        return {support: known[support] for support in inside}
+
+    def _model(self, axes: Axes) -> FittedErrors:
+        variances = self._variances(axes)
+        return FittedErrors(
+            self._domain,
+            self._shares,
+            self._correlation,
+            self.release.represented,
+            {each: variances[each] for each in variances if self._is_fitted(each)},
+        )
+
+    @cached_property
+    def _shares(self) -> list[Vector]:
+        """The share of records of each code of each attribute."""
+        singles = [(axis,) for axis in range(self._domain.num_attributes)]
+        return [_normalised(table) for table in self._fitted_tables(singles).values()]
+
+    @cached_property
+    def _correlation(self) -> float | None:
+        """The root mean square of the correlations of codes, over pairs that were measured."""
+        domain = self._domain
+        pairs = [
+            pair
+            for pair in combinations(range(domain.num_attributes), 2)
+            if self._is_fitted(pair)
+            and self.covers(pair)
+            and math.prod(domain.shape[axis] for axis in pair) <= _PAIR_CELLS
+        ]
+        pairs = pairs[:: max(1, len(pairs) // _NUM_PAIRS)]
+        moved = expected = 0.0
+        for part in self._parts(pairs):
+            for (first, second), table in self._fitted_tables(part).items():
+                one, other = self._shares[first], self._shares[second]
+                moved += float(((_normalised(table) - np.outer(one, other)) ** 2).sum())
+                expected += float((one * (1 - one)).sum() * (other * (1 - other)).sum())
+        return math.sqrt(moved / expected) if expected > 0 else None
+
+
+def _exact_variances(
+    domain: Domain, queries: Sequence[VectorQuery], variances: Mapping[Support, float]
+) -> Vector:
+    """Returns the variances of unbiased answers, of queries of the same axes.
+
+    A residual sees of a vector with sum s and squared norm n, over d codes, s^2 / d^2 where its
+    attribute was summed out, and n - s^2 / d where it was not.
+    """
+    axes = queries[0].axes
+    own, free = (np.empty((len(axes), len(queries))) for _ in range(2))
+    for place, axis in enumerate(axes):
+        size = domain.shape[axis]
+        vectors = np.array([query.vectors[place] for query in queries])
+        sums = vectors.sum(axis=1)
+        own[place] = np.maximum((vectors**2).sum(axis=1) - sums**2 / size, 0.0)
+        free[place] = (sums / size) ** 2
+    total = np.zeros(len(queries))
+    for support, variance in variances.items():
+        mask = np.isin(axes, support)
+        factor = own[mask].prod(axis=0) * free[~mask].prod(axis=0)
+        total += times(factor, variance)
+    return total
+
+
+def _normalised(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    total = float(table.sum())
+    return table / total if total > 0 else np.full(table.shape, 1 / table.size)

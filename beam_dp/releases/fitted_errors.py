@@ -1,0 +1,139 @@
+"""How wrong answers of a fitted distribution are, from public numbers alone.
+
+The exact error of a fitted answer is not known: the fit shrinks noise, and invents what was not
+measured. This is a model of it. An answer's error has a part for each set of attributes inside its
+own, the *interaction* of these. A measured interaction has the variance V of its noise; any
+interaction is as large as its order lets expect, tau; a fit does about as well as the best mixture
+of both, V tau / (V + tau), and where nothing was measured, tau is what is left.
+
+Interactions are measured in units of Lancaster's expansion around independent attributes, in which
+a set S of them changes a count by N r_S times the product of sqrt(p (1 - p)) over S and of p over
+the other attributes (p: the share of records that a literal holds for). For pairs r is a
+correlation, and its root mean square R over the pairs that were measured says how strongly the
+attributes of this table depend on each other. What a maximum-entropy fit of all pairs leaves of
+orders three and more was 0.05 R to 0.06 R on the tables that this was calibrated on (nltcs and
+seven columns of adult), and each order that is measured more left 0.4 times as much; see
+``benchmarks/error_bars.py``, which measures the coverage on others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import compress, product
+
+import numpy as np
+
+from beam_dp.domain import Domain
+from beam_dp.hypotheses.residual_basis import Support
+from beam_dp.queries.vector_query import Vector, VectorQuery
+
+# Of the interactions that the fit of all smaller ones leaves, in units of R.
+_THIRD_ORDER = 0.055
+_NEXT_ORDER = 0.4
+# An answer of so many attributes has 2^that many interactions.
+MAX_ATTRIBUTES = 12
+_MAX_LIFT = 1e6
+
+
+class FittedErrors:
+    """The model of one release.
+
+    Args:
+        domain: the universe.
+        shares: for each attribute, the share of records of each code, as fitted.
+        correlation: R, the root mean square of correlations; None where no pair was measured.
+        num_records: that the release stands for.
+        variances: of the orthonormal coefficients of each set of attributes that was measured and
+            that the fit knows of, in squared records; infinite for all others.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        shares: Sequence[Vector],
+        correlation: float | None,
+        num_records: float,
+        variances: Mapping[Support, float],
+    ) -> None:
+        self._domain = domain
+        self._shares = shares
+        self._correlation = correlation
+        self._num_records = num_records
+        self._variances = variances
+
+    def of(self, queries: Sequence[VectorQuery], held: Vector) -> Vector:
+        """Returns the root mean squared errors that the model predicts.
+
+        Args:
+            queries: all of the same axes, at most 12.
+            held: for each, the fitted number of records that it counts anything of.
+
+        Returns:
+            shape (num_queries,), records; infinite where an interaction of one or two attributes
+            was not measured, of which nothing can be said.
+
+        Cost: 2^k steps of numpy for k attributes, however many queries.
+        """
+        axes = queries[0].axes
+        own, free, seen, spread = (np.empty((len(axes), len(queries))) for _ in range(4))
+        chances = np.ones(len(queries))
+        for place, axis in enumerate(axes):
+            size, share = self._domain.shape[axis], self._shares[axis]
+            vectors = np.array([query.vectors[place] for query in queries])
+            sums, squares = vectors.sum(axis=1), (vectors**2).sum(axis=1)
+            own[place] = np.maximum(squares - sums**2 / size, 0.0)
+            free[place] = (sums / size) ** 2
+            means = vectors @ share
+            seen[place] = means**2
+            spread[place] = np.maximum(vectors**2 @ share - means**2, 0.0)
+            chances *= (vectors != 0) @ share
+        # How much more often the literals hold together than if they were independent.
+        lift = np.clip(
+            np.maximum(held, 0.0) / np.maximum(self._num_records * chances, 1e-9), 1.0, _MAX_LIFT
+        )
+        total = np.zeros(len(queries))
+        for inside in product((False, True), repeat=len(axes)):
+            support = tuple(compress(axes, inside))
+            mask = np.array(inside, bool)
+            of_noise = own[mask].prod(axis=0) * np.maximum(
+                seen[~mask].prod(axis=0) * lift**2, free[~mask].prod(axis=0)
+            )
+            of_prior = spread[mask].prod(axis=0) * seen[~mask].prod(axis=0) * lift
+            total += _mixed(
+                of_noise, self._variances.get(support, math.inf), of_prior, self._prior(support)
+            )
+        return np.sqrt(total)
+
+    def _prior(self, support: Support) -> float:
+        """The variance of an interaction before it is measured, in units of its expansion."""
+        order = len(support)
+        if order < 2:
+            return math.inf
+        if self._correlation is None:
+            return math.inf
+        size = self._correlation
+        if order > 2:
+            size *= _THIRD_ORDER * _NEXT_ORDER ** (order - 3)
+        elif not math.isfinite(self._variances.get(support, math.inf)):
+            # Which pairs are measured was somebody's choice: others may be anything.
+            return math.inf
+        return (self._num_records * size) ** 2
+
+
+def _mixed(of_noise: Vector, variance: float, of_prior: Vector, prior: float) -> Vector:
+    """V tau / (V + tau), where either may be infinite; nothing of what the query can't see."""
+    noise, expected = times(of_noise, variance), times(of_prior, prior)
+    if math.isinf(prior):
+        return noise
+    if math.isinf(variance):
+        return expected
+    both = noise + expected
+    mixed: Vector = np.divide(noise * expected, both, out=np.zeros_like(both), where=both > 0)
+    return mixed
+
+
+def times(factor: Vector, variance: float) -> Vector:
+    """Returns their product, where 0 times anything is 0."""
+    found: Vector = np.multiply(factor, variance, out=np.zeros_like(factor), where=factor > 0)
+    return found
