@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Literal
@@ -36,9 +36,12 @@ _ENOUGH_BETTER = 0.75
 # How many standard errors hold 95 % of the errors. One Laplace noise is within 2.12 of them; sums
 # of many are within fewer. Errors that are predicted by a model have longer tails than a normal's.
 _DEVIATIONS = {"discrete_gaussian": 1.96, "discrete_laplace": 2.12, "fitted": 2.0}
+# A number of records of fewer standard errors may as well be 0.
+_LEAST_DEVIATIONS = 4.0
 _TABLE_CELLS = 2**24
 _PAIR_CELLS = 2**16
 _NUM_PAIRS = 256
+_FEW_RECORDS = 5
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class Estimates:
 
         The second is None for what no measured tables cover.
         """
+        queries = [each if each.axes else self._everybody for each in queries]
         by_axes: dict[Axes, list[int]] = {}
         for place, query in enumerate(queries):
             by_axes.setdefault(query.axes, []).append(place)
@@ -128,6 +132,39 @@ class Estimates:
                 found |= zip(places, answers, strict=True)
         return (found[place] for place in range(len(queries)))
 
+    def means(self, counted: Sequence[VectorQuery], axis: int, values: Vector) -> list[Estimate]:
+        """Returns the means of a column over the records that each query counts.
+
+        Args:
+            counted: each 1 or 0 for every code, of any attributes.
+            axis: of the column.
+            values: of its codes, shape (size,).
+
+        Returns:
+            In the unit of the values. The error is that of the ratio by the delta method: to first
+            order a mean m of values x moves by the sum of x - m over the number of records, so that
+            noise which the sum and the number share is not counted twice. None is stated where the
+            number of records may be 0.
+        """
+        sums = self.both([each.with_vectors({axis: values}) for each in counted])
+        pairs = list(zip(sums, self.both(counted), strict=True))
+        ratios = [
+            [_ratio(total, number) for total, number in zip(*both, strict=True)] for both in pairs
+        ]
+        found: list[list[Estimate | None]] = [[] for _ in counted]
+        for place in range(2):
+            centred = self.both(
+                [
+                    query.with_vectors({axis: values - (value[place] or 0.0)})
+                    for query, value in zip(counted, ratios, strict=True)
+                ]
+            )
+            for answers, value, moved, (_, number) in zip(
+                found, ratios, centred, pairs, strict=True
+            ):
+                answers.append(_mean(value[place], moved[place], number[place]))
+        return [self.better(*_first_known(both)) for both in found]
+
     @staticmethod
     def better(fitted: Estimate, unbiased: Estimate | None) -> Estimate:
         """Returns the one with the smaller error; of like ones the unbiased."""
@@ -146,6 +183,13 @@ class Estimates:
             for support in subsets(axes)
             if all(self._domain.shape[axis] > 1 for axis in support)
         )
+
+    @cached_property
+    def _everybody(self) -> VectorQuery:
+        """The number of records, as a sum over all codes of an attribute."""
+        axes = range(self._domain.num_attributes)
+        axis = next((axis for axis in axes if self.covers((axis,))), 0)
+        return VectorQuery((axis,), (np.ones(self._domain.shape[axis]),))
 
     @property
     def _domain(self) -> Domain:
@@ -268,7 +312,7 @@ class Estimates:
         return FittedErrors(
             self._domain,
             self._shares,
-            self._correlation,
+            self._dependence,
             self.release.represented,
             {each: variances[each] for each in variances if self._is_fitted(each)},
         )
@@ -280,24 +324,62 @@ class Estimates:
         return [_normalised(table) for table in self._fitted_tables(singles).values()]
 
     @cached_property
-    def _correlation(self) -> float | None:
-        """The root mean square of the correlations of codes, over pairs that were measured."""
+    def _dependence(self) -> float | None:
+        """The root mean square of Cramer's V over pairs of attributes that were measured.
+
+        Cells that are expected to be nearly empty say more of noise than of dependence: their
+        weight is lowered.
+        """
         domain = self._domain
         pairs = [
             pair
             for pair in combinations(range(domain.num_attributes), 2)
             if self._is_fitted(pair)
             and self.covers(pair)
+            and min(domain.shape[axis] for axis in pair) > 1
             and math.prod(domain.shape[axis] for axis in pair) <= _PAIR_CELLS
         ]
         pairs = pairs[:: max(1, len(pairs) // _NUM_PAIRS)]
-        moved = expected = 0.0
+        few = _FEW_RECORDS / max(self.release.represented, 1)
+        squares = []
         for part in self._parts(pairs):
             for (first, second), table in self._fitted_tables(part).items():
-                one, other = self._shares[first], self._shares[second]
-                moved += float(((_normalised(table) - np.outer(one, other)) ** 2).sum())
-                expected += float((one * (1 - one)).sum() * (other * (1 - other)).sum())
-        return math.sqrt(moved / expected) if expected > 0 else None
+                expected = np.outer(self._shares[first], self._shares[second])
+                moved = (_normalised(table) - expected) ** 2 / (expected + few)
+                squares.append(float(moved.sum()) / (min(table.shape) - 1))
+        return math.sqrt(sum(squares) / len(squares)) if squares else None
+
+
+def _ratio(total: Estimate | None, number: Estimate | None) -> float | None:
+    """The quotient of two answers; None where there is none."""
+    if total is None or number is None or not number.value > 0:
+        return None
+    return total.value / number.value
+
+
+def _mean(value: float | None, moved: Estimate | None, number: Estimate | None) -> Estimate | None:
+    """A mean, with the error of the sum of what lies above it.
+
+    Args:
+        value: the quotient.
+        moved: the sum over records of their values less it.
+        number: of records.
+    """
+    if moved is None or number is None:
+        return None
+    if value is None:
+        return Estimate(math.nan, reason="no records")
+    if moved.standard_error is None or number.standard_error is None:
+        return Estimate(value, reason=moved.reason or number.reason)
+    if number.value < _LEAST_DEVIATIONS * number.standard_error:
+        return Estimate(value, reason="too few records for their noise")
+    return replace(moved.scaled(1 / number.value), value=value)
+
+
+def _first_known(both: Sequence[Estimate | None]) -> tuple[Estimate, Estimate | None]:
+    fitted, unbiased = both
+    assert fitted is not None
+    return fitted, unbiased
 
 
 def _exact_variances(

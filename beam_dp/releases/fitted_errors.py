@@ -9,11 +9,11 @@ of both, V tau / (V + tau), and where nothing was measured, tau is what is left.
 Interactions are measured in units of Lancaster's expansion around independent attributes, in which
 a set S of them changes a count by N r_S times the product of sqrt(p (1 - p)) over S and of p over
 the other attributes (p: the share of records that a literal holds for). For pairs r is a
-correlation, and its root mean square R over the pairs that were measured says how strongly the
-attributes of this table depend on each other. What a maximum-entropy fit of all pairs leaves of
-orders three and more was 0.05 R to 0.06 R on the tables that this was calibrated on (nltcs and
-seven columns of adult), and each order that is measured more left 0.4 times as much; see
-``benchmarks/error_bars.py``, which measures the coverage on others.
+correlation. How strongly the attributes of this table depend on each other is said by V, the root
+mean square of Cramer's coefficient over the pairs that were measured. What a maximum-entropy fit of
+all pairs leaves of orders three and more was 0.03 V to 0.07 V on the tables that this was
+calibrated on, and each order that is measured more left 0.4 times as much;
+``benchmarks/error_bars.py`` measures how often the errors hold.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from beam_dp.domain import Domain
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.queries.vector_query import Vector, VectorQuery
 
-# Of the interactions that the fit of all smaller ones leaves, in units of R.
-_THIRD_ORDER = 0.055
+# Of the interactions that the fit of all smaller ones leaves, in units of V.
+_THIRD_ORDER = 0.05
 _NEXT_ORDER = 0.4
 # An answer of so many attributes has 2^that many interactions.
 MAX_ATTRIBUTES = 12
@@ -42,7 +42,7 @@ class FittedErrors:
     Args:
         domain: the universe.
         shares: for each attribute, the share of records of each code, as fitted.
-        correlation: R, the root mean square of correlations; None where no pair was measured.
+        dependence: V, the root mean square of Cramer's V; None where no pair was measured.
         num_records: that the release stands for.
         variances: of the orthonormal coefficients of each set of attributes that was measured and
             that the fit knows of, in squared records; infinite for all others.
@@ -52,13 +52,13 @@ class FittedErrors:
         self,
         domain: Domain,
         shares: Sequence[Vector],
-        correlation: float | None,
+        dependence: float | None,
         num_records: float,
         variances: Mapping[Support, float],
     ) -> None:
         self._domain = domain
         self._shares = shares
-        self._correlation = correlation
+        self._dependence = dependence
         self._num_records = num_records
         self._variances = variances
 
@@ -110,9 +110,9 @@ class FittedErrors:
         order = len(support)
         if order < 2:
             return math.inf
-        if self._correlation is None:
+        if self._dependence is None:
             return math.inf
-        size = self._correlation
+        size = self._dependence
         if order > 2:
             size *= _THIRD_ORDER * _NEXT_ORDER ** (order - 3)
         elif not math.isfinite(self._variances.get(support, math.inf)):

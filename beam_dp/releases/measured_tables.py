@@ -107,7 +107,8 @@ def support_variances(
     for measurement in measurements:
         axes = domain.axes(measurement.names)
         if measurement.kind == "residual":
-            precisions[axes] += 1 / measurement.variance
+            if axes in precisions:
+                precisions[axes] += 1 / measurement.variance
             continue
         for support in supports_inside(axes, precisions):
             summed = math.prod(domain.shape[axis] for axis in axes if axis not in support)
