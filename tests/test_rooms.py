@@ -26,6 +26,7 @@ FLOORS = (
     ("privacy.ledger",),
     ("releases",),
     ("releases.files",),
+    ("verification",),
     ("summaries",),
     ("mechanisms.*",),
     ("mechanisms",),

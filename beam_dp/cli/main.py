@@ -13,6 +13,7 @@ from beam_dp.cli.finish import add_finish, run_finish
 from beam_dp.cli.ledger import add_ledger, run_ledger
 from beam_dp.cli.plan import add_plan, run_plan
 from beam_dp.cli.programs import PROGRAMS, import_program
+from beam_dp.cli.verify import add_verify, run_verify
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, Once, Parser, nearest, refused
 
@@ -22,6 +23,8 @@ PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code: 0, or 2 for input that was refused.
+
+    `beam-dp verify` returns 1 where a promise does not hold.
 
     Args:
         argv: the arguments without the program's name; those of the process by default.
@@ -38,10 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             "plan": run_plan,
             "describe": _describe,
             "answer": _answer,
+            "verify": run_verify,
             "finish": run_finish,
             "ledger": run_ledger,
         }
-        run[options.command](options)
+        return run[options.command](options) or 0
     except (FlagError, InputError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -104,6 +108,7 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     answer.add_argument(
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
     )
+    add_verify(commands)
     add_finish(commands)
     add_ledger(commands)
     for name, program in PIPELINES.items():

@@ -8,10 +8,9 @@ from hypothesis import given, settings, strategies as st
 from test_linear_workload import FORMS, domain_of, workloads
 
 from beam_dp.domain import BooleanAttribute, Domain
-from beam_dp.mechanisms.linear_answers import sensitivity as sensitivity_module
-from beam_dp.mechanisms.linear_answers.sensitivity import WorkloadSensitivity, workload_sensitivity
-from beam_dp.queries import LinearWorkload, parse_linear_workload
+from beam_dp.queries import LinearWorkload, parse_linear_workload, sensitivity as sensitivity_module
 from beam_dp.queries.linear import Explicit, Product
+from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"
 UNIT = 2**16

@@ -22,7 +22,6 @@ from beam_dp.mechanisms.contract import (
     check_noise,
     check_num_records,
 )
-from beam_dp.mechanisms.linear_answers.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.mechanisms.resources import answers_resources
 from beam_dp.noise.bound import Distribution, laplace_bound, noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
@@ -32,6 +31,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import up
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.summaries.clipped_counts import clipped_counts
 
 Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
@@ -120,6 +120,7 @@ class WorkloadAnswersPlan(AnswersPlan):
             "num_records": self.num_records,
             "l1_sensitivity": self.sensitivity.l1 / 2**VALUE_BITS,
             "l2_sensitivity": self.sensitivity.l2 / 2**VALUE_BITS,
+            "l2_sensitivity_squared": up(Fraction(self.sensitivity.l2_squared, 4**VALUE_BITS)),
             "sensitivity_is_exact": self.sensitivity.is_exact,
             "standard_error": self.standard_error,
             "bound": self.bound(),

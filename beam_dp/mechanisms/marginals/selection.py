@@ -125,6 +125,10 @@ class SelectionPlan(MarginalsPlan):
             "attributes_share": _ATTRIBUTES_SHARE,
             "scores_share": _SCORES_SHARE,
             "score_deviation": self.budget.score_deviation,
+            "score_grid": self.budget.score_grid,
+            "score_scale": self.budget.score_scale,
+            "attributes_mu": self.budget.attributes,
+            "pairs_mu": self.budget.pairs,
         }
 
     @on_one_thread

@@ -159,6 +159,7 @@ class OnlinePlan(AnswersPlan):
         return {
             "guarantee": self.guarantee.to_json(),
             **fields,
+            **({} if self.count_scale is None else {"count_scale": self.count_scale}),
             "loss": self.loss.to_json(),
             **self._stated_besides(),
         }

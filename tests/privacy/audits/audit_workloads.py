@@ -18,10 +18,10 @@ from beam_dp.mechanisms.linear_answers.answers import (
     draw_workload_answers,
     plan_workload_answers,
 )
-from beam_dp.mechanisms.linear_answers.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
+from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.testing import audit
 
 RUNS = 4000

@@ -1,0 +1,92 @@
+"""The command `beam-dp verify`: what a release reveals, recomputed from its card."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from beam_dp.verification import Step, Verification
+
+EXIT_DOES_NOT_HOLD = 1
+_SHOWN_FAULTS = 20
+
+
+def add_verify(commands: Any) -> None:
+    """Adds the command to the parser of `beam-dp`."""
+    parser = commands.add_parser(
+        "verify", help="recomputes what a release reveals; exit code 1 where its promise fails"
+    )
+    parser.add_argument("directory", metavar="DIR", help="directory that holds a release")
+    parser.add_argument("--json", action="store_true", help="JSON for machines")
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """Prints how the loss of a release follows from its noise, and whether its promise holds.
+
+    Returns:
+        0, or 1 where the promise, or a figure of the card, does not hold.
+
+    Raises:
+        InputError: if there is no release, or a damaged one, or the card lacks what is needed.
+    """
+    from rich.console import Console
+
+    from beam_dp.releases import holds_horizon, read_release, read_windows
+    from beam_dp.verification import verify_release
+
+    read = read_windows if holds_horizon(options.directory) else read_release
+    found = verify_release(read(options.directory))
+    if options.json:
+        print(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
+    else:
+        Console().print(_shown(found))
+    return 0 if found.holds else EXIT_DOES_NOT_HOLD
+
+
+def _shown(found: Verification) -> RenderableType:
+    """A table of the steps, then what is wrong or to be noted, then the verdict."""
+    from beam_dp.cli.describe import below_each_other, plain_table, plain_text, promise_facts
+
+    facts = {"mechanism": found.mechanism, **promise_facts(found.promise)}
+    rows = []
+    for place, step in enumerate((*found.steps, found.together), start=1):
+        rows += _rows("=" if step is found.together else str(place), step)
+    parts: list[RenderableType] = [
+        plain_table(("release", found.kind), facts.items()),
+        plain_table(("step", "", ""), rows),
+    ]
+    if found.faults:
+        lines = [(fault,) for fault in found.faults[:_SHOWN_FAULTS]]
+        if len(found.faults) > _SHOWN_FAULTS:
+            lines.append((f"and {len(found.faults) - _SHOWN_FAULTS:,} more: see --json",))
+        parts.append(plain_table(("wrong",), lines))
+    if found.notes:
+        parts.append(plain_table(("note",), [(note,) for note in found.notes]))
+    return below_each_other([*parts, plain_text(verdict(found))])
+
+
+def _rows(place: str, step: Step) -> list[tuple[str, str, str]]:
+    rows = [(place, "what", step.what)]
+    for name in ("formula", "theorem", "numbers"):
+        rows.append(("", name, getattr(step, name)))
+    return rows
+
+
+def verdict(found: Verification) -> str:
+    """Returns one line that says whether the promise holds."""
+    from beam_dp.verification.steps import above
+
+    if found.epsilon == float("inf"):
+        return "does not hold: no epsilon follows at the delta of the promise"
+    told = f"epsilon {above(found.epsilon)} at delta {found.promise.delta:g}"
+    promised = f"{found.promise.epsilon:.6g} was promised"
+    figures = f"{found.num_figures:,} figures of the card were recomputed"
+    if found.holds:
+        return f"holds: {told}, where {promised}; {figures}"
+    if found.epsilon > found.promise.epsilon:
+        return f"does not hold: {told}, where {promised}"
+    return f"does not hold: {told}, where {promised}, but figures of the card do not follow"

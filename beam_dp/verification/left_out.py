@@ -1,0 +1,57 @@
+"""Counts of the records outside the domain, beside a release."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from beam_dp.domain import Domain
+from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.left_out import LeftOut
+from beam_dp.verification.steps import Step, laplace_step
+from beam_dp.verification.verdict import Figures
+
+
+def of_release(promise: Guarantee, left_out: LeftOut | None) -> Guarantee:
+    """Returns what the release keeps by itself, of what was promised with these counts."""
+    if left_out is None:
+        return promise
+    epsilon = left_out.budget["release"]["epsilon"]
+    return dataclasses.replace(promise, epsilon=epsilon, allow_large_delta=True)
+
+
+def left_out_steps(left_out: LeftOut, promise: Guarantee, domain: Domain) -> list[Step]:
+    """Returns the step of the counts: a unit moves one of them by k, a replacement two."""
+    counts = len(domain.names) + bool(domain.impossible)
+    moved = promise.neighboring.num_moved if counts > 1 else 1
+    what = "count what was left out"
+    return [laplace_step(what, moved * promise.max_records_per_unit, left_out.scale)]
+
+
+def left_out_figures(
+    left_out: LeftOut, promise: Guarantee, domain: Domain, figures: Figures
+) -> None:
+    """Compares the errors of the counts, and how the budget was split."""
+    counts = len(domain.names) + bool(domain.impossible)
+    beta = left_out.failure_probability
+    variance = noise_variance("discrete_laplace", left_out.scale)
+    bound = laplace_bound(left_out.scale, counts, beta)
+    of_sum = bound if counts == 1 else noise_bound(counts * variance, 1, variance, beta)
+    for name, found in (
+        ("standard_error", math.sqrt(variance)),
+        ("bound", bound),
+        ("sum_standard_error", math.sqrt(counts * variance)),
+        ("sum_bound", of_sum),
+    ):
+        figures.same(f"left_out.{name}", getattr(left_out, name), found)
+    (step,) = left_out_steps(left_out, promise, domain)
+    assert step.claims.epsilon is not None
+    stated = left_out.budget["left_out"]["epsilon"]
+    figures.same("left_out.budget", stated, float(step.claims.epsilon))
+    both = stated + left_out.budget["release"]["epsilon"]
+    figures.number += 1
+    if both > promise.epsilon * (1 + 1e-9):
+        figures.faults.append(
+            f"left_out.budget adds up to {both:.12g}; must be at most {promise.epsilon:.12g}"
+        )

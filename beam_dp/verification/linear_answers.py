@@ -1,0 +1,119 @@
+"""Noisy answers to a declared workload of linear queries, all at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from scipy.special import ndtri
+
+from beam_dp.checks import checked_integer, checked_number
+from beam_dp.domain import Domain
+from beam_dp.domain.files import domain_from_json
+from beam_dp.errors import InputError
+from beam_dp.noise.bound import laplace_bound, noise_variance
+from beam_dp.queries.linear import VALUE_BITS, LinearQuery
+from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.lines import read_line
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
+from beam_dp.releases.answers import AnswersRelease
+from beam_dp.verification.steps import Step, noise_step
+from beam_dp.verification.verdict import Figures, Verification, judged
+
+_UNIT = 1 << VALUE_BITS
+_SQUARED = "l2_sensitivity_squared"
+
+
+def verify_linear_answers(release: AnswersRelease) -> Verification:
+    """Returns what the card of answers with noise on each comes to, and the queries beside them."""
+    figures, plan = Figures(), release.card["plan"]
+    domain = domain_from_json(release.card.get("domain"), "card")
+    figures.equal("plan.guarantee", plan.get("guarantee"), release.guarantee.to_json())
+    notes = []
+    queries, sensitivity = _queries(release, domain), None
+    if queries is None:
+        notes.append(
+            "a query is too long to stand in the file whole: the sensitivities are those of the"
+            " card, and were not recomputed"
+        )
+    else:
+        figures.equal("num_queries", plan.get("num_queries"), len(queries))
+        sensitivity = workload_sensitivity(
+            LinearWorkload(domain, tuple(queries)),
+            release.guarantee.neighboring,
+            release.guarantee.max_records_per_unit,
+        )
+        _compare(sensitivity, plan, figures)
+    steps = linear_answer_steps(plan, sensitivity)
+    _error_figures(release, plan, figures)
+    return judged(
+        "answers", str(release.card["mechanism"]), release.guarantee, steps, figures, notes=notes
+    )
+
+
+def linear_answer_steps(
+    plan: Mapping[str, Any], sensitivity: WorkloadSensitivity | None
+) -> list[Step]:
+    """Returns the step of noise on a vector of answers, in steps of a grid of a record.
+
+    Args:
+        plan: what a card states of it: sensitivities in records, scale in grid steps.
+        sensitivity: of the queries; None where only the card tells it.
+    """
+    distribution = plan.get("distribution")
+    grid = checked_integer("grid", plan.get("grid"), 1, _UNIT)
+    if sensitivity is not None:
+        l1, l2_squared = Fraction(sensitivity.l1, _UNIT), Fraction(sensitivity.l2_squared, _UNIT**2)
+    else:
+        l1 = Fraction(checked_number("l1_sensitivity", plan.get("l1_sensitivity"), least=0))
+        l2 = Fraction(checked_number("l2_sensitivity", plan.get("l2_sensitivity"), least=0))
+        # Cards of version 0.1 state the root alone, which is rounded up.
+        l2_squared = l2**2
+        if _SQUARED in plan:
+            l2_squared = Fraction(checked_number(_SQUARED, plan[_SQUARED], least=0))
+    what = f"answer {checked_integer('num_queries', plan.get('num_queries'), 1):,} queries"
+    steps = math.ceil(l1 * grid)
+    return [noise_step(what, distribution, steps, l2_squared * grid**2, plan.get("scale", 0.0))]
+
+
+def _queries(release: AnswersRelease, domain: Domain) -> list[LinearQuery] | None:
+    """The distinct queries that were answered; None where the file does not hold all of one."""
+    reader = LinearQueries(domain)
+    found: dict[LinearQuery, None] = {}
+    for row in release.rows:
+        if row["error"] is None:
+            line = read_line(reader, row["query"])
+            if line.query is None:
+                return None
+            found[line.query] = None
+    return list(found)
+
+
+def _compare(sensitivity: WorkloadSensitivity, plan: Mapping[str, Any], figures: Figures) -> None:
+    figures.same("l1_sensitivity", plan.get("l1_sensitivity"), sensitivity.l1 / _UNIT)
+    figures.same("l2_sensitivity", plan.get("l2_sensitivity"), sensitivity.l2 / _UNIT)
+    squared = float(Fraction(sensitivity.l2_squared, _UNIT**2))
+    figures.same(_SQUARED, plan.get(_SQUARED, squared), squared)
+    figures.equal("sensitivity_is_exact", plan.get("sensitivity_is_exact"), sensitivity.is_exact)
+
+
+def _error_figures(release: AnswersRelease, plan: Mapping[str, Any], figures: Figures) -> None:
+    distribution, scale, grid = plan["distribution"], plan["scale"], plan["grid"]
+    beta, number = plan.get("failure_probability"), plan["num_queries"]
+    if not isinstance(beta, float) or not 0 < beta < 1:
+        raise InputError("failure_probability", beta, "must be > 0 and < 1")
+    error = math.sqrt(noise_variance(distribution, scale)) / grid
+    if distribution == "discrete_laplace":
+        bound = laplace_bound(scale, number, beta) / grid
+    else:
+        away = -float(ndtri(beta / number / 2)) * scale
+        bound = math.ceil(away * (1 + 1e-12)) / grid
+    figures.same("standard_error", plan.get("standard_error"), error)
+    figures.same("bound", plan.get("bound"), bound)
+    for row in release.rows:
+        if row["error"] is None:
+            figures.same("standard_error of an answer", row["standard_error"], error)
+            figures.same("bound of an answer", row["bound"], bound)

@@ -1,0 +1,124 @@
+"""MWEM in rounds: selections and measurements whose losses add up, as published and tight."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_dp.checks import checked_integer
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.measured_tables import MeasuredTable
+from beam_dp.releases.synthetic_database import SyntheticDatabase
+from beam_dp.verification.left_out import of_release
+from beam_dp.verification.steps import Step, noise_step, selection_step
+from beam_dp.verification.verdict import Figures
+
+# Of sums of units that were spent, by rounding.
+_ROUNDING = 1e-9
+
+
+def rounds_steps(
+    guarantee: Guarantee,
+    parameters: Mapping[str, Any],
+    tables: Sequence[MeasuredTable] | None,
+    figures: Figures,
+) -> list[Step]:
+    """Returns the steps of rounds that select a marginal and measure it whole.
+
+    A round of several units has noise smaller by as many, or by their root: it costs what so many
+    rounds of one unit do, whichever rounds an annealed schedule makes of them. So what is proved
+    follows from the scales of one unit and from the number of units. What was measured must have
+    cost no more.
+
+    Args:
+        guarantee: of the mechanism.
+        parameters: that it states.
+        tables: that were measured; None before they are.
+        figures: that tables are compared by.
+    """
+    distribution = parameters.get("distribution")
+    num_units = checked_integer("num_units", parameters.get("num_units"), 1)
+    moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
+    # A replacement moves a table by k in two cells, a count and an L1 distance by 2 k.
+    selections = selection_step(
+        "select a marginal", moved * k, parameters.get("selection_scale", 0.0), num_units
+    )
+    scale = parameters.get("measurement_scale", 0.0)
+    one = noise_step("measure it", distribution, moved * k, moved * k**2, scale)
+    measured = dataclasses.replace(
+        one,
+        what=f"measure it, {num_units:,} times",
+        numbers=f"{num_units:,} x ({one.numbers})",
+        claims=one.claims.repeated(num_units),
+    )
+    steps = [selections, measured]
+    total_scale = parameters.get("total_scale")
+    if total_scale:
+        of_total = noise_step(
+            "count the records", distribution, moved * k, (moved * k) ** 2, total_scale
+        )
+        steps.insert(0, of_total)
+    if tables is not None:
+        _compare(parameters, tables, figures)
+    return steps
+
+
+def _compare(
+    parameters: Mapping[str, Any], tables: Sequence[MeasuredTable], figures: Figures
+) -> None:
+    """Compares what was measured with what the rounds pay for."""
+    distribution = parameters["distribution"]
+    power = 1 if distribution == "discrete_laplace" else 2
+    rounds = [each for each in tables if each.names]
+    for each in tables:
+        kind = (each.kind, each.distribution, each.grid)
+        figures.equal("noise", kind, ("table", distribution, 1))
+        if not each.names:
+            figures.same("scale of the total", each.scale, parameters["total_scale"])
+    unit = parameters["measurement_scale"]
+    spent = sum((unit / each.scale) ** power for each in rounds)
+    figures.number += 1
+    if spent > parameters["num_units"] * (1 + _ROUNDING):
+        words = f"noise: the tables cost {spent:.6g} units; must be at most"
+        figures.faults.append(f"{words} {parameters['num_units']}")
+    if parameters.get("num_rounds") != "annealed":
+        figures.equal("num_rounds", parameters.get("num_rounds"), len(rounds))
+        for each in rounds:
+            figures.same("scale of a round", each.scale, unit)
+
+
+def textbook_steps(guarantee: Guarantee, parameters: Mapping[str, Any]) -> list[Step]:
+    """Returns the steps of Hardt, Ligett and McSherry's algorithm: one cell a round.
+
+    A cell is moved by k records at most, under either relation, and so is its error.
+    """
+    distribution = parameters.get("distribution")
+    rounds = checked_integer("num_rounds", parameters.get("num_rounds"), 1)
+    k = guarantee.max_records_per_unit
+    one = noise_step("measure it", distribution, k, k**2, parameters.get("measurement_scale", 0.0))
+    measured = dataclasses.replace(
+        one,
+        what=f"measure it, {rounds:,} times",
+        numbers=f"{rounds:,} x ({one.numbers})",
+        claims=one.claims.repeated(rounds),
+    )
+    selected = selection_step("select a cell", k, parameters.get("selection_scale", 0.0), rounds)
+    return [selected, measured]
+
+
+def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
+    """Compares the published bound, 2 N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon."""
+    parameters, guarantee = release.parameters, of_release(release.guarantee, release.left_out)
+    rounds, found = parameters["num_rounds"], None
+    num_queries = release.workload.num_cells()
+    if guarantee.delta == 0:
+        found = 2 * release.num_records * math.sqrt(math.log(release.domain.num_cells) / rounds)
+        each = guarantee.epsilon / guarantee.max_records_per_unit
+        found += 10 * rounds * math.log(max(num_queries, 2)) / each
+    figures.same("bound_of_average", parameters.get("bound_of_average"), found)
+    is_vacuous = found is None or found >= release.num_records or 2 * rounds >= num_queries
+    figures.equal(
+        "bound_of_average_is_vacuous", parameters.get("bound_of_average_is_vacuous"), is_vacuous
+    )

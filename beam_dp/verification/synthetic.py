@@ -1,0 +1,148 @@
+"""Synthetic databases: what their mechanisms measure and select, and the errors that follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from beam_dp.domain import Domain
+from beam_dp.noise.bound import noise_bound
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.linear import LinearQuery
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.measured_tables import MeasuredTable, cell_variance, support_variances
+from beam_dp.releases.synthetic_database import SyntheticDatabase
+from beam_dp.verification.left_out import left_out_figures, left_out_steps, of_release
+from beam_dp.verification.rounds import rounds_steps, textbook_bound, textbook_steps
+from beam_dp.verification.selection import selection_steps
+from beam_dp.verification.small_db import small_db_figures, small_db_steps
+from beam_dp.verification.steps import Step
+from beam_dp.verification.tables import table_steps, tables_of
+from beam_dp.verification.verdict import Figures, Verification, judged
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What is stated of a mechanism for synthetic databases, by a card or by a plan.
+
+    Args:
+        guarantee: of the mechanism, without the counts of what was left out.
+        workload: the marginals, with their domain.
+        parameters: of the mechanism.
+        noise: of what was measured; of a plan, of what is known before.
+        queries: linear queries, where they are not all cells of marginals.
+        is_drawn: whether all that was measured is known.
+    """
+
+    guarantee: Guarantee
+    workload: Workload
+    parameters: Mapping[str, Any]
+    noise: Sequence[Mapping[str, Any]]
+    queries: Sequence[LinearQuery] = ()
+    is_drawn: bool = True
+
+    @property
+    def domain(self) -> Domain:
+        """The universe."""
+        return self.workload.domain
+
+
+def verify_synthetic(release: SyntheticDatabase) -> Verification:
+    """Returns what the card of a synthetic database comes to."""
+    figures = Figures()
+    guarantee = of_release(release.guarantee, release.left_out)
+    stated = Stated(guarantee, release.workload, release.parameters, release.noise, release.queries)
+    steps = synthetic_steps(stated, figures)
+    beside: list[Step] = []
+    if release.left_out is not None:
+        beside = left_out_steps(release.left_out, release.guarantee, release.domain)
+        left_out_figures(release.left_out, release.guarantee, release.domain, figures)
+    if release.parameters.get("strategy") == "small_db":
+        small_db_figures(release, figures)
+    else:
+        _error_figures(release, figures)
+    return judged(
+        "synthetic_database", release.mechanism, release.guarantee, steps, figures, beside
+    )
+
+
+def synthetic_steps(stated: Stated, figures: Figures) -> list[Step]:
+    """Returns the steps of a mechanism for synthetic databases.
+
+    Raises:
+        InputError: if a field that they follow from is missing or damaged.
+    """
+    strategy = stated.parameters.get("strategy")
+    domain, guarantee, parameters = stated.domain, stated.guarantee, stated.parameters
+    if strategy == "small_db":
+        return small_db_steps(domain, guarantee, parameters, stated.noise, stated.queries)
+    if strategy == "textbook":
+        return textbook_steps(guarantee, parameters)
+    tables = measured_tables(stated)
+    if strategy == "rounds":
+        return rounds_steps(guarantee, parameters, tables if stated.is_drawn else None, figures)
+    if strategy == "selection":
+        return selection_steps(domain, guarantee, parameters, tables, figures)
+    if strategy == "measure_all":
+        figures.equal("num_measurements", parameters.get("num_measurements"), len(tables))
+    return table_steps(domain, tables, guarantee)
+
+
+def measured_tables(stated: Stated) -> list[MeasuredTable]:
+    """Returns what was measured; the first cards said it of all marginals in one line."""
+    found = []
+    for entry in stated.noise:
+        if entry.get("tables") == "all":
+            fields = {"measured": "table", "grid": 1, "standard_deviation": entry.get("scale")}
+            noise = {name: entry.get(name) for name in ("distribution", "scale")}
+            entries: list[dict[str, Any]] = [
+                {"attributes": list(names), **fields, **noise} for names in stated.workload
+            ]
+        else:
+            entries = [dict(entry)]
+        found += tables_of(entries, stated.domain)
+    return found
+
+
+def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
+    """Compares the standard errors of what was measured, and of all marginals that follow."""
+    domain, parameters = release.domain, release.parameters
+    if parameters.get("strategy") == "textbook":
+        textbook_bound(release, figures)
+        return
+    stated = Stated(release.guarantee, release.workload, parameters, release.noise)
+    tables = measured_tables(stated)
+    for entry, table in zip(release.noise, tables, strict=False):
+        if "standard_deviation" in entry:
+            name = f"standard_deviation of {','.join(table.names) or 'the total'}"
+            figures.same(name, entry["standard_deviation"], math.sqrt(table.variance))
+    if "strategy" not in parameters:
+        return  # the first cards stated no errors that follow
+    supports = {domain.axes(names) for names in release.workload.closure()}
+    held = [t for t in tables if t.kind == "table" or domain.axes(t.names) in supports]
+    public = release.num_records_is_public
+    variances = support_variances(domain, sorted(supports), held, public)
+    laplace = min(
+        (each.variance for each in tables if each.distribution == "discrete_laplace"), default=None
+    )
+    by_names = {
+        names: cell_variance(domain, variances, domain.axes(names))
+        for names in release.workload.closure()
+    }
+    for names, variance in by_names.items():
+        error, label = release.errors.get(names, {}), ",".join(names) or "the total"
+        known = math.isfinite(variance)
+        found = math.sqrt(variance) if known else None
+        figures.same(f"standard_error of {label}", error.get("standard_error"), found)
+        if known:
+            beta = error.get("failure_probability") or 0.05
+            cells = math.prod(domain.shape[axis] for axis in domain.axes(names))
+            least = noise_bound(variance, cells, laplace, beta)
+            figures.at_least(f"bound of {label}", error.get("bound"), least)
+    if "predicted_cell_error" in parameters:
+        weights = dict(zip(release.workload.marginals, release.workload.weights, strict=True))
+        mean = sum(weight * by_names[names] for names, weight in weights.items())
+        found = math.sqrt(mean / sum(weights.values()))
+        figures.same("predicted_cell_error", parameters["predicted_cell_error"], found)

@@ -1,0 +1,278 @@
+"""Tables of windows of a stream: any P windows together, their blocks, and the whole horizon."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from beam_dp.checks import checked_integer, checked_number
+from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.privacy.rounding import up
+from beam_dp.releases.horizon import HorizonRelease
+from beam_dp.releases.synthetic_database import SyntheticDatabase
+from beam_dp.releases.window_tables import WindowTables
+from beam_dp.verification.claims import Claims, composed
+from beam_dp.verification.conversion import rounded_up
+from beam_dp.verification.steps import Step
+from beam_dp.verification.synthetic import verify_synthetic
+from beam_dp.verification.tables import table_steps
+from beam_dp.verification.verdict import Figures, Verification, judged
+
+WINDOWS = "Kellaris and others (2014)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How much of a unit is used.
+
+    Args:
+        records: k, of a window.
+        windows: c, of any P consecutive windows.
+        protected: P.
+        num_windows: W, of the horizon.
+    """
+
+    records: int
+    windows: int
+    protected: int
+    num_windows: int
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Any]) -> Limits:
+        """Returns what a card states.
+
+        Raises:
+            InputError: if a number is missing or out of range.
+        """
+        horizon = stated.get("horizon")
+        windows = horizon.get("num_windows") if isinstance(horizon, Mapping) else None
+        return cls(
+            checked_integer("max_records_per_unit", stated.get("max_records_per_unit"), 1),
+            checked_integer("max_windows_per_unit", stated.get("max_windows_per_unit"), 1),
+            checked_integer("protected_windows", stated.get("protected_windows"), 1),
+            checked_integer("num_windows", windows, 1),
+        )
+
+
+def verify_window(release: WindowTables) -> Verification:
+    """Returns what the card of one window, or of one block, comes to with all others like it.
+
+    Where blocks are measured, too, the other level is taken to spend its stated share.
+    """
+    figures, stated, notes = Figures(), release.parameters, []
+    limits = Limits.of(stated)
+    promise_figures(release.guarantee, stated, limits, figures)
+    own = _of_window(release.guarantee, limits)
+    of_one = table_steps(release.domain, release.measured, own)
+    steps = level_steps(of_one, release.level, limits, stated.get("block"))
+    if release.level == "window":
+        loss_figures(of_one, stated, figures)
+    if stated.get("strategy") == "levels":
+        share = checked_number("share", stated.get("share"), above=0, below=1)
+        part = 1 - Fraction(math.nextafter(share, 0.0))
+        if release.level == "block":
+            part = Fraction(math.nextafter(share, 1.0))
+        steps = [_with_other_level(step, part) for step in steps]
+        other = "blocks" if release.level == "window" else "windows"
+        notes.append(
+            f"the {other} are taken to spend their share: verify the directory of the horizon"
+        )
+    return judged(
+        f"tables of a {release.level}", "windows", release.guarantee, steps, figures, notes=notes
+    )
+
+
+def verify_horizon(release: HorizonRelease) -> Verification:
+    """Returns what the cards of a horizon come to: of all windows and blocks that are released.
+
+    Cost: that of reading all of them; synthetic databases are each verified by themselves.
+    """
+    figures, stated, notes = Figures(), release.parameters, []
+    limits = Limits.of(stated)
+    promise_figures(release.guarantee, stated, limits, figures)
+    plan = stated["plan"]
+    steps: list[Step] = []
+    if not release.windows:
+        notes.append("no window is released yet: what is shown follows from the plan alone")
+        steps = [_planned_step(plan, limits)]
+    elif "window" in plan:
+        steps = [_database_step(release, limits, figures)]
+    else:
+        own = _of_window(release.guarantee, limits)
+        for level, held in (("window", release.windows), ("block", release.blocks)):
+            measured = dict.fromkeys(
+                each.measured for each in held.values() if isinstance(each, WindowTables)
+            )
+            for tables in measured:
+                of_one = table_steps(release.workload.domain, tables, own)
+                if level == "window":
+                    loss_figures(of_one, plan, figures)
+                steps += level_steps(of_one, level, limits, release.block)
+            if len(measured) > 1:
+                notes.append(f"not every {level} has the same noise: what is shown is their sum")
+        if release.block is not None and not release.blocks:
+            notes.append("no block is released yet: blocks are taken to spend their share")
+            part = 1 - Fraction(math.nextafter(plan["share"], 0.0))
+            steps = [_with_other_level(step, part) for step in steps]
+    return judged("horizon", "windows", release.guarantee, steps, figures, notes=notes)
+
+
+def promise_figures(
+    promise: Guarantee, stated: Mapping[str, Any], limits: Limits, figures: Figures
+) -> None:
+    """Compares what is promised with the limits of a unit, and the worst case with the horizon.
+
+    The horizon is at most ceil(W / P) runs of P windows, whose epsilons and deltas add up.
+    """
+    most = limits.records * limits.windows
+    figures.equal("guarantee.max_records_per_unit", promise.max_records_per_unit, most)
+    figures.number += 1
+    if not limits.windows <= limits.protected <= limits.num_windows:
+        figures.faults.append("max_windows_per_unit, protected_windows and num_windows must ascend")
+    periods = -(-limits.num_windows // limits.protected)
+    if promise.privacy_unit == RECORD:
+        periods = 1  # a record is in one window
+    worst = stated.get("worst_case")
+    worst = worst if isinstance(worst, Mapping) else {}
+    figures.equal("worst_case.periods", worst.get("periods"), periods)
+    epsilon = up(periods * Fraction(promise.epsilon))
+    figures.same("worst_case.epsilon", worst.get("epsilon"), epsilon)
+    delta = min(up(periods * Fraction(promise.delta)), 1.0)
+    figures.same("worst_case.delta", worst.get("delta"), delta)
+
+
+def level_steps(
+    of_one: Iterable[Step], level: str, limits: Limits, block: int | None
+) -> list[Step]:
+    """Returns the steps of all windows that are promised together, or of all blocks.
+
+    A unit is in c windows at most. Windows are disjoint, so what it moves of them adds up c times.
+    Of blocks of n windows it moves one by at most a times as much, where it is in a of its windows:
+    Laplace noise costs c times as much in all, Gaussian noise the sum of a^2, largest where the
+    windows lie in as few blocks as they can.
+
+    Args:
+        of_one: the steps of one window, or of one block for k records.
+        level: ``window`` or ``block``.
+        limits: k, c, P and W.
+        block: n.
+    """
+    most = limits.windows
+    if level == "window":
+        return [
+            _times(step, f"in {most:,} windows", most, lambda claims: claims.repeated(most))
+            for step in of_one
+        ]
+    size = checked_integer("block", block, 2)
+    whole, rest = divmod(most, size)
+    squares = whole * size**2 + rest**2
+
+    def of_blocks(claims: Claims) -> Claims:
+        if claims.epsilon is not None:
+            return Claims.pure(most * claims.epsilon)
+        return claims.repeated(squares)
+
+    return [
+        _times(
+            step,
+            f"in blocks of {size:,} windows",
+            most if step.claims.epsilon is not None else squares,
+            of_blocks,
+        )
+        for step in of_one
+    ]
+
+
+def loss_figures(of_one: Iterable[Step], stated: Mapping[str, Any], figures: Figures) -> None:
+    """Compares what one window is said to reveal by itself."""
+    loss, claims = stated.get("window_loss"), composed(step.claims for step in of_one)
+    loss = loss if isinstance(loss, Mapping) else {}
+    if claims.epsilon is not None:
+        figures.same("window_loss.epsilon", loss.get("epsilon"), float(claims.epsilon))
+        assert claims.rho is not None
+        figures.same("window_loss.rho", loss.get("rho"), float(claims.rho))
+    elif claims.mu_squared is not None:
+        figures.same("window_loss.mu", loss.get("mu"), math.sqrt(claims.mu_squared))
+        figures.same("window_loss.rho", loss.get("rho"), float(claims.mu_squared / 2))
+
+
+def _of_window(promise: Guarantee, limits: Limits) -> Guarantee:
+    return dataclasses.replace(promise, max_records_per_unit=limits.records, allow_large_delta=True)
+
+
+def _times(step: Step, where: str, factor: int, law: Callable[[Claims], Claims]) -> Step:
+    return dataclasses.replace(
+        step,
+        what=f"{step.what}, {where}",
+        formula=f"{factor:,} x ({step.formula})",
+        theorem=f"{step.theorem}; {WINDOWS}",
+        numbers=f"{factor:,} x ({step.numbers})",
+        claims=law(step.claims),
+    )
+
+
+def _with_other_level(step: Step, part: Fraction) -> Step:
+    """The step with the level beside it, which spends the rest of the budget."""
+    rho, mu_squared, epsilon = step.claims.rho, step.claims.mu_squared, step.claims.epsilon
+    if epsilon is not None:
+        claims = Claims(epsilon=epsilon / part)
+    else:
+        claims = Claims(
+            rho=None if rho is None else rounded_up(rho / part),
+            mu_squared=None if mu_squared is None else rounded_up(mu_squared / part),
+        )
+    formula = f"({step.formula}) / {float(part):.6g}"
+    return dataclasses.replace(step, formula=formula, claims=claims)
+
+
+def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
+    """What the plan of a horizon says of a window, before one is released."""
+    loss = plan.get("window_loss")
+    claims = Claims.nothing()
+    if isinstance(loss, Mapping):
+        mu, epsilon = loss.get("mu"), loss.get("epsilon")
+        claims = Claims(
+            rho=Fraction(checked_number("rho", loss.get("rho"), above=0)),
+            mu_squared=None if mu is None else Fraction(checked_number("mu", mu, above=0)) ** 2,
+            epsilon=None
+            if epsilon is None
+            else Fraction(checked_number("epsilon", epsilon, above=0)),
+        )
+    words = f"{limits.windows:,} windows, as planned"
+    return Step(words, "stated", WINDOWS, words, claims.repeated(limits.windows))
+
+
+def _database_step(release: HorizonRelease, limits: Limits, figures: Figures) -> Step:
+    """The step of the synthetic databases of c windows, each verified by itself."""
+    most: list[Claims] = []
+    words = ""
+    for number in release.windows:
+        each = release.windows[number]
+        assert isinstance(each, SyntheticDatabase)
+        found = verify_synthetic(each)
+        figures.number += found.num_figures
+        figures.faults += [f"window {number}: {fault}" for fault in found.faults]
+        claims = composed(step.claims for step in found.steps)
+        words = found.together.numbers
+        if claims not in most:
+            most.append(claims)
+    formula = f"{limits.windows:,} x what one window reveals"
+    claims = composed(each.repeated(limits.windows) for each in _largest(most))
+    what = f"synthetic databases of {limits.windows:,} windows"
+    return Step(what, formula, WINDOWS, f"one window: {words}", claims)
+
+
+def _largest(claims: list[Claims]) -> list[Claims]:
+    """One of several claims that is the largest in all that it claims; else all of them."""
+    for one in claims:
+        if all(_is_above(one, other) for other in claims):
+            return [one]
+    return claims
+
+
+def _is_above(one: Claims, other: Claims) -> bool:
+    pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
+    return all((a is None) == (b is None) and (a is None or b is None or a >= b) for a, b in pairs)

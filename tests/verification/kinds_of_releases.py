@@ -1,0 +1,195 @@
+"""One genuine release of every kind and mechanism, small enough to make many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import beam_dp as dp
+from beam_dp.domain import Domain
+from beam_dp.domain.files import read_domain
+from beam_dp.hashing import HashKey
+from beam_dp.mechanisms import plan_release
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.selection import plan_selection
+from beam_dp.mechanisms.online.private_mw import PrivateMW
+from beam_dp.mechanisms.sketches import SparseSummary
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.releases import AnswersRelease, Release
+from beam_dp.summaries import ElementCounts, Histogram, Projection
+
+DOMAIN: Domain = read_domain('{"a": 2, "b": 3, "c": 4}')
+COUNTS = np.arange(24, dtype=np.int64) % 7 * 5
+NOTHING = dict.fromkeys(("value", "standard_error", "bound", "route"))
+NOISE = NoiseSource()
+
+
+def guarantee(
+    delta: float = 1e-9, relation: str = "add_or_remove_one", records: int = 2, epsilon: float = 1.0
+) -> Guarantee:
+    return Guarantee(epsilon, delta, relation, "person_id", records)
+
+
+def number_of(promise: Guarantee) -> Any:
+    return "noisy" if promise.neighboring == "add_or_remove_one" else int(COUNTS.sum())
+
+
+def drawn(plan: MarginalsPlan) -> Release:
+    marginals = Histogram(plan.domain, COUNTS).marginals(plan.summary_tables)
+    release = plan.release(marginals, NOISE)
+    if plan.left_out is None:
+        return release
+    counts = np.arange(plan.left_out.num_counts, dtype=np.int64)
+    return with_left_out(release, plan.left_out, counts, NOISE)
+
+
+def synthetic(
+    mechanism: Any, promise: Guarantee, left_out: bool = False, **options: Any
+) -> Release:
+    workload = options.get("workload", dp.marginals(DOMAIN, ways=2))
+    number = options.get("num_records", number_of(promise))
+    return drawn(plan_release(mechanism, DOMAIN, workload, promise, number, left_out))
+
+
+def selected(promise: Guarantee) -> Release:
+    return drawn(plan_selection(dp.marginals(DOMAIN, ways=2), promise, number_of(promise)))
+
+
+def intervals(
+    strategy: str, promise: Guarantee, cells: int = 33, left_out: bool = False
+) -> Release:
+    main = share_guarantee(promise) if left_out else promise
+    plan = plan_intervals(cells, main, strategy)
+    counts = np.arange(cells, dtype=np.int64)
+    release = release_intervals(plan, counts, NOISE)
+    if not left_out:
+        return release
+    beside = plan_left_out(Domain((release.attribute,)), promise, plan.loss)
+    return with_left_out(release, beside, np.array([3], np.int64), NOISE)
+
+
+def sketch(mechanism: Any, promise: Guarantee) -> Release:
+    key = HashKey.draw(mechanism.independence)
+    plan = mechanism.plan(promise, max_sparsity=8, max_weight=3, hash_key=key)
+    elements = np.arange(1, 40, dtype=np.uint64)
+    counts = np.full(39, 900, np.int64)
+    projection = None
+    if plan.sketch is not None:
+        sums = plan.sketch.signs(key).project(elements, counts)
+        projection = Projection(sums)
+    held = ElementCounts(elements, counts) if plan.histogram is not None else None
+    return dp.release_sparse(plan, SparseSummary(projection, held), NOISE)
+
+
+def linear_answers(promise: Guarantee, spec: str = "conjunctions:1", **options: Any) -> Release:
+    workload = LinearWorkload(
+        DOMAIN, tuple(dict.fromkeys(parse_linear_workload(spec, DOMAIN).queries))
+    )
+    plan = dp.plan_workload_answers(workload, promise, number_of(promise), **options)
+    found = dp.draw_workload_answers(plan, COUNTS, NOISE)
+    rows = [
+        {
+            "id": None,
+            "query": json.dumps(query.to_json()),
+            "value": value,
+            "standard_error": found.standard_error,
+            "bound": found.bound,
+            "route": "measured",
+            "updates_left": None,
+            "questions_left": None,
+            "error": None,
+        }
+        for query, value in zip(workload, found.values.tolist(), strict=True)
+    ]
+    public = None if plan.num_records == "noisy" else plan.num_records
+    return answers_of(plan, public, rows)
+
+
+def answers_of(plan: Any, number: int | None, rows: list[dict[str, Any]]) -> Release:
+    return AnswersRelease(
+        draw_id=NOISE.draw_id(), guarantee=plan.guarantee, rows=rows, card=plan.card(number)
+    )
+
+
+def private_mw(promise: Guarantee, **options: Any) -> Release:
+    plan = dp.plan_private_mw(DOMAIN, promise, number_of(promise), num_questions=10, **options)
+    run = PrivateMW(plan, Histogram(DOMAIN, COUNTS), NOISE)
+    return answers_of(plan, run.settings.total, [])
+
+
+def sparse_mw(promise: Guarantee, **options: Any) -> Release:
+    plan = dp.plan_sparse_mw(
+        promise, number_of(promise), max_sparsity=4, num_questions=10, **options
+    )
+    return answers_of(plan, 300, [])
+
+
+RELEASES: dict[str, Callable[[], Release]] = {}
+
+
+def _fill() -> None:
+    for relation in ("add_or_remove_one", "replace_one"):
+        both = guarantee(relation=relation)
+        pure = guarantee(0.0, relation)
+        cases: dict[str, Callable[[], Release]] = {
+            "mwem": lambda p=both: synthetic(dp.MWEM(), p),
+            "mwem pure": lambda p=pure: synthetic(dp.MWEM(), p),
+            "laplace": lambda p=both: synthetic(dp.Laplace(), p),
+            "laplace textbook": lambda p=pure: synthetic(dp.Laplace(calibration="textbook"), p),
+            "gaussian": lambda p=both: synthetic(dp.Gaussian(), p),
+            "gaussian textbook": lambda p=both: synthetic(dp.Gaussian(calibration="textbook"), p),
+            "rounds": lambda p=both: synthetic(dp.MWEM(num_rounds=3), p),
+            "rounds pure": lambda p=pure: synthetic(dp.MWEM(num_rounds=3), p),
+            "annealed": lambda p=both: synthetic(dp.MWEM(num_rounds="annealed"), p),
+            "annealed pure": lambda p=pure: synthetic(dp.MWEM(num_rounds="annealed"), p),
+            "selection": lambda p=both: selected(p),
+            "textbook": lambda p=both: synthetic(
+                dp.MWEM(num_rounds=3, calibration="textbook"), p, num_records=int(COUNTS.sum())
+            ),
+            "textbook pure": lambda p=pure: synthetic(
+                dp.MWEM(num_rounds=3, calibration="textbook"), p, num_records=int(COUNTS.sum())
+            ),
+            "small_db": lambda p=pure: synthetic(
+                dp.SmallDB(size=3), p, workload=dp.marginals(DOMAIN, ways=1)
+            ),
+            "left out": lambda p=both: synthetic(dp.MWEM(), p, left_out=True),
+            "left out pure": lambda p=pure: synthetic(dp.Laplace(), p, left_out=True),
+            "histogram": lambda p=both: intervals("histogram", p),
+            "textbook_tree": lambda p=pure: intervals("textbook_tree", p),
+            "tree": lambda p=both: intervals("tree", p),
+            "windows": lambda p=pure: intervals("windows", p),
+            "sine": lambda p=both: intervals("sine", p),
+            "intervals left out": lambda p=both: intervals("sine", p, left_out=True),
+            "sparse_project": lambda p=both: sketch(dp.SparseProject(64), p),
+            "sparse_project textbook": lambda p=both: sketch(
+                dp.SparseProject(64, calibration="textbook"), p
+            ),
+            "sparse_project dense": lambda p=both: sketch(dp.SparseProject(64, "dense"), p),
+            "count_sketch": lambda p=pure: sketch(dp.CountSketch(33), p),
+            "count_sketch gaussian": lambda p=both: sketch(
+                dp.CountSketch(33, noise="gaussian", unit_norm=4.0), p
+            ),
+            "stability_histogram": lambda p=both: sketch(dp.StabilityHistogram(), p),
+            "hybrid": lambda p=both: sketch(dp.HybridSketch(33, 3), p),
+            "laplace answers": lambda p=pure: linear_answers(p),
+            "gaussian answers": lambda p=both: linear_answers(
+                p, "conjunctions:2", distribution="discrete_gaussian"
+            ),
+            "private_mw": lambda p=both: private_mw(p),
+            "private_mw pure": lambda p=pure: private_mw(p),
+            "private_mw textbook": lambda p=pure: private_mw(p, calibration="textbook"),
+            "private_mw textbook delta": lambda p=both: private_mw(p, calibration="textbook"),
+            "sparse_mw": lambda p=both: sparse_mw(p),
+            "sparse_mw pure": lambda p=pure: sparse_mw(p),
+        }
+        RELEASES.update({f"{name}, {relation}": make for name, make in cases.items()})
+
+
+_fill()

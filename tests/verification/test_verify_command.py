@@ -1,0 +1,70 @@
+"""The command `beam-dp verify`."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from beam_dp.cli.main import main
+
+GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
+
+
+def test_each_step_is_told_by_formula_theorem_and_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["verify", str(GOLDEN / "hybrid_sketch_1")]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    words = " ".join(shown.split())
+    for expected in (
+        "what count keys above a threshold",
+        "formula L1 sensitivity / scale; delta = P(key of one unit)",
+        "theorem Korolova and others (2009)",
+        "numbers 6 / 20 = epsilon 0.3; P(a key of one unit >= 418) = 9.97956e-10",
+        "holds: epsilon 1 at delta 1e-09, where 1 was promised; 12 figures",
+    ):
+        assert expected in words
+
+
+def test_a_promise_that_fails_has_exit_code_1_and_the_true_epsilon(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["verify", str(GOLDEN / "synthetic_database_1")]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "does not hold: epsilon 13.8191 at delta 1e-09, where 1 was promised"
+
+
+def test_a_horizon_is_verified_with_all_its_windows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(GOLDEN / "horizon_1"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["holds"] and found["kind"] == "horizon" and found["epsilon"] == 1.0
+    assert [step["epsilon"] for step in found["steps"]] == [0.99, 0.01]
+
+
+def test_a_file_without_its_checksum_is_refused(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(GOLDEN / "intervals_1", tmp_path / "out")
+    (payload,) = (tmp_path / "out").glob("*.avro")
+    data = bytearray(payload.read_bytes())
+    data[-30] ^= 1
+    payload.write_bytes(data)
+    assert main(["verify", str(tmp_path / "out")]) == 2
+    assert "does not have the checksum of its card" in capsys.readouterr().err
+
+
+def test_figures_that_do_not_follow_are_told(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(GOLDEN / "intervals_1", tmp_path / "out")
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    card["errors"]["mean_squared_error"] *= 1 + 1e-7
+    (tmp_path / "out" / "card.json").write_text(json.dumps(card))
+    assert main(["verify", str(tmp_path / "out")]) == 1
+    words = " ".join(capsys.readouterr().out.split())
+    assert "mean_squared_error is 552.756456916; must be 552.756401641" in words
+    assert words.endswith("but figures of the card do not follow")
