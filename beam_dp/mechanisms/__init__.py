@@ -5,7 +5,12 @@ from beam_dp.mechanisms.choosing import (
     geometric_noisy_max as geometric_noisy_max,
     permute_and_flip as permute_and_flip,
 )
-from beam_dp.mechanisms.contract import AnswersPlan as AnswersPlan, Plan as Plan
+from beam_dp.mechanisms.contract import (
+    AnswersPlan as AnswersPlan,
+    Mechanism as Mechanism,
+    Plan as Plan,
+    check_promise as check_promise,
+)
 from beam_dp.mechanisms.linear_answers import (
     WorkloadAnswers as WorkloadAnswers,
     WorkloadAnswersPlan as WorkloadAnswersPlan,
@@ -17,7 +22,6 @@ from beam_dp.mechanisms.marginals import (
     Gaussian as Gaussian,
     Laplace as Laplace,
     MarginalsPlan as MarginalsPlan,
-    Mechanism as Mechanism,
 )
 from beam_dp.mechanisms.online import (
     PrivateAnswer as PrivateAnswer,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain import Domain
@@ -13,13 +13,19 @@ from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.numbers import number
 from beam_dp.flags.options import option, option_of
-from beam_dp.noise.source import MAX_SCALE
+from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.verification.claims import covers
+from beam_dp.verification.steps import Step, claims_json
+from beam_dp.verification.verdict import total
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan
+    from beam_dp.mechanisms.marginals.plan import MarginalsPlan
     from beam_dp.privacy.ledger import Token
+    from beam_dp.releases import SyntheticDatabase
+    from beam_dp.summaries import Marginals
 
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]
@@ -71,12 +77,23 @@ class Plan(ABC):
         """Returns what a card says of who paid for this plan: the ledger's entry, if one did.
 
         Raises:
-            InputError: if the token paid for another mechanism, guarantee or loss.
+            InputError: if the plan does not keep its guarantee (``check_promise``), or the token
+                paid for another mechanism, guarantee or loss.
         """
+        check_promise(self, self.guarantee)
         if token is None:
             return {}
         token.check(self.mechanism, self.promised, self.loss)
         return {"ledger_release": token.release_id}
+
+    @property
+    @abstractmethod
+    def steps(self) -> Sequence[Step]:
+        """What is drawn, and what each step of it reveals: from the noise, and nothing else.
+
+        Beside ``left_out``. Whatever a plan draws must be here: the promise is checked by it before
+        a budget is spent. What follows from noise, such as what is selected, is here at its worst.
+        """
 
     @property
     @abstractmethod
@@ -91,6 +108,47 @@ class Plan(ABC):
     @abstractmethod
     def _stated(self) -> dict[str, Any]:
         """Returns what the card states of this plan, as JSON values."""
+
+
+class Mechanism(Protocol):
+    """What turns exact marginals into a synthetic database: the only door from secret to public.
+
+    To add one, inherit from this class and write ``name`` and ``plan``; docs/mechanisms.md has a
+    complete example. A mechanism holds public parameters alone. All that is decided before a record
+    is read is in the plan that it returns, and the noise is drawn by ``MarginalsPlan.release``.
+    Whatever the plan draws stands in its ``measurements``, or in its ``steps``: before a budget is
+    spent, and again before noise is drawn, what they reveal is recomputed, and a plan that does not
+    keep its guarantee, or whose declared loss is too small, is refused.
+    """
+
+    name: ClassVar[str]  # on cards and in ledgers
+    summary: ClassVar[str] = ""  # what it does, behind its name in the help of programs
+    # Whether it answers any linear queries, and not marginals alone.
+    answers_linear_queries: ClassVar[bool] = False
+
+    @abstractmethod
+    def plan(
+        self, domain: Domain, workload: Any, guarantee: Guarantee, num_records: NumRecords
+    ) -> MarginalsPlan:
+        """Returns what would be done, or raises InputError: from public numbers alone.
+
+        Args:
+            domain: the universe.
+            workload: marginals; any linear queries where ``answers_linear_queries``.
+            guarantee: what is promised.
+            num_records: the public number of records, or ``"noisy"``.
+        """
+        ...
+
+    def release(
+        self,
+        plan: MarginalsPlan,
+        marginals: Marginals,
+        noise: NoiseSource,
+        progress: Progress | None = None,
+    ) -> SyntheticDatabase:
+        """Returns a release that keeps ``plan.guarantee``: see ``MarginalsPlan.release``."""
+        return plan.release(marginals, noise, progress)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,6 +194,37 @@ class AnswersPlan(Plan):
     def _settled(self, num_records: int | None) -> dict[str, Any]:
         """Returns what follows from the number of records, as fields of the card."""
         return {}
+
+
+def check_promise(plan: Plan, guarantee: Guarantee) -> None:
+    """Refuses a plan whose noise does not keep what it promises, or costs more than it says.
+
+    Both are recomputed from ``Plan.steps`` by ``verification``, which is also what `beam-dp verify`
+    does to a card.
+
+    Args:
+        plan: of any mechanism.
+        guarantee: that it is to keep, without what ``left_out`` counts.
+
+    Raises:
+        InputError: naming the mechanism, or its loss.
+
+    Cost: tenths of a second at most.
+    """
+    if plan.guarantee != guarantee:
+        condition = "must be what was asked for"
+        raise InputError("guarantee", plan.guarantee.to_json(), condition)
+    together, epsilon = total(plan.steps, guarantee)
+    if not epsilon <= guarantee.epsilon:
+        condition = (
+            f"must keep epsilon {guarantee.epsilon!r} at delta {guarantee.delta:g}; of what its"
+            f" plan measures epsilon {epsilon!r} is proved"
+        )
+        raise InputError("mechanism", plan.mechanism, condition)
+    if plan.left_out is None and not covers(plan.loss, together.claims):
+        proved = claims_json(together.claims)
+        condition = f"must be no less than what the plan of {plan.mechanism} reveals, {proved}"
+        raise InputError("loss", plan.loss.to_json(), condition)
 
 
 def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:

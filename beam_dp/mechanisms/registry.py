@@ -15,13 +15,13 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag
 from beam_dp.flags.options import flags_of
-from beam_dp.mechanisms.contract import AnswersPlan, NumRecords
+from beam_dp.mechanisms.contract import AnswersPlan, Mechanism, NumRecords, check_promise
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.marginals.gaussian import Gaussian
 from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.sketches.count_sketch import CountSketch
@@ -79,13 +79,16 @@ def plan_release(
             budget: see ``plan_left_out``.
 
     Raises:
-        InputError: if the mechanism refuses it; all but ``SmallDB`` answer marginals.
+        InputError: if the mechanism refuses it, of which all but ``SmallDB`` answer marginals; or
+            if its plan does not keep the guarantee: see ``check_promise``.
     """
     if not (isinstance(workload, Workload) or mechanism.answers_linear_queries):
         given = f"{len(workload):,} linear queries"
         raise InputError("workload", given, f"must be of marginals for {mechanism.name}")
+    main = share_guarantee(guarantee) if count_left_out else guarantee
+    plan = mechanism.plan(domain, workload, main, num_records)
+    check_promise(plan, main)
     if not count_left_out:
-        return mechanism.plan(domain, workload, guarantee, num_records)
-    plan = mechanism.plan(domain, workload, share_guarantee(guarantee), num_records)
+        return plan
     left_out = plan_left_out(domain, guarantee, plan.loss)
     return dataclasses.replace(plan, loss=left_out.loss, left_out=left_out)

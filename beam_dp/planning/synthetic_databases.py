@@ -8,9 +8,10 @@ import math
 from typing import Any
 
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.resources import rounds_resources
 from beam_dp.noise.bound import noise_bound

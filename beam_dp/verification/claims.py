@@ -72,6 +72,27 @@ class Claims:
         return self.rho, self.mu_squared, self.epsilon
 
 
+def covers(loss: Loss, claims: Claims) -> bool:
+    """Returns whether a declared loss is no less than what is proved.
+
+    Each claim that it makes must follow: from the proved one of its kind, or from a pure epsilon
+    that it declares and that is proved.
+    """
+    if (loss.slack is None and claims.delta) or claims.delta > Fraction(loss.slack or 0):
+        return False
+    proved = [claims]
+    if loss.epsilon is not None:
+        if claims.epsilon is None or claims.epsilon > Fraction(loss.epsilon):
+            return False
+        own = Loss.pure(loss.epsilon)
+        proved.append(Claims(Fraction(own.rho), Fraction(own.mu or 0) ** 2))
+    rhos = [each.rho for each in proved if each.rho is not None]
+    squares = [each.mu_squared for each in proved if each.mu_squared is not None]
+    if not rhos or min(rhos) > Fraction(loss.rho):
+        return False
+    return loss.mu is None or (bool(squares) and min(squares) <= Fraction(loss.mu) ** 2)
+
+
 def _mu_squared(epsilon: Fraction) -> Fraction | None:
     """The square of a mu that a pure epsilon implies, rounded up; None where there is no double."""
     if epsilon == 0:

@@ -42,7 +42,7 @@ def test_a_horizon_is_verified_with_all_its_windows(capsys: pytest.CaptureFixtur
     assert main(["verify", str(GOLDEN / "horizon_1"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["holds"] and found["kind"] == "horizon" and found["epsilon"] == 1.0
-    assert [step["epsilon"] for step in found["steps"]] == [0.99, 0.01]
+    assert [step["epsilon"] for step in found["steps"]] == pytest.approx([0.99, 0.01])
 
 
 def test_a_file_without_its_checksum_is_refused(

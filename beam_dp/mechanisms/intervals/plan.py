@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -32,6 +32,8 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up, up
 from beam_dp.releases.intervals import IntervalRelease
+from beam_dp.verification.intervals import interval_steps
+from beam_dp.verification.steps import Step
 
 StrategyName = Literal["histogram", "textbook_tree", "tree", "windows", "sine"]
 StrategyChoice = StrategyName | Literal["best"]
@@ -80,6 +82,14 @@ class IntervalPlan(Plan):
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         del fields["strategy"]
         return _restored, (self.num_leaves, tables.getvalue(), fields)
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """See ``Plan``."""
+        name, distribution = self.choice
+        return interval_steps(
+            name, self.strategy, self.guarantee, distribution, self.scale, self.grid
+        )
 
     @property
     def memory_bytes(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -33,6 +34,8 @@ from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.summaries.clipped_counts import clipped_counts
+from beam_dp.verification.linear_answers import linear_answer_steps
+from beam_dp.verification.steps import Step
 
 Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
 
@@ -67,6 +70,11 @@ class WorkloadAnswersPlan(AnswersPlan):
     def universe(self) -> Domain:
         """The domain of the queries."""
         return self.workload.domain
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """See ``Plan``."""
+        return linear_answer_steps(self.public, self.sensitivity)
 
     @property
     def memory_bytes(self) -> float:

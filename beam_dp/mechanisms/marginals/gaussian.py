@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import CALIBRATION, NumRecords, check_calibration
+from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_request
 from beam_dp.mechanisms.marginals.strategies import residual_strategy
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee

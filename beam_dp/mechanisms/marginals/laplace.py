@@ -6,9 +6,9 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from beam_dp.domain import Domain
-from beam_dp.mechanisms.contract import CALIBRATION, NumRecords, check_calibration
+from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
-from beam_dp.mechanisms.marginals.plan import MAX_CELLS, MarginalsPlan, Mechanism, check_request
+from beam_dp.mechanisms.marginals.plan import MAX_CELLS, MarginalsPlan, check_request
 from beam_dp.mechanisms.marginals.strategies import best_table_strategy, table_strategy
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload

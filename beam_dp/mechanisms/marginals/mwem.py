@@ -9,12 +9,11 @@ from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.options import integer_or, option
-from beam_dp.mechanisms.contract import CALIBRATION, NumRecords, check_calibration
+from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.plan import (
     MAX_CELLS,
     MarginalsPlan,
-    Mechanism,
     check_request,
     joins_fit,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from beam_dp.domain import Domain
@@ -17,9 +17,13 @@ from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_no
 from beam_dp.mechanisms.resources import Resources, fit_resources
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
+from beam_dp.verification.steps import Step
+from beam_dp.verification.synthetic import Stated, synthetic_steps
+from beam_dp.verification.verdict import Figures
 
 # A hypothesis is one array up to this many cells, and a junction tree above.
 MAX_CELLS = 2**26
@@ -81,6 +85,32 @@ class MarginalsPlan(Plan):
         """Memory of the worker that draws, without the exact tables."""
         return self.resources.memory_bytes
 
+    @property
+    def steps(self) -> Sequence[Step]:
+        """See ``Plan``: as the strategy's own parameters and the measurements say.
+
+        A plan without a strategy that the package knows draws what ``measurements`` holds, no more.
+        """
+        return synthetic_steps(
+            Stated(
+                guarantee=self.guarantee,
+                workload=self.workload,
+                parameters=self.public,
+                noise=self._declared_noise(),
+                queries=self._declared_queries(),
+                is_drawn=False,
+            ),
+            Figures(),
+        )
+
+    def _declared_noise(self) -> list[dict[str, Any]]:
+        """What is known of the noise before anything is drawn, as a card states it."""
+        return [each.to_json() for each in self.measurements]
+
+    def _declared_queries(self) -> Sequence[LinearQuery]:
+        """Linear queries that are answered, where they are not all cells of marginals."""
+        return ()
+
     @abstractmethod
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
@@ -92,38 +122,6 @@ class MarginalsPlan(Plan):
             noise: of this draw.
             progress: called with public quantities.
         """
-
-
-class Mechanism(ABC):
-    """Turns exact marginals into a release: the only door from secret to public."""
-
-    name: ClassVar[str]
-    summary: ClassVar[str]  # what it does, behind its name in the help of programs
-    # Whether it answers any linear queries, and not marginals alone.
-    answers_linear_queries: ClassVar[bool] = False
-
-    @abstractmethod
-    def plan(
-        self, domain: Domain, workload: Any, guarantee: Guarantee, num_records: NumRecords
-    ) -> MarginalsPlan:
-        """Returns what would be done, or raises InputError: from public numbers alone.
-
-        Args:
-            domain: the universe.
-            workload: marginals; any linear queries where ``answers_linear_queries``.
-            guarantee: what is promised.
-            num_records: the public number of records, or ``"noisy"``.
-        """
-
-    def release(
-        self,
-        plan: MarginalsPlan,
-        marginals: Marginals,
-        noise: NoiseSource,
-        progress: Progress | None = None,
-    ) -> SyntheticDatabase:
-        """Returns a release that keeps ``plan.guarantee``: see ``MarginalsPlan.release``."""
-        return plan.release(marginals, noise, progress)
 
 
 def fits_an_array(domain: Domain) -> bool:

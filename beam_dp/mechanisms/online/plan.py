@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -38,6 +38,8 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import lowered, root_down, up
 from beam_dp.queries.linear import VALUE_BITS
+from beam_dp.verification.online import online_steps
+from beam_dp.verification.steps import Step
 
 GRID = 1 << VALUE_BITS
 
@@ -99,6 +101,15 @@ class OnlinePlan(AnswersPlan):
         if not epsilon > 0:
             return math.inf
         return up(self.guarantee.max_records_per_unit / Fraction(epsilon))
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """See ``Plan``: of the largest number of records, where that is drawn later.
+
+        Any other number changes how noise is shared out, and not what it is calibrated to.
+        """
+        number = MAX_RECORDS if self.num_records == "noisy" else self.num_records
+        return online_steps(self.guarantee, self.public, self.settle(number).to_json())
 
     @abstractmethod
     def divergence_at(self, max_error: float) -> float:

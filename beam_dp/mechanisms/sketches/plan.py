@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -30,6 +30,8 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import Real, root_up, up
 from beam_dp.releases.sketches import Distribution, Estimator, Family, folded, signs_of
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
+from beam_dp.verification.sketches import sketch_steps
+from beam_dp.verification.steps import Step
 
 
 def _width(name: str, text: str) -> int:
@@ -126,6 +128,11 @@ class SparsePlan(Plan):
     def num_cells(self) -> int:
         """Of the projection, all blocks together; 0 where nothing is projected."""
         return 0 if self.sketch is None else self.sketch.projection_width
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """See ``Plan``."""
+        return sketch_steps(self.guarantee, self.max_weight, self.public)
 
     @property
     def memory_bytes(self) -> float:

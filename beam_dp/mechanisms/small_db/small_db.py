@@ -19,13 +19,14 @@ from beam_dp.flags.options import option
 from beam_dp.mechanisms.contract import (
     CALIBRATION,
     MAX_RECORDS,
+    Mechanism,
     NumRecords,
     Progress,
     check_calibration,
     check_noise,
 )
 from beam_dp.mechanisms.marginals.measurements import Names
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_request
 from beam_dp.mechanisms.resources import choice_bytes
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE, ChoiceFacts, MultisetChoice, SamplerName
 from beam_dp.mechanisms.small_db.law import MAX_ANSWER
@@ -104,6 +105,12 @@ class SmallDBPlan(MarginalsPlan):
             stated["bound"] = self.bound
             stated["bound_is_vacuous"] = self.bound >= int(self.num_records)
         return stated
+
+    def _declared_noise(self) -> list[dict[str, Any]]:
+        return self._noise()
+
+    def _declared_queries(self) -> Sequence[LinearQuery]:
+        return self.queries.queries
 
     @property
     def memory_bytes(self) -> float:

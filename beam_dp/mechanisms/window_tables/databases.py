@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import Plan, Progress
+from beam_dp.mechanisms.contract import Mechanism, Plan, Progress
 from beam_dp.mechanisms.marginals.measurements import Names
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_epsilon, zcdp_rho
 from beam_dp.privacy.guarantee import MIN_DELTA, Guarantee
@@ -21,6 +21,8 @@ from beam_dp.privacy.rounding import down, root_down
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
+from beam_dp.verification.steps import Step
+from beam_dp.verification.windows import Limits, level_steps
 from beam_dp.windows import Horizon, WindowUnit
 from beam_dp.windows.promise import (
     MECHANISM,
@@ -63,6 +65,12 @@ class WindowDatabasesPlan(Plan):
     def summary_tables(self) -> tuple[Names, ...]:
         """The attribute sets whose exact tables are read of a window."""
         return self.window.summary_tables
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """See ``Plan``: of all windows that are promised together."""
+        limits = Limits.of(self.public)
+        return level_steps(self.window.steps, "window", limits, None)
 
     @property
     def memory_bytes(self) -> float:

@@ -42,6 +42,9 @@ from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.releases.unbiased_tables import unbiased_tables
 from beam_dp.releases.window_tables import Level, WindowTables, check_subsets
 from beam_dp.summaries import Marginals
+from beam_dp.verification.steps import Step
+from beam_dp.verification.tables import table_steps
+from beam_dp.verification.windows import Limits, level_steps
 from beam_dp.windows import Blocks, Horizon, WindowUnit
 from beam_dp.windows.promise import (
     MECHANISM,
@@ -96,6 +99,21 @@ class WindowTablesPlan(Plan):
         """The attribute sets whose exact tables are read, of a window and of a block."""
         names = dict.fromkeys(each.names for each in self.measurements)
         return tuple(each for each in names if not any(set(each) < set(other) for other in names))
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """See ``Plan``: of all windows that are promised together, and of all blocks."""
+        limits = Limits.of(self.public)
+        own = dataclasses.replace(
+            self.guarantee, max_records_per_unit=limits.records, allow_large_delta=True
+        )
+        domain = self.workload.domain
+        of_window = table_steps(domain, self.measurements, own)
+        of_block = table_steps(domain, self.block_measurements, own)
+        return [
+            *level_steps(of_window, "window", limits, self.block),
+            *(level_steps(of_block, "block", limits, self.block) if of_block else ()),
+        ]
 
     @property
     def memory_bytes(self) -> float:

@@ -124,6 +124,7 @@ class ReleaseWindows(beam.PTransform):
         arrival: str,
     ) -> None:
         super().__init__()
+        plan.payment(None)  # the horizon was paid for when it was begun
         self.plan = plan
         self.directory = os.fspath(directory)
         self.horizon_id = horizon_id
