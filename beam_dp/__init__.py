@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         ReleaseError as ReleaseError,
         SparseRelease as SparseRelease,
         SyntheticDatabase as SyntheticDatabase,
+        compare_releases as compare_releases,
         read_release as read_release,
         read_windows as read_windows,
         write_release as write_release,
@@ -90,6 +91,10 @@ if TYPE_CHECKING:
         WriteAnswers as WriteAnswers,
         WriteRelease as WriteRelease,
         begin_windows as begin_windows,
+    )
+    from beam_dp.verification import (
+        Verification as Verification,
+        verify_release as verify_release,
     )
     from beam_dp.windows import Horizon as Horizon, WindowUnit as WindowUnit
 
@@ -145,6 +150,7 @@ _MODULES = {
         "ReleaseError",
         "SparseRelease",
         "SyntheticDatabase",
+        "compare_releases",
         "read_release",
         "read_windows",
         "write_release",
@@ -165,6 +171,7 @@ _MODULES = {
         "WriteRelease",
         "begin_windows",
     ),
+    "beam_dp.verification": ("Verification", "verify_release"),
     "beam_dp.windows": ("Horizon", "WindowUnit"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from beam_dp.cli.diff import add_diff, run_diff
 from beam_dp.cli.finish import add_finish, run_finish
 from beam_dp.cli.ledger import add_ledger, run_ledger
 from beam_dp.cli.plan import add_plan, run_plan
@@ -42,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "describe": _describe,
             "answer": _answer,
             "verify": run_verify,
+            "diff": run_diff,
             "finish": run_finish,
             "ledger": run_ledger,
         }
@@ -109,6 +111,7 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
     )
     add_verify(commands)
+    add_diff(commands)
     add_finish(commands)
     add_ledger(commands)
     for name, program in PIPELINES.items():

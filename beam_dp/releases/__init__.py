@@ -1,6 +1,10 @@
 """Releases: public values that may be copied and queried at no further privacy cost."""
 
 from beam_dp.releases.answers import AnswersRelease as AnswersRelease
+from beam_dp.releases.differences import (
+    CellDifference as CellDifference,
+    compare_releases as compare_releases,
+)
 from beam_dp.releases.files.card import ReleaseError as ReleaseError
 from beam_dp.releases.files.commit import check_output as check_output
 from beam_dp.releases.files.horizon import (

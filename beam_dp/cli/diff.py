@@ -1,0 +1,88 @@
+"""The command `beam-dp diff`: the cells of two releases, those that differ most first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from beam_dp.cli.tables import print_table
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import refused
+
+if TYPE_CHECKING:
+    from beam_dp.queries.workload import Workload
+    from beam_dp.releases import CellDifference, Release
+
+_FAR = 3.0  # standard errors
+NO_ERROR_BAR = "no error bar"
+
+
+def add_diff(commands: Any) -> None:
+    """Adds the command to the parser of `beam-dp`."""
+    parser = commands.add_parser("diff", help="cells of two releases, with z-scores")
+    parser.add_argument("first", metavar="A", help="directory that holds a release")
+    parser.add_argument("second", metavar="B", help="directory of another one, of the same domain")
+    parser.add_argument(
+        "--marginal", action="append", metavar="a,b", help="one marginal; may be repeated"
+    )
+    parser.add_argument("--json", action="store_true", help="JSON for machines")
+    parser.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="cells shown (default: 20)"
+    )
+
+
+def run_diff(options: argparse.Namespace) -> None:
+    """Prints the cells of two releases.
+
+    Raises:
+        FlagError: if a flag is refused.
+        InputError: if a directory holds no release, or the two do not hold the same cells.
+    """
+    from beam_dp.releases import compare_releases, read_release
+
+    if options.limit < 1:
+        raise refused("limit", options.limit, "must be >= 1")
+    first, second = read_release(options.first), read_release(options.second)
+    workload = None if options.marginal is None else _workload(first, options.marginal)
+    found = compare_releases(first, second, workload)
+    if options.json:
+        print(json.dumps([each.to_json() for each in found], ensure_ascii=False))
+        return
+    columns = ("cell", "A", "B", "difference", "standard error", "z")
+    print_table("records", columns, [_row(each) for each in found[: options.limit]])
+    if len(found) > options.limit:
+        print(f"{options.limit} of {len(found):,} cells; --limit shows more")
+    print(_summary(found))
+
+
+def _row(each: CellDifference) -> tuple[str, ...]:
+    cell = ", ".join(f"{name} {label}" for name, label in each.cell)
+    numbers = (f"{each.first:,.1f}", f"{each.second:,.1f}", f"{each.difference:+,.1f}")
+    if each.standard_error is None or each.z_score is None:
+        return cell, *numbers, NO_ERROR_BAR, ""
+    return cell, *numbers, f"{each.standard_error:,.1f}", f"{each.z_score:+.2f}"
+
+
+def _summary(found: list[CellDifference]) -> str:
+    scores = [each.z_score for each in found if each.z_score is not None]
+    far = sum(abs(score) > _FAR for score in scores)
+    text = f"{far:,} of {len(scores):,} cells differ by more than {_FAR:g} standard errors"
+    if len(scores) < len(found):
+        text += f"; {len(found) - len(scores):,} cells have {NO_ERROR_BAR}"
+    return text
+
+
+def _workload(release: Release, given: list[str]) -> Workload:
+    from beam_dp.queries.workload import Workload
+    from beam_dp.releases import SyntheticDatabase, WindowTables
+
+    if not isinstance(release, SyntheticDatabase | WindowTables):
+        raise refused("marginal", given[0], "applies only to releases of marginals")
+    domain = release.domain
+    # A name may hold a comma itself.
+    tables = [[text] if text in domain else text.split(",") for text in given]
+    try:
+        return Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
+    except InputError as error:
+        raise refused("marginal", error.value, error.condition) from None

@@ -1,0 +1,153 @@
+"""Two releases beside each other: in Python, and by the command `beam-dp diff`."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
+
+import beam_dp as dp
+from beam_dp.cli.main import main
+from beam_dp.domain import IntegerAttribute
+from beam_dp.domain.files import read_domain
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import plan_release
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.noise.source import NoiseSource
+from beam_dp.releases import Release, compare_releases, write_release
+from beam_dp.summaries import Histogram
+
+DOMAIN = read_domain('{"sex": 2, "class": 3}')
+PAIRS = dp.marginals(DOMAIN, ways=2)
+ONES = dp.marginals(DOMAIN, ways=1)
+PROMISE = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 1)
+COUNTS = np.array([500, 400, 300, 200, 100, 50])
+
+
+def synthetic(counts: np.ndarray, workload: dp.Workload = PAIRS) -> dp.SyntheticDatabase:
+    plan = plan_release(dp.Laplace(), DOMAIN, workload, PROMISE, "noisy")
+    return plan.release(Histogram(DOMAIN, counts).marginals(plan.summary_tables), NoiseSource())
+
+
+def intervals(counts: np.ndarray, name: str = "age") -> dp.IntervalRelease:
+    plan = plan_intervals(len(counts), PROMISE, "histogram")
+    return release_intervals(plan, counts, NoiseSource(), IntegerAttribute(name, 0, 5))
+
+
+def tables(counts: np.ndarray) -> Release:
+    plan = plan_of(3, RECORD, PAIRS)
+    return plan.draw(0, marginals_of(plan, counts), NoiseSource(), HORIZON_ID)
+
+
+def other_counts() -> np.ndarray:
+    counts = COUNTS.copy()
+    counts[4] += 1000
+    return counts
+
+
+@pytest.mark.parametrize("make", [synthetic, intervals, tables])
+def test_the_cell_that_differs_most_comes_first(make: Any) -> None:
+    first, *rest = compare_releases(make(COUNTS), make(other_counts()))
+    label = (("age", "4"),) if make is intervals else (("sex", "1"), ("class", "1"))
+    assert first.cell == label and first.difference == pytest.approx(1000, abs=60)
+    assert first.z_score == pytest.approx(first.difference / first.standard_error)
+    scores = [abs(each.z_score) for each in rest]
+    assert len(rest) == 5 and scores == sorted(scores, reverse=True)
+
+
+def test_variances_of_both_releases_add_up() -> None:
+    one, other = intervals(COUNTS), intervals(COUNTS)
+    cells = np.arange(6)
+    error = float(one.answer(cells, cells).standard_errors[0])
+    for each in compare_releases(one, other):
+        assert each.standard_error == pytest.approx(math.sqrt(2) * error)
+
+
+def test_z_scores_of_the_same_records_are_those_of_noise() -> None:
+    """With one chance in 10^6 of a false alarm: 600 squared normal variables, nearly."""
+    scores = [
+        each.z_score
+        for _ in range(100)
+        for each in compare_releases(intervals(COUNTS), intervals(COUNTS))
+    ]
+    assert 0.6 < np.mean(np.square(scores)) < 1.5
+
+
+def test_a_cell_whose_error_nobody_states_has_no_error_bar() -> None:
+    asked = dp.marginals(DOMAIN, attributes=["sex", "class"])
+    found = compare_releases(synthetic(COUNTS), synthetic(COUNTS, ONES), asked)
+    unknown = [each for each in found if each.standard_error is None]
+    assert len(found) == 6
+    for each in unknown:
+        assert each.z_score is None and each.to_json()["z_score"] is None
+    sizes = [abs(each.difference) for each in unknown]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_only_what_both_releases_hold_is_compared() -> None:
+    both = dp.marginals(DOMAIN, attributes=[["sex"], ["sex", "class"]])
+    found = compare_releases(synthetic(COUNTS, both), synthetic(COUNTS, ONES))
+    assert {each.cell for each in found} == {(("sex", "0"),), (("sex", "1"),)}
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (lambda: intervals(COUNTS), "must both hold marginals of one domain"),
+        (lambda: synthetic(COUNTS, ONES), "must be given: the releases were made for no marginal"),
+    ],
+)
+def test_releases_that_hold_other_cells_are_refused(second: Any, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        compare_releases(synthetic(COUNTS), second())
+
+
+def test_one_draw_is_not_compared_with_itself() -> None:
+    release = intervals(COUNTS)
+    with pytest.raises(InputError, match="must be another draw"):
+        compare_releases(release, release)
+    with pytest.raises(InputError, match="must be the attribute of the first release, 'age'"):
+        compare_releases(release, intervals(COUNTS, "hours"))
+
+
+def test_the_command_shows_cells_and_their_number(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directories = [str(tmp_path / name) for name in "ab"]
+    for directory, counts in zip(directories, (COUNTS, other_counts()), strict=True):
+        write_release(synthetic(counts), directory)
+    assert main(["diff", *directories, "--limit", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "sex 1, class 1" in shown and "2 of 6 cells; --limit shows more" in shown
+    assert "of 6 cells differ by more than 3 standard errors" in shown
+    assert main(["diff", *directories, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found) == 6 and found[0]["cell"] == {"sex": "1", "class": "1"}
+    assert main(["diff", *directories, "--marginal", "sex"]) == 0
+    assert "of 2 cells differ" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--limit", "0"], "error: --limit: 0 is refused; must be >= 1"),
+        (["--marginal", "sexx"], "error: --marginal: 'sexx' is refused"),
+    ],
+)
+def test_bad_flags_cost_one_line(
+    flags: list[str],
+    expected: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    directories = [str(tmp_path / name) for name in "ab"]
+    for directory in directories:
+        write_release(synthetic(COUNTS), directory)
+    assert main(["diff", *directories, *flags]) == 2
+    assert capsys.readouterr().err.startswith(expected)

@@ -1,0 +1,135 @@
+"""Conversions and sensitivities that verification computes by itself: never too small."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import beam_dp as dp
+from beam_dp.domain.files import read_domain
+from beam_dp.mechanisms.marginals.measurements import closure_of, residual_query
+from beam_dp.mechanisms.sketches.stability_histogram import (
+    release_probability as planned_probability,
+)
+from beam_dp.privacy import accounting
+from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.privacy.loss import Loss
+from beam_dp.verification.claims import Claims, composed, covers
+from beam_dp.verification.conversion import (
+    gaussian_delta,
+    gaussian_epsilon,
+    rounded_up,
+    zcdp_epsilon,
+)
+from beam_dp.verification.sketches import release_probability
+from beam_dp.verification.steps import above, number
+from beam_dp.verification.tables import largest_change
+
+
+def promises(number: int) -> list[tuple[float, float]]:
+    draws = random.Random(7)
+    powers = [(draws.uniform(-6, 4), draws.uniform(-290, -2)) for _ in range(number)]
+    return [(10.0**epsilon, 10.0**delta) for epsilon, delta in powers]
+
+
+def test_what_is_planned_for_a_promise_is_found_to_keep_it_with_hardly_any_room() -> None:
+    for epsilon, delta in promises(12):
+        mu = Fraction(accounting.discrete_gaussian_mu(epsilon, delta))
+        rho = Fraction(accounting.zcdp_rho(epsilon, delta))
+        for found, larger in (
+            (gaussian_epsilon, mu**2),
+            (zcdp_epsilon, rho),
+        ):
+            assert epsilon * (1 - 1e-5) < found(larger, Fraction(delta)) <= epsilon
+            # A hundred-thousandth more is not within it.
+            more = larger * Fraction(100_002, 100_000)
+            assert found(more, Fraction(delta)) > epsilon
+
+
+def test_the_delta_of_gaussian_noise_is_that_of_an_integral() -> None:
+    """With (P - e^epsilon Q)+ summed on a fine grid, from -40 to 40 standard deviations."""
+    points = np.linspace(-40, 40, 2_000_001)
+    for mu, epsilon in ((0.2, 1.0), (1.0, 0.1), (3.0, 4.0), (0.5, 3.0)):
+        first = np.exp(-((points - mu) ** 2) / 2)
+        second = np.exp(epsilon - points**2 / 2)
+        expected = np.maximum(first - second, 0).sum() * 4e-5 / math.sqrt(2 * math.pi)
+        assert float(gaussian_delta(mu, epsilon)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_no_alpha_gives_a_smaller_epsilon_than_the_one_that_is_found() -> None:
+    for rho, delta in ((0.01, 1e-9), (1.0, 1e-6), (30.0, 1e-12)):
+        alphas = 1 + np.geomspace(1e-4, 1e6, 200_001)
+        tail = (-np.log(delta * alphas)) / (alphas - 1) + np.log1p(-1 / alphas)
+        best = float((alphas * rho + tail).min())
+        found = zcdp_epsilon(Fraction(rho), Fraction(delta))
+        assert best * (1 - 1e-9) <= found <= best * (1 + 1e-7)
+
+
+def test_nothing_is_told_for_less_than_it_is() -> None:
+    for value in (Fraction(1, 3), Fraction(2**200 + 1), Fraction(1, 3**300)):
+        assert value <= rounded_up(value) <= value * (1 + Fraction(1, 2**150))
+    assert (above(1.0000001), number(1.0000001), above(0.5), above(0)) == (
+        "1.00001",
+        "1",
+        "0.5",
+        "0",
+    )
+
+
+@pytest.mark.parametrize("relation", list(Neighboring))
+@pytest.mark.parametrize("sizes", ['{"a": 2, "b": 3}', '{"a": 3, "b": 1, "c": 2}', '{"a": 4}'])
+def test_the_largest_change_of_residuals_is_that_of_some_record(
+    relation: Neighboring, sizes: str
+) -> None:
+    domain = read_domain(sizes)
+    axes = tuple(range(domain.num_attributes))
+    weighted = [(each, Fraction(3 + 2 * i, 7)) for i, each in enumerate(closure_of([axes]))]
+    cells = np.eye(domain.num_cells, dtype=np.int64).reshape(-1, *domain.shape)
+
+    def change(one: np.ndarray, other: np.ndarray) -> float:
+        total = 0.0
+        for support, weight in weighted:
+            rest = tuple(axis for axis in axes if axis not in support)
+            size = math.prod(domain.shape[axis] for axis in support)
+            moved = [residual_query(each.sum(axis=rest), size) / size for each in (one, other)]
+            total += float(weight) * float(((moved[0] - moved[1]) ** 2).sum())
+        return total
+
+    nothing = np.zeros(domain.shape, np.int64)
+    pairs = [(cell, nothing) for cell in cells]
+    if relation is Neighboring.REPLACE_ONE:
+        pairs += list(itertools.combinations(cells, 2))
+    expected = max(change(*pair) for pair in pairs)
+    found = float(largest_change(domain, weighted, relation))
+    assert expected * (1 - 1e-12) <= found <= expected * (1 + 1e-11)
+
+
+@pytest.mark.parametrize(("records", "weight"), [(1, 1), (5, 1), (40, 3)])
+def test_the_probability_of_a_key_of_one_unit_is_as_planned(records: int, weight: int) -> None:
+    scale, threshold = 2.0 * records * weight, 30 * records * weight
+    planned = planned_probability(scale, threshold, records, weight)
+    found = float(release_probability(scale, threshold, records, weight))
+    assert found <= planned == pytest.approx(found, rel=2e-9)
+    assert release_probability(scale, records * weight, records, weight) == 1
+
+
+def test_a_loss_covers_what_is_proved_and_no_less() -> None:
+    half = Claims.pure(Fraction(1, 2))
+    assert covers(Loss.pure(0.5), half) and not covers(Loss.pure(0.499), half)
+    assert covers(Loss.zcdp(0.125), half) and not covers(Loss.zcdp(0.124), half)
+    gaussian = Claims(rho=Fraction(1, 8), mu_squared=Fraction(1, 4))
+    assert covers(Loss.gaussian(0.5), gaussian) and not covers(Loss.gaussian(0.49), gaussian)
+    assert not covers(Loss.pure(0.5), gaussian)  # no pure epsilon is proved
+    with_slack = composed([half, Claims.nothing()])
+    assert covers(Loss.pure(0.5), with_slack)
+    slack = Claims(rho=Fraction(1, 8), epsilon=Fraction(1, 2), delta=Fraction(1, 10**9))
+    assert covers(Loss.approximate(0.5, 1e-8), slack) and not covers(Loss.pure(0.5), slack)
+
+
+def test_the_verification_is_public() -> None:
+    assert {"verify_release", "Verification", "compare_releases"} <= set(dp.__all__)

@@ -1,0 +1,173 @@
+"""Plans whose noise does not keep their promise are refused before anything is paid or drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from horizons import WORKLOAD, leveled
+from kinds_of_releases import COUNTS, DOMAIN, guarantee, number_of
+from window_plans import horizon_of, person, plan_of
+
+import beam_dp as dp
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import Mechanism, Plan, check_promise, plan_release
+from beam_dp.mechanisms.intervals import plan_intervals
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.selection import plan_selection
+from beam_dp.mechanisms.online.plan import OnlinePlan
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
+from beam_dp.queries.linear_workload import parse_linear_workload
+from beam_dp.summaries import Histogram
+
+DOCUMENT = pathlib.Path(__file__).parent.parent.parent / "docs" / "mechanisms.md"
+RELATIONS = ("add_or_remove_one", "replace_one")
+PAIRS = dp.marginals(DOMAIN, ways=2)
+
+
+def plans(promise: Guarantee) -> list[Plan]:
+    """A plan of every family and mechanism for a promise with a delta."""
+    number = number_of(promise)
+    answers = parse_linear_workload("conjunctions:2", DOMAIN)
+    synthetic: list[Mechanism] = [
+        *(dp.MWEM(), dp.MWEM(num_rounds=3), dp.MWEM(num_rounds="annealed")),
+        *(dp.Laplace(), dp.Gaussian(), dp.Gaussian(calibration="textbook"), dp.SmallDB(size=2)),
+    ]
+    sketches = [
+        *(dp.SparseProject(64), dp.SparseProject(64, calibration="textbook")),
+        *(dp.CountSketch(33), dp.CountSketch(33, noise="gaussian", unit_norm=3.0)),
+        *(dp.StabilityHistogram(), dp.HybridSketch(33, 3)),
+    ]
+    found: list[Plan] = [
+        *(plan_release(each, DOMAIN, PAIRS, promise, number) for each in synthetic),
+        plan_release(dp.MWEM(num_rounds=2, calibration="textbook"), DOMAIN, PAIRS, promise, 100),
+        plan_selection(PAIRS, promise, number),
+        *(plan_intervals(17, promise, each) for each in ("windows", "sine", "tree", "histogram")),
+        *(each.plan(promise, max_sparsity=4) for each in sketches),
+        dp.plan_workload_answers(answers, promise, number),
+        dp.plan_workload_answers(answers, promise, number, "discrete_gaussian"),
+        dp.plan_private_mw(DOMAIN, promise, number, num_questions=9),
+        dp.plan_private_mw(DOMAIN, promise, number, num_questions=9, calibration="textbook"),
+        dp.plan_sparse_mw(promise, number, max_sparsity=4, num_questions=9),
+    ]
+    if promise.neighboring == "add_or_remove_one":
+        found += [
+            leveled(delta=promise.delta),
+            plan_of(10, person(2, 5, 3), WORKLOAD, delta=promise.delta),
+            *(
+                dp.plan_window_databases(
+                    each, WORKLOAD, horizon_of(6), person(2, 3, 2), 1.0, promise.delta
+                )
+                for each in (dp.MWEM(), dp.Laplace(), dp.MWEM(num_rounds=2))
+            ),
+        ]
+    return found
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("epsilon", [0.1, 3.0])
+def test_every_plan_of_the_package_keeps_its_promise_and_its_loss(
+    relation: str, epsilon: float
+) -> None:
+    for plan in plans(guarantee(1e-9, relation, 2, epsilon)):
+        check_promise(plan, plan.guarantee)
+        plan.payment(None)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_every_plan_of_a_larger_promise_is_refused(relation: str) -> None:
+    for plan in plans(guarantee(1e-9, relation)):
+        if isinstance(plan, OnlinePlan):
+            continue  # its noise follows from its guarantee when it is asked for
+        less = dataclasses.replace(plan.guarantee, epsilon=0.2 * plan.guarantee.epsilon)
+        with pytest.raises(InputError, match="must keep epsilon"):
+            check_promise(dataclasses.replace(plan, guarantee=less), less)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_every_plan_with_too_small_a_loss_is_refused(relation: str) -> None:
+    for plan in plans(guarantee(1e-9, relation)):
+        halves = {
+            name: getattr(plan.loss, name) and getattr(plan.loss, name) / 20
+            for name in ("rho", "mu", "epsilon", "slack")
+        }
+        with pytest.raises(InputError, match="must be no less than what the plan of"):
+            dataclasses.replace(plan, loss=Loss(**halves)).payment(None)
+
+
+class Careless(Mechanism):
+    """Halves the noise of another mechanism, and promises as much."""
+
+    name = "careless"
+
+    def __init__(self, of: Mechanism, **changed: Any) -> None:
+        self.of, self.changed = of, changed
+
+    def plan(self, *arguments: Any) -> MarginalsPlan:
+        plan = self.of.plan(*arguments)
+        halved = [dataclasses.replace(each, scale=each.scale / 2) for each in plan.measurements]
+        changed = self.changed or {"measurements": tuple(halved)}
+        return dataclasses.replace(plan, **changed)
+
+
+@pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Laplace(), dp.Gaussian()], ids=repr)
+def test_a_mechanism_with_half_the_noise_is_refused(mechanism: Mechanism) -> None:
+    with pytest.raises(InputError, match=r"mechanism: .* is refused; must keep epsilon 1.0"):
+        plan_release(Careless(mechanism), DOMAIN, PAIRS, guarantee(), "noisy")
+
+
+def test_a_mechanism_whose_plan_states_another_promise_is_refused() -> None:
+    careless = Careless(dp.MWEM(), guarantee=guarantee(epsilon=2.0))
+    with pytest.raises(InputError, match=r"guarantee: .* must be what was asked for"):
+        plan_release(careless, DOMAIN, PAIRS, guarantee(), "noisy")
+
+
+def test_a_mechanism_whose_loss_is_too_small_is_refused() -> None:
+    careless = Careless(dp.Laplace(), loss=Loss.pure(0.5))
+    with pytest.raises(InputError, match=r"loss: .* must be no less than what the plan of laplace"):
+        plan_release(careless, DOMAIN, PAIRS, guarantee(), "noisy")
+
+
+@pytest.mark.slow  # it imports Beam
+def test_a_plan_is_refused_when_a_pipeline_is_built() -> None:
+    from beam_dp.transforms.drawing.release import ReleasePlanned
+
+    careless = Careless(dp.Laplace())
+    plan = careless.plan(DOMAIN, PAIRS, guarantee(), "noisy")
+    with pytest.raises(InputError, match=r"must keep epsilon 1.0"):
+        ReleasePlanned(careless, plan)
+
+
+def examples() -> list[str]:
+    text = DOCUMENT.read_text("utf-8").partition("## A mechanism of your own")[2]
+    return re.findall(r"```python\n(.*?)```", text.partition("\n## ")[0], re.DOTALL)
+
+
+def run_examples(number: int | None = None) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "example"}
+    for code in examples()[:number]:
+        exec(compile(code, str(DOCUMENT), "exec", dont_inherit=True), names)
+    return names
+
+
+@pytest.mark.slow
+def test_the_example_of_the_documents_passes_its_audit() -> None:
+    names = run_examples()
+    assert names["found"].passes and not names["halved"].passes
+
+
+def test_the_example_of_the_documents_runs_and_its_careless_copy_is_refused() -> None:
+    names = run_examples(2)
+    assert "must keep epsilon 1.0" in str(names["refusal"])
+    mechanism, plan = names["Favourite"](("b",)), names["plan"]
+    assert sum(each.scale for each in plan.measurements) > 0
+    own = plan_release(mechanism, DOMAIN, PAIRS, guarantee(), "noisy")
+    marginals = Histogram(DOMAIN, COUNTS).marginals(own.summary_tables)
+    release = own.release(marginals, NoiseSource())
+    assert release.mechanism == "favourite" and np.sum(release.counts) == release.num_records
