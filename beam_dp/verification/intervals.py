@@ -86,12 +86,14 @@ def column_norms(strategy: Measured) -> tuple[int, int]:
 
 def _path_norms(strategy: Hierarchy, power: int) -> int:
     """The largest norm of what a cell's path of nodes, and the matrix above them, weigh."""
-    roots, place = strategy.sizes[0], np.arange(strategy.num_leaves)
-    total = np.zeros(strategy.num_leaves, object)
+    place = np.arange(strategy.num_leaves)
+    total = np.zeros(strategy.num_leaves, np.int64)  # of at most 21 squares up to 2^52
     for level in range(len(strategy.sizes) - 1, 0, -1):
-        total = total + strategy.weights[level - 1].astype(object)[place] ** power
+        total += strategy.weights[level - 1][place] ** power
         place = place * strategy.sizes[level - 1] // strategy.sizes[level]
-    above = np.zeros(roots, object)
+    below = np.zeros(strategy.sizes[0], np.int64)
+    np.maximum.at(below, place, total)
+    above = np.zeros(strategy.sizes[0], object)  # of any number of rows, so in Python's integers
     for row in strategy.top.astype(object):
         above = above + row**power
-    return int((total + above[place]).max())
+    return int((above + below.astype(object)).max())
