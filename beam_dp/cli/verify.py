@@ -18,7 +18,7 @@ _SHOWN_FAULTS = 20
 def add_verify(commands: Any) -> None:
     """Adds the command to the parser of `beam-dp`."""
     parser = commands.add_parser(
-        "verify", help="recomputes what a release reveals; exit code 1 where its promise fails"
+        "verify", help="recompute what a release reveals; exit code 1 where its promise fails"
     )
     parser.add_argument("directory", metavar="DIR", help="directory that holds a release")
     parser.add_argument("--json", action="store_true", help="JSON for machines")

@@ -25,6 +25,7 @@ DISCRETENESS = Fraction(1, 10**20)
 _LARGE = 12
 _STEPS = 600
 _NEWTON_STEPS = 60
+_TINY = 1e-300
 
 
 def rounded_up(value: Fraction, bits: int = 160) -> Fraction:
@@ -62,7 +63,8 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
     """
     if rho == 0:
         return 0.0
-    spent, log_delta = float(rho), math.log(delta)
+    # Of less than a double can tell any alpha does.
+    spent, log_delta = max(float(rho), _TINY), math.log(delta)
 
     def epsilon(log_excess: float) -> float:
         excess = math.exp(log_excess)  # alpha - 1

@@ -17,6 +17,9 @@ from beam_dp.releases.synthetic_database import NUM_RECORDS, SyntheticDatabase
 from beam_dp.verification.steps import Step, laplace_step, selection_step
 from beam_dp.verification.verdict import Figures
 
+# More records than any version chooses.
+_MAX_SIZE = 2**20
+
 
 def small_db_steps(
     domain: Domain,
@@ -30,7 +33,7 @@ def small_db_steps(
     A score is the largest |m S(q) - N s(q, y)|, in units of 1 / d of an answer: k records move S by
     k d, under either relation, and so every score by m d k.
     """
-    size = checked_integer("size", parameters.get("size"), 1)
+    size = checked_integer("size", parameters.get("size"), 1, _MAX_SIZE)
     k = guarantee.max_records_per_unit
     steps = []
     for entry in noise:

@@ -21,6 +21,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
+from beam_dp.verification import Step
 
 DOMAIN = Domain(
     (
@@ -43,6 +44,10 @@ class NoPrivacyPlan(Plan):
     domain: Domain
     workload: Workload
     summary_tables: tuple[tuple[str, ...], ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return ()  # a lie, which no check of what is declared can see
 
     @property
     def memory_bytes(self) -> float:
