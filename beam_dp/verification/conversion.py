@@ -26,6 +26,7 @@ _LARGE = 12
 _STEPS = 600
 _NEWTON_STEPS = 60
 _TINY = 1e-300
+_LARGEST_MU = 1e5  # no epsilon that may be promised follows from more
 
 
 def rounded_up(value: Fraction, bits: int = 160) -> Fraction:
@@ -108,6 +109,8 @@ def gaussian_epsilon(mu_squared: Fraction, delta: Fraction) -> float:
     if mu_squared == 0:
         return 0.0
     mu = root_up(mu_squared)
+    if mu > _LARGEST_MU:
+        return math.inf
     kept = delta * (1 - 2 * DISCRETENESS)
     near, margin = _near_epsilon(mu, kept), 2.0**-48
     # Where it is was found in floating point; that it is enough is now proved.
