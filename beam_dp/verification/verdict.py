@@ -44,6 +44,13 @@ class Figures:
         if not agrees:
             self.faults.append(f"{name} is {_shown(stated)}; must be {_shown(found)}")
 
+    def near(self, name: str, stated: Any, found: float, error: float) -> None:
+        """Compares what a card states with what follows but for a known error: to 1e-9 beside."""
+        self.number += 1
+        allowed = error + _AGREEMENT * abs(found)
+        if not (is_number(stated) and abs(stated - found) <= allowed):
+            self.faults.append(f"{name} is {_shown(stated)}; must be {_shown(found)}")
+
     def equal(self, name: str, stated: Any, found: Any) -> None:
         """Compares what a card states at two places, or what must be some value."""
         self.number += 1

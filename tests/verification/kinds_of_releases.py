@@ -184,6 +184,7 @@ def _fill() -> None:
             ),
             "private_mw": lambda p=both: private_mw(p),
             "private_mw pure": lambda p=pure: private_mw(p),
+            "private_mw of 5 updates": lambda p=pure: private_mw(p, max_updates=5),
             "private_mw textbook": lambda p=pure: private_mw(p, calibration="textbook"),
             "private_mw textbook delta": lambda p=both: private_mw(p, calibration="textbook"),
             "sparse_mw": lambda p=both: sparse_mw(p),

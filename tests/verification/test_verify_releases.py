@@ -43,7 +43,8 @@ def test_a_genuine_release_keeps_its_promise_and_states_what_follows(name: str) 
 
 
 def test_what_is_calibrated_exactly_spends_the_whole_promise() -> None:
-    for name in ("gaussian", "laplace", "sine", "sparse_project", "gaussian answers"):
+    tight = ("gaussian", "laplace", "sine", "sparse_project", "gaussian answers", "rounds")
+    for name in (*tight, "private_mw of 5 updates", "hybrid", "count_sketch", "small_db"):
         found = verify_release(again(RELEASES[f"{name}, replace_one"]()))
         assert found.epsilon == pytest.approx(1.0, rel=1e-11)
 
@@ -70,6 +71,17 @@ def halved(*places: str | int) -> Change:
         for place in places[:-1]:
             card = card[place]
         card[places[-1]] /= 2
+
+    return change
+
+
+def slightly_larger(*places: str | int) -> Change:
+    """Adds a millionth to a number of a card."""
+
+    def change(card: Any) -> None:
+        for place in places[:-1]:
+            card = card[place]
+        card[places[-1]] *= 1 + 1e-6
 
     return change
 
@@ -133,6 +145,8 @@ TAMPERED: list[tuple[str, Change]] = [
     (f"small_db, {ADDED}", halved("query_error", "bound")),
     (f"mwem, {ADDED}", halved("errors", 1, "standard_error")),
     (f"mwem, {ADDED}", lambda card: card["errors"][1].update(bound=0.1)),
+    (f"mwem, {ADDED}", slightly_larger("errors", 2, "bound")),
+    (f"rounds, {ADDED}", lambda card: card["errors"][1].update(bound=0.1)),
     (f"mwem, {ADDED}", halved("parameters", "predicted_cell_error")),
     (f"mwem, {ADDED}", lambda card: card["noise"].pop()),
     (f"left out, {ADDED}", halved("left_out", "noise", "scale")),
@@ -246,10 +260,18 @@ def test_windows_and_horizons_keep_their_promise(
     plan, windows, blocks = {
         "levels": (leveled(delta=delta), range(6), range(2)),
         "no block yet": (leveled(delta=delta, block=4), range(3), ()),
-        "sliding": (plan_of(10, person(2, 5, 3), WORKLOAD, delta=delta), range(4), ()),
+        "sliding": (plan_of(11, person(2, 5, 3), WORKLOAD, delta=delta), range(4), ()),
         "record": (plan_of(10, RECORD, WORKLOAD, delta=delta), range(2), ()),
         "whole": (
-            plan_of(9, person(4, 9, 3), whole(DOMAIN), delta=delta, strategy="levels", block=3),
+            plan_of(
+                9,
+                person(4, 9, 3),
+                whole(DOMAIN),
+                delta=delta,
+                strategy="levels",
+                block=3,
+                distribution="discrete_gaussian" if delta else "discrete_laplace",
+            ),
             range(9),
             range(3),
         ),
