@@ -23,6 +23,7 @@ THRESHOLD = "Korolova and others (2009); Bun, Nissim and Stemmer (2016)"
 def verify_sketch(release: SparseRelease) -> Verification:
     """Returns what the card of a release for sparse queries comes to."""
     figures, public = Figures(), release.public
+    steps = sketch_steps(release.guarantee, release.max_weight, public)
     for name, part in (("sketch", release.sketch), ("histogram", release.histogram)):
         stated = public.get(name)
         figures.equal(name, stated is not None, part is not None)
@@ -31,10 +32,9 @@ def verify_sketch(release: SparseRelease) -> Verification:
         for field in dataclasses.fields(part):
             if field.name in stated:
                 figures.equal(f"{name}.{field.name}", getattr(part, field.name), stated[field.name])
-    if release.sketch is not None:
-        width = public["sketch"].get("projection_width")
+    if release.sketch is not None and "sketch" in public:
+        width = (public["sketch"] or {}).get("projection_width")
         figures.equal("projection_width", len(release.sketch.cells), width)
-    steps = sketch_steps(release.guarantee, release.max_weight, public)
     share = public.get("histogram_share")
     if share is not None and release.histogram is not None:
         epsilon = steps[-1].claims.epsilon
@@ -57,6 +57,9 @@ def sketch_steps(guarantee: Guarantee, max_weight: int, public: Mapping[str, Any
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
     steps = []
     sketch, histogram = public.get("sketch"), public.get("histogram")
+    for name, stated in (("sketch", sketch), ("histogram", histogram)):
+        if stated is not None and not isinstance(stated, Mapping):
+            raise InputError(name, stated, "must be a JSON object")
     if sketch is not None:
         steps.append(_sketch_step(sketch, moved, guarantee))
     if histogram is not None:

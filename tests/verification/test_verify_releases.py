@@ -230,6 +230,15 @@ def test_a_card_without_its_noise_is_refused_in_one_line(tmp_path: pathlib.Path)
         verify_release(read_release(tmp_path / "out"))
 
 
+@pytest.mark.parametrize("value", [None, 0, "x", []])
+def test_a_sketch_that_its_parameters_do_not_state_does_not_hold(
+    value: object, tmp_path: pathlib.Path
+) -> None:
+    release = RELEASES[f"hybrid, {ADDED}"]()
+    found = verified_after(release, lambda c: c["parameters"].update(sketch=value), tmp_path)
+    assert found is None or not found.holds
+
+
 def test_a_selection_of_version_0_1_is_told_by_the_coarsest_grid(tmp_path: pathlib.Path) -> None:
     def older(card: dict[str, Any]) -> None:
         for name in ("score_grid", "score_scale", "attributes_mu", "pairs_mu"):
