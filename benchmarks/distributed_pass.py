@@ -40,13 +40,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from beam_dp.domain import Domain, IntegerAttribute  # noqa: E402
 from beam_dp.summaries import HistogramAccumulator  # noqa: E402
+from beam_dp.summaries.choice import choose_accumulator  # noqa: E402
 from beam_dp.transforms import (  # noqa: E402
     EncodeRecords,
     LimitContributions,
     ReadRecords,
     Summarise,
 )
-from beam_dp.transforms.drawing.release import choose_accumulator  # noqa: E402
 
 SIZES = (8, 4, 4, 8, 4, 4, 8, 8)  # 2^20 cells
 DOMAIN = Domain(tuple(IntegerAttribute(f"c{i}", 0, size - 1) for i, size in enumerate(SIZES)))

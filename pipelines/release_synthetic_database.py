@@ -46,6 +46,7 @@ FLAGS = (
     *shared.COMMON,
     shared.COUNT_LEFT_OUT,
     shared.EXPECT_RECORDS,
+    shared.WITHIN_BINS,
     MECHANISM,
     *(flag for flag in flags_of(*SYNTHETIC.values()) if flag not in shared.COMMON),
 )
@@ -82,6 +83,7 @@ class Job(program.ReleaseJob):
             **self.promised(),
             "num_records": self.num_records,
             "workload": self._workload_json(),
+            "within_bins": self.plan.within_bins,
         }
 
     def entry(self) -> dict[str, Any]:
@@ -127,7 +129,15 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     workload: Workload | LinearWorkload = read_workload(given["workload"], domain)
     mechanism = _mechanism(given)
     expected = read_expected(given, num_records)
-    left_out = "count_left_out" in given
+    plan = plan_release(
+        mechanism,
+        domain,
+        workload,
+        fields["guarantee"],
+        num_records,
+        "count_left_out" in given,
+        given["within_bins"],
+    )
     return Job(
         **fields,
         domain=domain,
@@ -135,7 +145,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         workload_spec=given["workload"],
         mechanism=mechanism,
         num_records=num_records,
-        plan=plan_release(mechanism, domain, workload, fields["guarantee"], num_records, left_out),
+        plan=plan,
         expect_records=expected,
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dp.cli.tables import guarantee_text, unit_text
 from beam_dp.domain import Attribute
+from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import magnitude
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers import AnswersRelease
@@ -45,6 +46,7 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         **promise_facts(release.guarantee),
         "records": f"{release.num_records:,} ({origin})",
         **_small_facts(release),
+        **_bins_facts(release),
         **left_out_facts(release.left_out),
         "cells": f"{cells} in the domain, {len(release.counts):,} released",
         "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
@@ -115,6 +117,14 @@ def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
             told += f", all within {bound:,.1f} records, except with probability {beta}"
         facts["answers"] = told
     return facts
+
+
+def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
+    """What the released values of attributes with bins are, where there are any."""
+    if not any(isinstance(attribute, BinnedAttribute) for attribute in release.domain):
+        return {}
+    drawn = "drawn uniformly in its bin: what is known of a value is its bin"
+    return {"in bins": drawn if release.bin_values else "the middle of a bin stands for its values"}
 
 
 def left_out_facts(left_out: LeftOut | None) -> dict[str, str]:

@@ -88,8 +88,8 @@ class Attribute(ABC):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or not is_unicode(self.name):
             raise InputError("attribute name", self.name, "must be a non-empty Unicode string")
-        for flag in ("other", "nullable", "trim", "clip"):
-            value = getattr(self, flag, False)  # only some types can clip
+        for flag in ("other", "nullable", "trim", "clip", "whole"):
+            value = getattr(self, flag, False)  # only some types have the last two
             if not isinstance(value, bool):
                 raise self._refusal(flag, value, "must be true or false")
         check_choice(self._place("case"), self.case, CASES)
@@ -175,7 +175,7 @@ class Attribute(ABC):
     def to_json(self) -> dict[str, Any]:
         """Returns the attribute as one entry of a domain file."""
         entry: dict[str, Any] = {"name": self.name, "type": self.kind, **self._json_fields()}
-        for flag in ("clip", "other", "nullable"):
+        for flag in ("whole", "clip", "other", "nullable"):
             if getattr(self, flag, False):
                 entry[flag] = True
         if self.null_values:

@@ -11,7 +11,11 @@ import datetime
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.texts import DAY, time_of
@@ -43,6 +47,12 @@ class TimeAttribute(BinnedAttribute):
     def ends(self) -> tuple[int, int]:
         """The first edge and the last, in units."""
         return self.units(self.edges[0]), self.units(self.edges[-1])
+
+    @cached_property
+    def whole_ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """See ``BinnedAttribute``."""
+        edges = [self.units(edge) // self.released_units for edge in self.edges]
+        return np.array(edges[:-1]), np.array([*(edge - 1 for edge in edges[1:-1]), edges[-1]])
 
     def _native(self, value: str | int | float) -> int | None:
         read = _time_of(value) if isinstance(value, str) else None
@@ -84,6 +94,10 @@ class DateAttribute(TimeAttribute):
     def units(self, value: datetime.date) -> int:
         """Returns how many days after 1970 a date is."""
         return (value - _EPOCH).days
+
+    def released(self, number: float) -> datetime.date:
+        """Returns the day that is so many after 1970."""
+        return _EPOCH + datetime.timedelta(days=int(number))
 
     def _read_edge(self, written: object) -> datetime.date | None:
         if isinstance(written, datetime.datetime):
@@ -129,6 +143,11 @@ class DatetimeAttribute(TimeAttribute):
     def units(self, value: datetime.datetime) -> int:
         """Returns how many nanoseconds after 1970 a time is."""
         return (value.replace(tzinfo=None) - _EPOCH_TIME) // _MICROSECOND * 1000
+
+    def released(self, number: float) -> datetime.datetime:
+        """Returns the time that is so many microseconds after 1970."""
+        time = _EPOCH_TIME + int(number) * _MICROSECOND
+        return time.replace(tzinfo=datetime.UTC) if self.has_zone else time
 
     def _read_edge(self, written: object) -> datetime.datetime | None:
         try:

@@ -23,7 +23,7 @@ _KINDS: dict[str, _Kind] = {
     "date": (DateAttribute, ("edges",), ("clip",)),
     "datetime": (DatetimeAttribute, ("edges",), ("clip",)),
     "integer": (IntegerAttribute, ("min", "max"), ("clip",)),
-    "numeric": (NumericAttribute, ("edges",), ("clip",)),
+    "numeric": (NumericAttribute, ("edges",), ("whole", "clip")),
 }
 _SHARED = ("other", "nullable", "null_values", "case", "trim")
 _ARGUMENTS = {"min": "minimum", "max": "maximum"}
@@ -63,7 +63,7 @@ def parse_domain(text: str, source: str = "<text>") -> Domain:
 
     Which texts mean what may be declared too (see ``Attribute``): ``"null_values"``, ``"case":
     "ignore"``, ``"trim": true``; of a boolean ``"true_values"`` and ``"false_values"``; of ordered
-    types ``"clip": true``.
+    types ``"clip": true``. A column of numbers that are all whole may say ``"whole": true``.
 
     The short form gives sizes, for columns that already hold codes: ``{"age": 85, "sex": 2}``.
 

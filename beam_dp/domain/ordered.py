@@ -11,11 +11,13 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from beam_dp.checks import is_integer, is_number
 from beam_dp.domain.attributes import Attribute, Value
 from beam_dp.domain.texts import int64_of, number_of
+
+_LARGEST_WHOLE = 2.0**53  # up to here every integer is a float
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,51 @@ class BinnedAttribute(OrderedAttribute):
         """The value that stands for each bin; it lies in the bin."""
         return tuple(map(self._middle, self.edges, self.edges[1:]))
 
+    @property
+    @abstractmethod
+    def whole_ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """The first and the last integer in each bin; None where values are no integers.
+
+        Times are counted in the units of a released value: days, or microseconds.
+        """
+
+    @property
+    def bin_ends(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The least and the greatest value in each bin, as ``values_within`` returns values."""
+        if self.whole_ends is not None:
+            return self.whole_ends
+        edges = np.array(self.edges, np.float64)
+        return edges[:-1], np.append(np.nextafter(edges[1:-1], -np.inf), edges[-1:])
+
+    def values_within(self, codes: ArrayLike, uniforms: NDArray[np.float64]) -> NDArray[Any]:
+        """Returns a value in the bin of each code, uniform where ``uniforms`` are.
+
+        Args:
+            codes: shape (n,), of bins.
+            uniforms: shape (n,), in [0, 1).
+
+        Returns:
+            shape (n,), float64, or int64 where values are integers: see ``whole_ends``.
+        """
+        bins = np.asarray(codes, np.int64)
+        if self.whole_ends is not None:
+            first, last = (ends[bins] for ends in self.whole_ends)
+            return np.minimum(first + (uniforms * (last - first + 1.0)).astype(np.int64), last)
+        edges = np.array(self.edges, np.float64)
+        low, high = edges[bins], edges[bins + 1]
+        # No width overflows, and what is rounded up to the next bin is taken back.
+        return np.clip(low * (1 - uniforms) + high * uniforms, low, np.nextafter(high, low))
+
+    def bins_of(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
+        """Returns the bin of each value that ``values_within`` may return; -1 for any other."""
+        first, last = self.bin_ends
+        bins = np.searchsorted(first, numbers, "right") - 1
+        return np.where((bins >= 0) & (numbers <= last[bins]), bins, -1)
+
+    @abstractmethod
+    def released(self, number: float) -> Value:
+        """Returns the value that a number of ``values_within`` stands for."""
+
     def edge_place(self, written: object) -> int | None:
         """Returns which of the edges a user wrote, or None."""
         edge = self._read_edge(written)
@@ -194,6 +241,7 @@ class NumericAttribute(BinnedAttribute):
         edges: at least two finite numbers, strictly increasing.
         other: whether numbers outside the bins have a level, labelled ``"other"``.
         nullable: whether null has a level.
+        whole: whether the column holds whole numbers only, so that released ones are whole too.
         clip, null_values, case, trim: see ``OrderedAttribute``.
 
     Example:
@@ -203,6 +251,7 @@ class NumericAttribute(BinnedAttribute):
     """
 
     edges: tuple[float, ...]
+    whole: bool = field(default=False, kw_only=True)
 
     kind: ClassVar[str] = "numeric"
     edge_noun: ClassVar[str] = "number"
@@ -212,6 +261,37 @@ class NumericAttribute(BinnedAttribute):
     def ends(self) -> tuple[float, float]:
         """The first edge and the last."""
         return self.edges[0], self.edges[-1]
+
+    @cached_property
+    def midpoints(self) -> tuple[Any, ...]:
+        """See ``BinnedAttribute``; a whole number where the column holds these."""
+        if self.whole_ends is None:
+            return tuple(map(self._middle, self.edges, self.edges[1:]))
+        first, last = self.whole_ends
+        return tuple(((first + last) // 2).tolist())
+
+    @cached_property
+    def whole_ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """See ``BinnedAttribute``; None unless the column holds whole numbers only."""
+        if not self.whole:
+            return None
+        first = np.ceil(self.edges).astype(np.int64)
+        last = np.append(first[1:-1] - 1, math.floor(self.edges[-1]))
+        return first[:-1], last
+
+    def released(self, number: float) -> Value:
+        """Returns the number itself, of Python's type."""
+        return int(number) if self.whole else float(number)
+
+    def _check(self) -> None:
+        super()._check()
+        for edge in self.edges if self.whole else ():
+            if not abs(edge) <= _LARGEST_WHOLE:
+                raise self._refusal("edges", edge, "must be within 2^53 of 0 for whole numbers")
+        if self.whole_ends is not None:
+            for place in np.flatnonzero(np.greater(*self.whole_ends)).tolist():
+                bin_edges = list(self.edges[place : place + 2])
+                raise self._refusal("edges", bin_edges, "must have a whole number in each bin")
 
     def _read_edge(self, written: object) -> Any:
         return written if is_number(written) or isinstance(written, np.number) else None
@@ -241,4 +321,4 @@ class NumericAttribute(BinnedAttribute):
         return middle if middle < high else low
 
     def _avro_members(self) -> list[Any]:
-        return [{"type": "double", "edges": self.edges_to_json()}]
+        return [{"type": "long" if self.whole else "double", "edges": self.edges_to_json()}]

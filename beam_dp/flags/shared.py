@@ -86,6 +86,13 @@ COUNT_LEFT_OUT = Flag(
     " each fails; takes a twentieth of epsilon",
     is_switch=True,
 )
+WITHIN_BINS = Flag(
+    "within_bins",
+    "what stands for the values of a bin in the released records: uniform draws one in the bin, at"
+    " no cost of budget; midpoint takes its middle",
+    default="uniform",
+    choices=("uniform", "midpoint"),
+)
 EXPECT_RECORDS = Flag(
     "expect_records",
     "about how many records there should be: warns, on this terminal only, if the released number"

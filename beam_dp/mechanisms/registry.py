@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from beam_dp.checks import check_choice
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag
@@ -33,6 +34,7 @@ from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.records import WITHIN_BINS
 
 # Release synthetic databases.
 SYNTHETIC: Mapping[str, type[Mechanism]] = {
@@ -66,6 +68,7 @@ def plan_release(
     guarantee: Guarantee,
     num_records: NumRecords,
     count_left_out: bool = False,
+    within_bins: str = "uniform",
 ) -> MarginalsPlan:
     """Returns what a mechanism would do for a workload of either kind.
 
@@ -77,17 +80,21 @@ def plan_release(
         num_records: public, or ``"noisy"``.
         count_left_out: whether the records outside the domain are counted, too, from 5 % of the
             budget: see ``plan_left_out``.
+        within_bins: whether released values of attributes with bins are drawn, ``"uniform"`` in
+            the bin, or are its ``"midpoint"``; neither costs budget.
 
     Raises:
         InputError: if the mechanism refuses it, of which all but ``SmallDB`` answer marginals; or
             if its plan does not keep the guarantee: see ``check_promise``.
     """
+    check_choice("within_bins", within_bins, WITHIN_BINS)
     if not (isinstance(workload, Workload) or mechanism.answers_linear_queries):
         given = f"{len(workload):,} linear queries"
         raise InputError("workload", given, f"must be of marginals for {mechanism.name}")
-    main = share_guarantee(guarantee) if count_left_out else guarantee
-    plan = mechanism.plan(domain, workload, main, num_records)
-    check_promise(plan, main)
+    own = share_guarantee(guarantee) if count_left_out else guarantee
+    plan = mechanism.plan(domain, workload, own, num_records)
+    check_promise(plan, own)
+    plan = dataclasses.replace(plan, within_bins=within_bins)
     if not count_left_out:
         return plan
     left_out = plan_left_out(domain, guarantee, plan.loss)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
+from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
 
 Codes = tuple[NDArray[Any], ...]
+
+# What stands for the values of a bin: any of them, or its middle.
+WITHIN_BINS = ("uniform", "midpoint")
+# So many values are drawn at most, and of more the middle of each bin is released: one takes 8
+# bytes in memory and in the file, where equal records take next to nothing.
+MAX_BIN_VALUES = 2**25
 
 
 def code_type(size: int) -> np.dtype[Any]:
@@ -64,6 +71,45 @@ def distinct_records(domain: Domain, codes: Sequence[NDArray[Any]]) -> tuple[Cod
         for column, size in zip(codes, domain.shape, strict=True)
     )
     return distinct, counts.astype(np.int64)
+
+
+def num_bin_values(domain: Domain, num_records: int) -> int:
+    """Returns how many values within bins so many records of a domain have."""
+    return num_records * sum(isinstance(attribute, BinnedAttribute) for attribute in domain)
+
+
+def checked_values(
+    domain: Domain, codes: Codes, counts: NDArray[np.int64], values: Mapping[str, Any]
+) -> dict[str, NDArray[Any]]:
+    """Returns values within bins in the types of ``BinnedAttribute.values_within``.
+
+    Args:
+        domain: the universe.
+        codes: of the distinct records.
+        counts: how many records equal each.
+        values: for each attribute with bins one vector of a value a record, or nothing at all.
+
+    Raises:
+        InputError: if they are not that, or one is not in the bin of its record. What stands
+            where the record is in no bin is 0.
+    """
+    binned = [each for each in domain if isinstance(each, BinnedAttribute)]
+    if set(values) != ({each.name for each in binned} if values else set()):
+        raise InputError("bin_values", sorted(values), "must be of all attributes with bins")
+    checked = {}
+    for attribute in binned if values else ():
+        kind = np.float64 if attribute.whole_ends is None else np.int64
+        given = np.asarray(values[attribute.name])
+        of_records = np.repeat(codes[domain.axes((attribute.name,))[0]], counts)
+        if given.shape != of_records.shape or given.dtype != kind:
+            condition = f"must be a vector of {len(of_records)} values, {kind.__name__}"
+            raise InputError("bin_values", attribute.name, condition)
+        is_in_bin = of_records < attribute.num_levels
+        is_right = np.where(is_in_bin, attribute.bins_of(given) == of_records, given == 0)
+        if not is_right.all():
+            raise InputError("bin_values", attribute.name, "must each lie in the bin of its record")
+        checked[attribute.name] = given
+    return checked
 
 
 def checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> Codes:

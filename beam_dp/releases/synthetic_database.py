@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain, Value
+from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
 from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound, noise_variance
 from beam_dp.queries.linear import LinearQuery, Parity, Product
@@ -24,7 +25,7 @@ from beam_dp.releases.marginal_weights import MAX_CELLS, marginal_weights
 from beam_dp.releases.measured_tables import laplace_variance
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.plain import library_versions, plain_json
-from beam_dp.releases.records import checked_codes
+from beam_dp.releases.records import checked_codes, checked_values
 from beam_dp.releases.release import Release
 
 Names = tuple[str, ...]
@@ -96,6 +97,10 @@ class SyntheticDatabase(Release):
         codes: the distinct released records, in ascending lexicographic order: one array of shape
             (m,) an attribute, kept in the smallest unsigned type that holds its codes.
         counts: shape (m,), int64, how many records equal each, >= 1; sums to ``num_records``.
+        bin_values: of each attribute with bins the released value of each record, shape
+            (num_records,), in the order of the records: int64 where values are whole numbers or
+            times, else float64, and 0 where the record is in no bin. Empty where the middle of a
+            bin stands for all of it.
         potentials: attribute names in domain order with a table of logarithms, float64, finite,
             one axis an attribute. The hypothesis weighs possible cells by exp of their sum.
         record_tables: attribute sets whose noisy tables the records were fitted to and the
@@ -123,6 +128,7 @@ class SyntheticDatabase(Release):
     codes: Sequence[NDArray[Any]]
     counts: NDArray[np.int64]
     potentials: Sequence[tuple[Names, NDArray[np.float64]]]
+    bin_values: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     record_tables: Sequence[Names] = ()
     num_represented: int | None = None
     queries: Sequence[LinearQuery] = ()
@@ -267,6 +273,11 @@ class SyntheticDatabase(Release):
         )
 
     @property
+    def within_bins(self) -> str:
+        """``"uniform"`` where values were drawn within bins, else ``"midpoint"``."""
+        return "uniform" if self.bin_values else "midpoint"
+
+    @property
     def represented(self) -> int:
         """Number of records that the released ones stand for."""
         return self.num_records if self.num_represented is None else self.num_represented
@@ -322,10 +333,16 @@ class SyntheticDatabase(Release):
         for start in range(0, self.num_records, batch_size):
             places = np.arange(start, min(start + batch_size, self.num_records))
             which = np.searchsorted(ends, places, side="right")
-            yield {
-                attribute.name: attribute.decode(column[which])
-                for attribute, column in zip(self.domain, self.codes, strict=True)
-            }
+            batch = {}
+            for attribute, column in zip(self.domain, self.codes, strict=True):
+                codes = column[which]
+                values = attribute.decode(codes)
+                if isinstance(attribute, BinnedAttribute) and self.bin_values:
+                    numbers = self.bin_values[attribute.name][places].tolist()
+                    for place in np.flatnonzero(codes < attribute.num_levels).tolist():
+                        values[place] = attribute.released(numbers[place])
+                batch[attribute.name] = values
+            yield batch
 
     def _check_records(self) -> None:
         counts = np.asarray(self.counts)
@@ -337,6 +354,8 @@ class SyntheticDatabase(Release):
         if not (counts >= 1).all() or int(counts.sum()) != self.num_records:
             condition = f"must be >= 1 each and sum to num_records, {self.num_records}"
             raise InputError("counts", int(counts.sum()), condition)
+        values = checked_values(self.domain, tuple(self.codes), counts, self.bin_values)
+        object.__setattr__(self, "bin_values", values)
 
     def _potential(
         self, potential: tuple[Names, NDArray[np.float64]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import json
 import os
@@ -35,10 +36,10 @@ def true_counts(table: pa.Table) -> np.ndarray:
 
 
 def counts_of(records: list[dict[str, object]]) -> np.ndarray:
-    """The same for released records, whose ages are midpoints of bins."""
+    """The same for released records, whose ages lie anywhere in their bins."""
     counts = np.zeros((4, 2, 3))
     for record in records:
-        age = [10, 30, 50, 80].index(record["age"])
+        age = bisect.bisect([20, 40, 60], record["age"])
         smokes = {False: 0, True: 1, None: 2}[record["smokes"]]
         counts[age, ["Female", "Male"].index(record["sex"]), smokes] += 1
     return counts

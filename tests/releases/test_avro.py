@@ -31,7 +31,8 @@ from beam_dp.storage.store import DamagedFileError
 
 
 def read_records(data, release):
-    return avro.read_records(data, release.domain, DRAW, release.num_records)
+    is_drawn = bool(release.bin_values)
+    return avro.read_records(data, release.domain, DRAW, release.num_records, is_drawn=is_drawn)
 
 
 def columns_of(release):
@@ -129,7 +130,7 @@ def test_what_is_written_is_read(attributes, num_records, seed, block_bytes):
         patch.setattr(avro, "_CHUNK_RECORDS", 7)
         release = release_of(domain, num_records=num_records, seed=seed, potentials=[])
         data = avro.records_bytes(release)
-        codes, counts = read_records(data, release)
+        codes, counts, _ = read_records(data, release)
     assert all(map(np.array_equal, codes, release.codes))
     assert [column.dtype for column in codes] == [column.dtype for column in release.codes]
     assert np.array_equal(counts, release.counts)
@@ -148,7 +149,7 @@ def test_many_equal_records_take_little_time_and_space():
     )
     data = avro.records_bytes(release)
     assert len(data) < 100_000
-    codes, counts = read_records(data, release)
+    codes, counts, _ = read_records(data, release)
     assert domain.cell_index(codes).tolist() == [1, 4] and counts.tolist() == [3_000_000, 2_000_000]
 
 
@@ -211,7 +212,7 @@ def read_blocks(*blocks, num_records=2, draw_id=DRAW, schema=None, deflate=True)
 
 
 def test_a_well_formed_file_by_hand_is_read():
-    codes, counts = read_blocks((1, ONE), (0, b""), (1, TWO))
+    codes, counts, _ = read_blocks((1, ONE), (0, b""), (1, TWO))
     assert DOMAIN_2.cell_index(codes).tolist() == [8, 16] and counts.tolist() == [1, 1]
     assert read_blocks((1, ONE), (1, ONE))[1].tolist() == [2]
 
@@ -329,7 +330,7 @@ def test_a_number_that_begins_like_a_longer_one_is_read_at_the_end_of_a_block(va
     domain = Domain((IntegerAttribute("n", 4160, 8255),))
     release = release_of(domain, codes=(np.array([value - 4160]),), counts=np.array([1]),
                          num_records=1)  # fmt: skip
-    codes, counts = read_records(avro.records_bytes(release), release)
+    codes, counts, _ = read_records(avro.records_bytes(release), release)
     assert (codes[0].tolist(), counts.tolist()) == ([value - 4160], [1])
 
 

@@ -44,6 +44,7 @@ class NoPrivacyPlan(Plan):
     domain: Domain
     workload: Workload
     summary_tables: tuple[tuple[str, ...], ...]
+    within_bins: str = "midpoint"
 
     @property
     def steps(self) -> tuple[Step, ...]:

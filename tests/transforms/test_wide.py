@@ -26,6 +26,7 @@ from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases import SyntheticDatabase, distinct_records, read_release
 from beam_dp.summaries import MarginalsAccumulator
+from beam_dp.summaries.choice import choose_accumulator
 from beam_dp.transforms import (
     EncodeRecords,
     LimitContributions,
@@ -34,7 +35,6 @@ from beam_dp.transforms import (
     Summarise,
     WriteRelease,
 )
-from beam_dp.transforms.drawing.release import choose_accumulator
 
 LEVELS = ("HS", "BA", "MA", "PhD")
 DOMAIN = Domain(

@@ -44,6 +44,7 @@ class MarginalsPlan(Plan):
         num_records: the public number of records, or ``"noisy"``.
         summary_tables: attribute sets whose exact tables the mechanism reads.
         measurements: what is measured before any selection.
+        within_bins: what stands for the values of a bin, one of ``WITHIN_BINS``.
     """
 
     strategy: ClassVar[str]
@@ -54,6 +55,7 @@ class MarginalsPlan(Plan):
     num_records: NumRecords
     summary_tables: tuple[Names, ...]
     measurements: tuple[Measurement, ...]
+    within_bins: str = "midpoint"
 
     @property
     def domain(self) -> Domain:

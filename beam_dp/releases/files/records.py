@@ -1,7 +1,7 @@
 """The Avro payload of a synthetic database: records and hypothesis.
 
-Records stand in the users' own columns and values. Equal records stand together, in the order of
-their codes, so that the file depends on nothing but the release.
+Records stand in the users' own columns and values, in the order of their codes, so that the file
+depends on nothing but the release. Equal ones stand together.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import datetime
 import json
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Attribute, Domain, IntegerAttribute, Value
 from beam_dp.domain.dates import TimeAttribute
+from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.releases.files.container import (
     BLOCK_BYTES,
     check_end,
@@ -85,13 +87,14 @@ def records_schema(domain: Domain) -> dict[str, Any]:
 def records_bytes(release: SyntheticDatabase) -> bytes:
     """Returns the file of the released records.
 
-    Cost: about 1 microsecond a distinct record of 8 attributes; repetitions are copied.
+    Cost: about 1 microsecond a distinct record of 8 attributes; repetitions are copied. Of values
+    within bins 1 microsecond each.
     """
     return write_container(
         records_schema(release.domain),
         release.draw_id,
         "records",
-        in_blocks(_distinct_records(release)),
+        in_blocks(_record_forms(release)),
         deflate=True,
         metadata={
             "beam_dp.mechanism": release.mechanism,
@@ -100,16 +103,25 @@ def records_bytes(release: SyntheticDatabase) -> bytes:
     )
 
 
+class Records(NamedTuple):
+    """Records of a file: see the fields of ``SyntheticDatabase`` of these names."""
+
+    codes: Codes
+    counts: NDArray[np.int64]
+    bin_values: dict[str, NDArray[Any]]
+
+
 def read_records(
-    data: bytes, domain: Domain, draw_id: str, num_records: int
-) -> tuple[Codes, NDArray[np.int64]]:
-    """Returns the distinct records in a file as columns of codes, and how many of each.
+    data: bytes, domain: Domain, draw_id: str, num_records: int, *, is_drawn: bool = False
+) -> Records:
+    """Returns the records in a file.
 
     Args:
         data: the whole file.
         domain: of the records.
         draw_id: of the release.
         num_records: that there must be.
+        is_drawn: whether values of attributes with bins may be any in their bin.
 
     Raises:
         DamagedFileError: if the file does not hold the card's number of records of its domain.
@@ -117,7 +129,8 @@ def read_records(
     Cost: about 0.1 microseconds a record, attribute and byte of its value; repetitions are
     compared, not read.
     """
-    fields = [_Field(attribute) for attribute in domain]
+    fields = [_field(attribute, is_drawn) for attribute in domain]
+    any_drawn = any(isinstance(field, _DrawnField) for field in fields)
     readers: list[_Reader] = [
         (field.code_of_byte, field.length_of_byte, field.code_of_form, field.decode)
         for field in fields
@@ -144,13 +157,18 @@ def read_records(
             if not last or block[position : position + len(last)] != last:
                 start = position
                 row, position = _read_row(block, position, readers)
-                last = block[start:position]
+                left -= 1
+                if any_drawn and row == last_row:  # in their codes, not in their values
+                    counts[-1] += 1
+                    continue
                 if row <= last_row:
                     raise DamagedFileError("has records that are out of order")
                 last_row = row
                 rows.extend(row)
                 counts.append(1)
-                left -= 1
+                if any_drawn:
+                    continue
+                last = block[start:position]
             # Equal records follow each other: they are counted without being read.
             repeated = _repetitions(block, position, last, left)
             position += repeated * len(last)
@@ -162,7 +180,13 @@ def read_records(
             part.append(column.astype(dtype))
     if total != num_records:
         raise DamagedFileError("has fewer records than its card says")
-    return tuple(map(np.concatenate, parts)), np.array(counts, np.int64)
+    codes, number_of_each = tuple(map(np.concatenate, parts)), np.array(counts, np.int64)
+    bin_values = {
+        attribute.name: field.values(np.repeat(column, number_of_each))
+        for attribute, field, column in zip(domain, fields, codes, strict=True)
+        if isinstance(field, _DrawnField)
+    }
+    return Records(codes, number_of_each, bin_values)
 
 
 def _repetitions(block: bytes, position: int, record: bytes, most: int) -> int:
@@ -229,13 +253,17 @@ class _Field:
         self.code_of_byte = [-1] * 256
         self.length_of_byte = [0] * 256
         self.code_of_form: dict[bytes, int] = {}  # in the order of codes
-        listed = range(min(attribute.size, _LISTED_CODES))
+        listed = self._listed()
         for code, value in zip(listed, attribute.decode(listed), strict=True):
             form = encode(self._type, self._plain(value))
             self.length_of_byte[form[0]] = len(form)
             self.code_of_form[form] = code
             if len(form) == 1:
                 self.code_of_byte[form[0]] = code
+
+    def _listed(self) -> range:
+        """The codes whose forms are kept."""
+        return range(min(self._attribute.size, _LISTED_CODES))
 
     def encode(self, code: int) -> bytes:
         (value,) = self._attribute.decode([code])
@@ -247,8 +275,8 @@ class _Field:
             return self._attribute.units(value) // self._attribute.released_units
         return value
 
-    def encode_all(self, codes: NDArray[Any]) -> list[bytes]:
-        """Returns the form of each of many codes."""
+    def encode_all(self, codes: NDArray[Any], values: NDArray[Any] | None) -> list[bytes]:
+        """Returns the form of each of many codes, of the values that were drawn if any were."""
         if self._attribute.size <= _LISTED_CODES:
             forms = list(self.code_of_form)
             return [forms[code] for code in codes.tolist()]
@@ -270,14 +298,77 @@ class _Field:
         return code, position
 
 
-def _distinct_records(release: SyntheticDatabase) -> Iterator[tuple[bytes, int]]:
-    """Yields the bytes of each distinct record and how often it stands, in order."""
-    fields = [_Field(attribute) for attribute in release.domain]
-    for start in range(0, len(release.counts), _CHUNK_RECORDS):
+class _DrawnField(_Field):
+    """The Avro form of values that were drawn within bins."""
+
+    _attribute: BinnedAttribute
+
+    def __init__(self, attribute: BinnedAttribute) -> None:
+        super().__init__(attribute)
+        bare: Any = ("double", 0.0) if attribute.whole_ends is None else ("long", 0)
+        self._bare_type = bare[0]
+        # What a union says before its member.
+        self._prefix = encode(self._type, bare[1])[: -len(encode(*bare))]
+        first, last = attribute.bin_ends
+        self._first, self._last = first.tolist(), last.tolist()
+        ends = [len(self._encode_number(end)) for end in (self._first[0], self._last[-1])]
+        self.max_bytes = max(self.max_bytes, *ends)
+        self._numbers = array("d" if attribute.whole_ends is None else "q")
+
+    def _listed(self) -> range:
+        return range(self._attribute.num_levels, self._attribute.size)
+
+    def _encode_number(self, number: float) -> bytes:
+        return self._prefix + encode(self._bare_type, number)
+
+    def encode_all(self, codes: NDArray[Any], values: NDArray[Any] | None) -> list[bytes]:
+        """Returns the form of each value, of other codes that of the code."""
+        assert values is not None
+        special = list(self.code_of_form)
+        num_levels = self._attribute.num_levels
+        return [
+            self._encode_number(number) if code < num_levels else special[code - num_levels]
+            for code, number in zip(codes.tolist(), values.tolist(), strict=True)
+        ]
+
+    def decode(self, data: bytes, position: int) -> tuple[int, int]:
+        """Returns the bin of the value at a position, and the position after it."""
+        value, position = decode(self._type, data, position)
+        if isinstance(value, str) or value is None:
+            raise DamagedFileError("has a value outside its domain")
+        code = bisect_right(self._first, value) - 1
+        if code < 0 or not value <= self._last[code]:
+            raise DamagedFileError("has a value outside its domain")
+        self._numbers.append(value)
+        return code, position
+
+    def values(self, codes: NDArray[Any]) -> NDArray[Any]:
+        """Returns the values that were read, of records of these codes; 0 where they have none."""
+        numbers = np.array(self._numbers)
+        values = np.zeros(len(codes), numbers.dtype)
+        values[codes < self._attribute.num_levels] = numbers
+        return values
+
+
+def _field(attribute: Attribute, is_drawn: bool) -> _Field:
+    if is_drawn and isinstance(attribute, BinnedAttribute):
+        return _DrawnField(attribute)
+    return _Field(attribute)
+
+
+def _record_forms(release: SyntheticDatabase) -> Iterator[tuple[bytes, int]]:
+    """Yields the bytes of records, each with how often it stands, in order."""
+    is_drawn = bool(release.bin_values)
+    fields = [_field(attribute, is_drawn) for attribute in release.domain]
+    which, counts = np.arange(len(release.counts)), release.counts
+    if is_drawn:
+        which, counts = np.repeat(which, counts), np.ones(release.num_records, np.int64)
+    for start in range(0, len(counts), _CHUNK_RECORDS):
         chunk = slice(start, start + _CHUNK_RECORDS)
         columns: list[list[bytes]] = []
-        for field, codes in zip(fields, release.codes, strict=True):
-            columns.append(field.encode_all(codes[chunk]))
-        counts = release.counts[chunk].tolist()
-        for parts, count in zip(zip(*columns, strict=True), counts, strict=True):
+        for name, field, codes in zip(release.domain.names, fields, release.codes, strict=True):
+            values = release.bin_values.get(name)
+            part = None if values is None else values[chunk]
+            columns.append(field.encode_all(codes[which[chunk]], part))
+        for parts, count in zip(zip(*columns, strict=True), counts[chunk].tolist(), strict=True):
             yield b"".join(parts), count

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import is_number
+from beam_dp.checks import check_choice, is_number
 from beam_dp.domain import Domain
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
@@ -23,6 +23,7 @@ from beam_dp.releases.files.records import read_records, records_bytes, records_
 from beam_dp.releases.files.tables import read_tables, table_bytes
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
+from beam_dp.releases.records import MAX_BIN_VALUES, WITHIN_BINS, num_bin_values
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 
 _TYPES = {
@@ -48,6 +49,8 @@ def fields(release: SyntheticDatabase) -> dict[str, Any]:
     if release.queries:
         small["queries"] = [query.to_json() for query in release.queries]
         small["query_error"] = dict(release.query_error)
+    if release.bin_values:
+        small["within_bins"] = release.within_bins
     return {
         "mechanism": release.mechanism,
         "guarantee": release.guarantee.to_json(),
@@ -130,16 +133,23 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     for purpose, name in zip(purposes, files, strict=True):
         parse = partial(read_tables, purpose, domain=domain, draw_id=draw_id)
         tables[purpose] = payload.read(name, parse)
-    codes, counts = payload.read(
-        records_file(draw_id), lambda data: read_records(data, domain, draw_id, num_records)
+    # Cards without the field are of releases of midpoints.
+    within_bins = parsed.get("within_bins", "midpoint")
+    check_choice("within_bins", within_bins, WITHIN_BINS)
+    if within_bins == "uniform" and num_bin_values(domain, num_records) > MAX_BIN_VALUES:
+        raise InputError("within_bins", within_bins, "must be midpoint for so many records")
+    records = payload.read(
+        records_file(draw_id),
+        lambda data: read_records(
+            data, domain, draw_id, num_records, is_drawn=within_bins == "uniform"
+        ),
     )
     return SyntheticDatabase(
         draw_id=draw_id,
         domain=domain,
         num_records=num_records,
         num_records_is_public=number == "public",
-        codes=codes,
-        counts=counts,
+        **records._asdict(),
         potentials=tables["hypothesis"],
         measurements=_measurements(parsed, domain, tables),
         **shared,

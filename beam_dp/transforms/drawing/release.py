@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import apache_beam as beam
 
 from beam_dp.domain import Domain
-from beam_dp.errors import InputError
+from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
@@ -19,7 +19,8 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
-from beam_dp.summaries import HistogramAccumulator, Marginals, MarginalsAccumulator
+from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator
+from beam_dp.summaries.choice import choose_accumulator
 from beam_dp.transforms.counting.limited_records import limited_records
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.drawing.one_worker import draw_release
@@ -28,11 +29,6 @@ from beam_dp.transforms.elements import ReleaseShard
 if TYPE_CHECKING:
     from beam_dp.mechanisms import MarginalsPlan, Mechanism
     from beam_dp.privacy.ledger.entries import Token
-
-# Beyond this many merged tables a record is counted faster in one histogram of the domain,
-# whose tables are then summed up once; up to 2^26 cells (512 MiB) of it.
-_FEW_TABLES = 4
-_HISTOGRAM_CELLS = 2**26
 
 
 class ReleasePlanned(beam.PTransform):
@@ -99,6 +95,8 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             Without one nothing is recorded.
         count_left_out: whether the records outside the domain are counted, with noise, from 5 %
             of the budget: see ``plan_left_out``. The release then has them as ``left_out``.
+        within_bins: whether released values of attributes with bins are drawn, ``"uniform"`` in
+            the bin, or are its ``"midpoint"``. Of more than 2^25 such values it is the midpoint.
 
     Raises:
         InputError: if the mechanism refuses these parameters, or the token paid for something
@@ -120,30 +118,12 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         num_records: int | Literal["noisy"] = "noisy",
         ledger_token: Token | None = None,
         count_left_out: bool = False,
+        within_bins: Literal["uniform", "midpoint"] = "uniform",
     ) -> None:
-        plan = plan_release(mechanism, domain, workload, guarantee, num_records, count_left_out)
+        plan = plan_release(
+            mechanism, domain, workload, guarantee, num_records, count_left_out, within_bins
+        )
         super().__init__(mechanism, plan, ledger_token)
-
-
-def choose_accumulator(
-    domain: Domain, tables: Iterable[tuple[str, ...]]
-) -> HistogramAccumulator | MarginalsAccumulator:
-    """Returns what to count so that all tables follow from it, by public sizes alone.
-
-    Raises:
-        InputError: if neither the domain nor the tables fit.
-    """
-    try:
-        marginals = MarginalsAccumulator(domain, tables)
-    except InputError:
-        if domain.num_cells > _HISTOGRAM_CELLS:
-            raise
-        return HistogramAccumulator(domain)
-    if domain.num_cells <= _HISTOGRAM_CELLS and (
-        marginals.num_merged_tables > _FEW_TABLES or marginals.num_cells >= domain.num_cells
-    ):
-        return HistogramAccumulator(domain)
-    return marginals
 
 
 def _release(
@@ -155,9 +135,7 @@ def _release(
 ) -> SyntheticDatabase:
     """Runs the mechanism on the summary."""
     summary = accumulator.from_shards(shards)
-    if not isinstance(summary, Marginals):
-        summary = summary.marginals(plan.summary_tables)
-    return mechanism.release(plan, summary, noise, progress=_log_progress)
+    return draw_database(mechanism, plan, summary, noise, _log_progress)
 
 
 def _log_progress(step: str, done: int, total: int) -> None:

@@ -1,0 +1,41 @@
+"""Released values of attributes with bins: drawn within the bin, or its middle."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.noise.source import NoiseSource
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.records import MAX_BIN_VALUES, num_bin_values
+
+
+def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> SyntheticDatabase:
+    """Returns a release with a value drawn for each record and attribute with bins.
+
+    Each is uniform in its bin and independent of all others, so that nothing but the bin, which
+    the release holds anyway, tells of the data: post-processing, at no cost.
+
+    Args:
+        release: of midpoints.
+        noise: of this draw.
+
+    Returns:
+        The release as it is, where there are more than 2^25 such values.
+
+    Cost: 20 ns and 8 bytes a value.
+    """
+    if num_bin_values(release.domain, release.num_records) > MAX_BIN_VALUES:
+        return release
+    values = {}
+    for attribute, codes in zip(release.domain, release.codes, strict=True):
+        if not isinstance(attribute, BinnedAttribute):
+            continue
+        of_records = np.repeat(codes, release.counts).astype(np.int64)
+        is_in_bin = of_records < attribute.num_levels
+        bins = np.where(is_in_bin, of_records, 0)
+        drawn = attribute.values_within(bins, noise.uniforms(len(bins)))
+        values[attribute.name] = np.where(is_in_bin, drawn, 0)
+    return dataclasses.replace(release, bin_values=values)
