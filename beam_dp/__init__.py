@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from beam_dp.domain.files import parse_domain as parse_domain, read_domain as read_domain
     from beam_dp.errors import InputError as InputError
+    from beam_dp.in_memory import release as release
     from beam_dp.mechanisms import (
         MWEM as MWEM,
         CountSketch as CountSketch,
@@ -110,6 +111,7 @@ _MODULES = {
     ),
     "beam_dp.domain.files": ("parse_domain", "read_domain"),
     "beam_dp.errors": ("InputError",),
+    "beam_dp.in_memory": ("release",),
     "beam_dp.mechanisms": (
         "MWEM",
         "CountSketch",

@@ -33,6 +33,7 @@ FLOORS = (
     ("theorems",),
     ("planning",),
     ("testing",),
+    ("in_memory",),
     ("transforms.errors", "transforms.elements"),
     ("transforms.reading",),
     ("transforms.counting",),

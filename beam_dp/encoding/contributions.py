@@ -287,6 +287,27 @@ def select_records(
     return np.concatenate((kept, order[kinds[lowest]]))
 
 
+def limit_records(words: Words, batches: Iterable[Any], max_records_per_unit: int) -> Any:
+    """Returns one batch of the records that stay, of all records in one place.
+
+    Args:
+        words: how records are held meanwhile.
+        batches: with units; all records.
+        max_records_per_unit: k, >= 1.
+    """
+    units: list[NDArray[np.uint64]] = [np.empty((2, 0), np.uint64)]
+    columns: list[Columns] = [[np.empty(0, dtype)] for dtype in words.dtypes]
+    for batch in batches:
+        units.append(batch.units)
+        for collected, column in zip(columns, words.from_batch(batch), strict=True):
+            collected.append(column)
+    all_units = np.concatenate(units, axis=1)
+    held = [np.concatenate(collected) for collected in columns]
+    counts = np.ones(all_units.shape[1], np.int64)
+    kept = select_records(all_units, held, counts, max_records_per_unit)
+    return words.to_batch([column[kept] for column in held], all_units[:, kept])
+
+
 def _lowest_of_each(
     unit: NDArray[np.intp], hashes: NDArray[np.uint64], counts: NDArray[np.int64], most: int
 ) -> NDArray[np.intp]:

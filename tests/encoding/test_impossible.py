@@ -14,7 +14,7 @@ from beam_dp.domain import (
     NumericAttribute,
 )
 from beam_dp.encoding.columns import encode_batch, encode_cells
-from beam_dp.transforms.counting.encode import encode_records
+from beam_dp.encoding.records import encode_records
 
 PLAIN = Domain(
     (

@@ -15,6 +15,7 @@ from noise_sources import NoNoise
 from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, promise, workload_of
 
 from beam_dp.domain import Domain
+from beam_dp.encoding.records import encode_all_records
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism, SmallDB, plan_release
 from beam_dp.mechanisms.intervals import plan_intervals
@@ -25,7 +26,6 @@ from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.testing import audit
-from beam_dp.transforms.counting.encode import encode_all_records
 
 DOMAIN = domain_of(2, 2).with_impossible([{"a0": [0], "a1": [0]}])
 GOOD, BAD_0, BAD_1, BOTH, IMPOSSIBLE = (1, 1), (9, 1), (1, 9), (9, 9), (0, 0)

@@ -15,7 +15,7 @@ import pytest
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.check import DomainCheck
-from beam_dp.transforms.counting.encode import encode_records
+from beam_dp.encoding.records import encode_records
 from pipelines.check_domain import main
 
 SMOKER: dict[str, Any] = {"name": "smoker", "type": "boolean"}

@@ -14,6 +14,7 @@ from fakes import DOMAIN, NoPrivacy, guarantee, pipeline
 from noise_sources import NoNoise
 
 from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.encoding.records import encode_all_records, encode_records
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import Laplace
 from beam_dp.privacy.guarantee import Guarantee
@@ -21,7 +22,6 @@ from beam_dp.queries.workload import marginals
 from beam_dp.releases import IntervalRelease, SyntheticDatabase, read_release
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
-from beam_dp.transforms.counting.encode import encode_all_records, encode_records
 from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
 

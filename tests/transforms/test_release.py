@@ -21,6 +21,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases import read_release
 from beam_dp.summaries import HistogramAccumulator, MarginalsAccumulator
+from beam_dp.summaries.choice import choose_accumulator
 from beam_dp.transforms import PrivateStepError, ReleaseSyntheticDatabase, WriteRelease
 from beam_dp.transforms.drawing import one_worker
 
@@ -235,7 +236,7 @@ def test_the_message_of_a_failing_private_step_is_withheld(tmp_path: pathlib.Pat
 
 
 def test_the_summary_is_chosen_by_public_sizes() -> None:
-    choose = release_module.choose_accumulator
+    choose = choose_accumulator
     binary = Domain(tuple(BooleanAttribute(f"a{i}") for i in range(20)))
     assert isinstance(choose(binary, [("a0", "a1")]), MarginalsAccumulator)
     assert isinstance(choose(binary, marginals(binary, ways=3).marginals), HistogramAccumulator)

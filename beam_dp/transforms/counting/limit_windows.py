@@ -31,10 +31,10 @@ from beam_dp.encoding.contributions import (
     select_records,
     to_bytes,
 )
+from beam_dp.encoding.records import encode_windows
 from beam_dp.encoding.split import split_by
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.counting.beam_windows import BeamWindows, of_each_window, stamp
-from beam_dp.transforms.counting.encode import encode_windows
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.windows import Horizon, KeptWindows, WindowUnit, keep_windows

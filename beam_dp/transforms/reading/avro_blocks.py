@@ -10,12 +10,12 @@ from typing import IO, Any
 import fastavro
 import pyarrow as pa
 
+from beam_dp.encoding.column_types import ColumnType
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files.container import MAGIC, encode_header
 from beam_dp.releases.files.values import decode_map
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms.reading.avro_schemas import column_types, parse_schema, time_types
-from beam_dp.transforms.reading.column_types import ColumnType
 
 _BATCH_RECORDS = 2**15
 _CHUNK_BYTES = 2**20

@@ -9,8 +9,8 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
+from beam_dp.encoding.column_types import ColumnType, Kind, arrow_kind
 from beam_dp.transforms.errors import FileError
-from beam_dp.transforms.reading.column_types import ColumnType, Kind, arrow_kind
 
 # The decoder calls itself for each level of a record, in C: one too deep kills the worker.
 MAX_DEPTH = 64

@@ -20,9 +20,9 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_dp.domain import Attribute, nearest_known
+from beam_dp.encoding.column_types import ColumnType, Kind, unfit
+from beam_dp.encoding.frames import is_frame_class
 from beam_dp.errors import InputError
-from beam_dp.transforms.reading.column_types import ColumnType, Kind, unfit
-from beam_dp.transforms.reading.frames import is_frame_class
 
 _RECORDS = (
     "must be Arrow batches or tables, pandas frames, mappings, or rows with a schema "

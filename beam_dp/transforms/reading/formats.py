@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet
 
+from beam_dp.encoding.column_types import ColumnType, arrow_kind
 from beam_dp.transforms.errors import FileError, ReadError
 from beam_dp.transforms.reading import avro_blocks, csv_lines
-from beam_dp.transforms.reading.column_types import ColumnType, arrow_kind
 from beam_dp.transforms.reading.compressed import compression_of, open_file
 
 # Names of columns, each with its type where the file declares one.

@@ -14,9 +14,9 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain import Attribute, nearest_known
 from beam_dp.domain.dates import TimeAttribute
+from beam_dp.encoding.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.errors import InputError
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only
-from beam_dp.transforms.reading.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.records import RecordBatches
 

@@ -14,10 +14,10 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain import Attribute
+from beam_dp.encoding.column_types import NEED_TIMES
 from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
 from beam_dp.transforms.errors import ReadError
-from beam_dp.transforms.reading.column_types import NEED_TIMES
 from beam_dp.transforms.reading.formats import format_of
 from beam_dp.transforms.reading.read import ReadRecords, list_files
 from beam_dp.windows import Horizon, seconds_of_duration

@@ -13,12 +13,12 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain import Attribute
+from beam_dp.encoding.frames import frame_batch, is_frame_class
 from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.declared_types import check_field, declared_fields
-from beam_dp.transforms.reading.frames import frame_batch, is_frame_class
 
 _BATCH_RECORDS = 2**14
 

@@ -25,6 +25,7 @@ from audit_views import Finding, from_black_box
 from noise_sources import Draw, NoNoise
 from tiny import ADD, REPLACE, domain_of, promise, share_spent, workload_of
 
+from beam_dp.encoding import records as encode_module
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.mechanisms import Laplace
 from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, LeftOutPlan
@@ -34,7 +35,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
-from beam_dp.transforms.counting import encode as encode_module, limited_records as limited_module
+from beam_dp.transforms.counting import limited_records as limited_module
 from beam_dp.transforms.drawing import one_worker, release as release_module
 
 DOMAIN = domain_of(3, 3).with_impossible([{"a0": [0], "a1": [0]}])

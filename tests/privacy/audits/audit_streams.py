@@ -23,11 +23,11 @@ from audit_views import Finding
 from limited_panes import DOMAIN, HORIZON, IN_ORDER, Rows, counted
 from numpy.typing import NDArray
 
+from beam_dp.encoding import records as encode_module
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.counting import (
     beam_windows,
     count_windows as count_windows_module,
-    encode as encode_module,
     limit_windows as limit_module,
 )
 from beam_dp.transforms.counting.count_windows import CountWindows

@@ -1,0 +1,104 @@
+"""Tables in memory, of any library: what their columns are, and their records as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from beam_dp.domain import Attribute, nearest_known
+from beam_dp.encoding.column_types import ColumnType, arrow_kind, unfit
+from beam_dp.encoding.frames import frame_batch, is_frame_class
+from beam_dp.errors import InputError
+
+_TABLE = (
+    "must be a pandas or polars frame, an Arrow table, or anything else that has __arrow_c_stream__"
+)
+_READABLE = "must be readable as Arrow arrays"
+
+
+class Table:
+    """A table, read once.
+
+    Pandas frames are read as ``frame_batch`` says; all others through Arrow's C stream, which
+    pyarrow, polars and DuckDB have, so that none of these is needed.
+
+    Args:
+        table: of the library; it is not copied.
+
+    Raises:
+        InputError: if it is none.
+    """
+
+    def __init__(self, table: Any) -> None:
+        self._frame = table if is_frame_class(type(table)) else None
+        self.types: Mapping[str, pa.DataType | None]
+        if self._frame is not None:
+            # The type of a column of objects would be that of its values: of the records.
+            self.types = {str(name): None for name in self._frame.index.names if name is not None}
+            self.types |= {str(name): _type_of(kind) for name, kind in self._frame.dtypes.items()}
+            return
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if not hasattr(table, "__arrow_c_stream__"):
+            raise InputError("table", type(table).__name__, _TABLE)
+        try:
+            self._reader = pa.RecordBatchReader.from_stream(table)
+        except Exception:  # the words of another library, which may quote a value
+            raise InputError("table", type(table).__name__, _READABLE) from None
+        schema = self._reader.schema
+        self.types = dict(zip(reversed(schema.names), reversed(schema.types), strict=True))
+
+    def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
+        """Refuses a column that is not there, or of a type whose values have no levels.
+
+        Args:
+            argument: that asks for it.
+            column: its name.
+            attribute: whose levels it is to hold, if that is what it is for.
+
+        Raises:
+            InputError: naming the argument and the nearest column, or the type.
+        """
+        if column not in self.types:
+            near = nearest_known(column, self.types)
+            raise InputError(argument, column, f"must be a column of the table; {near}")
+        found = self.types[column]
+        if found is None:
+            return
+        kind = ColumnType(str(found), frozenset((arrow_kind(found),)))
+        wanted = unfit(kind, argument, attribute)
+        if wanted is not None:
+            condition = f"must be a column of {wanted}; it is {kind.name}"
+            raise InputError(argument, column, condition)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yields the records, once.
+
+        Args:
+            columns: that are needed, each there.
+
+        Raises:
+            InputError: if the library fails; its own words may quote a record.
+        """
+        try:
+            if self._frame is not None:
+                batch = frame_batch(self._frame, columns)
+                if batch is None:
+                    raise ValueError
+                yield batch
+            else:
+                yield from self._reader
+        except (pa.ArrowException, ValueError, TypeError):
+            raise InputError("table", "a column", _READABLE) from None
+
+
+def _type_of(kind: Any) -> pa.DataType | None:
+    """The Arrow type of a column of pandas, by its declared type alone; None if that tells none."""
+    if isinstance(getattr(kind, "pyarrow_dtype", None), pa.DataType):
+        return kind.pyarrow_dtype
+    try:
+        return pa.from_numpy_dtype(kind)
+    except (pa.ArrowException, TypeError):
+        return None

@@ -1,0 +1,246 @@
+"""A release of a table in memory is the release of the program, and needs no Beam."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from fakes import DOMAIN, WORKLOAD, NoPrivacy, guarantee, pipeline
+from noise_sources import NoNoise
+from source_imports import ROOT
+
+import beam_dp as dp
+from beam_dp import in_memory
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import Mechanism
+from beam_dp.noise.source import NoiseSource
+from beam_dp.transforms.drawing import one_worker
+
+# Of some households more records than any limit here, some outside the domain, some of no one.
+PEOPLE: list[dict[str, Any]] = [
+    {
+        "age": (i * i) % 11,
+        "sex": "fmx"[i % 16 % 3],
+        "smokes": [True, False, None][i % 3],
+        "household": None if i % 41 == 40 else f"household {i % 60 // (1 + i % 4)}",
+    }
+    for i in range(400)
+]
+TABLE = pa.Table.from_pylist(PEOPLE)
+BINNED = dp.Domain(
+    (
+        dp.NumericAttribute("age", (0, 3, 5, 9), other=True),
+        dp.CategoricalAttribute("sex", ("f", "m")),
+    )
+)
+EXACT: Any = NoPrivacy()
+
+
+def by_beam(
+    directory: pathlib.Path, domain: dp.Domain, workload: Any, promise: dp.Guarantee, **named: Any
+) -> Any:
+    with pipeline() as p:
+        transform = dp.ReleaseSyntheticDatabase(domain, workload, promise, **named)
+        _ = p | beam.Create(PEOPLE) | transform | dp.WriteRelease(directory)
+    return dp.read_release(directory)
+
+
+def rows_of(release: Any) -> list[Any]:
+    return [row for batch in release.records() for row in zip(*batch.values(), strict=True)]
+
+
+@pytest.mark.parametrize(("unit", "k"), [("record", 1), ("household", 1), ("household", 3)])
+def test_the_exact_summary_is_that_of_the_pipeline(
+    tmp_path: pathlib.Path, unit: str, k: int
+) -> None:
+    promise = guarantee(unit, k)
+    distributed = by_beam(tmp_path, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
+    here = dp.release(TABLE, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
+    assert rows_of(here) == rows_of(distributed)
+    assert 0 < here.num_records < len(PEOPLE)
+
+
+@pytest.mark.parametrize("tables", [[("age", "sex")], [("age", "sex", "smokes")]])
+@pytest.mark.parametrize("unit", ["record", "household"])
+def test_whatever_is_counted_the_records_are_the_same(unit: str, tables: Any) -> None:
+    # One small table is counted by itself, all cells in a histogram.
+    promise = guarantee(unit, 1 if unit == "record" else 2)
+    plan: Any = EXACT.plan(DOMAIN, WORKLOAD, promise, "noisy")
+    plan = dataclasses.replace(plan, summary_tables=tuple(tables))
+    summary, left_out = in_memory._count(plan, in_memory.Table(TABLE), TABLE.column_names)
+    if not isinstance(summary, in_memory.Marginals):
+        summary = summary.marginals(plan.summary_tables)
+    whole = dp.release(TABLE, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
+    assert left_out is None
+    assert np.array_equal(summary.tables[tables[0]], whole.record_marginal(tables[0]))
+
+
+@pytest.mark.parametrize(
+    ("unit", "mechanism", "options"),
+    [
+        ("record", dp.MWEM(), {}),
+        ("household", dp.Gaussian(), {"count_left_out": True}),
+        ("household", dp.Laplace(), {"within_bins": "midpoint", "num_records": 300}),
+    ],
+    ids=["mwem", "gaussian", "laplace"],
+)
+def test_the_files_are_those_of_the_pipeline_byte_by_byte(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unit: str,
+    mechanism: Mechanism,
+    options: Any,
+) -> None:
+    for module in (in_memory, one_worker):
+        monkeypatch.setattr(module, "NoiseSource", NoNoise)
+    promise = guarantee(unit, 1 if unit == "record" else 2)
+    arguments = (BINNED, dp.marginals(BINNED, ways=2), promise)
+    by_beam(tmp_path / "beam", *arguments, mechanism=mechanism, **options)
+    dp.release(TABLE, *arguments, mechanism=mechanism, output=tmp_path / "here", **options)
+    one, other = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("beam", "here")
+    )
+    assert one == other and "card.json" in one
+
+
+class Stream:
+    """What another library hands over: texts as views, several batches, once."""
+
+    def __init__(self, table: pa.Table) -> None:
+        schema = [
+            field.with_type(pa.string_view()) if pa.types.is_string(field.type) else field
+            for field in table.schema
+        ]
+        self.batches = table.cast(pa.schema(schema)).to_batches(max_chunksize=77)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        batches, self.batches = self.batches, []
+        return pa.Table.from_batches(batches).__arrow_c_stream__(requested_schema)
+
+
+def polars_frame(table: pa.Table) -> Any:
+    return pytest.importorskip("polars").from_arrow(table)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda table: table.to_pandas(),
+        lambda table: pd.DataFrame(PEOPLE, dtype=object),
+        lambda table: table.to_pandas().set_index("household"),
+        lambda table: table.to_pandas().convert_dtypes(dtype_backend="pyarrow"),
+        lambda table: table.combine_chunks().to_batches()[0],
+        lambda table: table.to_reader(max_chunksize=50),
+        Stream,
+        polars_frame,
+    ],
+)
+def test_a_table_of_any_library_has_the_same_records(make: Any) -> None:
+    promise = guarantee("household", 2)
+    expected, found = (
+        dp.release(table, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
+        for table in (TABLE, make(TABLE))
+    )
+    assert rows_of(found) == rows_of(expected)
+
+
+@pytest.mark.parametrize(
+    ("table", "unit", "message"),
+    [
+        (PEOPLE, "record", "table: 'list' is refused; must be a pandas"),
+        (TABLE.drop(["sex"]), "record", "domain: 'sex' is refused; must be a column of the table"),
+        (TABLE, "househld", "'househld' is refused; must be a column of the table; the nearest"),
+        (TABLE.append_column("record", TABLE["age"]), "record", "rename that column"),
+        (
+            TABLE.drop(["age"]).append_column("age", pa.nulls(400, pa.duration("s"))),
+            "record",
+            r"domain: 'age' is refused; must be a column of numbers.*it is duration\[s\]",
+        ),
+        (
+            TABLE.to_pandas().assign(age=pd.to_timedelta(1, "s")),
+            "record",
+            "domain: 'age' is refused; must be a column of numbers",
+        ),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_before_anything_is_spent(
+    tmp_path: pathlib.Path, table: Any, unit: str, message: str
+) -> None:
+    ledger = dp.Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
+    ledger.declare("people", 5, 1e-6, unit, "add_or_remove_one")
+    fields = {"output": tmp_path / "out", "ledger": ledger, "dataset_id": "people"}
+    with pytest.raises(InputError, match=message):
+        dp.release(table, DOMAIN, WORKLOAD, guarantee(unit), **fields)
+    assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_read_is_told_without_a_value() -> None:
+    class Failing:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            raise RuntimeError("tell-tale")
+
+    with pytest.raises(InputError) as error:
+        dp.release(Failing(), DOMAIN, WORKLOAD, guarantee())
+    assert str(error.value) == "table: 'Failing' is refused; must be readable as Arrow arrays"
+
+
+def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = dp.Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
+    ledger.declare("people", 1.5, 1e-6, "record", "add_or_remove_one")
+    states: list[str] = []
+
+    class Watching(NoiseSource):
+        def __init__(self) -> None:
+            states.extend(entry.state for entry in ledger.entries("people"))
+
+    monkeypatch.setattr(in_memory, "NoiseSource", Watching)
+
+    def paid(**named: Any) -> dp.SyntheticDatabase:
+        return dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), ledger=ledger, **named)
+
+    release = paid(dataset_id="people", output=tmp_path / "out")
+    assert states == ["spent"]
+    (entry,) = ledger.entries("people")
+    assert (entry.state, entry.draw_id) == ("released", release.draw_id)
+    assert release.parameters["ledger_release"] == entry.release_id
+    assert entry.parameters["workload"] == WORKLOAD.to_json()
+    assert rows_of(dp.read_release(tmp_path / "out")) == rows_of(release)
+    for named, message in (({"dataset_id": "people"}, "epsilon"), ({}, "dataset_id")):
+        with pytest.raises(InputError, match=message):
+            paid(**named)
+    with pytest.raises(InputError, match="output"):
+        dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), output=tmp_path / "out")
+    assert states == ["spent"] and len(ledger.entries("people")) == 1
+
+
+@pytest.mark.slow
+def test_no_beam_is_imported(tmp_path: pathlib.Path) -> None:
+    code = f"""
+import sys
+import beam_dp as dp, pyarrow as pa
+domain = dp.read_domain({json.dumps(json.dumps(BINNED.to_json()))})
+ledger = dp.Ledger("sqlite:///{tmp_path}/ledger.sqlite")
+ledger.declare("people", 5, 1e-6, "record", "add_or_remove_one")
+promise = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+table = pa.table({{"age": [1, 2, 3], "sex": ["f", "m", "f"]}})
+dp.release(table, domain, dp.marginals(domain, ways=1), promise, ledger=ledger,
+           dataset_id="people", output="{tmp_path}/out", count_left_out=True)
+dp.read_release("{tmp_path}/out")
+print(*sys.modules)
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "beam_dp" in loaded and "apache_beam" not in loaded
