@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound, noise_variance
 from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.arrow import arrow_table
 from beam_dp.releases.estimates import ErrorKind, Estimate, Estimates
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.marginal_weights import MAX_CELLS, marginal_weights
@@ -27,6 +28,9 @@ from beam_dp.releases.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.plain import library_versions, plain_json
 from beam_dp.releases.records import checked_codes, checked_values
 from beam_dp.releases.release import Release
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Names = tuple[str, ...]
 
@@ -343,6 +347,30 @@ class SyntheticDatabase(Release):
                         values[place] = attribute.released(numbers[place])
                 batch[attribute.name] = values
             yield batch
+
+    def to_arrow(self) -> pa.Table:
+        """Returns the released records in their order, one column an attribute.
+
+        Values are of the attribute's own type, and null is null. Where they are of several types,
+        as numbers beside ``"other"`` are, all of them are texts.
+        """
+        return arrow_table(self.domain, tuple(self.codes), self.counts, self.bin_values)
+
+    def to_pandas(self) -> Any:
+        """Returns the released records as a pandas frame: ``to_arrow``, as pyarrow converts it.
+
+        Raises:
+            ModuleNotFoundError: if pandas is not installed.
+        """
+        return self.to_arrow().to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Hands the released records to any library that reads Arrow's C stream.
+
+        Example:
+            >>> polars.DataFrame(release)  # doctest: +SKIP
+        """
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def _check_records(self) -> None:
         counts = np.asarray(self.counts)
