@@ -13,9 +13,11 @@ from beam_dp.cli.programs import import_program
 _NAMES = (
     "AnswerQueries",
     "ReadRecords",
+    "ReadSyntheticRows",
     "ReleaseIntervals",
     "ReleaseProjection",
     "ReleaseSyntheticDatabase",
+    "SyntheticRows",
 )
 
 

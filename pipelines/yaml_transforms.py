@@ -19,7 +19,7 @@ from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.shared import INPUT, INPUT_FORMAT
 from beam_dp.privacy.ledger.url import holds_secrets
 from beam_dp.releases import probe_output
-from beam_dp.transforms import ReadRecords as ReadFiles
+from beam_dp.transforms import ReadRecords as ReadFiles, SyntheticRows as RowsOfRelease
 from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.writing.write_outputs import refuse_taken_output
 
@@ -115,7 +115,10 @@ class _Release(beam.PTransform):
             for warning in self._job.warnings():
                 _LOG.warning(without_dashes(warning, self._flags))
             written = self._job.add(records, token)
-        return written | "Directory" >> beam.Map(lambda path: beam.Row(directory=str(path)))
+        rows = written | "Directory" >> beam.Map(lambda path: beam.Row(directory=str(path)))
+        if isinstance(self._job, release_synthetic_database.Job):
+            rows.released_domain = self._job.domain  # for SyntheticRows
+        return rows
 
     def _refuse(self, records: Any) -> None:
         """Refuses what shows in the pipeline of the records, and not in that of the stand-in."""
@@ -131,6 +134,53 @@ class ReleaseSyntheticDatabase(_Release):
     """Releases a synthetic database: ``beam-dp release-synthetic-database`` for any records."""
 
     _program = release_synthetic_database.PROGRAM
+
+
+class SyntheticRows(beam.PTransform):
+    """Gives what ``ReleaseSyntheticDatabase`` has released as rows: ``beam_dp.SyntheticRows``.
+
+    Raises:
+        ConfigError: if there is a field; when applied, if the input is that of another transform.
+    """
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        if config:
+            raise ConfigError(f"{next(iter(config))}: unknown field; SyntheticRows has none")
+
+    def expand(self, released: Any) -> beam.PCollection[Any]:
+        """Reads the release that was committed."""
+        domain = getattr(released, "released_domain", None)
+        if domain is None:
+            condition = "the input must be the output of ReleaseSyntheticDatabase"
+            raise ConfigError(f"{condition}; ReadSyntheticRows reads a release that is there")
+        directories = released | "Path" >> beam.Map(lambda row: str(row.directory))
+        return directories | RowsOfRelease(domain=domain)
+
+
+class ReadSyntheticRows(beam.PTransform):
+    """Gives the records of a release that is there as rows: ``beam_dp.SyntheticRows``.
+
+    Args:
+        config: the field ``release``, its directory.
+
+    Raises:
+        ConfigError: if the field or the release is refused; when applied, if there is an input.
+    """
+
+    _flags: ClassVar[Sequence[Flag]] = (
+        Flag("release", "directory that holds a release of synthetic records", "DIR", True),
+    )
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        with _in_words_of(self._flags):
+            self._rows = RowsOfRelease(texts_of(self._flags, config)["release"])
+
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
+        """Reads."""
+        with _in_words_of(self._flags):
+            return pipeline | self._rows
 
 
 class ReleaseProjection(_Release):

@@ -16,9 +16,11 @@ from beam_dp.privacy.ledger import Ledger
 NAMES = (
     "AnswerQueries",
     "ReadRecords",
+    "ReadSyntheticRows",
     "ReleaseIntervals",
     "ReleaseProjection",
     "ReleaseSyntheticDatabase",
+    "SyntheticRows",
 )
 PROMISE: dict[str, Any] = {
     "epsilon": 1,

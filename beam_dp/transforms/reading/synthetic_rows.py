@@ -1,0 +1,126 @@
+"""The transform from a release to its rows."""
+
+from __future__ import annotations
+
+import keyword
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.typehints.row_type import RowTypeConstraint
+
+from beam_dp.domain import Domain
+from beam_dp.errors import InputError
+from beam_dp.releases import SyntheticDatabase, read_release
+from beam_dp.releases.arrow import arrow_type
+from beam_dp.releases.files.records import avro_names
+from beam_dp.transforms.reading.records import refuse_windows
+
+_ROWS = 2**14
+
+
+class SyntheticRows(beam.PTransform):
+    """Gives the released records of a synthetic database as rows with a schema.
+
+    They are public, whatever is done with them: no further budget is spent. They come from the
+    release that was committed, so a pipeline that is retried has the rows of that one.
+
+    Args:
+        directory: of a release that is there. None for the releases that a pipeline writes.
+        domain: of these, for the schema; of a directory it is known.
+
+    Raises:
+        InputError: if neither or both are given, or the release is none of synthetic records.
+        ReleaseError: if the directory holds none, or a damaged one.
+
+    Input: none, or the directories that ``WriteRelease`` gives, once their releases are there; each
+    in reach of the workers.
+
+    Output: ``beam.Row``, one a record; dates and times as ISO 8601 texts, all else as
+    ``SyntheticDatabase.to_arrow`` has it. Fields have the names of the columns, as far as Beam
+    allows them: see ``field_names``.
+
+    Example:
+        >>> rows = pipeline | SyntheticRows("out/visits")  # doctest: +SKIP
+        >>> rows = written | SyntheticRows(domain=domain)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str] | None = None, *, domain: Domain | None = None
+    ) -> None:
+        super().__init__()
+        if (directory is None) == (domain is None):
+            raise InputError("directory", directory, "must be given, or else the domain")
+        self.directory = None if directory is None else os.fspath(directory)
+        self.domain = domain if self.directory is None else _database(self.directory).domain
+
+    def expand(self, directories: Any) -> beam.PCollection[Any]:
+        """Reads each release in one step, and spreads its rows."""
+        if self.directory is not None:
+            if not isinstance(directories, beam.pvalue.PBegin):
+                raise InputError("directory", self.directory, "must not be given with an input")
+            directories = directories | "Directory" >> beam.Create([self.directory])
+        elif not isinstance(directories, beam.PCollection):
+            raise InputError("directories", None, "must be the output of WriteRelease")
+        refuse_windows(directories)
+        assert self.domain is not None
+        read = beam.FlatMap(_rows, self.domain).with_output_types(_row_type(self.domain))
+        return directories | "Read rows" >> read | "Spread rows" >> beam.Reshuffle()
+
+
+def _database(directory: str) -> SyntheticDatabase:
+    release = read_release(directory)
+    if not isinstance(release, SyntheticDatabase):
+        raise InputError("directory", directory, "must hold a synthetic database")
+    return release
+
+
+def _rows(directory: str, domain: Domain) -> Iterator[beam.Row]:
+    release = _database(directory)
+    if release.domain != domain:
+        raise InputError("directory", directory, "must hold a release of the given domain")
+    table = _plain(release.to_arrow()).rename_columns(field_names(domain.names))
+    for batch in table.to_batches(max_chunksize=_ROWS):
+        for row in batch.to_pylist():
+            yield beam.Row(**row)
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The table with texts for dates and times, which schemas of Beam have no common types for."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_temporal(field.type):
+            values = [value and value.isoformat() for value in table[place].to_pylist()]
+            table = table.set_column(place, field.name, pa.array(values, pa.string()))
+    return table
+
+
+def field_names(names: Sequence[str]) -> list[str]:
+    """Returns a distinct name that a row of Beam may have for each; allowed ones stay as they are.
+
+    Beam makes tuples of Python of rows, with names as these have them.
+
+    Example:
+        >>> field_names(["age", "class", "in/out", "2nd", "in_out"])
+        ['age', 'class_', 'in_out_2', 'column_2nd', 'in_out']
+    """
+    found = []
+    for name in avro_names(tuple(names)):
+        if keyword.iskeyword(name):
+            name = f"{name}_"
+        elif name.startswith("_"):
+            name = f"column{name}"
+        while name in found or (name in names and name != names[len(found)]):
+            name = f"{name}_"
+        found.append(name)
+    return found
+
+
+def _row_type(domain: Domain) -> RowTypeConstraint:
+    fields = []
+    for attribute, name in zip(domain, field_names(domain.names), strict=True):
+        kind = arrow_type(attribute)
+        python: Any = {pa.int64(): int, pa.float64(): float, pa.bool_(): bool}.get(kind, str)
+        fields.append((name, python | None if attribute.nullable else python))
+    return RowTypeConstraint.from_fields(fields)
