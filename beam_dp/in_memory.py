@@ -40,6 +40,7 @@ def release(
     num_records: int | Literal["noisy"] = "noisy",
     count_left_out: bool = False,
     within_bins: Literal["uniform", "midpoint"] = "uniform",
+    records_format: Literal["avro", "parquet", "csv"] = "avro",
     output: str | os.PathLike[str] | None = None,
     ledger: Ledger | None = None,
     dataset_id: str = "",
@@ -63,6 +64,7 @@ def release(
             budget.
         count_left_out: as for ``ReleaseSyntheticDatabase``.
         within_bins: as there.
+        records_format: as there.
         output: directory where the release is written too, as by ``write_release``.
         ledger: that pays, before noise is drawn; the card then names its entry.
         dataset_id: from whose budget.
@@ -92,7 +94,14 @@ def release(
     """
     mechanism = MWEM() if mechanism is None else mechanism
     plan = plan_release(
-        mechanism, domain, workload, guarantee, num_records, count_left_out, within_bins
+        mechanism,
+        domain,
+        workload,
+        guarantee,
+        num_records,
+        count_left_out,
+        within_bins,
+        records_format,
     )
     records = Table(table)
     columns = _check_columns(records, domain, guarantee.privacy_unit)

@@ -47,6 +47,7 @@ FLAGS = (
     shared.COUNT_LEFT_OUT,
     shared.EXPECT_RECORDS,
     shared.WITHIN_BINS,
+    shared.RECORDS_FORMAT,
     MECHANISM,
     *(flag for flag in flags_of(*SYNTHETIC.values()) if flag not in shared.COMMON),
 )
@@ -84,6 +85,7 @@ class Job(program.ReleaseJob):
             "num_records": self.num_records,
             "workload": self._workload_json(),
             "within_bins": self.plan.within_bins,
+            "records_format": self.plan.records_format,
         }
 
     def entry(self) -> dict[str, Any]:
@@ -137,6 +139,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         num_records,
         "count_left_out" in given,
         given["within_bins"],
+        given["records_format"],
     )
     return Job(
         **fields,

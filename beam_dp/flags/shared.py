@@ -93,6 +93,13 @@ WITHIN_BINS = Flag(
     default="uniform",
     choices=("uniform", "midpoint"),
 )
+RECORDS_FORMAT = Flag(
+    "records_format",
+    "of the file of released records; a column of values of several types is of texts in parquet"
+    " and csv",
+    default="avro",
+    choices=("avro", "parquet", "csv"),
+)
 EXPECT_RECORDS = Flag(
     "expect_records",
     "about how many records there should be: warns, on this terminal only, if the released number"

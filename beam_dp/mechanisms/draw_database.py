@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from beam_dp.mechanisms.contract import Progress
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.within_bins import with_bin_values
@@ -29,4 +31,5 @@ def draw_database(
     if not isinstance(summary, Marginals):
         summary = summary.marginals(plan.summary_tables)
     release = mechanism.release(plan, summary, noise, progress)
+    release = dataclasses.replace(release, records_format=plan.records_format)
     return with_bin_values(release, noise) if plan.within_bins == "uniform" else release

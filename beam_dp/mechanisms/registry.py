@@ -34,7 +34,7 @@ from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.records import WITHIN_BINS
+from beam_dp.releases.records import WITHIN_BINS, check_records_format
 
 # Release synthetic databases.
 SYNTHETIC: Mapping[str, type[Mechanism]] = {
@@ -69,6 +69,7 @@ def plan_release(
     num_records: NumRecords,
     count_left_out: bool = False,
     within_bins: str = "uniform",
+    records_format: str = "avro",
 ) -> MarginalsPlan:
     """Returns what a mechanism would do for a workload of either kind.
 
@@ -82,19 +83,21 @@ def plan_release(
             budget: see ``plan_left_out``.
         within_bins: whether released values of attributes with bins are drawn, ``"uniform"`` in
             the bin, or are its ``"midpoint"``; neither costs budget.
+        records_format: of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
 
     Raises:
         InputError: if the mechanism refuses it, of which all but ``SmallDB`` answer marginals; or
             if its plan does not keep the guarantee: see ``check_promise``.
     """
     check_choice("within_bins", within_bins, WITHIN_BINS)
+    check_records_format(domain, records_format)
     if not (isinstance(workload, Workload) or mechanism.answers_linear_queries):
         given = f"{len(workload):,} linear queries"
         raise InputError("workload", given, f"must be of marginals for {mechanism.name}")
     own = share_guarantee(guarantee) if count_left_out else guarantee
     plan = mechanism.plan(domain, workload, own, num_records)
     check_promise(plan, own)
-    plan = dataclasses.replace(plan, within_bins=within_bins)
+    plan = dataclasses.replace(plan, within_bins=within_bins, records_format=records_format)
     if not count_left_out:
         return plan
     left_out = plan_left_out(domain, guarantee, plan.loss)

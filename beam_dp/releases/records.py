@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import check_choice
 from beam_dp.domain import Domain
+from beam_dp.domain.listed import ListedAttribute
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
 
@@ -71,6 +73,26 @@ def distinct_records(domain: Domain, codes: Sequence[NDArray[Any]]) -> tuple[Cod
         for column, size in zip(codes, domain.shape, strict=True)
     )
     return distinct, counts.astype(np.int64)
+
+
+RECORDS_FORMATS = ("avro", "parquet", "csv")
+
+
+def check_records_format(domain: Domain, records_format: str) -> None:
+    """Refuses a format that is none, or in which the records of a domain cannot stand.
+
+    Raises:
+        InputError: naming the format.
+    """
+    check_choice("records_format", records_format, RECORDS_FORMATS)
+    texts = [*domain.names]
+    for attribute in domain:
+        if isinstance(attribute, ListedAttribute):
+            texts += [str(value) for value, _ in attribute.listed()]
+    # Others read CSV line by line.
+    if records_format == "csv" and any("\n" in text or "\r" in text for text in texts):
+        condition = "must be avro or parquet: a name or a value of the domain has a line break"
+        raise InputError("records_format", records_format, condition)
 
 
 def num_bin_values(domain: Domain, num_records: int) -> int:

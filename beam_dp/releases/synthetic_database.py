@@ -26,7 +26,7 @@ from beam_dp.releases.marginal_weights import MAX_CELLS, marginal_weights
 from beam_dp.releases.measured_tables import laplace_variance
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.plain import library_versions, plain_json
-from beam_dp.releases.records import checked_codes, checked_values
+from beam_dp.releases.records import check_records_format, checked_codes, checked_values
 from beam_dp.releases.release import Release
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ class SyntheticDatabase(Release):
         left_out: noisy counts of the records outside the domain, where they were paid for.
         measurements: the noisy tables that it was made from, which ``noise`` describes; None where
             it was not made from tables, or by a version that did not keep them.
+        records_format: of the file of records, one of ``RECORDS_FORMATS``.
 
     Raises:
         InputError: if a field is not as described.
@@ -144,6 +145,7 @@ class SyntheticDatabase(Release):
     versions: Mapping[str, str] = field(default_factory=library_versions)
     left_out: LeftOut | None = None
     measurements: NoisyMeasurements | None = None
+    records_format: str = "avro"
 
     def __post_init__(self) -> None:
         if not isinstance(self.draw_id, str) or not re.fullmatch("[0-9a-f]{32}", self.draw_id):
@@ -153,6 +155,7 @@ class SyntheticDatabase(Release):
         if self.workload.domain != self.domain:
             raise InputError("workload", len(self.workload), "must be of the release's domain")
         object.__setattr__(self, "num_records", int(self.num_records))
+        check_records_format(self.domain, self.records_format)
         self._check_records()
         object.__setattr__(self, "potentials", tuple(map(self._potential, self.potentials)))
         record_tables = tuple(self._ordered(tuple(names)) for names in self.record_tables)
@@ -354,7 +357,8 @@ class SyntheticDatabase(Release):
         Values are of the attribute's own type, and null is null. Where they are of several types,
         as numbers beside ``"other"`` are, all of them are texts.
         """
-        return arrow_table(self.domain, tuple(self.codes), self.counts, self.bin_values)
+        codes = [np.repeat(column, self.counts) for column in self.codes]
+        return arrow_table(self.domain, codes, self.bin_values)
 
     def to_pandas(self) -> Any:
         """Returns the released records as a pandas frame: ``to_arrow``, as pyarrow converts it.

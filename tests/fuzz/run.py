@@ -104,6 +104,7 @@ def main() -> None:
         "target",
         choices=(
             "read_release",
+            "read_records",
             "read_sparse_release",
             "read_window",
             "read_horizon",

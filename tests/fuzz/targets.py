@@ -12,6 +12,7 @@ from fuzz.choices import Choices
 from fuzz.damaged_releases import CARD, fuzz_folder, written_to_fuzz_folder
 from fuzz.horizon_target import read_horizon_target
 from fuzz.mutations import mutate_bytes, mutate_json, raised_by
+from fuzz.records_target import read_records_target
 from fuzz.sparse_target import read_sparse_release_target
 from fuzz.window_target import read_window_target
 from releases.release_examples import DOMAIN, DRAW, release_of
@@ -187,6 +188,7 @@ def _check_workload(spec: str) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "read_release": read_release_target,
+    "read_records": read_records_target,
     "read_sparse_release": read_sparse_release_target,
     "read_window": read_window_target,
     "read_horizon": read_horizon_target,

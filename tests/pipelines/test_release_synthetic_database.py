@@ -322,3 +322,15 @@ def test_nltcs_at_epsilon_one(tmp_path: pathlib.Path) -> None:
         errors.append(np.abs(counts[0] - counts[1]).sum() / 2)
     # One run of a random release: the mean over runs is measured by benchmarks/accuracy.py.
     assert np.mean(errors) < 0.0065
+
+
+@pytest.mark.parametrize("records_format", ["parquet", "csv"])
+def test_records_are_written_in_the_format_that_is_asked_for(
+    tmp_path: pathlib.Path, records_format: str
+) -> None:
+    assert main(job_flags(tmp_path, records_format=records_format)) == 0
+    release = dp.read_release(tmp_path / "out")
+    assert isinstance(release, dp.SyntheticDatabase) and release.records_format == records_format
+    (file,) = (tmp_path / "out").glob(f"records-*.{records_format}")
+    rows = file.read_bytes().count(b"\n") - 1 if records_format == "csv" else None
+    assert rows in (release.num_records, None)

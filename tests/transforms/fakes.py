@@ -45,6 +45,7 @@ class NoPrivacyPlan(Plan):
     workload: Workload
     summary_tables: tuple[tuple[str, ...], ...]
     within_bins: str = "midpoint"
+    records_format: str = "avro"
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -87,7 +87,7 @@ def test_whatever_is_counted_the_records_are_the_same(unit: str, tables: Any) ->
 @pytest.mark.parametrize(
     ("unit", "mechanism", "options"),
     [
-        ("record", dp.MWEM(), {}),
+        ("record", dp.MWEM(), {"records_format": "parquet"}),
         ("household", dp.Gaussian(), {"count_left_out": True}),
         ("household", dp.Laplace(), {"within_bins": "midpoint", "num_records": 300}),
     ],

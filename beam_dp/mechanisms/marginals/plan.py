@@ -45,6 +45,7 @@ class MarginalsPlan(Plan):
         summary_tables: attribute sets whose exact tables the mechanism reads.
         measurements: what is measured before any selection.
         within_bins: what stands for the values of a bin, one of ``WITHIN_BINS``.
+        records_format: of the file of records, one of ``RECORDS_FORMATS``.
     """
 
     strategy: ClassVar[str]
@@ -56,6 +57,7 @@ class MarginalsPlan(Plan):
     summary_tables: tuple[Names, ...]
     measurements: tuple[Measurement, ...]
     within_bins: str = "midpoint"
+    records_format: str = "avro"
 
     @property
     def domain(self) -> Domain:

@@ -41,9 +41,9 @@ _LISTED_CODES = 2**12
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def records_file(draw_id: str) -> str:
+def records_file(draw_id: str, records_format: str = "avro") -> str:
     """Returns the name of the file of records."""
-    return f"records-{draw_id}-00000-of-00001.avro"
+    return f"records-{draw_id}-00000-of-00001.{records_format}"
 
 
 def avro_names(names: tuple[str, ...]) -> tuple[str, ...]:

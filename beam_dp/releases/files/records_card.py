@@ -19,11 +19,22 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.files.card import Card, Payload, is_count
 from beam_dp.releases.files.container import file_name
-from beam_dp.releases.files.records import read_records, records_bytes, records_file
+from beam_dp.releases.files.records import (
+    Records,
+    read_records,
+    records_bytes,
+    records_file,
+)
+from beam_dp.releases.files.records_columns import columns_bytes, read_columns
 from beam_dp.releases.files.tables import read_tables, table_bytes
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
-from beam_dp.releases.records import MAX_BIN_VALUES, WITHIN_BINS, num_bin_values
+from beam_dp.releases.records import (
+    MAX_BIN_VALUES,
+    RECORDS_FORMATS,
+    WITHIN_BINS,
+    num_bin_values,
+)
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 
 _TYPES = {
@@ -51,6 +62,8 @@ def fields(release: SyntheticDatabase) -> dict[str, Any]:
         small["query_error"] = dict(release.query_error)
     if release.bin_values:
         small["within_bins"] = release.within_bins
+    if release.records_format != "avro":
+        small["records_format"] = release.records_format
     return {
         "mechanism": release.mechanism,
         "guarantee": release.guarantee.to_json(),
@@ -72,8 +85,9 @@ def fields(release: SyntheticDatabase) -> dict[str, Any]:
 def payload(release: SyntheticDatabase) -> dict[str, bytes]:
     """Returns the files, by name."""
     draw_id = release.draw_id
+    records = records_bytes if release.records_format == "avro" else columns_bytes
     files = {
-        records_file(draw_id): records_bytes(release),
+        records_file(draw_id, release.records_format): records(release),
         file_name(draw_id, "hypothesis"): table_bytes("hypothesis", draw_id, release.potentials),
     }
     measured = release.measurements
@@ -92,11 +106,13 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         DamagedFileError: if the files are not of this card.
     """
     draw_id = card.draw_id
+    records_format = card.fields.get("records_format", "avro")
+    check_choice("records_format", records_format, RECORDS_FORMATS)
     parsed = card.fields
     # Cards of version 1 had none.
     purposes = ["hypothesis", *(["measurements"] if "measurements" in parsed else [])]
     files = [file_name(draw_id, purpose) for purpose in purposes]
-    card.check_files([records_file(draw_id), *files])
+    card.check_files([records_file(draw_id, records_format), *files])
     card.check_types(_TYPES)
     # The first cards had none.
     record_tables = parsed.get("record_tables", [])
@@ -133,23 +149,14 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     for purpose, name in zip(purposes, files, strict=True):
         parse = partial(read_tables, purpose, domain=domain, draw_id=draw_id)
         tables[purpose] = payload.read(name, parse)
-    # Cards without the field are of releases of midpoints.
-    within_bins = parsed.get("within_bins", "midpoint")
-    check_choice("within_bins", within_bins, WITHIN_BINS)
-    if within_bins == "uniform" and num_bin_values(domain, num_records) > MAX_BIN_VALUES:
-        raise InputError("within_bins", within_bins, "must be midpoint for so many records")
-    records = payload.read(
-        records_file(draw_id),
-        lambda data: read_records(
-            data, domain, draw_id, num_records, is_drawn=within_bins == "uniform"
-        ),
-    )
+    records = _records(card, payload, domain, num_records)
     return SyntheticDatabase(
         draw_id=draw_id,
         domain=domain,
         num_records=num_records,
         num_records_is_public=number == "public",
         **records._asdict(),
+        records_format=records_format,
         potentials=tables["hypothesis"],
         measurements=_measurements(parsed, domain, tables),
         **shared,
@@ -172,6 +179,23 @@ def _measurements(
         raise InputError("measurements", len(described), "must be those of the card's noise")
     drawn = tuple(table for _, table in tables["measurements"])
     return NoisyMeasurements(described, drawn, stated["fixed"])
+
+
+def _records(card: Card, payload: Payload, domain: Domain, num_records: int) -> Records:
+    """The records; cards without ``within_bins`` are of midpoints, without a format of Avro."""
+    within_bins = card.fields.get("within_bins", "midpoint")
+    check_choice("within_bins", within_bins, WITHIN_BINS)
+    is_drawn = within_bins == "uniform"
+    if is_drawn and num_bin_values(domain, num_records) > MAX_BIN_VALUES:
+        raise InputError("within_bins", within_bins, "must be midpoint for so many records")
+    records_format = card.fields.get("records_format", "avro")
+
+    def read_file(data: bytes) -> Records:
+        if records_format == "avro":
+            return read_records(data, domain, card.draw_id, num_records, is_drawn=is_drawn)
+        return read_columns(data, domain, num_records, records_format, is_drawn=is_drawn)
+
+    return payload.read(records_file(card.draw_id, records_format), read_file)
 
 
 def _are_texts(value: Any) -> bool:

@@ -97,6 +97,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             of the budget: see ``plan_left_out``. The release then has them as ``left_out``.
         within_bins: whether released values of attributes with bins are drawn, ``"uniform"`` in
             the bin, or are its ``"midpoint"``. Of more than 2^25 such values it is the midpoint.
+        records_format: of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
 
     Raises:
         InputError: if the mechanism refuses these parameters, or the token paid for something
@@ -119,9 +120,17 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         ledger_token: Token | None = None,
         count_left_out: bool = False,
         within_bins: Literal["uniform", "midpoint"] = "uniform",
+        records_format: Literal["avro", "parquet", "csv"] = "avro",
     ) -> None:
         plan = plan_release(
-            mechanism, domain, workload, guarantee, num_records, count_left_out, within_bins
+            mechanism,
+            domain,
+            workload,
+            guarantee,
+            num_records,
+            count_left_out,
+            within_bins,
+            records_format,
         )
         super().__init__(mechanism, plan, ledger_token)
 

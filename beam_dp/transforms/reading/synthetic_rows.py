@@ -105,7 +105,7 @@ def field_names(names: Sequence[str]) -> list[str]:
         >>> field_names(["age", "class", "in/out", "2nd", "in_out"])
         ['age', 'class_', 'in_out_2', 'column_2nd', 'in_out']
     """
-    found = []
+    found: list[str] = []
     for name in avro_names(tuple(names)):
         if keyword.iskeyword(name):
             name = f"{name}_"

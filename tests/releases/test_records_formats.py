@@ -1,0 +1,187 @@
+"""Records as Parquet and CSV: the rows of the Avro file, and nothing else is read back."""
+
+import io
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings, strategies as st
+from noise_sources import Seeded
+from release_examples import DRAW, release_of, same_release
+from test_arrow import DOMAIN as TYPES
+
+from beam_dp.domain import CategoricalAttribute, Domain, NumericAttribute
+from beam_dp.domain.files import domain_from_json
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.within_bins import with_bin_values
+from beam_dp.releases import ReleaseError, read_release, write_release
+from beam_dp.releases.files import records_columns
+from beam_dp.releases.files.records_columns import columns_bytes, read_columns
+from beam_dp.storage.store import DamagedFileError
+
+FORMATS = ("parquet", "csv")
+
+
+def made(domain, records_format, is_drawn, **fields):
+    release = release_of(domain, potentials=[], records_format=records_format, **fields)
+    return with_bin_values(release, Seeded(1)) if is_drawn else release
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=4, unique_by=lambda a: a.name),
+       st.integers(0, 60), st.integers(0, 5), st.booleans(), st.sampled_from(FORMATS))  # fmt: skip
+def test_what_is_written_is_read(attributes, num_records, seed, is_drawn, records_format):
+    domain = Domain(tuple(attributes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records_columns, "_ROWS", 7)
+        release = made(domain, records_format, is_drawn, num_records=num_records, seed=seed)
+        data = columns_bytes(release)
+        assert columns_bytes(release) == data
+        found = read_columns(data, domain, num_records, records_format, is_drawn=is_drawn)
+    assert all(map(np.array_equal, found.codes, release.codes))
+    assert np.array_equal(found.counts, release.counts)
+    for name, values in release.bin_values.items():
+        assert num_records == 0 or np.array_equal(found.bin_values[name], values)
+
+
+@pytest.mark.parametrize("records_format", FORMATS)
+def test_other_readers_see_the_users_columns_and_values(records_format):
+    release = made(TYPES, records_format, True, num_records=100)
+    file = io.BytesIO(columns_bytes(release))
+    if records_format == "parquet":
+        table = pa.parquet.read_table(file)
+        assert table.schema.metadata[b"beam_dp.draw_id"] == DRAW.encode()
+    else:
+        table = pa.csv.read_csv(
+            file,
+            convert_options=pa.csv.ConvertOptions(
+                column_types=release.to_arrow().schema, strings_can_be_null=True,
+                quoted_strings_can_be_null=False, null_values=[""],
+            ),
+        )  # fmt: skip
+    assert table.replace_schema_metadata(None).equals(release.to_arrow())
+
+
+@pytest.mark.parametrize("is_drawn", [False, True])
+@pytest.mark.parametrize("records_format", FORMATS)
+def test_a_release_is_read_and_its_card_names_the_format(tmp_path, records_format, is_drawn):
+    release = made(TYPES, records_format, is_drawn, num_records=50)
+    write_release(release, tmp_path / "out")
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["records_format"] == records_format
+    assert f"records-{DRAW}-00000-of-00001.{records_format}" in card["files"]
+    again = read_release(tmp_path / "out")
+    assert same_release(again, release) and again.records_format == records_format
+    assert list(again.records()) == list(release.records())
+
+    text = (tmp_path / "out" / "card.json").read_text()
+    for other in ("avro", "orc"):
+        damaged = text.replace(
+            f'"records_format": "{records_format}"', f'"records_format": "{other}"'
+        )
+        (tmp_path / "out" / "card.json").write_text(damaged)
+        with pytest.raises(ReleaseError):
+            read_release(tmp_path / "out")
+
+
+def test_many_equal_records_take_little_space_and_are_read_in_batches():
+    domain = domain_from_json({"a": 2, "b": 3})
+    counts = [300_000, 200_000]
+    release = release_of(
+        domain, codes=domain.codes([1, 4]), counts=counts, num_records=500_000,
+        records_format="parquet",
+    )  # fmt: skip
+    data = columns_bytes(release)
+    assert len(data) < 50_000
+    found = read_columns(data, domain, 500_000, "parquet")
+    assert domain.cell_index(found.codes).tolist() == [1, 4] and found.counts.tolist() == counts
+
+
+DOMAIN = Domain(
+    (
+        NumericAttribute("n", (0, 1, 2), other=True),
+        CategoricalAttribute("c", ("", "a")),
+        *domain_from_json({"i": 3}),
+    )
+)
+ROWS = {"n": ["0.5", "1.5", "other"], "c": ["", "a", "a"], "i": [2, 0, 1]}
+
+
+def written(table, records_format):
+    file = io.BytesIO()
+    if records_format == "csv":
+        pa.csv.write_csv(table, file)
+    else:
+        pa.parquet.write_table(table, file, compression="none")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("is_drawn", [False, True])
+@pytest.mark.parametrize("records_format", FORMATS)
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("n", ["0.5", "2.5", "other"]),
+        ("n", ["0.5", "1.50", "other"]),
+        ("n", ["0.5", "nan", "other"]),
+        ("n", ["0.5", "text", "other"]),
+        ("n", ["0.5", None, "other"]),
+        ("n", [0.5, 1.5, 0.5]),
+        ("c", ["", "b", "a"]),
+        ("c", ["", None, "a"]),
+        ("i", [2, 3, 1]),
+        ("i", [2, -(2**63), 1]),
+        ("i", [2, None, 1]),
+        ("i", ["2", "0", "x"]),
+        ("x", [2, 0, 1]),
+    ],
+)
+def test_a_file_that_is_not_the_cards_is_refused(records_format, is_drawn, column, values):
+    def read(table, num_records=3):
+        data = written(table, records_format)
+        return read_columns(data, DOMAIN, num_records, records_format, is_drawn=is_drawn)
+
+    table = pa.table(ROWS)
+    assert [column.tolist() for column in read(table).codes] == [[0, 1, 2], [0, 1, 1], [2, 0, 1]]
+    for number in (2, 4):
+        with pytest.raises(DamagedFileError, match=r"more|fewer"):
+            read(table, number)
+    place = table.schema.get_field_index(column)
+    if place < 0:
+        damaged = table.append_column(column, pa.array(values))
+    else:
+        damaged = table.set_column(place, column, pa.array(values))
+    is_text = records_format == "csv" and column == "n" and values[2] == 0.5
+    if is_text:  # texts and numbers are written alike
+        read(damaged)
+        return
+    with pytest.raises(DamagedFileError):
+        read(damaged)
+
+
+@pytest.mark.parametrize("records_format", FORMATS)
+def test_records_out_of_order_are_refused(tmp_path, records_format):
+    release = made(DOMAIN, records_format, False, num_records=40)
+    data = columns_bytes(release)
+    (tmp_path / "out").mkdir()
+    found = read_columns(data, DOMAIN, 40, records_format)
+    backwards = [column[::-1] for column in found.codes]
+    with pytest.raises(InputError, match="ascending"):
+        made(DOMAIN, records_format, False, num_records=40, codes=backwards, counts=found.counts)
+
+
+def test_a_parquet_file_that_was_cut_is_refused():
+    data = written(pa.table(ROWS), "parquet")
+    for cut in (0, 3, len(data) // 2, len(data) - 1):
+        with pytest.raises(DamagedFileError):
+            read_columns(data[:cut], DOMAIN, 3, "parquet")
+
+
+def test_csv_is_refused_where_a_value_has_a_line_break():
+    domain = Domain((CategoricalAttribute("c", ("a\nb", "c")),))
+    with pytest.raises(InputError, match="must be avro or parquet"):
+        release_of(domain, records_format="csv")
+    assert release_of(domain, records_format="parquet").records_format == "parquet"
