@@ -86,8 +86,8 @@ def read_columns(
     Cost: about 50 ns a value; memory of a batch, the distinct records and the drawn values.
     """
     runs = _Runs(domain, is_drawn)
-    batches = _parquet(data, domain, num_records) if records_format == "parquet" else None
-    for batch in _csv(data, domain) if batches is None else batches:
+    batches = _parquet if records_format == "parquet" else _csv
+    for batch in batches(data, domain):
         runs.add(batch)
         if runs.num_records > num_records:
             raise DamagedFileError("has more records than its card says")
@@ -108,7 +108,7 @@ def _tables(release: SyntheticDatabase) -> Iterator[pa.Table]:
         yield arrow_table(release.domain, codes, values)
 
 
-def _parquet(data: bytes, domain: Domain, num_records: int) -> Iterator[pa.RecordBatch]:
+def _parquet(data: bytes, domain: Domain) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -117,9 +117,8 @@ def _parquet(data: bytes, domain: Domain, num_records: int) -> Iterator[pa.Recor
     with _told_as("is not a Parquet file that can be read"):
         # Texts stay in their dictionaries: a long one that stands in each row is not copied.
         file = pa.parquet.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
-        # What it says of columns is left alone: where that is damaged, asking ends the process.
-        if file.metadata.num_rows != num_records:
-            raise DamagedFileError("has more or fewer records than its card says")
+        # What its metadata says of columns is left alone: where that is damaged, asking for it ends
+        # the process.
         _check_schema(file.schema_arrow, schema)
         for batch in file.iter_batches(batch_size=_ROWS):
             batch.validate(full=True)  # a reader does not look at indices, nor for UTF-8
