@@ -1,12 +1,14 @@
 """What is made from the flags themselves: tables of them, and the templates for Dataflow.
 
-`make generated` writes docs/flags.md and dataflow/*.json. Tests fail while what is committed is not
-what this makes.
+`make generated` writes docs/flags.md, beam_dp/cli/program_flags.json and dataflow/*.json. Tests
+fail while what is committed is not what this makes.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # for what is in thi
 
 from beam_dp.cli.main import PIPELINES, command_parsers
 from beam_dp.cli.plan_flags import FLAGS as PLAN_FLAGS
-from beam_dp.cli.programs import PROGRAMS, import_program
+from beam_dp.cli.programs import FLAGS_FILE, PROGRAMS, import_program
+from beam_dp.flags.flag import Flag
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "flags.md"
@@ -50,10 +53,31 @@ def page() -> str:
             lines += [
                 _action_row(action, action.required or action.dest in needed.get(command, ()))
                 for action in parser._actions
-                if action.dest != "help"
+                if action.dest not in ("help", "version")
             ]
             lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def kept_flags() -> str:
+    """Returns what `beam-dp` knows of the programs without importing them, as JSON."""
+    programs = []
+    for name in PROGRAMS:
+        program = import_program(name)
+        description = json.dumps((program.__doc__ or "").partition("\n")[0])
+        flags = ",\n".join(_kept(flag) for flag in program.FLAGS)
+        programs.append(f'"{name}": {{"description": {description}, "flags": [\n{flags}]}}')
+    return "{" + ",\n".join(programs) + "}\n"
+
+
+def _kept(flag: Flag) -> str:
+    """Returns a flag as one line of JSON, without the fields that have their defaults."""
+    fields = {
+        field.name: getattr(flag, field.name)
+        for field in dataclasses.fields(flag)
+        if getattr(flag, field.name) != field.default
+    }
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def _helps(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
@@ -83,6 +107,7 @@ def _sentence(text: str) -> str:
 
 
 if __name__ == "__main__":
+    FLAGS_FILE.write_text(kept_flags(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
-    print(PAGE.relative_to(ROOT))
+    print(PAGE.relative_to(ROOT), FLAGS_FILE.relative_to(ROOT), sep="\n")
     sys.exit(import_program("flex_templates").main([str(ROOT / "dataflow")]))

@@ -54,6 +54,7 @@ QUERIES = Flag(
     "file of JSON lines, one linear query or marginal each; or conjunctions:2, intervals:age, ...",
     "SPEC",
     True,
+    form="file",
 )
 MECHANISM = Flag(
     "mechanism",

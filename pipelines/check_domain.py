@@ -41,12 +41,14 @@ SAMPLE = Flag(
     "files of rows that are public or made up, never private ones: their values are printed",
     "GLOB",
     True,
+    form="files",
 )
 LIMIT = Flag(
     "limit",
     "values shown of an attribute, those left out first, then the most frequent",
     "N",
     default="20",
+    form="integer",
 )
 FLAGS = (shared.DOMAIN, SAMPLE, shared.INPUT_FORMAT, LIMIT)
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from apache_beam.options import pipeline_options
 
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts, nearest
+from beam_dp.flags.command_line import no_flag, parse_own, unknown_flag
+from beam_dp.flags.flag import Flag, FlagError, Parser, nearest
 
 EXIT_BAD_INPUT = 2
 EXIT_JOB_FAILED = 1
@@ -36,15 +37,10 @@ def parse(
         FlagError: an unknown, abbreviated, repeated, missing or incomplete flag, or a value that is
             not among a flag's choices.
     """
-    first_line = description.partition("\n")[0]
-    ours = Parser(prog=program, description=first_line)
-    ours.epilog = "Beam's own flags, such as --runner and --direct_num_workers, pass through."
-    ours.add_flags(flags)
-    values, rest = ours.parse_known_args(argv)
-    _check_beam_flags(rest, [f"--{flag.name}" for flag in flags])
-    texts: dict[str, str | None] = vars(values)
-    check_texts(flags, texts)
-    return {name: text for name, text in texts.items() if text is not None}, rest
+    texts, rest = parse_own(flags, argv, program=program, description=description)
+    if rest:
+        _check_beam_flags(rest, [f"--{flag.name}" for flag in flags])
+    return texts, rest
 
 
 def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
@@ -61,15 +57,12 @@ def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
         return
     name = unknown[0].partition("=")[0]
     if not name.startswith("-"):
-        raise FlagError(f"{name!r} is refused; must be a flag, or follow one")
+        raise no_flag(name)
     known = [
         *our_options,
         *(option for action in beam._actions for option in action.option_strings),
     ]
-    raise FlagError(
-        f"{name}: unknown flag; must be one of this program or of Beam;"
-        f" the nearest is {nearest(name, known)}"
-    )
+    raise unknown_flag(name, nearest(name, known))
 
 
 def typed(argv: Sequence[str]) -> dict[str, str]:

@@ -31,7 +31,10 @@ from .sparse_mechanisms import AUTO, MECHANISM_FLAGS, choices_json, choose
 
 WEIGHT = Flag("weight", "column of whole weights; by default each record weighs 1", "COLUMN")
 MAX_WEIGHT = Flag(
-    "max_weight", "the largest weight, with --weight; larger ones become it, negative ones 0", "W"
+    "max_weight",
+    "the largest weight, with --weight; larger ones become it, negative ones 0",
+    "W",
+    form="integer",
 )
 _UNUSED = (shared.DOMAIN, shared.WORKLOAD, shared.NUM_RECORDS, shared.CALIBRATION)
 FLAGS = (

@@ -86,6 +86,7 @@ CHECKPOINTING_INTERVAL = Flag(
     "checkpointing_interval",
     "of Flink: milliseconds between checkpoints, from which a job that lost a worker goes on",
     "MS",
+    form="integer",
 )
 _SECONDS_TO_END = 20
 _UNUSED = (shared.NUM_RECORDS, shared.CALIBRATION)

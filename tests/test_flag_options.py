@@ -10,7 +10,7 @@ import pytest
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.numbers import integer, number
-from beam_dp.flags.options import flags_of, integer_or, option, texts_of, values_of
+from beam_dp.flags.options import IntegerOr, flags_of, option, texts_of, values_of
 from beam_dp.mechanisms.registry import ANSWERS, SKETCHES, SYNTHETIC, options_of
 from pipelines import answer_queries, release_projection, release_synthetic_database
 
@@ -31,8 +31,8 @@ class Choice:
 
 def test_a_field_is_a_flag_of_its_name_or_another() -> None:
     assert flags_of(Choice) == (
-        Flag("w", "how wide", "W"),
-        Flag("share", "a part", "A"),
+        Flag("w", "how wide", "W", form="integer"),
+        Flag("share", "a part", "A", form="number"),
         Flag("kind", "of two", choices=("a", "b")),
     )
 
@@ -48,9 +48,9 @@ def test_texts_of_flags_give_the_fields_and_fields_give_the_texts() -> None:
 def test_a_text_that_is_no_value_is_refused_by_the_name_of_the_flag() -> None:
     with pytest.raises(InputError, match=r"^w: 'wide' is refused; must be a whole number$"):
         values_of(Choice, {"w": "wide"})
-    assert integer_or("all")("size", "all") == "all" and integer_or("all")("size", "9") == 9
+    assert IntegerOr("all")("size", "all") == "all" and IntegerOr("all")("size", "9") == 9
     with pytest.raises(InputError, match=r"^size: 'most' .* a whole number or 'all'$"):
-        integer_or("all")("size", "most")
+        IntegerOr("all")("size", "most")
 
 
 def test_a_default_is_refused_nowhere_and_another_value_where_it_does_not_apply() -> None:

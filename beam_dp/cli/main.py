@@ -13,9 +13,17 @@ from beam_dp.cli.diff import add_diff, run_diff
 from beam_dp.cli.finish import add_finish, run_finish
 from beam_dp.cli.ledger import add_ledger, run_ledger
 from beam_dp.cli.plan import add_plan, run_plan
-from beam_dp.cli.programs import PROGRAMS, import_program
+from beam_dp.cli.programs import (
+    PROGRAMS,
+    command_of,
+    description_of_program,
+    flags_of_program,
+    import_program,
+)
 from beam_dp.cli.verify import add_verify, run_verify
 from beam_dp.errors import InputError
+from beam_dp.flags.command_line import parse_own
+from beam_dp.flags.files import check_files
 from beam_dp.flags.flag import FlagError, Once, Parser, nearest, refused
 
 EXIT_BAD_INPUT = 2
@@ -115,7 +123,7 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     add_finish(commands)
     add_ledger(commands)
     for name, program in PIPELINES.items():
-        commands.add_parser(name, help=PROGRAMS[program])
+        commands.add_parser(name, help=PROGRAMS[program]).add_flags(flags_of_program(program))
     return parser, dict(commands.choices)
 
 
@@ -136,6 +144,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _run_pipeline(module: str, arguments: list[str]) -> int:
+    """Refuses what shows in the command line alone, and only then imports the program, and Beam."""
+    flags = flags_of_program(module)
+    given, _ = parse_own(
+        flags, arguments, program=command_of(module), description=description_of_program(module)
+    )
+    check_files(flags, given)
     try:
         program = import_program(module)
     except ModuleNotFoundError as error:

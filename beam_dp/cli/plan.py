@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from beam_dp.cli.plan_flags import FLAGS, OF_WINDOWS, TYPED_OF_WINDOWS
+from beam_dp.cli.plan_checks import check_plan
+from beam_dp.cli.plan_flags import FLAGS
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.flag import FlagError
 
@@ -42,6 +43,8 @@ def run_plan(options: argparse.Namespace) -> None:
 
 
 def _plan(texts: Mapping[str, str | None], as_json: bool) -> None:
+    check_plan(texts)
+    # What plans takes a second to import.
     from rich.console import Console
 
     if texts["windows"] is not None:
@@ -49,9 +52,6 @@ def _plan(texts: Mapping[str, str | None], as_json: bool) -> None:
 
         plan_windows(texts, as_json)
         return
-    for flag in (*OF_WINDOWS, *TYPED_OF_WINDOWS):
-        if texts[flag.name] is not None:
-            raise InputError(flag.name, texts[flag.name], "must be given with --windows")
     from beam_dp.cli.plan_command import command_line, job_of, ranking_json, sparse_job_of
     from beam_dp.cli.plan_table import ranking_table, sparse_ranking_table
     from beam_dp.planning.ranking import Ranking, rank_mechanisms

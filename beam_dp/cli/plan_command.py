@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from beam_dp.cli.plan_flags import FLAGS, NOT_OF_SPARSE, OF_SPARSE
 from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
 from beam_dp.domain.files import read_domain
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import check_texts
 from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import values_of
 from beam_dp.flags.shared import read_guarantee
@@ -32,16 +29,13 @@ def job_of(texts: Mapping[str, str | None]) -> PlanningJob:
     """Returns the job that flags describe; reads the domain and a file of queries, and no data.
 
     Args:
-        texts: the text of each of ``FLAGS``; None where it was not given.
+        texts: the text of each flag of `beam-dp plan`, as ``check_plan`` lets them pass; None
+            where it was not given.
 
     Raises:
         FlagError: a flag is missing.
         InputError: naming the flag, without its dashes.
     """
-    for flag in OF_SPARSE:
-        if texts[flag.name] is not None:
-            raise InputError(flag.name, texts[flag.name], "must be given with --max_sparsity")
-    check_texts(FLAGS, texts)
     given = {name: text for name, text in texts.items() if text is not None}
     guarantee = read_guarantee(given)
     max_error = given.get("max_error")
@@ -49,7 +43,7 @@ def job_of(texts: Mapping[str, str | None]) -> PlanningJob:
         return PlanningJob(
             workload=read_workload(given["workload"], read_domain(given["domain"])),
             guarantee=guarantee,
-            num_records=_guess(given["num_records"]),
+            num_records=integer("num_records", given["num_records"]),
             num_records_is_public=_is_public(given, guarantee),
             failure_probability=_failure_probability(given),
             max_error_fraction=None if max_error is None else number("max_error", max_error),
@@ -64,18 +58,13 @@ def sparse_job_of(texts: Mapping[str, str | None]) -> SparsePlanningJob:
     """Returns the job about queries of keys that flags describe; reads nothing.
 
     Args:
-        texts: the text of each of ``FLAGS``; None where it was not given.
+        texts: the text of each flag of `beam-dp plan`, as ``check_plan`` lets them pass; None
+            where it was not given.
 
     Raises:
         FlagError: a flag is missing.
         InputError: naming the flag, without its dashes.
     """
-    for name in NOT_OF_SPARSE:
-        if texts[name] is not None:
-            condition = "must not be given with --max_sparsity: keys need no domain"
-            raise InputError(name, texts[name], condition)
-    check_texts([flag for flag in FLAGS if flag.name not in NOT_OF_SPARSE], texts)
-    check_texts([dataclasses.replace(flag, required=True) for flag in OF_SPARSE[:3]], texts)
     given = {name: text for name, text in texts.items() if text is not None}
     guarantee = read_guarantee(given)
     questions = given.get("num_questions")
@@ -121,7 +110,7 @@ def command_line(
     Args:
         job: that was planned.
         option: one of its options.
-        texts: the text of each of ``FLAGS``.
+        texts: the text of each flag.
     """
     if option.program is None or not option.is_feasible:
         return None
@@ -179,10 +168,3 @@ def ranking_json(
     for entry, option in zip(found["options"], ranking.options, strict=True):
         entry["command"] = command_line(ranking.job, option, texts)
     return found
-
-
-def _guess(text: str) -> int:
-    if text == "noisy":
-        condition = "must be about how many records there are: a public guess, to compare errors by"
-        raise InputError("num_records", text, condition)
-    return integer("num_records", text)

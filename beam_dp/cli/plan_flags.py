@@ -34,15 +34,27 @@ OF_SPARSE = (
         "max_sparsity",
         "plan queries that name at most M keys each, of a column of keys, instead of a workload",
         "M",
+        form="integer",
     ),
-    Flag("num_keys", "with --max_sparsity: about how many distinct keys; a public guess", "N"),
+    Flag(
+        "num_keys",
+        "with --max_sparsity: about how many distinct keys; a public guess",
+        "N",
+        form="integer",
+    ),
     Flag(
         "largest_count",
         "with --max_sparsity: about how many records the most frequent key has; a public guess",
         "N",
+        form="integer",
     ),
-    Flag("size", "with --max_sparsity: the most numbers of the artifact (default: 2^20)", "N"),
-    Flag("num_questions", "with --max_sparsity: queries asked one at a time", "K"),
+    Flag(
+        "size",
+        "with --max_sparsity: the most numbers of the artifact (default: 2^20)",
+        "N",
+        form="integer",
+    ),
+    Flag("num_questions", "with --max_sparsity: queries asked one at a time", "K", form="integer"),
     Flag("key", "with --max_sparsity: for the printed command line", "COLUMN"),
 )
 # Flags of workloads alone.
@@ -56,13 +68,29 @@ NOT_OF_WINDOWS = (
     *(flag.name for flag in OF_SPARSE),
 )
 FLAGS = (
-    Flag("domain", "JSON file that declares the attributes; not with --max_sparsity", "FILE", True),
     Flag(
-        "workload", "what to answer: marginals:3, conjunctions:2, intervals:age, ...", "SPEC", True
+        "domain",
+        "JSON file that declares the attributes; not with --max_sparsity",
+        "FILE",
+        True,
+        form="file",
     ),
-    Flag("num_records", "how many records there are, or a guess where that is private", "N", True),
-    Flag("epsilon", "privacy parameter, from 1e-300 to 1,000,000", "E", True),
-    Flag("delta", "privacy parameter, from 0 (pure privacy) to 1e-5", "D", True),
+    Flag(
+        "workload",
+        "what to answer: marginals:3, conjunctions:2, intervals:age, ..., or a file of JSON lines",
+        "SPEC",
+        True,
+        form="file",
+    ),
+    Flag(
+        "num_records",
+        "how many records there are, or a guess where that is private",
+        "N",
+        True,
+        form="integer",
+    ),
+    Flag("epsilon", "privacy parameter, from 1e-300 to 1,000,000", "E", True, form="number"),
+    Flag("delta", "privacy parameter, from 0 (pure privacy) to 1e-5", "D", True, form="number"),
     Flag(
         "neighboring",
         "add_or_remove_one or replace_one",
@@ -71,9 +99,19 @@ FLAGS = (
         choices=("add_or_remove_one", "replace_one"),
     ),
     Flag("privacy_unit", "what is protected: a column, or the word record", "U", True),
-    Flag("max_records_per_unit", "records kept of a unit; required unless that is the record", "K"),
-    Flag("failure_probability", "of all bounds, > 0 and < 1 (default: 0.05)", "B"),
-    Flag("max_error", "also say how many records make every error at most this share", "A"),
+    Flag(
+        "max_records_per_unit",
+        "records kept of a unit; required unless that is the record",
+        "K",
+        form="integer",
+    ),
+    Flag("failure_probability", "of all bounds, > 0 and < 1 (default: 0.05)", "B", form="number"),
+    Flag(
+        "max_error",
+        "also say how many records make every error at most this share",
+        "A",
+        form="number",
+    ),
     *OF_SPARSE,
     WINDOWS,
     *OF_WINDOWS,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from beam_dp.cli.plan_command import typed
-from beam_dp.cli.plan_flags import FLAGS, HORIZON, NOT_OF_WINDOWS
+from beam_dp.cli.plan_flags import HORIZON
 from beam_dp.cli.plan_table import short
 from beam_dp.domain.files import read_domain
-from beam_dp.errors import InputError
-from beam_dp.flags.flag import check_texts
 from beam_dp.flags.numbers import number
 from beam_dp.flags.windows import FILE_TIME, UNIT, read_horizon, read_measured, read_window_unit
 from beam_dp.planning.windows import WindowsOption, rank_window_strategies
@@ -28,7 +25,8 @@ def plan_windows(texts: Mapping[str, str | None], as_json: bool) -> None:
     """Prints the ways to measure the windows of a stream, best first; reads no data.
 
     Args:
-        texts: the text of each flag of `beam-dp plan`; None where it was not given.
+        texts: the text of each flag of `beam-dp plan`, as ``check_plan`` lets them pass; None
+            where it was not given.
         as_json: whether to print JSON, of all of them.
 
     Raises:
@@ -37,7 +35,7 @@ def plan_windows(texts: Mapping[str, str | None], as_json: bool) -> None:
     """
     from rich.console import Console
 
-    given = _given(texts)
+    given = {name: text for name, text in texts.items() if text is not None}
     workload = parse_workload(given["workload"], read_domain(given["domain"]))
     horizon, unit = read_horizon(given), read_window_unit(given)
     epsilon, delta = (number(name, given[name]) for name in ("epsilon", "delta"))
@@ -79,25 +77,6 @@ def _command(option: WindowsOption, given: Mapping[str, str]) -> str:
         flags["block"] = str(option.block)
     flags["output"] = given.get("output", "OUTPUT")
     return typed("release_windows", flags, number("delta", given["delta"]))
-
-
-def _given(texts: Mapping[str, str | None]) -> dict[str, str]:
-    """Returns the flags that were given, if they are those of windows."""
-    for name in NOT_OF_WINDOWS:
-        if texts[name] is not None:
-            condition = "must not be given with --windows: no window has a public number of records"
-            raise InputError(name, texts[name], condition)
-    if texts["neighboring"] not in (None, Neighboring.ADD_OR_REMOVE_ONE.value):
-        condition = (
-            "must be add_or_remove_one with --windows: a unit that is replaced would move between"
-            " windows"
-        )
-        raise InputError("neighboring", texts["neighboring"], condition)
-    check_texts(
-        [flag for flag in FLAGS if flag.name not in (*NOT_OF_WINDOWS, "neighboring")], texts
-    )
-    check_texts([dataclasses.replace(flag, required=True) for flag in HORIZON], texts)
-    return {name: text for name, text in texts.items() if text is not None}
 
 
 def _table(options: Sequence[WindowsOption], number: int, promise: str) -> RenderableType:

@@ -1,11 +1,22 @@
-"""Names and import paths of the programs that need Beam, installed or in a checkout."""
+"""Names, flags and import paths of the programs that need Beam, installed or in a checkout.
+
+Their flags stand beside the mechanisms that take them: to ask the programs costs seconds. So they
+are kept in a file, which `make generated` makes from the programs, and a test holds to be so.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
+import json
 import pathlib
 from types import ModuleType
+from typing import Any
+
+from beam_dp.flags.flag import Flag
+
+FLAGS_FILE = pathlib.Path(__file__).with_name("program_flags.json")
 
 # Each with what it is for, in a few words.
 PROGRAMS = {
@@ -26,6 +37,30 @@ def command_of(program: str) -> str:
         'beam-dp release-intervals'
     """
     return f"beam-dp {program.replace('_', '-')}"
+
+
+def flags_of_program(program: str) -> tuple[Flag, ...]:
+    """Returns the flags of a program, without importing it.
+
+    Example:
+        >>> flags_of_program("check_domain")[0].name
+        'domain'
+    """
+    return tuple(
+        Flag(**{**fields, "choices": tuple(fields.get("choices", ()))})
+        for fields in _kept()[program]["flags"]
+    )
+
+
+def description_of_program(program: str) -> str:
+    """Returns the first line of what a program says of itself, without importing it."""
+    return str(_kept()[program]["description"])
+
+
+@functools.cache
+def _kept() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(FLAGS_FILE.read_text("utf-8"))
+    return found
 
 
 def import_program(name: str) -> ModuleType:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
-from beam_dp.errors import shown
+from beam_dp.errors import InputError, shown
+from beam_dp.flags.numbers import integer, number
 
 
 class FlagError(Exception):
@@ -26,9 +28,25 @@ def refused(flag: str, value: object, condition: str) -> FlagError:
     return FlagError(f"--{flag}: {shown(value)} is refused; {condition}")
 
 
+Form = Literal["text", "number", "integer", "file", "files"]
+
+
 @dataclass(frozen=True)
 class Flag:
-    """One flag of ours: its name without dashes, its help, and whether it must be given."""
+    """One flag of ours.
+
+    Args:
+        name: without dashes.
+        help: what it is for.
+        metavar: what stands for its value in the help; by default its choices.
+        required: whether it must be given.
+        default: the text that counts where none is given.
+        choices: the texts that are valid, where only these are.
+        is_switch: whether it is given alone.
+        form: what its text must be, as far as that shows without any other flag: a file that is
+            there, or text that stands for one; files of a glob, of which one is there.
+        word: what a flag that is an integer takes besides, such as ``noisy``.
+    """
 
     name: str
     help: str
@@ -37,6 +55,8 @@ class Flag:
     default: str | None = None
     choices: tuple[str, ...] = ()
     is_switch: bool = False
+    form: Form = "text"
+    word: str = ""
 
 
 # What argparse says of the value of a switch.
@@ -51,6 +71,14 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **named: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **named})
+        if self.add_help:
+            self.add_argument(
+                "--version",
+                action=_ShowVersion,
+                nargs=0,
+                default=argparse.SUPPRESS,
+                help="show the version and exit",
+            )
         # Also 1e-9 after a minus is a number, which its own check refuses, and no flag.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
@@ -79,6 +107,27 @@ class Parser(argparse.ArgumentParser):
                 )
 
 
+class _ShowVersion(argparse.Action):
+    """Prints the version of the package, which it looks up only then, and ends the program."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Prints, and raises SystemExit."""
+        import importlib.metadata
+
+        try:
+            version = importlib.metadata.version("beam_dp")
+        except importlib.metadata.PackageNotFoundError:
+            version = "of a checkout that is not installed"
+        sys.stdout.write(f"beam-dp {version}\n")
+        parser.exit()
+
+
 class Once(argparse.Action):
     """Stores a value, and refuses a second one: which of two epsilons is meant is no guess."""
 
@@ -99,7 +148,7 @@ class Once(argparse.Action):
 
 
 def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
-    """Refuses what is missing, empty or outside a flag's choices.
+    """Refuses what is missing, empty, no number where it must be one, or outside the choices.
 
     Args:
         flags: of a program.
@@ -117,6 +166,19 @@ def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
             raise refused(flag.name, value, f"must be given: {flag.help}")
         elif flag.choices and value not in flag.choices:
             raise refused(flag.name, value, one_of(value, flag.choices))
+        else:
+            _check_number(flag, value)
+
+
+def _check_number(flag: Flag, value: str) -> None:
+    """Refuses what is no number, where it must be one; its range is judged by what takes it."""
+    try:
+        if flag.form == "number":
+            number(flag.name, value)
+        elif flag.form == "integer" and value != flag.word:
+            integer(flag.name, value, flag.word and f"or {flag.word!r}")
+    except InputError as error:
+        raise refused(flag.name, value, error.condition) from None
 
 
 def check_applies(

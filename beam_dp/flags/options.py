@@ -13,8 +13,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from beam_dp.flags.flag import Flag
-from beam_dp.flags.numbers import integer
+from beam_dp.flags.flag import Flag, Form
+from beam_dp.flags.numbers import integer, number
 
 _KEY = "option"
 
@@ -44,7 +44,14 @@ def option(
         default: the text that counts where none is given; where there is none, programs leave the
             field to the dataclass.
     """
-    return option_of(Flag(name, help, metavar, default=default, choices=choices), read)
+    form: Form = "text"
+    word = ""
+    if isinstance(read, IntegerOr):
+        form, word = "integer", read.word
+    elif read in (number, integer):
+        form = "number" if read is number else "integer"
+    flag = Flag(name, help, metavar, default=default, choices=choices, form=form, word=word)
+    return option_of(flag, read)
 
 
 def option_of(flag: Flag, read: Callable[[str, str], Any] = as_text) -> dict[str, Any]:
@@ -52,13 +59,19 @@ def option_of(flag: Flag, read: Callable[[str, str], Any] = as_text) -> dict[str
     return {_KEY: (flag, read)}
 
 
-def integer_or(word: str) -> Callable[[str, str], int | str]:
-    """Returns what reads a whole number, or one word."""
+@dataclasses.dataclass(frozen=True)
+class IntegerOr:
+    """What reads a whole number, or one word.
 
-    def read(name: str, text: str) -> int | str:
-        return text if text == word else integer(name, text, f"or {word!r}")
+    Args:
+        word: that is valid, too.
+    """
 
-    return read
+    word: str
+
+    def __call__(self, name: str, text: str) -> int | str:
+        """Returns the number or the word; the flag's name is for the refusal."""
+        return text if text == self.word else integer(name, text, f"or {self.word!r}")
 
 
 def flags_of(*options: type[Any]) -> tuple[Flag, ...]:

@@ -10,7 +10,9 @@ from beam_dp.flags.numbers import integer, number
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.sparse import KEY_TYPES
 
-INPUT = Flag("input", "files to read: a glob on any filesystem that Beam knows", "GLOB", True)
+INPUT = Flag(
+    "input", "files to read: a glob on any filesystem that Beam knows", "GLOB", True, form="files"
+)
 INPUT_FORMAT = Flag(
     "input_format",
     "how to read them; by default the extension tells",
@@ -21,15 +23,17 @@ DOMAIN = Flag(
     "JSON file that declares the attributes and their values, or that JSON itself",
     "FILE",
     True,
+    form="file",
 )
 WORKLOAD = Flag(
     "workload",
     "what to answer: marginals:3, or marginals:age,sex;age,education, or a file of JSON lines",
     "SPEC",
     True,
+    form="file",
 )
-EPSILON = Flag("epsilon", "privacy parameter, from 1e-300 to 1,000,000", "E", True)
-DELTA = Flag("delta", "privacy parameter, from 0 (pure privacy) to 1e-5", "D", True)
+EPSILON = Flag("epsilon", "privacy parameter, from 1e-300 to 1,000,000", "E", True, form="number")
+DELTA = Flag("delta", "privacy parameter, from 0 (pure privacy) to 1e-5", "D", True, form="number")
 ALLOW_LARGE_DELTA = Flag("allow_large_delta", "admit a delta above 1e-5", is_switch=True)
 NEIGHBORING = Flag(
     "neighboring",
@@ -47,12 +51,15 @@ MAX_RECORDS_PER_UNIT = Flag(
     "max_records_per_unit",
     "how many records of a unit are kept, from 1 to 2^40; required unless the unit is the record",
     "K",
+    form="integer",
 )
 NUM_RECORDS = Flag(
     "num_records",
     "the number of records where it is public, or noisy: a noisy count paid from the budget",
     "N|noisy",
     True,
+    form="integer",
+    word="noisy",
 )
 CALIBRATION = Flag(
     "calibration",
@@ -68,7 +75,9 @@ KEY_TYPE = Flag(
     default="text",
     choices=KEY_TYPES,
 )
-MAX_SPARSITY = Flag("max_sparsity", "the most keys that a query may name", "M", True)
+MAX_SPARSITY = Flag(
+    "max_sparsity", "the most keys that a query may name", "M", True, form="integer"
+)
 VALIDATE_ONLY = Flag(
     "validate_only",
     "check everything, print the public part of the card, read no record, write nothing",
@@ -105,6 +114,7 @@ EXPECT_RECORDS = Flag(
     "about how many records there should be: warns, on this terminal only, if the released number"
     " is far from it",
     "N",
+    form="integer",
 )
 OUTPUT = Flag(
     "output",

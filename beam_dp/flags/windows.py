@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 START = Flag("start", "when the first window starts, such as 2026-11-23T00:00Z", "TIME", True)
 WINDOW = Flag("window", "how long a window is, such as 90s, 30m, 1h or 7d", "LENGTH", True)
-NUM_WINDOWS = Flag("num_windows", "how many windows there are, from 1 to 2^20", "W", True)
+NUM_WINDOWS = Flag(
+    "num_windows", "how many windows there are, from 1 to 2^20", "W", True, form="integer"
+)
 GRACE = Flag(
     "grace",
     "how long after its end a window waits for records that arrive late, such as 30m, or 0s",
@@ -28,12 +30,14 @@ MAX_WINDOWS_PER_UNIT = Flag(
     "in how many of any --protected_windows consecutive windows records of a unit are used, from 1;"
     " required unless the unit is the record",
     "C",
+    form="integer",
 )
 PROTECTED_WINDOWS = Flag(
     "protected_windows",
     "how many consecutive windows together are within epsilon and delta, from 1 to --num_windows,"
     " which protects the whole horizon; required unless the unit is the record",
     "P",
+    form="integer",
 )
 FILE_TIME = "file_time"  # not a column: when the file of a record was last changed
 EVENT_TIME = Flag("event_time", "the column of the times of events", "COLUMN", True)
@@ -57,7 +61,9 @@ QUESTIONS = Flag(
     " far); separated by commas (default: one, trailing:24 where there are so many, running)",
     "LIST",
 )
-BLOCK = Flag("block", "how many windows a block has, for --strategy (default: 24)", "N")
+BLOCK = Flag(
+    "block", "how many windows a block has, for --strategy (default: 24)", "N", form="integer"
+)
 
 HORIZON = (START, WINDOW, NUM_WINDOWS, GRACE)
 # With --privacy_unit and --max_records_per_unit these say whom a release protects.

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags.options import integer_or, option
+from beam_dp.flags.options import IntegerOr, option
 from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.plan import (
@@ -60,7 +60,7 @@ class MWEM(Mechanism):
             "rounds of mwem: a number, or 'annealed'; by default none, if the workload fits one"
             " model",
             "T",
-            integer_or("annealed"),
+            IntegerOr("annealed"),
         ),
     )
     calibration: Literal["tight", "textbook"] = dataclasses.field(

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
+from beam_dp.flags.flag import Flag
 from beam_dp.flags.numbers import integer
-from beam_dp.flags.options import option
+from beam_dp.flags.options import option, option_of
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import sketch_bytes
@@ -43,7 +44,10 @@ def _width(name: str, text: str) -> int:
 
 DEFAULT_SIZE = 2**20
 # Of the field that holds a projection's width: programs are told how many numbers it may hold.
-SIZE = option("the most numbers that the artifact holds; by default 2^20", "N", _width, name="size")
+_SIZE_FLAG = Flag(
+    "size", "the most numbers that the artifact holds; by default 2^20", "N", form="integer"
+)
+SIZE = option_of(_SIZE_FLAG, _width)
 NUM_ROWS = option("count_sketch and hybrid: rows of the sketch, odd", "S", integer)
 # The variance needs pairwise independent buckets and four-wise independent signs.
 INDEPENDENCE = 8

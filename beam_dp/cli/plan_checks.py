@@ -1,0 +1,75 @@
+"""Which flags of `beam-dp plan` go together, and what shows without planning; no heavy imports."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from beam_dp.cli.plan_flags import (
+    FLAGS,
+    HORIZON,
+    NOT_OF_SPARSE,
+    NOT_OF_WINDOWS,
+    OF_SPARSE,
+    OF_WINDOWS,
+    TYPED_OF_WINDOWS,
+)
+from beam_dp.errors import InputError
+from beam_dp.flags.files import check_files
+from beam_dp.flags.flag import Flag, check_texts
+
+_RELATION_OF_WINDOWS = "add_or_remove_one"
+
+
+def check_plan(texts: Mapping[str, str | None]) -> None:
+    """Refuses flags that are missing, do not go together, are no numbers, or name no files.
+
+    Args:
+        texts: the text of each flag of `beam-dp plan`; None where it was not given.
+
+    Raises:
+        FlagError: a flag is missing, or its text is refused.
+        InputError: naming a flag that is given beside others, without its dashes.
+    """
+    if texts["num_records"] == "noisy":
+        condition = "must be about how many records there are: a public guess, to compare errors by"
+        raise InputError("num_records", texts["num_records"], condition)
+    if texts["windows"] is not None:
+        _check_windows(texts)
+    else:
+        _refuse(texts, (*OF_WINDOWS, *TYPED_OF_WINDOWS), "must be given with --windows")
+        if texts["max_sparsity"] is not None:
+            _check_sparse(texts)
+        else:
+            _refuse(texts, OF_SPARSE, "must be given with --max_sparsity")
+            check_texts(FLAGS, texts)
+    check_files(FLAGS, texts)
+
+
+def _check_windows(texts: Mapping[str, str | None]) -> None:
+    others = tuple(flag for flag in FLAGS if flag.name in NOT_OF_WINDOWS)
+    condition = "must not be given with --windows: no window has a public number of records"
+    _refuse(texts, others, condition)
+    if texts["neighboring"] not in (None, _RELATION_OF_WINDOWS):
+        condition = (
+            f"must be {_RELATION_OF_WINDOWS} with --windows: a unit that is replaced would move"
+            " between windows"
+        )
+        raise InputError("neighboring", texts["neighboring"], condition)
+    check_texts(
+        [flag for flag in FLAGS if flag.name not in (*NOT_OF_WINDOWS, "neighboring")], texts
+    )
+    check_texts([dataclasses.replace(flag, required=True) for flag in HORIZON], texts)
+
+
+def _check_sparse(texts: Mapping[str, str | None]) -> None:
+    others = tuple(flag for flag in FLAGS if flag.name in NOT_OF_SPARSE)
+    _refuse(texts, others, "must not be given with --max_sparsity: keys need no domain")
+    check_texts([flag for flag in FLAGS if flag.name not in NOT_OF_SPARSE], texts)
+    check_texts([dataclasses.replace(flag, required=True) for flag in OF_SPARSE[:3]], texts)
+
+
+def _refuse(texts: Mapping[str, str | None], flags: tuple[Flag, ...], condition: str) -> None:
+    for flag in flags:
+        if texts[flag.name] is not None:
+            raise InputError(flag.name, texts[flag.name], condition)

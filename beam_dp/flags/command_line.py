@@ -1,0 +1,62 @@
+"""The command line of a program that runs on Beam, as far as it can be judged without Beam."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts
+
+# So alike are two names only if one is a slip of the other: no flag of Beam's is so near to one of
+# ours, which a test holds.
+SLIP = 0.85
+
+
+def parse_own(
+    flags: Sequence[Flag], argv: Sequence[str], *, program: str, description: str
+) -> tuple[dict[str, str], list[str]]:
+    """Returns the values of our flags as text, and what is left: Beam's flags, unless refused.
+
+    Args:
+        flags: the flags of the program.
+        argv: the command line, without the program's name.
+        program: what the user typed to start it; ``--help`` shows it.
+        description: of the program; its first line is that of ``--help``.
+
+    Returns:
+        The text of each flag that was given or has a default ("true" for a switch), and what may
+        be flags of Beam's.
+
+    Raises:
+        FlagError: a flag is repeated, missing, incomplete or misspelt, or a value is no number or
+            not among a flag's choices.
+    """
+    parser = Parser(prog=program, description=description.partition("\n")[0])
+    parser.epilog = "Beam's own flags, such as --runner and --direct_num_workers, pass through."
+    parser.add_flags(flags)
+    values, rest = parser.parse_known_args(argv)
+    _check_slips(rest, [f"--{flag.name}" for flag in flags])
+    texts: dict[str, str | None] = vars(values)
+    check_texts(flags, texts)
+    return {name: text for name, text in texts.items() if text is not None}, rest
+
+
+def unknown_flag(name: str, near: str) -> FlagError:
+    """Returns the line about a flag that nobody knows, with the nearest one that is known."""
+    return FlagError(
+        f"{name}: unknown flag; must be one of this program or of Beam; the nearest is {near}"
+    )
+
+
+def no_flag(text: str) -> FlagError:
+    """Returns the line about what stands where a flag must."""
+    return FlagError(f"{text!r} is refused; must be a flag, or follow one")
+
+
+def _check_slips(rest: Sequence[str], known: Sequence[str]) -> None:
+    if rest and not rest[0].startswith("-"):
+        raise no_flag(rest[0])
+    for text in rest:
+        name = text.partition("=")[0]
+        if near := difflib.get_close_matches(name, known, n=1, cutoff=SLIP):
+            raise unknown_flag(name, near[0])

@@ -1,0 +1,81 @@
+"""What `beam-dp` costs before any work: help, versions, completions and refusals.
+
+    python -m benchmarks.start [--repeats 9]
+
+Processor time, user and system, of whole processes, children too; the least of several, because
+what else the machine does only adds. Each row states its ratio to `python -c pass` of the same run.
+Exit code 1 if a row is above half a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+
+LIMIT_SECONDS = 0.5
+RELEASE = "release-synthetic-database"
+FLAGS = [
+    *("--epsilon=1", "--delta=1e-9", "--neighboring=add_or_remove_one", "--privacy_unit=record"),
+    *("--num_records=noisy", "--workload=marginals:2", "--output=no/such/release"),
+]
+# A domain and an input that are there: any file of this checkout.
+FILES = [f"--domain={__file__}", f"--input={__file__}"]
+PROGRAMS = (
+    "answer-queries",
+    "check-domain",
+    "release-intervals",
+    "release-projection",
+    "release-windows",
+    RELEASE,
+)
+COMMANDS = ("plan", "describe", "answer", "finish", "ledger")
+CASES = {
+    "beam-dp --help": ["--help"],
+    "beam-dp --version": ["--version"],
+    **{f"{name} --help": [name, "--help"] for name in (*PROGRAMS, *COMMANDS)},
+    "an unknown flag": [RELEASE, *FLAGS, *FILES, "--epsilom=1"],
+    "a bad number": [RELEASE, *FLAGS, *FILES, "--max_records_per_unit=one"],
+    "a missing flag": [RELEASE, *FLAGS],
+    "a repeated flag": [RELEASE, *FLAGS, *FILES, "--epsilon=2"],
+    "a missing domain": [RELEASE, *FLAGS, "--domain=no/such.json", FILES[1]],
+    "a missing input": [RELEASE, *FLAGS, FILES[0], "--input=no/such/*.parquet"],
+    "a missing workload": [RELEASE, *FLAGS[:-2], *FILES, "--workload=no/such.jsonl", FLAGS[-1]],
+    "plan, a missing flag": ["plan", "--epsilon=1"],
+}
+
+
+def processor_seconds(arguments: list[str], repeats: int) -> float:
+    """Returns the least processor time that Python takes for some arguments."""
+    found = []
+    for _ in range(repeats):
+        before = _spent()
+        subprocess.run([sys.executable, *arguments], capture_output=True, check=False)
+        found.append(_spent() - before)
+    return min(found)
+
+
+def _spent() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def main() -> int:
+    """Prints a row for each command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--repeats", type=int, default=9)
+    repeats = parser.parse_args().repeats
+    least = processor_seconds(["-c", "pass"], repeats)
+    print("| command line | processor time, ms | of `python -c pass` |\n| --- | --- | --- |")
+    print(f"| `python -c pass` | {1000 * least:.0f} | 1 |")
+    worst = 0.0
+    for name, arguments in CASES.items():
+        seconds = processor_seconds(["-m", "beam_dp.cli", *arguments], repeats)
+        worst = max(worst, seconds)
+        print(f"| {name} | {1000 * seconds:.0f} | {seconds / least:.1f} |")
+    return 1 if worst > LIMIT_SECONDS else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""What `beam-dp` says before any work is said at once: nothing heavy is imported for it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import pathlib
+import runpy
+import subprocess
+import sys
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_dp.cli.main import PIPELINES, main
+from beam_dp.cli.programs import PROGRAMS, flags_of_program, import_program
+from beam_dp.flags.command_line import SLIP
+from beam_dp.flags.files import check_files
+from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts, nearest
+
+ROOT = pathlib.Path(__file__).parents[1]
+HEAVY = (
+    *("apache_beam", "numpy", "pyarrow", "scipy", "sqlalchemy", "opendp", "rich", "fastavro"),
+    *("beam_dp.domain", "beam_dp.mechanisms", "beam_dp.releases", "pipelines"),
+)
+RELEASE = "release-synthetic-database"
+GIVEN = (
+    "--epsilon=1 --delta=0 --neighboring=add_or_remove_one --privacy_unit=record"
+    f" --num_records=noisy --workload=marginals:2 --output=out --domain={__file__}"
+).split()
+PLANNED = ["--epsilon=1", "--delta=0", "--neighboring=replace_one", "--privacy_unit=record"]
+REFUSED = {
+    "unknown flag": [RELEASE, "--epsilom=1"],
+    "a whole number or 'noisy'": [RELEASE, *GIVEN[:4], *GIVEN[5:], "--num_records=x", "--input=y"],
+    "must be a number": [RELEASE, "--input=x", "--epsilon=one", *GIVEN[1:]],
+    "missing; must be given": [RELEASE, *GIVEN],
+    "must be given once (before: '1')": [RELEASE, *GIVEN, "--epsilon=2"],
+    "must match a file": [RELEASE, *GIVEN, "--input=no/such/*.parquet"],
+    "must be a file that can be read": [RELEASE, *GIVEN[:-1], f"--input={__file__}", "--domain=no"],
+    "must be a flag, or follow one": [RELEASE, *GIVEN, "records.csv"],
+    "--delta: missing": ["plan", "--epsilon=1", "--num_records=1", "--domain=a", "--workload=b"],
+    "--workload: 'no.jsonl' is refused": [
+        *("plan", *PLANNED, f"--domain={__file__}", "--workload=no.jsonl", "--num_records=9"),
+    ],
+    "must be given with --windows": ["plan", *PLANNED, "--start=now"],
+}
+SHOWN = [["--help"], ["--version"]]
+SHOWN += [[name, flag] for name in PIPELINES for flag in ("--help", "--version")]
+SHOWN += [[name, "--help"] for name in ("plan", "describe", "answer", "ledger", "finish")]
+RUN_ALL = f"""
+import contextlib, io, json, sys
+from beam_dp.cli.main import main
+told = []
+for argv in json.loads(sys.argv[1]):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            code = main(argv)
+        except SystemExit as exit:
+            code = exit.code or 0
+    told.append([code, out.getvalue()])
+print(json.dumps([told, [name for name in {HEAVY!r} if name in sys.modules]]))
+"""
+
+
+def test_help_versions_and_refusals_import_nothing_heavy() -> None:
+    asked = [*SHOWN, *REFUSED.values()]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, json.dumps(asked)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    told, loaded = json.loads(done.stdout)
+    assert loaded == []
+    shown, refused = told[: len(SHOWN)], told[len(SHOWN) :]
+    assert [code for code, _ in shown] == [0] * len(SHOWN)
+    for (code, text), expected in zip(refused, REFUSED, strict=True):
+        assert code == 2
+        assert text.startswith("error: ") and text.count("\n") == 1
+        assert expected in text
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["--version"])
+    assert exit.value.code == 0
+    version = ROOT / "setup.py"
+    assert f'version="{capsys.readouterr().out.split()[1]}"' in version.read_text("utf-8")
+
+
+MODULES = {name: import_program(name) for name in PROGRAMS}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_flags_that_are_known_without_a_program_are_its_own(name: str) -> None:
+    assert flags_of_program(name) == tuple(MODULES[name].FLAGS), "run `make generated`"
+
+
+def test_the_file_of_flags_is_made_from_the_programs() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "write_flags.py"))["kept_flags"]()
+    kept = (ROOT / "beam_dp" / "cli" / "program_flags.json").read_text("utf-8")
+    assert kept == made, "run `make generated`"
+
+
+def test_no_flag_of_beams_is_taken_for_a_slip_of_ours() -> None:
+    beam = Parser(add_help=False, conflict_handler="resolve")
+    beam.add_value_provider_argument = beam.add_argument  # type: ignore[attr-defined]
+    for options in PipelineOptions.__subclasses__():
+        if options.__module__.startswith("apache_beam."):
+            options._add_argparse_args(beam)
+    theirs = {option for action in beam._actions for option in action.option_strings}
+    for name in PROGRAMS:
+        ours = {f"--{flag.name}" for flag in flags_of_program(name)}
+        near = [
+            (each, difflib.get_close_matches(each, ours, n=1, cutoff=SLIP))
+            for each in theirs - ours
+        ]
+        assert [pair for pair in near if pair[1]] == []
+
+
+FILE, FILES = Flag("domain", "a domain", form="file"), Flag("input", "records", form="files")
+
+
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        (FILE, '{"age": 85}'),
+        (FILE, "gs://bucket/domain.json"),
+        (FILE, "marginals:2"),
+        (FILE, __file__),
+        (FILES, __file__),
+        (FILES, "s3://bucket/*.csv"),
+        (FILES, str(ROOT / "tests" / "test_st?rt*")),
+        # Of what Python and Beam read differently, Beam decides.
+        (FILES, "no/such/**/file"),
+        (FILES, "no/such/[a-z]"),
+    ],
+)
+def test_a_file_that_may_be_there_is_left_to_the_program(flag: Flag, text: str) -> None:
+    check_files([flag], {flag.name: text})
+    check_files([flag], {flag.name: None})
+
+
+@pytest.mark.parametrize("text", ["no/such/file", "no/such/*", str(ROOT / "tests" / "*.no")])
+def test_files_that_are_not_there_are_refused(text: str) -> None:
+    with pytest.raises(FlagError, match=r"^--input: '.*' is refused; must match a file$"):
+        check_files([FILES], {"input": text})
+    with pytest.raises(FlagError, match=r"must be a file that can be read \(.+\): a domain$"):
+        check_files([FILE], {"domain": text})
+
+
+def test_a_hidden_file_is_found_as_beam_finds_it(tmp_path: pathlib.Path) -> None:
+    (tmp_path / ".hidden.csv").write_text("a\n")
+    check_files([FILES], {"input": str(tmp_path / "*.csv")})
+
+
+def test_numbers_are_read_before_anything_else_is() -> None:
+    flags = [Flag("share", "", form="number"), Flag("size", "", form="integer", word="all")]
+    check_texts(flags, {"share": "1e-9", "size": "all"})
+    check_texts(flags, {"share": "nan", "size": "1e6"})  # ranges are judged by what takes them
+    with pytest.raises(FlagError, match=r"^--share: 'x' is refused; must be a number$"):
+        check_texts(flags, {"share": "x", "size": None})
+    with pytest.raises(FlagError, match=r"^--size: '1.5' .* must be a whole number or 'all'$"):
+        check_texts(flags, {"share": None, "size": "1.5"})
+
+
+def test_a_flag_that_reads_a_number_says_so() -> None:
+    """So that a bad one is refused without the program; which others there are is a choice."""
+    forms = {flag.name: flag.form for name in PROGRAMS for flag in flags_of_program(name)}
+    for name in ("epsilon", "delta", "failure_probability", "max_error_fraction"):
+        assert forms[name] == "number"
+    for name in ("num_rounds", "size", "num_records", "num_questions", "num_windows", "block"):
+        assert forms[name] == "integer"
+    assert nearest("--epsilom", [f"--{name}" for name in forms]) == "--epsilon"
