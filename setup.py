@@ -51,6 +51,7 @@ setup(
         "pyarrow>=18",
         "rich>=13",
         "scipy>=1.11",
+        "shtab>=1.13",  # completions of shells; earlier ones know no fish
         "sqlalchemy>=2",
         "threadpoolctl>=3",
         "zstandard>=0.18",

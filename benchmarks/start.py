@@ -30,11 +30,12 @@ PROGRAMS = (
     "release-windows",
     RELEASE,
 )
-COMMANDS = ("plan", "describe", "answer", "finish", "ledger")
+COMMANDS = ("plan", "describe", "answer", "finish", "ledger", "completion")
 CASES = {
     "beam-dp --help": ["--help"],
     "beam-dp --version": ["--version"],
     **{f"{name} --help": [name, "--help"] for name in (*PROGRAMS, *COMMANDS)},
+    "beam-dp completion bash": ["completion", "bash"],
     "an unknown flag": [RELEASE, *FLAGS, *FILES, "--epsilom=1"],
     "a bad number": [RELEASE, *FLAGS, *FILES, "--max_records_per_unit=one"],
     "a missing flag": [RELEASE, *FLAGS],

@@ -188,6 +188,19 @@ def test_a_bad_command_costs_one_line(
     assert re.search(pattern, message)
 
 
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--limit", "3", "--limit", "4"], "--limit: 4 is refused; must be given once (before: 3)"),
+        (["--queries=a", "--queries=b"], "--queries: 'b' is refused; must be given once (before:"),
+    ],
+)
+def test_a_flag_is_given_once(
+    argv: list[str], told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert told in line(capfd, "answer", "out", *argv)
+
+
 @pytest.mark.parametrize("command", [["describe"], ["answer", "--marginal=sex"]])
 def test_a_directory_without_a_release_is_refused(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], command: list[str]

@@ -46,7 +46,10 @@ REFUSED = {
 }
 SHOWN = [["--help"], ["--version"]]
 SHOWN += [[name, flag] for name in PIPELINES for flag in ("--help", "--version")]
-SHOWN += [[name, "--help"] for name in ("plan", "describe", "answer", "ledger", "finish")]
+SHOWN += [
+    [name, "--help"] for name in ("plan", "describe", "answer", "ledger", "finish", "completion")
+]
+SHOWN += [["completion", shell] for shell in ("bash", "zsh", "fish")]
 RUN_ALL = f"""
 import contextlib, io, json, sys
 from beam_dp.cli.main import main

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from beam_dp.cli.completion import add_completion, run_completion
 from beam_dp.cli.diff import add_diff, run_diff
 from beam_dp.cli.finish import add_finish, run_finish
 from beam_dp.cli.ledger import add_ledger, run_ledger
@@ -54,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "diff": run_diff,
             "finish": run_finish,
             "ledger": run_ledger,
+            "completion": lambda options: run_completion(options, command_parsers),
         }
         return run[options.command](options) or 0
     except (FlagError, InputError) as error:
@@ -90,11 +92,15 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     what.add_argument(
         "--queries",
         metavar="FILE",
+        action=Once,
         help='JSON lines: all of them {"marginal": ["a", "b"]}, or any linear queries, such as'
         ' {"interval": {"attribute": "a", "low": 1, "high": 3}}',
     )
     what.add_argument(
-        "--sparse", metavar="FILE", help="one key a line, after a tab its value from 0 to 1, or 1"
+        "--sparse",
+        metavar="FILE",
+        action=Once,
+        help="one key a line, after a tab its value from 0 to 1, or 1",
     )
     what.add_argument(
         "--interval",
@@ -116,12 +122,18 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         help="of the windows of a stream: which ones together, such as 10:34 or -24:, or one alone",
     )
     answer.add_argument(
-        "--limit", type=int, default=50, metavar="N", help="rows shown of a table (default: 50)"
+        "--limit",
+        type=int,
+        default=50,
+        metavar="N",
+        action=Once,
+        help="rows shown of a table (default: 50)",
     )
     add_verify(commands)
     add_diff(commands)
     add_finish(commands)
     add_ledger(commands)
+    add_completion(commands)
     for name, program in PIPELINES.items():
         commands.add_parser(name, help=PROGRAMS[program]).add_flags(flags_of_program(program))
     return parser, dict(commands.choices)

@@ -142,7 +142,7 @@ class Once(argparse.Action):
         earlier = getattr(namespace, self.dest)
         if earlier is not self.default:
             raise refused(self.dest, values, f"must be given once (before: {shown(earlier)})")
-        if not isinstance(values, str):  # argparse makes an empty list of "--"
+        if isinstance(values, list):  # argparse makes an empty list of "--"
             raise refused(self.dest, "--", "must be a value")
         setattr(namespace, self.dest, values)
 
