@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from apache_beam.runners.worker import sdk_worker
 
@@ -26,6 +27,8 @@ NUM_LINES = 10
 SECONDS_BETWEEN_TICKS = 30.0
 # Exceptions of ours: their texts are made of public parameters and names of files.
 PUBLIC_ERRORS = (InputError, ReadError, SetupError)
+# What steps that may be long say of themselves.
+_USUAL_SECONDS = re.compile(r"^(.+): about (\d+) to (\d+) s$")
 # The last line of a Python traceback, which an engine sends back inside an error of its own.
 _SENT_BACK = re.compile(
     r"^beam_dp\.[a-z_.]*\.(?:InputError|ReadError|SetupError): (.*)$", re.MULTILINE
@@ -37,11 +40,62 @@ def is_working() -> str:
     return "working"
 
 
+@dataclass(frozen=True)
+class Step:
+    """A step that a worker has begun, as far as its own public words say.
+
+    Args:
+        name: of the step.
+        start: when it began, on a clock that the next step is told by.
+        usual: from how many to how many seconds such a step usually takes, where that was said.
+    """
+
+    name: str
+    start: float
+    usual: tuple[int, int] | None
+
+    @classmethod
+    def told_by(cls, text: str, start: float) -> Step:
+        """Returns the step that a line of progress is about."""
+        said = _USUAL_SECONDS.match(text)
+        if said is None:
+            return cls(text.partition(":")[0], start, None)
+        return cls(said[1], start, (int(said[2]), int(said[3])))
+
+    def at(self, now: float) -> str:
+        """Returns how long it has been going on, and how much longer it may.
+
+        The time that is left is a usual one less the time that has passed, and says nothing of how
+        far the step is: that may depend on a draw that is never released.
+
+        Example:
+            >>> Step.told_by("fit: about 60 to 240 s", 0.0).at(90.0)
+            'fit for 90 s, at most about 150 s left'
+        """
+        seconds = now - self.start
+        text = f"{self.name} for {seconds:.0f} s"
+        if self.usual is None:
+            return text
+        least, most = (each - seconds for each in self.usual)
+        if most <= 0:
+            return f"{text}, longer than usual"
+        if least <= 0:
+            return f"{text}, at most about {most:.0f} s left"
+        return f"{text}, about {least:.0f} to {most:.0f} s left"
+
+
 class Progress:
     """Prints lines to standard error, each with the seconds since it was made."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
+        self._step: Step | None = None
+
+    def hear(self, text: str) -> None:
+        """Remembers the step that a worker's line is about, which ticks then speak of."""
+        step = Step.told_by(text, time.monotonic())
+        if self._step is None or self._step.name != step.name:
+            self._step = step
 
     def say(self, text: str) -> None:
         """Prints one line."""
@@ -92,7 +146,8 @@ class Progress:
 
     def _tick(self, done: threading.Event, alive: Callable[[], str]) -> None:
         while not done.wait(SECONDS_BETWEEN_TICKS):
-            self.say(alive())
+            step = self._step if alive is is_working else None
+            self.say(alive() if step is None else f"{alive()}: {step.at(time.monotonic())}")
 
 
 def _nothing(_: logging.LogRecord) -> bool:
@@ -108,6 +163,7 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
+        self._progress.hear(text)
         counts = re.search(r": (\d+) of (\d+)$", text)
         if counts:
             done, total = int(counts[1]), max(int(counts[2]), 1)

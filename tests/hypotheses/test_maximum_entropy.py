@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from itertools import combinations
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
+from beam_dp.hypotheses import maximum_entropy
 from beam_dp.hypotheses.maximum_entropy import (
     NoisyCoefficients,
     fit_maximum_entropy,
@@ -202,3 +204,21 @@ def test_inputs_are_left_alone_and_progress_is_public():
     assert (observed.values == values).all() and (observed.variances == variances).all()
     assert [step[1] for step in seen] == list(range(1, len(seen) + 1))
     assert all(step[1] <= step[2] for step in seen)
+
+
+def test_a_long_fit_says_how_long_it_usually_takes_by_the_time_of_one_pass(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """And by nothing of the observations: the time is scripted, and steps are not counted."""
+    basis, told = basis_of(), []
+    for counts in (counts_of(basis.num_cells, 100), np.zeros(basis.num_cells)):
+        ticks = itertools.count(0.0, 0.05)
+        monkeypatch.setattr(maximum_entropy.time, "thread_time", lambda ticks=ticks: next(ticks))
+        steps: list[tuple[str, int, int]] = []
+        ones = np.ones(basis.num_coefficients)
+        observed = observe(basis, counts, 4.0, seed=1)
+        fit_maximum_entropy(
+            basis, observed, 100, ones, ones, lambda *step, to=steps: to.append(step)
+        )
+        told.append(steps)
+    assert told == [[("fit: about 50 to 200 s", 1, 1)]] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 
 import pytest
@@ -12,7 +13,7 @@ from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadError
 from pipelines import progress
-from pipelines.progress import PROGRESS_LOGGER, Progress, failure
+from pipelines.progress import PROGRESS_LOGGER, Progress, Step, failure
 
 
 def test_progress_of_the_workers_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +38,55 @@ def test_a_long_silence_is_broken(
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     with Progress().listening(silence_beam=True):
         wait_for("a tick", lambda: " s] working\n" in capfd.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "told"),
+    [
+        ("fit: about 60 to 240 s", 0, "fit for 0 s, about 60 to 240 s left"),
+        ("fit: about 60 to 240 s", 30, "fit for 30 s, about 30 to 210 s left"),
+        ("fit: about 60 to 240 s", 60, "fit for 60 s, at most about 180 s left"),
+        ("fit: about 60 to 240 s", 240, "fit for 240 s, longer than usual"),
+        ("fit", 90, "fit for 90 s"),
+        ("round: 3 of 30", 7, "round for 7 s"),
+    ],
+)
+def test_a_step_says_how_long_it_goes_on_and_how_much_longer_such_a_step_usually_does(
+    text: str, seconds: int, told: str
+) -> None:
+    assert Step.told_by(text, 1000.0).at(1000.0 + seconds) == told
+
+
+def test_a_long_silence_tells_which_step_goes_on_since_it_began(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(range(100, 10**6))
+    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
+    monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: float(next(times)))
+    shown = ""
+
+    def is_told(told: str) -> bool:
+        nonlocal shown
+        shown += capfd.readouterr().err
+        return told in shown
+
+    with Progress().listening(silence_beam=True):
+        for number in range(1, 4):
+            logging.getLogger(PROGRESS_LOGGER).info("round: %d of 3", number)
+        wait_for("a tick of the rounds", lambda: is_told("working: round for "))
+        logging.getLogger(PROGRESS_LOGGER).info("fit: about 100000 to 200000 s")
+        wait_for("a tick of the fit", lambda: is_told("working: fit for "))
+    assert re.search(r"working: fit for \d+ s, about \d+ to \d+ s left\n", shown)
+
+
+def test_what_a_job_says_of_itself_says_nothing_of_steps(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a stream each window has such a step."""
+    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
+    with Progress().listening(silence_beam=True, alive=lambda: "released: 3 of 24"):
+        logging.getLogger(PROGRESS_LOGGER).info("fit")
+        wait_for("a tick", lambda: " s] released: 3 of 24\n" in capfd.readouterr().err)
 
 
 def test_nothing_is_shown_after_the_job(capfd: pytest.CaptureFixture[str]) -> None:

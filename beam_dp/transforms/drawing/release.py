@@ -148,5 +148,6 @@ def _release(
 
 
 def _log_progress(step: str, done: int, total: int) -> None:
-    """Logs a public quantity where programs listen for it."""
-    logging.getLogger("beam_dp.progress").info("%s: %d of %d", step, done, total)
+    """Logs a public quantity where programs listen for it; of a step that is one, its name."""
+    text = step if total == 1 else f"{step}: {done} of {total}"
+    logging.getLogger("beam_dp.progress").info("%s", text)
