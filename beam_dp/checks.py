@@ -1,15 +1,42 @@
-"""Checks of public numbers: a refusal names the range; booleans and NaN are refused."""
+"""Checks of public arguments: a refusal names the range, or what the object must be.
+
+Booleans and NaN are no numbers.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from numbers import Number
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from beam_dp.errors import InputError
 
 _LEAST_WRITTEN_AS_POWER = 2**20
+# How users make objects of the package's classes, by the classes' names.
+_SUCH_AS = {
+    "AnswersPlan": "dp.plan_private_mw(...)",
+    "Domain": "dp.read_domain(FILE)",
+    "Guarantee": "dp.Guarantee(1.0, 1e-9, 'add_or_remove_one', 'record', 1)",
+    "Horizon": "dp.Horizon(...)",
+    "KeyColumns": "dp.KeyColumns(COLUMN)",
+    "KeyProfile": "dp.KeyProfile(...)",
+    "LinearWorkload": "dp.parse_linear_workload(SPEC, domain)",
+    "Mechanism": "dp.MWEM()",
+    "PlanningJob": "dp.PlanningJob(...)",
+    "PrivateMWPlan": "dp.plan_private_mw(...)",
+    "SparseMWPlan": "dp.plan_sparse_mw(...)",
+    "SparsePlan": "dp.CountSketch().plan(...)",
+    "SparsePlanningJob": "dp.SparsePlanningJob(...)",
+    "Token": "Ledger.spend(...)",
+    "WindowDatabasesPlan": "dp.plan_window_databases(...)",
+    "WindowTablesPlan": "dp.plan_window_tables(...)",
+    "WindowUnit": "dp.WindowUnit(...)",
+    "Workload": "dp.marginals(domain, ways=2)",
+    "WorkloadAnswersPlan": "dp.plan_workload_answers(...)",
+}
+# What is shown as it was given; of other objects the class.
+_PLAIN = (str, bytes, int, float, dict, list, tuple)
 
 
 def is_integer(value: object) -> TypeGuard[int]:
@@ -140,6 +167,42 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     if value not in known:
         *others, last = map(repr, known)
         raise InputError(name, value, f"must be {', '.join(others)} or {last}")
+
+
+def check_is(name: str, value: object, *kinds: type[Any]) -> None:
+    """Refuses an object that is of no class that an argument may be of.
+
+    Such as a text, a dict, a class that was not called, or an argument in the place of another.
+
+    Args:
+        name: the argument.
+        value: what was given for it.
+        kinds: the classes of the package that it may be of.
+
+    Raises:
+        InputError: naming the classes, and how their objects are made.
+
+    Example:
+        >>> from beam_dp.domain import Domain
+        >>> check_is("domain", "visits.json", Domain)
+        Traceback (most recent call last):
+        beam_dp.errors.InputError: domain: 'visits.json' is refused; must be a Domain, such as \
+dp.read_domain(FILE)
+    """
+    if isinstance(value, kinds):
+        return
+    if isinstance(value, type):
+        given: object = f"the class {value.__name__}"
+    else:
+        is_plain = value is None or isinstance(value, _PLAIN)
+        given = value if is_plain else f"an object {type(value).__name__}"
+    ways = [_SUCH_AS[kind.__name__] for kind in kinds if kind.__name__ in _SUCH_AS]
+    classes = " or ".join(_with_article(kind.__name__) for kind in kinds)
+    raise InputError(name, given, f"must be {', such as '.join([classes, ' or '.join(ways)])}")
+
+
+def _with_article(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
 
 
 def _range(

@@ -80,6 +80,8 @@ def json_text(name: str, text_or_path: str | os.PathLike[str], otherwise: str = 
     """
     if isinstance(text_or_path, str) and text_or_path.lstrip().startswith("{"):
         return text_or_path
+    if not isinstance(text_or_path, str | os.PathLike):
+        raise InputError(name, text_or_path, f"must be a path, or JSON as a text{otherwise}")
     source = os.fspath(text_or_path)
     try:
         return Path(source).read_bytes().decode("utf-8-sig")

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.checks import check_choice, check_is, checked_integer, checked_number
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
@@ -83,6 +83,9 @@ class Plan(ABC):
         check_promise(self, self.guarantee)
         if token is None:
             return {}
+        from beam_dp.privacy.ledger import Token
+
+        check_is("ledger_token", token, Token)
         token.check(self.mechanism, self.promised, self.loss)
         return {"ledger_release": token.release_id}
 

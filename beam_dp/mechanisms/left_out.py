@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import check_is
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import check_noise
@@ -123,6 +124,7 @@ class LeftOutPlan:
 
 def share_guarantee(guarantee: Guarantee) -> Guarantee:
     """Returns what is left for a release that counts what is left out: 95 % of epsilon."""
+    check_is("guarantee", guarantee, Guarantee)
     epsilon = guarantee.epsilon * (1 - LEFT_OUT_SHARE)
     return dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from beam_dp.checks import check_choice
+from beam_dp.checks import check_choice, check_is
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag
@@ -89,6 +89,10 @@ def plan_release(
         InputError: if the mechanism refuses it, of which all but ``SmallDB`` answer marginals; or
             if its plan does not keep the guarantee: see ``check_promise``.
     """
+    check_is("domain", domain, Domain)
+    check_is("workload", workload, Workload, LinearWorkload)
+    check_is("guarantee", guarantee, Guarantee)
+    check_is("mechanism", mechanism, Mechanism)
     check_choice("within_bins", within_bins, WITHIN_BINS)
     check_records_format(domain, records_format)
     if not (isinstance(workload, Workload) or mechanism.answers_linear_queries):

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_is, checked_integer
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords, check_failure_probability
@@ -43,6 +43,8 @@ class PlanningJob:
     max_error_fraction: float | None = None
 
     def __post_init__(self) -> None:
+        check_is("workload", self.workload, Workload, LinearWorkload)
+        check_is("guarantee", self.guarantee, Guarantee)
         checked_integer("num_records", self.num_records, 1, MAX_RECORDS)
         if self.guarantee.neighboring is Neighboring.REPLACE_ONE and not self.num_records_is_public:
             condition = "must be True: it is public under replace_one"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from beam_dp.checks import check_is
 from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.planning.intervals import intervals_option
 from beam_dp.planning.job import Option, PlanningJob
@@ -68,6 +69,7 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
         >>> ranking.best.mechanism, round(ranking.best.expected_error, 2)
         ('mwem', 2.71)
     """
+    check_is("job", job, PlanningJob)
     measuring = [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
     calibrations: tuple[Calibration, ...] = ("tight", "textbook")
     options = [

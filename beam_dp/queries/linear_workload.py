@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import check_is
 from beam_dp.domain import Domain
 from beam_dp.domain.strict_json import json_text, parsed_lines
 from beam_dp.errors import InputError, magnitude, shown
@@ -55,6 +56,7 @@ class LinearWorkload:
     queries: tuple[LinearQuery, ...]
 
     def __post_init__(self) -> None:
+        check_is("domain", self.domain, Domain)
         object.__setattr__(self, "queries", tuple(self.queries))
         if self.domain.num_cells > MAX_QUERY_CELLS:
             condition = f"must have at most 2^26 = {MAX_QUERY_CELLS:,} cells for linear queries"
@@ -220,6 +222,8 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
         [12, 12, 3, 3]
     """
     make = LinearQueries(domain)
+    if not isinstance(spec, str):
+        raise InputError("workload", spec, f"must be a text; {_KNOWN_FORMS}")
     form, colon, rest = spec.partition(":")
     if colon and form in FORMS:
         return LinearWorkload(domain, tuple(FORMS[form](domain, rest, spec)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_is, checked_integer
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.domain.impossible import LevelReader
 from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
@@ -52,6 +52,7 @@ class LinearQueries:
     """
 
     def __init__(self, domain: Domain) -> None:
+        check_is("domain", domain, Domain)
         if domain.num_cells > MAX_QUERY_CELLS:
             condition = f"must have at most 2^26 = {MAX_QUERY_CELLS:,} cells for linear queries"
             raise InputError("domain", f"{magnitude(domain.num_cells)} cells", condition)

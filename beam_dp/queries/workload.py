@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.domain.strict_json import json_text, parsed_lines
 from beam_dp.errors import InputError, shown
@@ -44,6 +44,7 @@ class Workload:
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        check_is("domain", self.domain, Domain)
         ordered = tuple(_in_domain_order(self.domain, names) for names in self.marginals)
         if not ordered:
             raise InputError("workload", [], "must hold at least one marginal")
@@ -167,6 +168,7 @@ def marginals(
         >>> marginals(domain, attributes=["sex", "age"]).marginals
         (('age', 'sex'),)
     """
+    check_is("domain", domain, Domain)
     if attributes is not None and (isinstance(attributes, str) or not attributes):
         raise InputError("attributes", attributes, "must be a list of names, or a list of lists")
     flat = attributes is not None and all(isinstance(each, str) for each in attributes)
@@ -207,6 +209,9 @@ def parse_workload(spec: str, domain: Domain) -> Workload:
         >>> parse_workload("marginals:age;sex,age", domain).marginals
         (('age',), ('age', 'sex'))
     """
+    check_is("domain", domain, Domain)
+    if not isinstance(spec, str):
+        raise InputError("workload", spec, f"must be a text; {_KNOWN_FORMS}")
     form, colon, rest = spec.partition(":")
     if colon and form == "marginals":
         if rest.strip().lstrip("+-").isdecimal():

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
-from beam_dp.checks import checked_number
+from beam_dp.checks import check_is, checked_number
 from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.strategy import MAX_LEAVES, Indices, Measured, Prefixes, Values
@@ -249,6 +249,7 @@ def ordered_domain(domain: Domain, name: str) -> Domain:
     Raises:
         InputError: if it has none of this name, or it is not ordered.
     """
+    check_is("domain", domain, Domain)
     attribute = domain[name]
     check_ordered(attribute)
     return Domain((attribute,))

@@ -28,6 +28,8 @@ def store_for(directory: str | os.PathLike[str], name: str) -> Store:
         >>> type(store_for("gs://releases/visits", "output")).__name__
         'BucketStore'
     """
+    if not isinstance(directory, str | os.PathLike):
+        raise InputError(name, directory, "must be a directory, as a path or a URL")
     text = os.fspath(directory)
     if not is_url(text):
         return LocalStore(local_path(text, name), name)

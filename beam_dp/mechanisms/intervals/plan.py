@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_is, checked_integer
 from beam_dp.domain import Attribute, IntegerAttribute
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import tree
@@ -154,6 +154,7 @@ def plan_intervals(
     windows are kept for later plans.
     """
     checked_integer("num_leaves", num_leaves, 1, MAX_LEAVES)
+    check_is("guarantee", guarantee, Guarantee)
     asked_for = [
         choice
         for choice in choices(guarantee)

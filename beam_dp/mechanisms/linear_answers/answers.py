@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from beam_dp.checks import check_choice
+from beam_dp.checks import check_choice, check_is
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import (
@@ -200,6 +200,8 @@ def plan_workload_answers(
         >>> plan.distribution, round(plan.standard_error, 2)
         ('discrete_gaussian', 54.95)
     """
+    check_is("workload", workload, LinearWorkload)
+    check_is("guarantee", guarantee, Guarantee)
     check_choice("distribution", distribution, ("auto", "discrete_laplace", "discrete_gaussian"))
     check_num_records(num_records, guarantee)
     check_failure_probability(failure_probability)
@@ -256,6 +258,7 @@ def draw_workload_answers(
     Raises:
         InputError: if the counts have another shape or type.
     """
+    check_is("plan", plan, WorkloadAnswersPlan)
     expected = (plan.workload.domain.num_cells,)
     if counts.shape != expected or counts.dtype != np.int64:
         condition = f"must be int64 of shape {expected}"

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+from beam_dp.checks import check_is
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
@@ -227,6 +228,9 @@ def check_request(
     Raises:
         InputError: naming the parameter.
     """
+    check_is("domain", domain, Domain)
+    check_is("workload", workload, Workload)
+    check_is("guarantee", guarantee, Guarantee)
     if workload.domain != domain:
         raise InputError("workload", len(workload), "must be of the release's domain")
     check_num_records(num_records, guarantee)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from beam_dp.checks import check_is
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import NumRecords
@@ -114,6 +115,8 @@ def plan_private_mw(
         >>> settings.noise.max_above, settings.noise.method, settings.is_vacuous
         (346, 'pure', False)
     """
+    check_is("domain", domain, Domain)
+    check_is("guarantee", guarantee, Guarantee)
     check_array(domain)
     plan = PrivateMWPlan(
         domain=domain,

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_is, checked_integer
 from beam_dp.flags.numbers import integer
 from beam_dp.flags.options import option
 from beam_dp.mechanisms.contract import NumRecords
@@ -107,6 +107,7 @@ def plan_sparse_mw(
         >>> plan.num_slots(0.1), plan.settle(10**6).noise.max_above
         (54601, 545)
     """
+    check_is("guarantee", guarantee, Guarantee)
     checked_integer("max_sparsity", max_sparsity, 1, MAX_SPARSITY)
     plan = SparseMWPlan(
         guarantee=guarantee,

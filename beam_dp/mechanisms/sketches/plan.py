@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag
 from beam_dp.flags.numbers import integer
@@ -216,6 +216,7 @@ class SparseMechanism(ABC):
             InputError: if a number is out of range, or no projection has this width and these
                 blocks.
         """
+        check_is("guarantee", guarantee, Guarantee)
         for name, value, most in (
             ("max_sparsity", max_sparsity, MAX_SPARSITY),
             ("max_weight", max_weight, MAX_WEIGHT),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from beam_dp.checks import check_is
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.sketches import NoisyCounts, NoisySketch, SparseRelease
@@ -38,6 +39,7 @@ def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource)
 
     Cost: one draw of noise a cell and a counted element, about 1e-5 s each.
     """
+    check_is("plan", plan, SparsePlan)
     sketch = histogram = None
     if plan.sketch is not None:
         assert summary.projection is not None

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.numbers import integer, number
@@ -296,6 +296,8 @@ class SmallDB(Mechanism):
         num_records: NumRecords,
     ) -> SmallDBPlan:
         """Returns what will be done, or raises InputError: from public numbers alone."""
+        check_is("domain", domain, Domain)
+        check_is("workload", workload, Workload, LinearWorkload)
         queries = workload if isinstance(workload, LinearWorkload) else cells_of(workload)
         _check_queries(queries, domain)
         tables = Workload(domain, concerned_tables(domain, queries.queries))

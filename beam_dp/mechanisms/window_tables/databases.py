@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import Mechanism, Plan, Progress
 from beam_dp.mechanisms.marginals.measurements import Names
@@ -141,6 +141,10 @@ def plan_window_databases(
     Raises:
         InputError: if a number is out of range, or the mechanism refuses the workload.
     """
+    check_is("mechanism", mechanism, Mechanism)
+    check_is("workload", workload, Workload)
+    check_is("horizon", horizon, Horizon)
+    check_is("unit", unit, WindowUnit)
     promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
     window = window_mechanism_plan(mechanism, workload, horizon, unit, promise)
     return WindowDatabasesPlan(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import Plan, check_noise
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
@@ -295,6 +295,9 @@ def plan_window_tables(
         >>> plan.guarantee.privacy_unit, round(plan.error("one"), 1)
         ('person_id in any 168 consecutive windows of 1h', 9.9)
     """
+    check_is("workload", workload, Workload)
+    check_is("horizon", horizon, Horizon)
+    check_is("unit", unit, WindowUnit)
     promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
     check_request(workload.domain, workload, promise, "noisy")
     check_subsets(workload)

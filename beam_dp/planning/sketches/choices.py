@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
+from beam_dp.checks import check_is
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms.sketches.count_sketch import CountSketch
@@ -82,6 +83,8 @@ def plan_sparse_release(
 
     Cost: about a second.
     """
+    check_is("guarantee", guarantee, Guarantee)
+    check_is("profile", profile, KeyProfile)
     check_width(max_size)
     if max_size < _LEAST_WIDTH:
         raise InputError("max_size", max_size, f"must be at least {_LEAST_WIDTH}")

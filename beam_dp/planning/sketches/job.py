@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import NumRecords, check_failure_probability
 from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY
@@ -43,6 +43,8 @@ class SparsePlanningJob:
     failure_probability: float = 0.05
 
     def __post_init__(self) -> None:
+        check_is("guarantee", self.guarantee, Guarantee)
+        check_is("profile", self.profile, KeyProfile)
         if self.guarantee.neighboring is Neighboring.REPLACE_ONE and not self.num_records_is_public:
             condition = "must be True: it is public under replace_one"
             raise InputError("num_records_is_public", False, condition)

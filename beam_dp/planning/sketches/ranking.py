@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from beam_dp.checks import check_is
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.options import texts_of
 from beam_dp.mechanisms import SparseMechanism, plan_sparse_mw
@@ -79,6 +80,7 @@ def rank_sparse_mechanisms(job: SparsePlanningJob) -> SparseRanking:
         >>> ranking.best.mechanism, round(ranking.best.expected_error)
         ('count_sketch', 66)
     """
+    check_is("job", job, SparsePlanningJob)
     choices = plan_sparse_release(
         job.guarantee, job.profile, max_sparsity=job.max_sparsity, max_size=job.max_size
     )

@@ -79,6 +79,8 @@ class Ledger:
     """
 
     def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
+        if not isinstance(url, str):
+            raise InputError("ledger", url, "must be a sqlite file or a URL, as a text")
         checked_number("wait_seconds", wait_seconds, above=0)
         self._storage = Storage(url, wait_seconds)
         self._rows = Rows(self._storage.name)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from beam_dp.checks import check_choice
+from beam_dp.checks import check_choice, check_is
 from beam_dp.errors import InputError
 from beam_dp.releases.answers import AnswersRelease
 from beam_dp.releases.files import answers, intervals, records_card, sketches, window_tables
@@ -105,6 +105,7 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
     Example:
         >>> write_release(release, "out/visits")  # doctest: +SKIP
     """
+    check_is("release", release, Release)
     if committed_card(store_for(directory, "output"), directory) is None:
         check_output(directory)
     if not commit_release(release, directory):

@@ -15,6 +15,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_dp.checks import check_is
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.log import answer_line, checkpoint, run_from_log
 from beam_dp.mechanisms.online.private_mw import PrivateMW
@@ -104,6 +105,7 @@ class AnswerQueries(beam.PTransform):
         ledger: str | None = None,
     ) -> None:
         super().__init__()
+        check_is("plan", plan, PrivateMWPlan)
         if (start is not None) != plan.starts_from_release:
             condition = "must be given if the plan starts from a release, and only then"
             raise InputError("start", type(start).__name__, condition)

@@ -10,6 +10,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 
+from beam_dp.checks import check_is
 from beam_dp.encoding.contributions import KeyWords
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey, universe_elements
@@ -71,6 +72,8 @@ class AnswerSparseQueries(beam.PTransform):
         ledger_token: Token | None = None,
     ) -> None:
         super().__init__()
+        check_is("plan", plan, SparseMWPlan)
+        check_is("columns", columns, KeyColumns)
         if columns.weight is not None:
             raise InputError("weight", columns.weight, "must not be given: records are counted")
         plan.payment(ledger_token)

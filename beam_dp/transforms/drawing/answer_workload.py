@@ -8,6 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_dp.checks import check_is
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, draw_workload_answers
 from beam_dp.noise.source import NoiseSource
@@ -47,6 +48,7 @@ class AnswerWorkload(beam.PTransform):
         ledger_token: Token | None = None,
     ) -> None:
         super().__init__()
+        check_is("plan", plan, WorkloadAnswersPlan)
         plan.payment(ledger_token)
         self.plan = plan
         nothing = dict.fromkeys(

@@ -9,6 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_dp.checks import check_is
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.mechanisms.sketches.release import SparseSummary, release_sparse
 from beam_dp.noise.source import NoiseSource
@@ -57,6 +58,8 @@ class ReleaseProjection(beam.PTransform):
         self, plan: SparsePlan, columns: KeyColumns, ledger_token: Token | None = None
     ) -> None:
         super().__init__()
+        check_is("plan", plan, SparsePlan)
+        check_is("columns", columns, KeyColumns)
         key = {**dataclasses.asdict(columns), "rule": KEY_RULE}
         self.plan = dataclasses.replace(plan, key=key, **plan.payment(ledger_token))
         self.columns = columns

@@ -12,6 +12,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import GlobalWindows
 
+from beam_dp.checks import check_is
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.window_tables import WindowDatabasesPlan, WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
@@ -83,6 +84,7 @@ def begin_windows(
         InputError: if the directory holds something else, or the same horizon with another promise.
         ReleaseError: if its ``horizon.json`` is damaged.
     """
+    check_is("plan", plan, WindowTablesPlan, WindowDatabasesPlan)
     card = horizon_card(plan, source, replayable=replayable)
     return begin_horizon(directory, card, NoiseSource().draw_id())
 
@@ -124,6 +126,7 @@ class ReleaseWindows(beam.PTransform):
         arrival: str,
     ) -> None:
         super().__init__()
+        check_is("plan", plan, WindowTablesPlan, WindowDatabasesPlan)
         plan.payment(None)  # the horizon was paid for when it was begun
         self.plan = plan
         self.directory = os.fspath(directory)

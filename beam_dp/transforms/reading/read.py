@@ -61,6 +61,8 @@ class ReadRecords(beam.PTransform):
         self, pattern: str, columns: Sequence[str] | None = None, file_format: str | None = None
     ) -> None:
         super().__init__()
+        if not isinstance(pattern, str):
+            raise InputError("input", pattern, "must be a path or a glob, as a text")
         self.pattern = pattern
         self.columns = None if columns is None else list(dict.fromkeys(columns))
         if file_format is not None and file_format not in FORMATS:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
+from beam_dp.checks import check_is
 from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.releases import AnswersRelease, check_output, commit_release
@@ -50,6 +51,7 @@ class WriteAnswers(beam.PTransform):
         state_number: int | None = None,
     ) -> None:
         super().__init__()
+        check_is("plan", plan, AnswersPlan)
         store_for(directory, "output")
         self.directory = os.fspath(directory)
         self.plan = plan
