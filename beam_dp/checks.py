@@ -195,14 +195,21 @@ dp.read_domain(FILE)
         given: object = f"the class {value.__name__}"
     else:
         is_plain = value is None or isinstance(value, _PLAIN)
-        given = value if is_plain else f"an object {type(value).__name__}"
+        given = value if is_plain else with_article(type(value))
     ways = [_SUCH_AS[kind.__name__] for kind in kinds if kind.__name__ in _SUCH_AS]
-    classes = " or ".join(_with_article(kind.__name__) for kind in kinds)
+    classes = " or ".join(map(with_article, kinds))
     raise InputError(name, given, f"must be {', such as '.join([classes, ' or '.join(ways)])}")
 
 
-def _with_article(name: str) -> str:
-    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
+def with_article(kind: type[Any]) -> str:
+    """Returns what an object of a class is.
+
+    Example:
+        >>> with_article(int), with_article(OSError)
+        ('an int', 'an OSError')
+    """
+    name = kind.__name__
+    return f"{'an' if name[0].upper() in 'AEIO' else 'a'} {name}"
 
 
 def _range(

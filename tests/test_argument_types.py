@@ -47,15 +47,15 @@ TRANSFORMS: list[Case] = [
     (lambda: synthetic(mechanism=dp.MWEM), f"mechanism: 'the class MWEM' is refused; {MECHANISM}"),
     (
         lambda: synthetic(mechanism=dp.CountSketch()),
-        f"mechanism: 'an object CountSketch' is refused; {MECHANISM}",
+        f"mechanism: 'a CountSketch' is refused; {MECHANISM}",
     ),
     (
         lambda: synthetic(guarantee=dp.MWEM(), mechanism=PROMISE),
-        f"guarantee: 'an object MWEM' is refused; {A_GUARANTEE}",
+        f"guarantee: 'a MWEM' is refused; {A_GUARANTEE}",
     ),
     (
         lambda: synthetic(domain=WORKLOAD, workload=DOMAIN),
-        f"domain: 'an object Workload' is refused; {A_DOMAIN}",
+        f"domain: 'a Workload' is refused; {A_DOMAIN}",
     ),
     (lambda: synthetic(domain={"age": 85}), f"domain: {{'age': 85}} is refused; {A_DOMAIN}"),
     (

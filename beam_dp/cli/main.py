@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from beam_dp.cli.completion import add_completion, run_completion
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] in PIPELINES:
             return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
         options = _parse(arguments)
-        run = {
+        run: dict[str, Callable[[argparse.Namespace], None]] = {
             "plan": run_plan,
             "describe": _describe,
             "answer": _answer,
@@ -78,6 +78,19 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
     add_plan(commands)
+    _add_readers(commands)
+    add_verify(commands)
+    add_diff(commands)
+    add_finish(commands)
+    add_ledger(commands)
+    add_completion(commands)
+    for name, program in PIPELINES.items():
+        commands.add_parser(name, help=PROGRAMS[program]).add_flags(flags_of_program(program))
+    return parser, dict(commands.choices)
+
+
+def _add_readers(commands: Any) -> None:
+    """Adds the commands that read a release."""
     describe = commands.add_parser(
         "describe", help="what was promised, and how wrong the answers can be"
     )
@@ -129,14 +142,6 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         action=Once,
         help="rows shown of a table (default: 50)",
     )
-    add_verify(commands)
-    add_diff(commands)
-    add_finish(commands)
-    add_ledger(commands)
-    add_completion(commands)
-    for name, program in PIPELINES.items():
-        commands.add_parser(name, help=PROGRAMS[program]).add_flags(flags_of_program(program))
-    return parser, dict(commands.choices)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from beam_dp.checks import check_choice, check_is, checked_integer, checked_number
 from beam_dp.domain import Domain
@@ -113,6 +113,7 @@ class Plan(ABC):
         """Returns what the card states of this plan, as JSON values."""
 
 
+@runtime_checkable
 class Mechanism(Protocol):
     """What turns exact marginals into a synthetic database: the only door from secret to public.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from beam_dp.checks import as_float, check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
@@ -71,6 +71,18 @@ class Guarantee:
     privacy_unit: str
     max_records_per_unit: int
     allow_large_delta: dataclasses.InitVar[bool] = False
+
+    if TYPE_CHECKING:  # what a dataclass makes, which takes the relation as a text, too
+
+        def __init__(
+            self,
+            epsilon: float,
+            delta: float,
+            neighboring: Neighboring | Literal["add_or_remove_one", "replace_one"],
+            privacy_unit: str,
+            max_records_per_unit: int,
+            allow_large_delta: bool = False,
+        ) -> None: ...
 
     def __post_init__(self, allow_large_delta: bool) -> None:
         epsilon = checked_number("epsilon", self.epsilon, least=MIN_EPSILON, most=MAX_EPSILON)

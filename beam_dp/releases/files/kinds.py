@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, overload
 
-from beam_dp.checks import check_choice, check_is
+from beam_dp.checks import check_choice, check_is, with_article
 from beam_dp.errors import InputError
 from beam_dp.releases.answers import AnswersRelease
 from beam_dp.releases.files import answers, intervals, records_card, sketches, window_tables
@@ -35,6 +35,8 @@ from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.releases.window_tables import WindowTables
 from beam_dp.storage.of_url import store_for
 from beam_dp.storage.store import FREE, DamagedFileError, Store
+
+ReleaseT = TypeVar("ReleaseT", bound=Release)
 
 
 @dataclass(frozen=True)
@@ -136,8 +138,16 @@ def release_from_bytes(data: bytes) -> Release:
     return _read(name, lambda: draw.text, lambda file, _: draw.payload[file])
 
 
-def read_release(directory: str | os.PathLike[str]) -> Release:
-    """Reads a release of any kind, and verifies all of it.
+@overload
+def read_release(directory: str | os.PathLike[str]) -> Release: ...
+
+
+@overload
+def read_release(directory: str | os.PathLike[str], *, kind: type[ReleaseT]) -> ReleaseT: ...
+
+
+def read_release(directory: str | os.PathLike[str], *, kind: Any = Release) -> Release:
+    """Reads a release, of any kind or of one that is expected, and verifies all of it.
 
     A damaged or hostile directory is refused: files must be those that the card names, regular ones
     in this directory, of the sizes and checksums that it states, and hold records of its domain.
@@ -146,27 +156,37 @@ def read_release(directory: str | os.PathLike[str]) -> Release:
     Args:
         directory: that ``write_release`` wrote; local, ``gs://BUCKET/FOLDER`` or
             ``s3://BUCKET/FOLDER``.
+        kind: the class that it must be of, such as ``SyntheticDatabase``; type checkers then know
+            it, too.
 
     Returns:
         The release, of the kind that the card names: synthetic records, interval counts, sketches
         and counts for sparse queries, answers, or tables of a window.
 
     Raises:
-        ReleaseError: if it holds none, or a damaged one; where a job has left drafts there, it
-            names the command that completes what was committed.
+        ReleaseError: if it holds none, a damaged one, or one of another kind; where a job has left
+            drafts there, it names the command that completes what was committed.
+        InputError: if the kind is no class of releases.
 
     Cost: about 0.1 microseconds a record, and 0.5 a distinct record and attribute; or 0.1 a cell
     or element of a release for sparse queries; or 10 an answer.
 
     Example:
-        >>> release = read_release("out/visits")  # doctest: +SKIP
+        >>> release = read_release("out/visits", kind=SyntheticDatabase)  # doctest: +SKIP
     """
+    if not (isinstance(kind, type) and issubclass(kind, Release)):
+        condition = "must be a class of releases, such as dp.SyntheticDatabase"
+        raise InputError("kind", kind, condition)
     store = store_for(directory, "release")
     try:
-        return _read(os.fspath(directory), lambda: _text_in(store, directory), store.read)
+        release = _read(os.fspath(directory), lambda: _text_in(store, directory), store.read)
     except ReleaseError as error:
         condition = error.condition + advice_on_drafts(store, directory)
         raise ReleaseError(os.fspath(directory), condition) from None
+    if not isinstance(release, kind):
+        condition = f"must hold {with_article(kind)}; this is {with_article(type(release))}"
+        raise ReleaseError(os.fspath(directory), condition)
+    return release
 
 
 def _text_in(store: Store, directory: str | os.PathLike[str]) -> bytes:

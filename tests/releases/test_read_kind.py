@@ -1,0 +1,36 @@
+"""A release that is read as one of a kind is of that kind, or is refused in one line."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+from release_examples import release_of, same_release
+
+import beam_dp as dp
+from beam_dp.releases.release import Release
+
+
+@pytest.fixture
+def directory(tmp_path: pathlib.Path) -> pathlib.Path:
+    dp.write_release(release_of(), tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("kind", [Release, dp.SyntheticDatabase])
+def test_a_release_of_the_kind_is_read(directory: pathlib.Path, kind: Any) -> None:
+    same_release(dp.read_release(directory, kind=kind), release_of())
+
+
+def test_a_release_of_another_kind_is_refused(directory: pathlib.Path) -> None:
+    told = "is refused; must hold a SparseRelease; this is a SyntheticDatabase$"
+    with pytest.raises(dp.ReleaseError, match=told):
+        dp.read_release(directory, kind=dp.SparseRelease)
+
+
+@pytest.mark.parametrize("kind", ["synthetic_database", None, dict, dp.MWEM])
+def test_a_kind_that_is_no_class_of_releases_is_refused(directory: pathlib.Path, kind: Any) -> None:
+    told = "^kind: .* is refused; must be a class of releases, such as dp.SyntheticDatabase$"
+    with pytest.raises(dp.InputError, match=told):
+        dp.read_release(directory, kind=kind)

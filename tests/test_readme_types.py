@@ -1,0 +1,48 @@
+"""What people copy from the README passes a type checker, as the package's own code does."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def checked(folder: pathlib.Path, text: str) -> subprocess.CompletedProcess[str]:
+    (folder / "block.py").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml"]
+    return subprocess.run(
+        [*command, str(folder / "block.py")], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+
+
+def blocks_of(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.M | re.S)
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_passes_mypy(tmp_path: pathlib.Path) -> None:
+    blocks = blocks_of("README.md")
+    assert blocks
+    for block in blocks:
+        done = checked(tmp_path, block)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_a_kind_of_release_is_a_precise_type_and_a_misspelt_relation_is_found(
+    tmp_path: pathlib.Path,
+) -> None:
+    done = checked(
+        tmp_path,
+        "import beam_dp as dp\n"
+        'dp.read_release("out", kind=dp.IntervalRelease).answer([1], [2]).no_such_field\n'
+        'dp.read_release("out").answer\n'
+        'dp.Guarantee(1, 0, "add_or_remove_two", "record", 1)\n',
+    )
+    found = re.findall(r"block\.py:(\d+): error: .*\[([\w-]+)\]", done.stdout)
+    assert found == [("2", "attr-defined"), ("3", "attr-defined"), ("4", "arg-type")], done.stdout
