@@ -28,6 +28,7 @@ PROGRAMS = (
     "release-intervals",
     "release-projection",
     "release-windows",
+    "run-yaml",
     RELEASE,
 )
 COMMANDS = ("plan", "describe", "answer", "finish", "ledger", "completion")

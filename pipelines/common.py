@@ -91,11 +91,24 @@ def make_pipeline(beam_flags: Sequence[str], output: str) -> beam.Pipeline:
             lacks a program, a jar or a library, or Dataflow's workers could not share the output.
     """
     options = PipelineOptions(list(beam_flags))
+    refuse_unshared_output(output, options.view_as(StandardOptions).runner or LOCAL_RUNNER)
+    return pipeline_of(options)
+
+
+def pipeline_of(options: PipelineOptions) -> beam.Pipeline:
+    """Returns an empty pipeline for Beam's options: on FnApiRunner unless a runner is named.
+
+    Args:
+        options: which are given that runner.
+
+    Raises:
+        FlagError: Beam knows no such runner or can't load it, no job could run with its flags, or
+            it lacks a program, a jar or a library.
+    """
     standard = options.view_as(StandardOptions)
     standard.runner = standard.runner or LOCAL_RUNNER
     runner = runner_name(standard.runner)
     check_beam_flags(options, runner)
-    refuse_unshared_output(output, standard.runner)
     if runner in _PREPARED:
         _PREPARED[runner](options)
     try:

@@ -348,7 +348,7 @@ def run(job: Job, pipeline: beam.Pipeline, progress: Progress) -> int:
         progress.say(f"{job.headline()}; runner {type(pipeline.runner).__name__}")
         if is_launched(pipeline):
             return stage_pipeline(pipeline, progress)
-        if not run_pipeline(pipeline, progress, job.output):
+        if not run_pipeline(pipeline, progress, [job.output]):
             return flags.EXIT_JOB_FAILED
         try:
             # Says why not, where the workers do not share this directory.

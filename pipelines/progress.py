@@ -21,6 +21,7 @@ from apache_beam.runners.worker import sdk_worker
 
 from beam_dp.errors import InputError, public_fault
 from beam_dp.transforms import ReadError, SetupError
+from beam_dp.transforms.errors import NOTHING_KEPT
 
 PROGRESS_LOGGER = "beam_dp.progress"
 NUM_LINES = 10
@@ -122,12 +123,12 @@ class Progress:
         logger.setLevel(logging.INFO)
         logger.propagate = False
         # Flags that it can't parse are refused before, or those of a job server.
-        options_logger.addFilter(_nothing)
+        options_logger.addFilter(nothing)
         if silence_beam:
             beam_logger.setLevel(logging.CRITICAL + 1)
             threading.excepthook = lambda _: None
             # What a job server tells is logged without a logger's name.
-            logging.getLogger().addFilter(_nothing)
+            logging.getLogger().addFilter(nothing)
         done = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(done, alive), daemon=True)
         ticker.start()
@@ -141,8 +142,8 @@ class Progress:
             logger.propagate = before[1]
             beam_logger.setLevel(before[2])
             threading.excepthook = before[3]
-            logging.getLogger().removeFilter(_nothing)
-            options_logger.removeFilter(_nothing)
+            logging.getLogger().removeFilter(nothing)
+            options_logger.removeFilter(nothing)
 
     def _tick(self, done: threading.Event, alive: Callable[[], str]) -> None:
         while not done.wait(SECONDS_BETWEEN_TICKS):
@@ -150,7 +151,8 @@ class Progress:
             self.say(alive() if step is None else f"{alive()}: {step.at(time.monotonic())}")
 
 
-def _nothing(_: logging.LogRecord) -> bool:
+def nothing(_: logging.LogRecord) -> bool:
+    """Lets no line of a logger pass."""
     return False
 
 
@@ -191,7 +193,7 @@ def failure(error: Exception) -> str:
     place = f" at beam_dp/{places[-1]}" if places else ""
     return (
         f"the job failed with {type(error).__name__}{place};"
-        " its message is withheld, because it may quote records"
+        f" its message is withheld, because it may quote records, and {NOTHING_KEPT}"
     )
 
 

@@ -316,7 +316,7 @@ def _run(job: Job, progress: Progress) -> int:
         pipeline = _build(job, horizon_id)
         progress.say(f"{_headline(job)}; runner {type(pipeline.runner).__name__}")
         if not run_pipeline(
-            pipeline, progress, job.output, lambda: _alive(job), lambda: _is_over(job)
+            pipeline, progress, [job.output], lambda: _alive(job), lambda: _is_over(job)
         ):
             return flags.EXIT_JOB_FAILED
     missing = released(job.output, job.card).num_missing

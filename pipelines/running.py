@@ -59,18 +59,18 @@ def run_main(
 def run_pipeline(
     pipeline: beam.Pipeline,
     progress: Progress,
-    output: str,
+    outputs: Sequence[str],
     alive: Callable[[], str] = is_working,
     is_over: Callable[[], bool] | None = None,
 ) -> bool:
     """Runs a pipeline to its end; returns whether it succeeded, and says in a line why not.
 
-    However it ends, drafts that killed workers left in the output are removed: they are private.
+    However it ends, drafts that killed workers left in the outputs are removed: they are private.
 
     Args:
         pipeline: that is run.
         progress: where lines are said.
-        output: of the job.
+        outputs: the directories that the job writes to.
         alive: what is said every 30 s.
         is_over: whether all is released. The job has succeeded then, however it ends; and it is
             cancelled if it does not end soon: engines keep streams running.
@@ -86,7 +86,8 @@ def run_pipeline(
             signals.hold()
             if signals.received is None and failed is not None:
                 print(f"error: {failed}", file=sys.stderr)
-            _remove_drafts(output, is_failure=failed is not None)
+            for output in outputs:
+                _remove_drafts(output, is_failure=failed is not None)
     if signals.received is not None:
         raise Stopped(signals.received)
     return failed is None

@@ -16,6 +16,7 @@ from pipelines import (
     release_projection,
     release_synthetic_database,
     release_windows,
+    run_yaml,
 )
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -26,6 +27,7 @@ PROGRAMS = {
     "release-projection": release_projection,
     "release-synthetic-database": release_synthetic_database,
     "release-windows": release_windows,
+    "run-yaml": run_yaml,
 }
 # A folder of that name exists in a checkout only; CONTRIBUTING.md says so to developers.
 OF_A_CHECKOUT = re.compile(r"-m (?:beam_dp\.)?pipelines|\bpipelines[./](?:answer|release)_\w+")

@@ -9,6 +9,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from beam_dp.errors import public_fault
 
+# What is said with every message that is withheld.
+NOTHING_KEPT = (
+    "nothing of it was kept; `beam-dp check-domain` tries a domain on public or made-up rows"
+)
+_PRIVATE_STEP = f"a step on private data failed; its message is withheld, and {NOTHING_KEPT}"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -28,9 +33,7 @@ class FileError(ValueError):
 class PrivateStepError(RuntimeError):
     """A step that holds private data failed; what it had to say may show records."""
 
-    def __init__(
-        self, message: str = "a step on private data failed; its message is withheld"
-    ) -> None:
+    def __init__(self, message: str = _PRIVATE_STEP) -> None:
         super().__init__(message)  # Beam makes a copy that says which step it was
 
 

@@ -46,7 +46,7 @@ def test_processes_show_no_record_and_nothing_of_beam(
     flags = (PROCESSES, "--direct_num_workers=1")
     pipeline = make_pipeline(flags, "out")
     _ = pipeline | beam.Create([VALUE]) | beam.Map(speaker(fails))
-    assert run_pipeline(pipeline, Progress(), str(tmp_path / "out")) is not fails
+    assert run_pipeline(pipeline, Progress(), [str(tmp_path / "out")]) is not fails
     out, err = capfd.readouterr()
     line = r"error: the job failed with RuntimeError[^\n]*; its message is withheld[^\n]*\n"
     assert out == ""

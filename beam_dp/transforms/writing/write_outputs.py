@@ -34,6 +34,11 @@ def take_output(pipeline: beam.Pipeline, directory: str | os.PathLike[str]) -> N
     _TAKEN.setdefault(pipeline, set()).add(_place(directory))
 
 
+def outputs_of(pipeline: beam.Pipeline) -> list[str]:
+    """Returns the directories that a pipeline writes to, sorted; local ones as real paths."""
+    return sorted(_TAKEN.get(pipeline, ()))
+
+
 def _place(directory: str | os.PathLike[str]) -> str:
     """One text for all paths of a directory; links and ``..`` mean nothing in a bucket."""
     text = os.fspath(directory)

@@ -1,0 +1,120 @@
+"""Run a pipeline of Beam YAML, as Beam's own program does, with one line for what is refused.
+
+    beam-dp run-yaml --yaml_pipeline_file visits.yaml
+
+Beam's own program shows a traceback, and of a job that fails whatever was raised, which may quote
+records. Here a refused field, a mistake in the file or a missing module costs one line and exit
+code 2 before the job runs; of a job that fails a line says no more than the other programs do. When
+it has ended, private drafts are removed from the outputs of the transforms of this package.
+`beam-dp run-yaml --help` lists the flags.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_dp.cli.programs import command_of
+from beam_dp.flags.flag import Flag, FlagError, refused
+from beam_dp.transforms.writing.write_outputs import outputs_of
+
+from . import flags
+from .common import pipeline_of
+from .progress import Progress, nothing
+from .running import run_main, run_pipeline
+from .yaml_config import ConfigError
+
+NAME = "run_yaml"
+FLAGS = (
+    Flag("yaml_pipeline_file", "the pipeline, in Beam YAML", "FILE", True, form="file"),
+    Flag("jinja_variables", "a JSON object of the variables of a file that is a template", "JSON"),
+)
+# What reads the file, and nothing else: a mistake that is found there shows nothing but the file.
+_READERS = ("/apache_beam/yaml/", "/yaml/", "/jinja2/", "/jsonschema/", "/json/", "/argparse.py")
+
+
+def _main(argv: Sequence[str], progress: Progress) -> int:
+    given, beam_flags = flags.parse(
+        FLAGS, argv, program=command_of(NAME), description=__doc__ or ""
+    )
+    _check_variables(given)
+    # Beam logs there which libraries it would like to have, too.
+    root = logging.getLogger()
+    root.addFilter(nothing)
+    try:
+        options, build = _read(given, beam_flags)
+        pipeline = pipeline_of(options)
+        build(pipeline)
+    except FlagError:
+        raise
+    except Exception as error:
+        raise FlagError(_told(error)) from None
+    finally:
+        root.removeFilter(nothing)
+    outputs = outputs_of(pipeline)
+    progress.say(f"{given['yaml_pipeline_file']}; runner {type(pipeline.runner).__name__}")
+    if not run_pipeline(pipeline, progress, outputs):
+        return flags.EXIT_JOB_FAILED
+    for output in outputs:
+        print(f"The release is in {output}. Look at it:\n  beam-dp describe {shlex.quote(output)}")
+    return 0
+
+
+def _check_variables(given: dict[str, str]) -> None:
+    """Refuses variables that are no JSON object."""
+    text = given.get("jinja_variables", "{}")
+    try:
+        is_object = isinstance(json.loads(text), dict)
+    except ValueError:
+        is_object = False
+    if not is_object:
+        raise refused("jinja_variables", text, "must be a JSON object")
+
+
+def _read(
+    given: dict[str, str], beam_flags: Sequence[str]
+) -> tuple[PipelineOptions, Callable[[beam.Pipeline], None]]:
+    """Returns the options of a pipeline, and what adds its transforms to an empty one."""
+    try:
+        from apache_beam.yaml.main import build_pipeline_components_from_argv
+    except ImportError as error:
+        told = f"the module {error.name!r} is not installed: pip install 'beam_dp[yaml]'"
+        raise FlagError(told) from None
+    argv = [*(f"--{name}={text}" for name, text in given.items()), *beam_flags]
+    options, build, _ = build_pipeline_components_from_argv(argv)
+    return options, build
+
+
+def _told(error: BaseException) -> str:
+    """Returns one line about a pipeline that can't be built.
+
+    A transform may look into its files while it is built, as Beam's ``ReadFromCsv`` does, and quote
+    a record. So a message is shown if what was wrong was found by what reads the YAML, or by our
+    own transforms, whose words are public.
+    """
+    cause = error
+    while cause.__cause__ is not None or (cause.__context__ and not cause.__suppress_context__):
+        cause = cause.__cause__ or cause.__context__ or cause
+    place = traceback.extract_tb(cause.__traceback__)[-1].filename.replace("\\", "/")
+    if isinstance(cause, ConfigError) or any(reader in place for reader in _READERS):
+        return " ".join(str(error).split()) or type(error).__name__
+    return (
+        f"the pipeline can't be built: {type(cause).__name__} in {place.rpartition('/')[2]}; its"
+        " message is withheld, because it may quote records, and nothing of it was kept"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program and returns its exit code: 0, 1 if the job failed, 2 if it refuses."""
+    return run_main(FLAGS, argv, _main)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

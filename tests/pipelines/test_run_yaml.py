@@ -1,0 +1,135 @@
+"""`beam-dp run-yaml`: one line for what is refused, none that may quote a record, no drafts."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Any
+
+import apache_beam as beam
+import pytest
+import yaml
+from apache_beam.yaml import main as _  # noqa: F401  # whose import takes seconds
+from jobs import people, write_table
+from yaml_jobs import NAMES, RELEASE, step
+
+import beam_dp as dp
+from pipelines import run_yaml
+
+
+def file_of(folder: pathlib.Path, *transforms: dict[str, Any], **others: str) -> str:
+    providers = {
+        "type": "python",
+        "config": {"packages": []},
+        "transforms": {**{name: f"beam_dp.yaml.{name}" for name in NAMES}, **others},
+    }
+    spec = {"type": "chain", "transforms": list(transforms)}
+    path = folder / "pipeline.yaml"
+    path.write_text(yaml.safe_dump({"pipeline": spec, "providers": [providers]}))
+    return str(path)
+
+
+def job(folder: pathlib.Path, **changed: Any) -> list[dict[str, Any]]:
+    fields = {**RELEASE, "output": str(folder / "out"), **changed}
+    table = write_table(folder, people())
+    return [step("ReadRecords", input=table), step("ReleaseSyntheticDatabase", **fields)]
+
+
+def line(capfd: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:
+    assert run_yaml.main(argv) == code
+    shown = [each for each in capfd.readouterr().err.splitlines() if not each.startswith("[")]
+    assert len(shown) == 1 and shown[0].startswith("error: "), shown
+    return shown[0]
+
+
+class Quoting(beam.PTransform):
+    """Looks into its input while it is built, and fails with what it has seen."""
+
+    def expand(self, records: Any) -> Any:
+        raise ValueError("alice is 34")
+
+
+class Failing(beam.PTransform):
+    """Fails while it runs, with what it has seen."""
+
+    def expand(self, records: Any) -> Any:
+        return records | beam.Map(lambda row: {}[f"alice: {row}"])
+
+
+def test_a_file_that_is_no_yaml_costs_one_line(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text("pipeline:\n  type: [chain\n")
+    assert "expected ',' or ']'" in line(capfd, f"--yaml_pipeline_file={path}")
+
+
+@pytest.mark.parametrize("text", ["{x", "[1]", "7"])
+def test_variables_that_are_no_object_cost_one_line(
+    text: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told = f"error: --jinja_variables: '{text}' is refused; must be a JSON object"
+    argv = ("--yaml_pipeline_file", file_of(tmp_path), "--jinja_variables", text)
+    assert line(capfd, *argv) == told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"epsilon": 0}, r"line \d+: epsilon: 0\.0 is refused; must be a number from 1e-300"),
+        ({"worload": "x"}, r"worload: unknown field; .* the nearest is 'workload'$"),
+        ({"domain": {"agee": 100}}, r"'agee' is refused; must be a column of .*'age'"),
+    ],
+)
+def test_a_refused_field_costs_one_line(
+    changed: dict[str, Any], told: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if "domain" in changed:
+        changed = {**changed, "workload": "marginals:1"}
+    shown = line(capfd, "--yaml_pipeline_file", file_of(tmp_path, *job(tmp_path, **changed)))
+    assert re.search(told, shown), shown
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_an_unknown_transform_or_runner_costs_one_line(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = file_of(tmp_path, step("RelaseIntervals", attribute="age"))
+    assert "Unknown type or missing provider" in line(capfd, "--yaml_pipeline_file", path)
+    path = file_of(tmp_path, *job(tmp_path))
+    shown = line(capfd, "--yaml_pipeline_file", path, "--runner=NoSuchRunner")
+    assert "--runner: 'NoSuchRunner' is refused; must be" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("broken", "code"), [(Quoting, 2), (Failing, 1)])
+def test_what_may_quote_a_record_is_withheld(
+    broken: type, code: int, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = {broken.__name__: f"{__name__}.{broken.__name__}"}
+    rows = step("Create", elements=[{"household": 1, "age": 3}])
+    path = file_of(tmp_path, rows, step(broken.__name__), **other)
+    shown = line(capfd, "--yaml_pipeline_file", path, code=code)
+    assert "alice" not in shown
+    assert "message is withheld, because it may quote records, and nothing of it was kept" in shown
+
+
+@pytest.mark.slow
+def test_a_release_is_made(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_yaml.main(["--yaml_pipeline_file", file_of(tmp_path, *job(tmp_path))]) == 0
+    assert f"beam-dp describe {tmp_path / 'out'}" in capfd.readouterr().out
+    assert dp.read_release(tmp_path / "out", kind=dp.SyntheticDatabase).num_records > 0
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_leaves_no_draft(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    draft = tmp_path / "out" / f".draft-{'0' * 32}-abcdefgh"
+    draft.mkdir(parents=True)
+    read, release = job(tmp_path)
+    path = file_of(tmp_path, read, step("Failing"), release, Failing=f"{__name__}.Failing")
+    assert "the job failed" in line(capfd, "--yaml_pipeline_file", path, code=1)
+    assert not draft.exists()
