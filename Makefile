@@ -87,6 +87,7 @@ endef
 
 # The whole of it takes long: `python benchmarks/NAME.py --help` tells what else there is.
 bench: $(VENV)/.stamp-test
+	$(BIN)/python -m benchmarks.start
 	$(BIN)/python benchmarks/distributed_pass.py --quick
 	$(BIN)/python benchmarks/hashing.py --quick
 	$(BIN)/python benchmarks/projection_pass.py --quick

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import json
 import pathlib
+import resource
 import runpy
 import subprocess
 import sys
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from processor_time import slowness
 
 from beam_dp.cli.main import PIPELINES, main
 from beam_dp.cli.programs import PROGRAMS, flags_of_program, import_program
@@ -83,6 +85,19 @@ def test_help_versions_and_refusals_import_nothing_heavy() -> None:
         assert code == 2
         assert text.startswith("error: ") and text.count("\n") == 1
         assert expected in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("argv", [["--help"], [RELEASE, "--help"], [RELEASE, "--epsilom=1"]])
+def test_it_takes_less_than_half_a_second_of_processor_time(argv: list[str]) -> None:
+    """On the machine that ``processor_time`` is measured by; the least of three."""
+    found = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "beam_dp.cli", *argv], capture_output=True, cwd=ROOT)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(found) < 0.5 * slowness()
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
