@@ -44,6 +44,7 @@ CASES = {
     "a missing domain": [RELEASE, *FLAGS, "--domain=no/such.json", FILES[1]],
     "a missing input": [RELEASE, *FLAGS, FILES[0], "--input=no/such/*.parquet"],
     "a missing workload": [RELEASE, *FLAGS[:-2], *FILES, "--workload=no/such.jsonl", FLAGS[-1]],
+    "a guarantee out of range": [RELEASE, "--epsilon=0", *FLAGS[1:], *FILES],
     "plan, a missing flag": ["plan", "--epsilon=1"],
 }
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from apache_beam.options import pipeline_options
 
 from beam_dp.errors import InputError
-from beam_dp.flags.command_line import no_flag, parse_own, unknown_flag
+from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
 from beam_dp.flags.flag import Flag, FlagError, Parser, nearest
 
 EXIT_BAD_INPUT = 2
@@ -82,12 +82,4 @@ def typed(argv: Sequence[str]) -> dict[str, str]:
 
 def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
     """Returns the line for the user: `error: --epsilon: 0.0 is refused; must be ...`."""
-    text = " ".join(str(error).split())
-    if not isinstance(error, InputError):
-        return f"error: {text}"
-    # The package names arguments; here they are flags, also the switch that a condition names.
-    for flag in flags:
-        if flag.is_switch:
-            text = text.replace(f"unless {flag.name} is", f"unless --{flag.name} is")
-    dashes = error.name in {flag.name for flag in flags}
-    return f"error: {'--' if dashes else ''}{text}"
+    return f"error: {in_words_of_flags(error, flags)}"

@@ -100,6 +100,30 @@ def test_it_takes_less_than_half_a_second_of_processor_time(argv: list[str]) -> 
     assert min(found) < 0.5 * slowness()
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (["--epsilon=0"], "error: --epsilon: 0.0 is refused; must be a number from 1e-300 to"),
+        (["--delta=1e-3"], "unless --allow_large_delta is given"),
+        (["--privacy_unit=person"], "error: --max_records_per_unit: missing; must be given with"),
+    ],
+)
+def test_a_guarantee_is_refused_before_the_program_is_imported(
+    changed: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def imported(name: str) -> None:
+        raise AssertionError(f"{name} was imported")
+
+    monkeypatch.setattr("beam_dp.cli.main.import_program", imported)
+    name = changed[0].partition("=")[0]
+    given = [each for each in GIVEN if not each.startswith(f"{name}=")]
+    assert main([RELEASE, *given, f"--input={__file__}", *changed]) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
         main(["--version"])

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_dp.cli.completion import add_completion, run_completion
@@ -23,9 +23,9 @@ from beam_dp.cli.programs import (
 )
 from beam_dp.cli.verify import add_verify, run_verify
 from beam_dp.errors import InputError
-from beam_dp.flags.command_line import parse_own
+from beam_dp.flags.command_line import in_words_of_flags, parse_own
 from beam_dp.flags.files import check_files
-from beam_dp.flags.flag import FlagError, Once, Parser, nearest, refused
+from beam_dp.flags.flag import Flag, FlagError, Once, Parser, nearest, refused
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
@@ -167,6 +167,7 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
         flags, arguments, program=command_of(module), description=description_of_program(module)
     )
     check_files(flags, given)
+    _check_guarantee(flags, given)
     try:
         program = import_program(module)
     except ModuleNotFoundError as error:
@@ -176,6 +177,18 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
         return EXIT_BAD_INPUT
     code: int = program.main(arguments)
     return code
+
+
+def _check_guarantee(flags: Sequence[Flag], given: Mapping[str, str]) -> None:
+    """Refuses a guarantee that nothing could keep: the program would say so seconds later."""
+    if "epsilon" not in given:
+        return
+    from beam_dp.flags.shared import read_guarantee
+
+    try:
+        read_guarantee(given)
+    except InputError as error:
+        raise FlagError(in_words_of_flags(error, flags)) from None
 
 
 def _describe(options: argparse.Namespace) -> None:

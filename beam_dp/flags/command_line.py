@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts
 
 # So alike are two names only if one is a slip of the other: no flag of Beam's is so near to one of
@@ -39,6 +40,18 @@ def parse_own(
     texts: dict[str, str | None] = vars(values)
     check_texts(flags, texts)
     return {name: text for name, text in texts.items() if text is not None}, rest
+
+
+def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
+    """Returns a refusal in one line, in which arguments that are flags have their dashes."""
+    text = " ".join(str(error).split())
+    if not isinstance(error, InputError):
+        return text
+    # The package names arguments; here they are flags, also the switch that a condition names.
+    for flag in flags:
+        if flag.is_switch:
+            text = text.replace(f"unless {flag.name} is", f"unless --{flag.name} is")
+    return f"--{text}" if error.name in {flag.name for flag in flags} else text
 
 
 def unknown_flag(name: str, near: str) -> FlagError:
