@@ -47,37 +47,42 @@ class Step:
 
     Args:
         name: of the step.
-        start: when it began, on a clock that the next step is told by.
-        usual: from how many to how many seconds such a step usually takes, where that was said.
+        start: when it began, on a clock.
+        spent: the processor time of this process by then.
+        usual: from how much to how much processor time such a step usually takes, in seconds,
+            where that was said.
     """
 
     name: str
     start: float
+    spent: float
     usual: tuple[int, int] | None
 
     @classmethod
-    def told_by(cls, text: str, start: float) -> Step:
+    def told_by(cls, text: str, start: float, spent: float) -> Step:
         """Returns the step that a line of progress is about."""
         said = _USUAL_SECONDS.match(text)
         if said is None:
-            return cls(text.partition(":")[0], start, None)
-        return cls(said[1], start, (int(said[2]), int(said[3])))
+            return cls(text.partition(":")[0], start, spent, None)
+        return cls(said[1], start, spent, (int(said[2]), int(said[3])))
 
-    def at(self, now: float) -> str:
-        """Returns how long it has been going on, and how much longer it may.
+    def at(self, now: float, spent: float) -> str:
+        """Returns how long it has been going on, and how much longer it may, at the same pace.
 
-        The time that is left is a usual one less the time that has passed, and says nothing of how
+        The time that is left is a usual one less the time that was spent, and says nothing of how
         far the step is: that may depend on a draw that is never released.
 
         Example:
-            >>> Step.told_by("fit: about 60 to 240 s", 0.0).at(90.0)
+            >>> Step.told_by("fit: about 60 to 240 s", 0.0, 0.0).at(90.0, 90.0)
             'fit for 90 s, at most about 150 s left'
         """
-        seconds = now - self.start
+        seconds, busy = now - self.start, spent - self.spent
         text = f"{self.name} for {seconds:.0f} s"
         if self.usual is None:
             return text
-        least, most = (each - seconds for each in self.usual)
+        # Where others take their share of a processor, a second of it takes longer.
+        pace = max(seconds / busy, 1.0) if busy > 0 else 1.0
+        least, most = ((each - busy) * pace for each in self.usual)
         if most <= 0:
             return f"{text}, longer than usual"
         if least <= 0:
@@ -94,7 +99,7 @@ class Progress:
 
     def hear(self, text: str) -> None:
         """Remembers the step that a worker's line is about, which ticks then speak of."""
-        step = Step.told_by(text, time.monotonic())
+        step = Step.told_by(text, time.monotonic(), time.process_time())
         if self._step is None or self._step.name != step.name:
             self._step = step
 
@@ -148,7 +153,8 @@ class Progress:
     def _tick(self, done: threading.Event, alive: Callable[[], str]) -> None:
         while not done.wait(SECONDS_BETWEEN_TICKS):
             step = self._step if alive is is_working else None
-            self.say(alive() if step is None else f"{alive()}: {step.at(time.monotonic())}")
+            going_on = "" if step is None else f": {step.at(time.monotonic(), time.process_time())}"
+            self.say(f"{alive()}{going_on}")
 
 
 def nothing(_: logging.LogRecord) -> bool:

@@ -54,7 +54,19 @@ def test_a_long_silence_is_broken(
 def test_a_step_says_how_long_it_goes_on_and_how_much_longer_such_a_step_usually_does(
     text: str, seconds: int, told: str
 ) -> None:
-    assert Step.told_by(text, 1000.0).at(1000.0 + seconds) == told
+    assert Step.told_by(text, 1000.0, 5.0).at(1000.0 + seconds, 5.0 + seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("busy", "told"),
+    [
+        (20, "fit for 80 s, about 160 to 880 s left"),  # of a processor a quarter
+        (120, "fit for 80 s, at most about 120 s left"),  # other threads worked, too
+        (0, "fit for 80 s, about 60 to 240 s left"),
+    ],
+)
+def test_the_time_that_is_left_goes_at_the_pace_of_the_time_so_far(busy: int, told: str) -> None:
+    assert Step.told_by("fit: about 60 to 240 s", 0.0, 0.0).at(80.0, float(busy)) == told
 
 
 def test_a_long_silence_tells_which_step_goes_on_since_it_began(
