@@ -169,7 +169,7 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
         raise InputError(name, value, f"must be {', '.join(others)} or {last}")
 
 
-def check_is(name: str, value: object, *kinds: type[Any]) -> None:
+def check_is(name: str, value: object, *kinds: type[Any], methods: tuple[str, ...] = ()) -> None:
     """Refuses an object that is of no class that an argument may be of.
 
     Such as a text, a dict, a class that was not called, or an argument in the place of another.
@@ -178,6 +178,7 @@ def check_is(name: str, value: object, *kinds: type[Any]) -> None:
         name: the argument.
         value: what was given for it.
         kinds: the classes of the package that it may be of.
+        methods: what an object of another class may have instead, where any such object will do.
 
     Raises:
         InputError: naming the classes, and how their objects are made.
@@ -190,6 +191,9 @@ def check_is(name: str, value: object, *kinds: type[Any]) -> None:
 dp.read_domain(FILE)
     """
     if isinstance(value, kinds):
+        return
+    has_methods = methods and all(callable(getattr(value, each, None)) for each in methods)
+    if has_methods and not isinstance(value, type):
         return
     if isinstance(value, type):
         given: object = f"the class {value.__name__}"

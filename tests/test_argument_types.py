@@ -151,8 +151,16 @@ def test_what_is_not_of_our_classes_costs_one_line(call: Callable[[], object], t
     assert told in line
 
 
+class Own:
+    """A mechanism of somebody else's, which need not be of our class."""
+
+    name, answers_linear_queries = "own", False
+    plan, release = dp.MWEM().plan, dp.MWEM().release
+
+
 def test_what_is_right_passes() -> None:
     synthetic()
+    synthetic(mechanism=Own())
     sketch()
     dp.ReleaseIntervals(DOMAIN, "age", PROMISE)
     assert TABLES.horizon == HORIZON

@@ -92,7 +92,7 @@ def plan_release(
     check_is("domain", domain, Domain)
     check_is("workload", workload, Workload, LinearWorkload)
     check_is("guarantee", guarantee, Guarantee)
-    check_is("mechanism", mechanism, Mechanism)
+    check_is("mechanism", mechanism, Mechanism, methods=("plan", "release"))
     check_choice("within_bins", within_bins, WITHIN_BINS)
     check_records_format(domain, records_format)
     if not (isinstance(workload, Workload) or mechanism.answers_linear_queries):

@@ -141,7 +141,7 @@ def plan_window_databases(
     Raises:
         InputError: if a number is out of range, or the mechanism refuses the workload.
     """
-    check_is("mechanism", mechanism, Mechanism)
+    check_is("mechanism", mechanism, Mechanism, methods=("plan", "release"))
     check_is("workload", workload, Workload)
     check_is("horizon", horizon, Horizon)
     check_is("unit", unit, WindowUnit)
