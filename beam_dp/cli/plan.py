@@ -47,10 +47,16 @@ def _plan(texts: Mapping[str, str | None], as_json: bool) -> None:
     # What plans takes a second to import.
     from rich.console import Console
 
+    from beam_dp.cli.plan_target import plan_target, read_target
+
+    target = read_target(texts)
     if texts["windows"] is not None:
         from beam_dp.cli.plan_windows import plan_windows
 
-        plan_windows(texts, as_json)
+        plan_windows(texts, target, as_json)
+        return
+    if target is not None:
+        plan_target(texts, target, as_json)
         return
     from beam_dp.cli.plan_command import command_line, job_of, ranking_json, sparse_job_of
     from beam_dp.cli.plan_table import ranking_table, sparse_ranking_table
@@ -58,15 +64,16 @@ def _plan(texts: Mapping[str, str | None], as_json: bool) -> None:
     from beam_dp.planning.sketches.ranking import SparseRanking, rank_sparse_mechanisms
 
     ranking: Ranking | SparseRanking
+    show_refused = texts["all"] is not None
     if texts["max_sparsity"] is None:
         ranking = rank_mechanisms(job_of(texts))
-        table = ranking_table(ranking)
+        table = ranking_table(ranking, show_refused=show_refused)
     else:
         ranking = rank_sparse_mechanisms(sparse_job_of(texts))
-        table = sparse_ranking_table(ranking)
+        table = sparse_ranking_table(ranking, show_refused=show_refused)
     if as_json:
         print(json.dumps(ranking_json(ranking, texts), ensure_ascii=False))
         return
     Console().print(table)
     if ranking.best is not None:
-        print(command_line(ranking.job, ranking.best, texts))
+        print(f"\n{command_line(ranking.job, ranking.best, texts)}")

@@ -12,6 +12,8 @@ from beam_dp.cli.plan_flags import (
     NOT_OF_WINDOWS,
     OF_SPARSE,
     OF_WINDOWS,
+    TARGET_BOUND,
+    TARGET_ERROR,
     TYPED_OF_WINDOWS,
 )
 from beam_dp.errors import InputError
@@ -34,6 +36,8 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
     if texts["num_records"] == "noisy":
         condition = "must be about how many records there are: a public guess, to compare errors by"
         raise InputError("num_records", texts["num_records"], condition)
+    if _is_target_given(texts):
+        texts = {**texts, "epsilon": "1"}  # what is asked for
     if texts["windows"] is not None:
         _check_windows(texts)
     else:
@@ -44,6 +48,20 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
             _refuse(texts, OF_SPARSE, "must be given with --max_sparsity")
             check_texts(FLAGS, texts)
     check_files(FLAGS, texts)
+
+
+def _is_target_given(texts: Mapping[str, str | None]) -> bool:
+    """Whether an error is given; refuses another one, or an epsilon, beside it."""
+    given = [flag.name for flag in (TARGET_ERROR, TARGET_BOUND) if texts[flag.name] is not None]
+    if not given:
+        return False
+    name, *others = given
+    if others:
+        raise InputError(others[0], texts[others[0]], f"must not be given with --{name}")
+    if texts["epsilon"] is not None:
+        condition = f"must not be given with --{name}, which finds it"
+        raise InputError("epsilon", texts["epsilon"], condition)
+    return True
 
 
 def _check_windows(texts: Mapping[str, str | None]) -> None:

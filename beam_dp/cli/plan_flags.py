@@ -59,12 +59,28 @@ OF_SPARSE = (
 )
 # Flags of workloads alone.
 NOT_OF_SPARSE = ("domain", "workload", "max_error")
+# What asks for the least epsilon, which must not be given then.
+TARGET_ERROR = Flag(
+    "target_error",
+    "instead of --epsilon: find the least one with which the expected error of an answer (root mean"
+    " squared, over the workload) is at most A records",
+    "A",
+    form="number",
+)
+TARGET_BOUND = Flag(
+    "target_bound",
+    "instead of --epsilon: find the least one with which no answer at all is wrong by more than A"
+    " records, except with --failure_probability",
+    "A",
+    form="number",
+)
 # What no window has: a public number of records, or a bound that it is compared by.
 NOT_OF_WINDOWS = (
     "num_records",
     "num_records_is_public",
     "failure_probability",
     "max_error",
+    TARGET_BOUND.name,
     *(flag.name for flag in OF_SPARSE),
 )
 FLAGS = (
@@ -112,12 +128,15 @@ FLAGS = (
         "A",
         form="number",
     ),
+    TARGET_ERROR,
+    TARGET_BOUND,
     *OF_SPARSE,
     WINDOWS,
     *OF_WINDOWS,
     *TYPED_OF_WINDOWS,
     Flag("input", "for the printed command line; nothing is read", "GLOB"),
     Flag("output", "for the printed command line; nothing is written", "DIR"),
+    Flag("all", "also say why each of the other mechanisms cannot do the job", is_switch=True),
     Flag("num_records_is_public", "N is public; always so under replace_one", is_switch=True),
     Flag("allow_large_delta", "admit a delta above 1e-5", is_switch=True),
 )

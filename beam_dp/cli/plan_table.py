@@ -3,133 +3,184 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from beam_dp.cli.tables import guarantee_text
+from beam_dp.cli.tables import counted, guarantee_text, numbers_table
 from beam_dp.errors import magnitude
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
 from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
 from beam_dp.planning.sketches.ranking import SparseRanking
+from beam_dp.queries.workload import Workload
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-OptionT = TypeVar("OptionT", bound=Option)
 
-
-def ranking_table(ranking: Ranking) -> RenderableType:
-    """Returns a ranking for ``rich`` to print: options, then notes, then why others cannot.
+def ranking_table(ranking: Ranking, *, show_refused: bool = False) -> RenderableType:
+    """Returns a ranking for ``rich`` to print: options, what columns mean, notes, refusals.
 
     Args:
         ranking: the ranking.
+        show_refused: whether to say of each mechanism that cannot do the job why not.
     """
     job = ranking.job
-    is_inverse = job.max_error_fraction is not None
-    columns = ["expected error", f"bound at {job.failure_probability:g}"]
-    columns += [f"records for {job.max_error_fraction:.3g}"] if is_inverse else []
+    columns, legend = ["error", "bound"], [legend_of_errors(job), UNKNOWN]
+    if job.max_error_fraction is not None:
+        columns.append("records")
+        share = f"{job.max_error_fraction:.3g} of them"
+        legend.append(f"records: how many there must be for a bound of at most {share}")
 
     def cells(option: Option) -> list[str]:
-        needed = "-" if option.records_needed is None else f"{option.records_needed:,}"
-        cost = ["-", "-"] if option.resources is None else _cost(option)
-        return [_expected(option), _bound(option), *([needed] if is_inverse else []), *cost]
+        needed = "-" if option.records_needed is None else short(option.records_needed)
+        is_inverse = job.max_error_fraction is not None
+        return [
+            _expected(option),
+            bound_of(option),
+            *([needed] if is_inverse else []),
+            *cost(option),
+        ]
 
-    rows = [(f"{each.mechanism}, {each.calibration}", each, cells) for each in ranking.options]
-    return _table(_title(job), [*columns, "memory", "time"], rows)
+    rows = [Row(name_of(each), each, cells(each)) for each in ranking.options]
+    return options_table(_title(job), [*columns, *COST], rows, legend, show_refused=show_refused)
+
+
+COST = ("memory", "time")
+UNKNOWN = "unknown: depends on the data; (in brackets): only of what is measured on the way"
+
+
+def name_of(option: Option) -> str:
+    """Returns what a row of the table calls an option."""
+    return f"{option.mechanism}, {option.calibration}"
+
+
+def legend_of_errors(job: PlanningJob) -> str:
+    """Returns what the errors in a table are, and in which unit."""
+    of = "a cell" if isinstance(job.workload, Workload) else "an answer"
+    return (
+        f"error: expected of {of}, root mean squared; bound: of the largest error of all, except"
+        f" with probability {job.failure_probability:g}; both in records"
+    )
 
 
 def _title(job: PlanningJob) -> str:
-    guarantee = job.guarantee
     origin = "public" if job.num_records_is_public else "private, a guess"
     return (
         f"{magnitude(job.domain.num_cells)} cells, {job.num_queries:,} answers;"
-        f" {job.num_records:,} records ({origin});"
-        f" {guarantee_text(guarantee)}. Errors in records."
+        f" {job.num_records:,} records ({origin}); {guarantee_text(job.guarantee)}"
     )
 
 
 def _expected(option: Option) -> str:
     if option.expected_error is not None:
         return short(option.expected_error)
-    if option.measured_error is not None:
-        return f"({short(option.measured_error)} where measured)"
-    return "depends on the data"
+    return "unknown" if option.measured_error is None else f"({short(option.measured_error)})"
 
 
-def _bound(option: Option) -> str:
+def bound_of(option: Option) -> str:
+    """Returns the bound of all errors of an option, or that it says nothing."""
     if option.bound is None:
         return "none"
-    return short(option.bound.max_error) + (" vacuous" if option.bound.vacuous else "")
+    return "vacuous" if option.bound.vacuous else short(option.bound.max_error)
 
 
-def short(error: float) -> str:
-    """Returns an error in a few digits."""
-    if not math.isfinite(error):
+def short(number: float) -> str:
+    """Returns a number in at most seven characters."""
+    if not math.isfinite(number):
         return "none"
-    return f"{error:,.0f}" if error >= 100 else f"{error:.3g}"
+    if number >= 999_999.5:
+        return f"{number:.1e}"
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
-def _cost(option: Option) -> list[str]:
-    assert option.resources is not None
+def cost(option: Option) -> list[str]:
+    """Returns memory and time of an option."""
+    if option.resources is None:
+        return ["-", "-"]
     memory, seconds = option.resources.memory_bytes, option.resources.seconds
-    megabytes = f"{memory / 1e6:,.0f} MB" if memory < 1e9 else f"{memory / 1e9:,.1f} GB"
+    megabytes = f"{memory / 1e6:,.0f} MB" if memory < 1e9 else f"{short(memory / 1e9)} GB"
     if seconds < 100:
         return [megabytes, f"{seconds:.1g} s" if seconds < 10 else f"{seconds:.0f} s"]
     if seconds < 6000:
         return [megabytes, f"{seconds / 60:.0f} min"]
-    return [megabytes, f"{seconds / 3600:,.0f} h"]
+    return [megabytes, f"{short(seconds / 3600)} h"]
 
 
-def sparse_ranking_table(ranking: SparseRanking) -> RenderableType:
+def sparse_ranking_table(ranking: SparseRanking, *, show_refused: bool = False) -> RenderableType:
     """Returns a ranking of sparse queries for ``rich`` to print, like ``ranking_table``.
 
     Args:
         ranking: the ranking.
+        show_refused: whether to say of each mechanism that cannot do the job why not.
     """
     job = ranking.job
-    columns = [f"expected error, {job.max_sparsity:,} keys", "of 1 key"]
-    columns += [f"bound at {job.failure_probability:g}", "numbers"]
 
     def cells(option: SparseOption) -> list[str]:
-        expected = option.expected_error
         return [
-            "depends on the data" if expected is None else short(expected),
+            "unknown" if option.expected_error is None else short(option.expected_error),
             "-" if option.error_of_one is None else short(option.error_of_one),
-            "see the release" if option.bound is None else _bound(option),
+            "-" if option.bound is None else bound_of(option),
             "-" if option.size is None else f"{option.size:,}",
         ]
 
-    nothing = f"Answering 0 to every query would err by {short(ranking.error_of_nothing)}."
-    rows = [(_name(each), each, cells) for each in ranking.options]
-    return _table(_sparse_title(job), columns, rows, nothing)
+    legend = [
+        legend_of_sparse_errors(job),
+        f"bound: of all answers, except with probability {job.failure_probability:g}; where there"
+        " is none here each answer comes with its own",
+        f"Answering 0 to every query would err by {short(ranking.error_of_nothing)}.",
+    ]
+    rows = [Row(sparse_name(each), each, cells(each)) for each in ranking.options]
+    columns = ("error", "of one key", "bound", "numbers")
+    return options_table(_sparse_title(job), columns, rows, legend, show_refused=show_refused)
 
 
-def _table(
+def legend_of_sparse_errors(job: SparsePlanningJob) -> str:
+    """Returns what the errors in a table are, and in which unit."""
+    return f"error: expected of a query of {job.max_sparsity:,} keys, root mean squared, in records"
+
+
+class Row(NamedTuple):
+    """One row of a table: an option, its name and the texts of its cells."""
+
+    name: str
+    option: Option
+    cells: Sequence[str]
+
+
+def options_table(
     title: str,
     columns: Sequence[str],
-    rows: Sequence[tuple[str, OptionT, Callable[[OptionT], list[str]]]],
-    *remarks: str,
+    rows: Sequence[Row],
+    legend: Sequence[str],
+    *,
+    show_refused: bool,
 ) -> RenderableType:
-    """Returns a table of named options with their cells, then notes, remarks and refusals."""
+    """Returns a table of options, best first, that fits 80 columns; refused ones are counted.
+
+    Args:
+        title: what is planned.
+        columns: of the cells.
+        rows: possible and refused ones.
+        legend: lines that say what the columns are.
+        show_refused: whether to say of each refused one why.
+    """
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", show_lines=False)
-    table.add_column("mechanism", overflow="fold")
-    for column in columns:
-        table.add_column(column, justify="right")
     notes: dict[str, int] = {}
-    refusals = []
+    shown, refusals = [], []
     for name, option, cells in rows:
         if option.refusal is not None:
             refusals.append(f"{name}: not possible: {option.refusal}")
             continue
         mark = notes.setdefault(option.note, len(notes) + 1) if option.note else None
-        table.add_row(*map(Text, [name + (f" [{mark}]" if mark else ""), *cells(option)]))
+        shown.append((name + (f" [{mark}]" if mark else ""), *cells))
     below = [f"[{mark}] {note}" for note, mark in notes.items()]
-    return Group(table, *map(Text, [*below, *remarks, *refusals]))
+    if refusals and not show_refused:
+        refusals = [f"not possible: {counted(len(refusals), 'more mechanism')}; --all says why"]
+    table = numbers_table(("mechanism", *columns), shown)
+    return Group(Text(title), Text(), table, Text(), *map(Text, [*legend, *below, *refusals]))
 
 
 def _sparse_title(job: SparsePlanningJob) -> str:
@@ -138,11 +189,12 @@ def _sparse_title(job: SparsePlanningJob) -> str:
     return (
         f"Queries of up to {job.max_sparsity:,} keys; {profile.num_records:,} records ({origin}),"
         f" {profile.num_keys:,} keys, at most {profile.largest_count:,} records of one;"
-        f" {guarantee_text(job.guarantee)}. Errors in records."
+        f" {guarantee_text(job.guarantee)}"
     )
 
 
-def _name(option: SparseOption) -> str:
+def sparse_name(option: SparseOption) -> str:
+    """Returns what a row of the table calls an option."""
     forms = {"num_rows": "rows: {}", "noise": "{}", "histogram_share": "share: {}"}
     known = dict(option.parameters)
     return ", ".join(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from beam_dp.privacy.guarantee import Guarantee
 
 
@@ -23,6 +25,31 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*map(plain_text, row))
     Console().print(table)
+
+
+def numbers_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Returns a table without lines, of names on the left and numbers right of them."""
+    from rich.table import Table
+
+    from beam_dp.cli.describe import plain_text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for place, name in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if place else "left"
+        table.add_column(plain_text(name), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain_text, row))
+    return table
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns how many there are of something.
+
+    Example:
+        >>> counted(1, "marginal"), counted(2000, "marginal")
+        ('1 marginal', '2,000 marginals')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def guarantee_text(guarantee: Guarantee) -> str:

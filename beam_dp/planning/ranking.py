@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from beam_dp.checks import check_is
@@ -70,15 +72,24 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
         ('mwem', 2.71)
     """
     check_is("job", job, PlanningJob)
+    options = [make(job) for make in option_makers()]
+    return Ranking(job, tuple(sorted(options, key=lambda option: option.rank)))
+
+
+def option_makers() -> list[Callable[[PlanningJob], Option]]:
+    """Returns what makes the option of each mechanism and calibration for a job."""
     measuring = [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
     calibrations: tuple[Calibration, ...] = ("tight", "textbook")
-    options = [
-        *(synthetic_option(job, each, name) for name in calibrations for each in measuring),
-        small_db_option(job),
-        private_mw_option(job),
-        private_mw_option(job, "textbook"),
-        answers_option(job, "discrete_laplace"),
-        answers_option(job, "discrete_gaussian"),
-        intervals_option(job),
+    return [
+        *(
+            partial(synthetic_option, mechanism=each, calibration=name)
+            for name in calibrations
+            for each in measuring
+        ),
+        small_db_option,
+        private_mw_option,
+        partial(private_mw_option, calibration="textbook"),
+        partial(answers_option, distribution="discrete_laplace"),
+        partial(answers_option, distribution="discrete_gaussian"),
+        intervals_option,
     ]
-    return Ranking(job, tuple(sorted(options, key=lambda option: option.rank)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError
@@ -64,6 +64,7 @@ def plan_sparse_release(
     max_size: int,
     max_weight: int = 1,
     sparsity: int | None = None,
+    is_wanted: Callable[[SparseMechanism], bool] = lambda _: True,
 ) -> list[SparseChoice]:
     """Returns what could be released, best first.
 
@@ -77,6 +78,7 @@ def plan_sparse_release(
         max_size: the most numbers that an artifact may hold, at least 64.
         max_weight: the most that one record weighs.
         sparsity: of the queries whose error is to be least; the largest one by default.
+        is_wanted: whether a mechanism is to be looked at; all are by default.
 
     Raises:
         InputError: naming the argument that is refused.
@@ -95,6 +97,8 @@ def plan_sparse_release(
     # The errors do not depend on it: one key for all.
     key = HashKey.draw(INDEPENDENCE)
     for mechanism, held in _candidates(guarantee, profile, max_size, max_weight):
+        if not is_wanted(mechanism):
+            continue
         plan = mechanism.plan(
             guarantee, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=key
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from beam_dp.checks import check_is
@@ -10,7 +12,7 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.options import texts_of
 from beam_dp.mechanisms import SparseMechanism, plan_sparse_mw
 from beam_dp.mechanisms.registry import SKETCHES
-from beam_dp.planning.sketches.choices import SparseChoice, error_of_nothing, plan_sparse_release
+from beam_dp.planning.sketches.choices import error_of_nothing, plan_sparse_release
 from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
 from beam_dp.theorems.synthesis import online_theorem
 
@@ -81,21 +83,17 @@ def rank_sparse_mechanisms(job: SparsePlanningJob) -> SparseRanking:
         ('count_sketch', 66)
     """
     check_is("job", job, SparsePlanningJob)
-    choices = plan_sparse_release(
-        job.guarantee, job.profile, max_sparsity=job.max_sparsity, max_size=job.max_size
-    )
-    best: dict[str, SparseChoice] = {}
-    for choice in choices:
-        best.setdefault(_name(choice.mechanism), choice)
-    options = [
-        _release_option(best[name]) if name in best else _refused(name, job) for name in _NAMES
-    ]
-    options.append(_sparse_mw_option(job))
+    options = [make(job) for make in sparse_option_makers()]
     return SparseRanking(
         job,
         tuple(sorted(options, key=lambda option: option.rank)),
         error_of_nothing(job.profile, job.max_sparsity),
     )
+
+
+def sparse_option_makers() -> list[Callable[[SparsePlanningJob], SparseOption]]:
+    """Returns what makes the option of each mechanism, with its best parameters, for a job."""
+    return [*(partial(_release_option, name=name) for name in _NAMES), _sparse_mw_option]
 
 
 def release_parameters(mechanism: SparseMechanism) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -109,10 +107,20 @@ def _name(mechanism: SparseMechanism) -> str:
     return ", ".join([name, *(value for flag, value in parameters if flag == "noise")])
 
 
-def _release_option(choice: SparseChoice) -> SparseOption:
-    name, parameters = release_parameters(choice.mechanism)
+def _release_option(job: SparsePlanningJob, name: str) -> SparseOption:
+    choices = plan_sparse_release(
+        job.guarantee,
+        job.profile,
+        max_sparsity=job.max_sparsity,
+        max_size=job.max_size,
+        is_wanted=lambda mechanism: _name(mechanism) == name,
+    )
+    if not choices:
+        return _refused(name, job)
+    choice = choices[0]
+    mechanism, parameters = release_parameters(choice.mechanism)
     return SparseOption(
-        name,
+        mechanism,
         "tight",
         PROGRAM,
         expected_error=choice.error,

@@ -1,0 +1,28 @@
+"""Command lines of `beam-dp plan`, one for each kind of job."""
+
+from __future__ import annotations
+
+TABLE = {"num_records": "20000", "workload": "marginals:2", "domain": '{"a": 4, "b": 3, "c": 2}'}
+KEYS = {"num_records": "1e5", "max_sparsity": "5", "num_keys": "1000", "largest_count": "500"}
+KEYS |= {"size": "512", "num_questions": "4", "delta": "0"}  # quick: of one mechanism
+WINDOWS = {"workload": "marginals:1", "domain": '{"a": 10}', "start": "2026-11-23T00:00Z"}
+WINDOWS |= {"window": "1h", "num_windows": "168", "grace": "0s", "max_windows_per_unit": "7"}
+WINDOWS |= {"protected_windows": "168", "windows": ""}
+KINDS = {
+    "marginals": TABLE,
+    "intervals": {**TABLE, "workload": "intervals:a"},
+    "conjunctions": {**TABLE, "workload": "conjunctions:2"},
+    "keys": KEYS,
+    "windows": WINDOWS,
+}
+
+
+def argv(given: dict[str, str], *more: str, **changed: str) -> list[str]:
+    shared = {"delta": "1e-9", "neighboring": "add_or_remove_one"}
+    shared |= {"privacy_unit": "person_id", "max_records_per_unit": "1"}
+    flags = shared | given | changed
+    return [
+        "plan",
+        *(f"--{name}={text}" if text else f"--{name}" for name, text in flags.items()),
+        *more,
+    ]

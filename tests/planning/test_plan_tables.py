@@ -1,0 +1,124 @@
+"""The tables of `beam-dp plan` at 80 columns: no cell is wrapped or cut."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from plan_words import KINDS, argv
+from rich.console import Console
+
+from beam_dp.cli.main import main
+from beam_dp.cli.plan_table import Row, bound_of, cost, options_table, short
+from beam_dp.mechanisms.resources import Resources
+from beam_dp.planning.job import Option
+from beam_dp.theorems.theorem import Bound
+
+WIDTH = 80
+
+
+def lines_of(capsys: pytest.CaptureFixture[str], words: list[str]) -> list[str]:
+    assert main(words) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def table_of(lines: list[str]) -> list[str]:
+    """The lines of the table: from its header to the next empty line."""
+    start = next(n for n, line in enumerate(lines) if line.startswith(("mechanism ", "error ")))
+    return lines[start : lines.index("", start)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("marginals", {"max_error": "0.001"}),
+        ("marginals", {"max_error": "1e-9", "epsilon": "1e-9", "num_records": "1e12"}),
+        ("intervals", {}),
+        ("conjunctions", {"num_records": "1099511627776"}),
+        ("windows", {"questions": "one,trailing:168,running,trailing:2,trailing:3,trailing:4"}),
+        ("windows", {"epsilon": "1e-4"}),
+    ],
+)
+def test_a_row_is_a_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    changed: dict[str, str],
+) -> None:
+    words = argv(KINDS[kind], **{"epsilon": "1", **changed})
+    monkeypatch.setenv("COLUMNS", "300")
+    wide = table_of(lines_of(capsys, words))
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    lines = lines_of(capsys, words)
+    assert [line.split() for line in table_of(lines)] == [line.split() for line in wide]
+    # All but the command line, which is to be copied.
+    assert max(map(len, lines[:-1])) <= WIDTH
+
+
+@pytest.mark.parametrize("kind", ["marginals", "windows"])
+def test_a_row_of_a_target_is_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    words = argv(KINDS[kind], target_error="1234.5")
+    monkeypatch.setenv("COLUMNS", "300")
+    wide = table_of(lines_of(capsys, words))
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    assert [line.split() for line in table_of(lines_of(capsys, words))] == [
+        line.split() for line in wide
+    ]
+
+
+@pytest.mark.slow
+def test_a_row_of_keys_is_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for changed in ({"epsilon": "1", "delta": "1e-9"}, {"target_error": "4000"}):
+        words = argv(KINDS["keys"], **changed)
+        monkeypatch.setenv("COLUMNS", "300")
+        wide = table_of(lines_of(capsys, words))
+        monkeypatch.setenv("COLUMNS", str(WIDTH))
+        lines = table_of(lines_of(capsys, words))
+        assert [line.split() for line in lines] == [line.split() for line in wide]
+
+
+@pytest.mark.parametrize("number", [0.0, 1e-9, 0.12345, 99.99, 100, 99999.9, 999_999.4, 1e6, 1e300])
+def test_a_number_is_short(number: float) -> None:
+    assert len(short(number)) <= 8 and float(short(number).replace(",", "")) == pytest.approx(
+        number, rel=0.05
+    )
+
+
+def test_the_longest_rows_that_there_can_be_fit() -> None:
+    bound = Bound("union", 2**53, 1e300, 0.05)
+    option = Option("gaussian_answers", "textbook", None, bound=bound, note="x")
+    option = dataclasses.replace(option, resources=Resources(2**70, 1e12))
+    assert bound_of(option) == "vacuous"
+    cells = ["1.235e-05", "9.9e+99", bound_of(option), *cost(option)]
+    for columns, each in (
+        (["epsilon", "error", "bound", "memory", "time"], cells),
+        (
+            ["error", "bound", "records", "memory", "time"],
+            ["(9.9e+99)", cells[2], "9.9e+99", *cells[3:]],
+        ),
+    ):
+        row = Row("gaussian_answers, tight", option, each)
+        console = Console(width=WIDTH)
+        with console.capture() as capture:
+            console.print(options_table("", columns, [row], [], show_refused=False))
+        lines = capture.get().splitlines()
+        assert any(line.split() == f"{row.name} [1] {' '.join(each)}".split() for line in lines)
+
+
+def test_refusals_are_counted_and_shown_with_all(capsys: pytest.CaptureFixture[str]) -> None:
+    words = argv(KINDS["marginals"], epsilon="1")
+    few = "\n".join(lines_of(capsys, words))
+    assert "not possible: 4 more mechanisms; --all says why" in few
+    assert "intervals, tight" not in few
+    told = " ".join(" ".join(lines_of(capsys, [*words, "--all"])).split())
+    assert "intervals, tight: not possible: workload: 26 is refused; must be intervals" in told
+    assert "--all says why" not in told
+
+
+def test_one_refusal_is_one_mechanism(capsys: pytest.CaptureFixture[str]) -> None:
+    words = argv(KINDS["intervals"], epsilon="1")
+    assert "not possible: 1 more mechanism; --all says why" in lines_of(capsys, words)

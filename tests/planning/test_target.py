@@ -1,0 +1,175 @@
+"""`beam-dp plan --target_error`: the least epsilon that keeps an error, and that it truly does."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import shlex
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from plan_words import KINDS, TABLE, WINDOWS, argv
+
+from beam_dp.cli.main import main
+from beam_dp.errors import InputError
+from beam_dp.planning.least_epsilon import least_epsilon
+from beam_dp.planning.target import Target
+from pipelines import release_windows
+
+
+def planned(capsys: pytest.CaptureFixture[str], words: list[str]) -> dict:
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def key(option: dict) -> tuple:
+    noise = option.get("parameters", {}).get("noise")
+    return option.get("mechanism"), option.get("calibration"), noise, option.get("strategy")
+
+
+def error_of(option: dict, asked: str) -> float:
+    if "errors" in option:
+        return max(option["errors"].values())
+    if asked == "target_error":
+        return math.inf if option["expected_error"] is None else option["expected_error"]
+    return math.inf if option["bound"] is None else option["bound"]["max_error"]
+
+
+SLOW = ("intervals", "conjunctions", "windows")
+
+
+@pytest.mark.parametrize("asked", ["target_error", "target_bound"])
+@pytest.mark.parametrize(
+    "kind", ["marginals", *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)]
+)
+def test_the_printed_epsilon_keeps_the_error_and_the_next_smaller_one_does_not(
+    capsys: pytest.CaptureFixture[str], kind: str, asked: str
+) -> None:
+    if (kind, asked) == ("windows", "target_bound"):
+        pytest.skip("no bound of windows is planned")
+    check_least(capsys, kind, asked, "60")
+
+
+@pytest.mark.slow
+def test_the_printed_epsilon_of_queries_of_keys_keeps_the_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    check_least(capsys, "keys", "target_error", "4000")
+
+
+def check_least(capsys: pytest.CaptureFixture[str], kind: str, asked: str, error: str) -> None:
+    found = planned(capsys, argv(KINDS[kind], **{asked: error}))["options"]
+    epsilons = [option["epsilon"] for option in found]
+    assert len(found) >= (1 if kind == "keys" else 2) and epsilons == sorted(epsilons)
+    for option in {id(each): each for each in (found[0], found[-1])}.values():
+        epsilon = option["epsilon"]
+        # As it is printed, in at most four digits.
+        again = planned(capsys, argv(KINDS[kind], epsilon=f"{epsilon:g}"))["options"]
+        reached = next(each for each in again if key(each) == key(option))
+        assert error_of(reached, asked) == error_of(option, asked) <= float(error)
+        digits = f"{epsilon:.3e}".partition("e")
+        less = f"{int(digits[0].replace('.', '')) - 1}e{int(digits[2]) - 3}"
+        again = planned(capsys, argv(KINDS[kind], epsilon=less))["options"]
+        missed = next(each for each in again if key(each) == key(option))
+        assert error_of(missed, asked) > float(error)
+
+
+@pytest.mark.parametrize("error", [1e-9, 0.3, 0.00012345, 7.0, 1.99999e6])
+@pytest.mark.parametrize("power", [0.3, 1.0, 3.0])
+def test_the_search_finds_the_least_of_four_digits(error: float, power: float) -> None:
+    tried = []
+
+    def plan(epsilon: float) -> float:
+        tried.append(epsilon)
+        return epsilon**-power
+
+    found = least_epsilon(plan, lambda each: each, error)
+    exact = error ** (-1 / power)
+    if exact > 1e6:
+        assert found.epsilon is None and found.error == 1e6**-power
+        return
+    assert found.epsilon is not None and found.epsilon == float(f"{found.epsilon:.3e}")
+    assert found.error == found.epsilon**-power <= error
+    assert max(exact, 1e-6) * (1 - 1e-12) <= found.epsilon <= max(exact, 1e-6) * 1.001
+    assert len(tried) == len(set(tried)) < 40
+
+
+def test_an_error_that_never_falls_far_enough_is_out_of_reach() -> None:
+    found = least_epsilon(lambda epsilon: 5 + 1 / epsilon, lambda each: each, 5.0)
+    assert (found.epsilon, found.error) == (None, 5 + 1e-6)
+
+
+def test_an_epsilon_that_is_refused_is_passed_over() -> None:
+    """As of a histogram that does not fit once epsilon is large, or noise that is too large."""
+    found = least_epsilon(
+        lambda epsilon: epsilon, lambda each: 1 / each if 0.5 < each < 50 else math.inf, 0.2
+    )
+    assert found.epsilon == 5.0
+    nothing = least_epsilon(lambda epsilon: epsilon, lambda each: math.inf, 0.2)
+    assert nothing.epsilon is None and nothing.error == math.inf
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            argv(TABLE, epsilon="1", target_error="5"),
+            "--epsilon: '1' is refused; must not be given",
+        ),
+        (argv(TABLE, target_bound="1", target_error="5"), "--target_bound: '1' is refused; must n"),
+        (argv(TABLE, target_error="0"), "--target_error: 0.0 is refused; must be a finite number"),
+        (argv(TABLE, target_error="nan"), "--target_error: nan is refused; must be a finite num"),
+        (argv(TABLE, target_error="few"), "--target_error: 'few' is refused; must be a number"),
+        (argv(TABLE, target_error="1e-12"), "--target_error: 1e-12 is refused; must be at least"),
+        (argv(WINDOWS, target_bound="1"), "--target_bound: '1' is refused; must not be given wi"),
+        (argv(TABLE), "--epsilon: missing; must be given: "),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    capsys: pytest.CaptureFixture[str], words: list[str], line: str
+) -> None:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith(f"error: {line}"), err
+
+
+def test_the_floor_that_is_told_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv(TABLE, target_bound="1e-6")) == 2
+    _, _, told = capsys.readouterr().err.partition("must be at least ")
+    floor, _, _ = told.partition(" records: ")
+    assert planned(capsys, argv(TABLE, target_bound=floor))["options"]
+
+
+def test_the_printed_command_line_has_the_least_epsilon(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    best = planned(capsys, argv(TABLE, target_error="60"))["options"][0]
+    assert main(argv(TABLE, target_error="60")) == 0
+    out = capsys.readouterr().out
+    command = shlex.split(out.splitlines()[-1])
+    assert command[command.index("--epsilon") + 1] == f"{best['epsilon']:g}"
+    assert "is at most 60 records" in " ".join(out.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", ["60", "2.5", "300"])
+def test_the_printed_release_of_windows_keeps_the_error(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], error: str
+) -> None:
+    pq.write_table(pa.table({"a": [1], "person_id": [2], "t": [3]}), tmp_path / "a.parquet")
+    places = {"input": f"{tmp_path}/*.parquet", "event_time": "t", "output": f"{tmp_path}/out"}
+    assert main(argv(WINDOWS, target_error=error, **places)) == 0
+    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    job = release_windows.parse_arguments(command[2:])
+    best = planned(capsys, argv(WINDOWS, target_error=error))["options"][0]
+    assert job.plan.public["strategy"] == best["strategy"]
+    assert job.plan.measurements[0].distribution == best["distribution"]
+    assert job.card.block == best["block"] and job.card.guarantee.epsilon == best["epsilon"]
+
+
+def test_an_error_is_checked_where_it_is_constructed() -> None:
+    with pytest.raises(InputError, match="target_bound: -1 is refused"):
+        Target(-1, of_bound=True)
