@@ -9,6 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_dp.cli.tables import counted, short
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
@@ -25,6 +26,7 @@ from beam_dp.transforms import (
 from beam_dp.transforms.drawing.answer_batches import numbered_queries
 
 from . import program
+from .preview import bound_text, number_text
 
 _SHOWN_REFUSALS = 5
 
@@ -106,11 +108,31 @@ class Job(program.Job):
         """Returns what the ledger's entry says."""
         return self.plan.public
 
+    def facts(self) -> dict[str, str]:
+        """Returns what a page for people says."""
+        plan = self.plan
+        facts = {"queries": f"{len(self.lines):,}, of which {len(self.refusals):,} are refused"}
+        if not isinstance(plan, WorkloadAnswersPlan):  # which uses no number of records
+            facts["records"] = number_text(plan.num_records)
+        if isinstance(plan, WorkloadAnswersPlan):
+            deviation = f"{short(plan.standard_error)} records"
+            facts["error"] = f"{deviation} expected of an answer, root mean squared"
+            facts["bound"] = bound_text(plan.bound(), plan.failure_probability)
+        elif plan.num_records == "noisy":
+            facts["bound"] = "depends on the number of records: the card will state it"
+        else:
+            bound = plan.settle(plan.num_records).hypothesis_bound
+            facts["bound"] = bound_text(bound, plan.failure_probability)
+        if self.payment is not None:
+            token, state = self.payment.token, self.payment.state_number
+            facts["goes on"] = f"state {state} of {token.release_id}, which was paid for"
+        return facts
+
     def headline(self) -> str:
         """Returns what is done, in half a line."""
         domain = self.plan.universe
         universe = "keys without end" if domain is None else f"{magnitude(domain.num_cells)} cells"
-        return f"{len(self.lines):,} queries over {universe}"
+        return f"{counted(len(self.lines), 'query', 'queries')} over {universe}"
 
     def warnings(self) -> list[str]:
         """Returns what to tell before queries are answered: refused ones, and a useless bound."""

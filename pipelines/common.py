@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -11,7 +12,8 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, nearest, refused
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger import Ledger, Origin
+from beam_dp.privacy.ledger.origin import LONGEST
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.compressed import open_file
 
@@ -33,7 +35,24 @@ def read_ledger(given: dict[str, str]) -> Ledger | None:
     for name, other in (("ledger", "dataset_id"), ("dataset_id", "ledger")):
         if name in given and other not in given:
             raise FlagError(f"--{other}: missing; must be given with --{name}")
+    for name in ("purpose", "who"):
+        if name in given and "ledger" not in given:
+            raise FlagError(f"--ledger: missing; must be given with --{name}")
     return Ledger(given["ledger"]) if "ledger" in given else None
+
+
+def read_origin(given: dict[str, str]) -> Origin:
+    """Returns who releases something, why and where, as the ledger is told.
+
+    Raises:
+        InputError: a text is refused.
+    """
+    said = {name: given[name] for name in ("who", "purpose") if name in given}
+    output = given["output"]
+    place = output if "://" in output else os.path.abspath(output)
+    # A folder may have any name; the ledger has words for people.
+    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in place)
+    return Origin(**said, output=shown[: LONGEST["output"]])
 
 
 def read_text(name: str, path: str) -> str:

@@ -7,7 +7,6 @@ that fails has spent it all the same: its noise may have been seen.
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from abc import ABC, abstractmethod
@@ -25,13 +24,14 @@ from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.online.saved_runs import Payment
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.privacy.ledger import Ledger, Origin, Token
 from beam_dp.releases import Release, probe_output, read_release
 from beam_dp.transforms import ReadRecords, WriteRelease
 
 from . import flags
-from .common import make_pipeline, read_ledger
+from .common import make_pipeline, read_ledger, read_origin
 from .own_release import is_own
+from .preview import check_json_flag, print_json, print_preview
 from .progress import Progress
 from .record_number import warning_of_number
 from .running import is_launched, mark_released, run_main, run_pipeline, stage_pipeline
@@ -49,8 +49,10 @@ class Job(ABC):
         plan: what will be done.
         ledger: that pays, if one does.
         dataset_id: from whose budget.
+        origin: what the ledger is told of who releases it, and why.
         output: where the release is written.
         validate_only: whether nothing is run.
+        as_json: whether what is shown then is for machines.
         beam_flags: Beam's own.
         state: where the run is saved, if it is.
         payment: of the earlier run that this one goes on from, if it was paid for.
@@ -64,8 +66,10 @@ class Job(ABC):
     plan: Plan
     ledger: Ledger | None
     dataset_id: str
+    origin: Origin
     output: str
     validate_only: bool
+    as_json: bool
     beam_flags: tuple[str, ...]
     state: Path | None = None
     payment: Payment | None = None
@@ -110,6 +114,10 @@ class Job(ABC):
     @abstractmethod
     def headline(self) -> str:
         """Returns what is done, in half a line."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, str]:
+        """Returns what a page for people says of this kind of release, with its errors."""
 
     @abstractmethod
     def tell(self, release: Release) -> None:
@@ -212,14 +220,17 @@ class Program(Generic[JobT]):
             FlagError: a flag that others need is missing.
             InputError: a value, or a combination of them, is refused.
         """
+        check_json_flag(given)
         shared = {
             "input": given["input"],
             "input_format": given.get("input_format"),
             "guarantee": read_guarantee(given),
             "ledger": read_ledger(given),
             "dataset_id": given.get("dataset_id", ""),
+            "origin": read_origin(given),
             "output": given["output"],
             "validate_only": "validate_only" in given,
+            "as_json": "json" in given,
             "beam_flags": tuple(beam_flags),
         }
         return self.make_job(given, shared)
@@ -237,7 +248,7 @@ class Program(Generic[JobT]):
         pipeline = make_pipeline(job.beam_flags, job.output)
         build(job, pipeline)
         if job.validate_only:
-            print(json.dumps(public_card(job), indent=2, ensure_ascii=False))
+            preview(job)
             return 0
         return run(job, pipeline, progress)
 
@@ -289,6 +300,21 @@ def public_card(job: Job) -> dict[str, Any]:
     return card
 
 
+def preview(job: Job) -> None:
+    """Prints what a job would release; nothing is read, paid or written.
+
+    Raises:
+        InputError: if the ledger would refuse the release.
+    """
+    card = public_card(job)
+    if job.as_json:
+        print_json(card)
+        return
+    places = {"input": job.input, "output": job.output}
+    ledger = card.get("ledger")
+    print_preview(job.headline(), job.plan, job.facts(), places, ledger, job.origin, job.warnings())
+
+
 def pay(job: Job) -> Token | None:
     """Pays for a release; without a ledger nothing.
 
@@ -298,7 +324,9 @@ def pay(job: Job) -> Token | None:
     if job.ledger is None:
         return None
     plan, parameters = job.plan, job.entry() | _left_out(job.plan)
-    return job.ledger.spend(job.dataset_id, job.guarantee, plan.loss, plan.mechanism, parameters)
+    return job.ledger.spend(
+        job.dataset_id, job.guarantee, plan.loss, plan.mechanism, parameters, job.origin
+    )
 
 
 def _left_out(plan: Plan) -> dict[str, Any]:

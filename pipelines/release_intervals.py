@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 import apache_beam as beam
 
+from beam_dp.cli.tables import short
 from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
 from beam_dp.flags import shared
@@ -87,6 +88,17 @@ class Job(program.ReleaseJob):
     def entry(self) -> dict[str, Any]:
         """Returns what the ledger's entry says."""
         return {"attribute": self.attribute, "strategy": self.plan.choice[0]}
+
+    def facts(self) -> dict[str, str]:
+        """Returns what a page for people says."""
+        plan = self.plan
+        error = f"{short(math.sqrt(plan.mean_squared_error))} records"
+        noise = plan.choice[1].replace("_", " ")
+        steps = "whole records" if plan.grid == 1 else f"steps of 1/{plan.grid} records"
+        return {
+            "error": f"{error} expected, root mean squared over all intervals",
+            "noise": f"{noise}, scale {plan.scale:.4g}, in {steps}",
+        }
 
     def headline(self) -> str:
         """Returns what is done, in half a line."""

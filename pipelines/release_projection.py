@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import apache_beam as beam
 
+from beam_dp.cli.tables import counted, short
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.numbers import integer
@@ -81,6 +82,17 @@ class Job(program.ReleaseJob):
     def entry(self) -> dict[str, Any]:
         """Returns what the ledger's entry says."""
         return {**self.plan.public, "key": dataclasses.asdict(self.columns)}
+
+    def facts(self) -> dict[str, str]:
+        """Returns what a page for people says."""
+        error = "each answer comes with its own standard error"
+        if self.choices:
+            error = f"{short(self.choices[0]['error'])} expected of a query of that many; {error}"
+        return {
+            "key": f"{self.columns.key}, read as {self.columns.key_type}",
+            "queries": f"of up to {counted(self.plan.max_sparsity, 'key')}",
+            "error": error,
+        }
 
     def headline(self) -> str:
         """Returns what is done, in half a line."""

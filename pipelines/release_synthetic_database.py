@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
+from beam_dp.cli.tables import counted
 from beam_dp.domain import Domain
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import magnitude
@@ -27,6 +28,7 @@ from beam_dp.flags.options import flags_of, values_of
 from beam_dp.flags.shared import read_num_records
 from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism, SmallDB, plan_release
 from beam_dp.mechanisms.registry import SYNTHETIC, options_of
+from beam_dp.mechanisms.small_db.small_db import SmallDBPlan
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
@@ -34,6 +36,7 @@ from beam_dp.transforms.drawing.release import ReleasePlanned
 
 from . import program
 from .common import read_text
+from .preview import bound_text, marginals_error, number_text
 from .record_number import read_expected
 
 MECHANISM = Flag(
@@ -99,12 +102,27 @@ class Job(program.ReleaseJob):
             return self.workload.to_json()
         return {"queries": self.workload_spec, "num_queries": len(self.workload)}
 
+    def facts(self) -> dict[str, str]:
+        """Returns what a page for people says."""
+        error = marginals_error(self.plan)
+        if isinstance(self.plan, SmallDBPlan):
+            error = "depends on the number of records: the card will state it"
+            if self.plan.bound is not None:
+                error = bound_text(self.plan.bound, self.plan.failure_probability)
+        workload = self.plan.workload
+        return {
+            "records": number_text(self.num_records),
+            "tables": f"{counted(len(workload), 'marginal')}, {workload.num_cells():,} cells",
+            "error": error,
+        }
+
     def headline(self) -> str:
         """Returns what is done, in half a line."""
-        what = "marginals" if isinstance(self.workload, Workload) else "linear queries"
+        is_marginals = isinstance(self.workload, Workload)
+        what = ("marginal",) if is_marginals else ("linear query", "linear queries")
         return (
-            f"release of {len(self.domain.names)} attributes, {magnitude(self.domain.num_cells)}"
-            f" cells, {len(self.workload):,} {what}"
+            f"release of {counted(len(self.domain.names), 'attribute')},"
+            f" {magnitude(self.domain.num_cells)} cells, {counted(len(self.workload), *what)}"
         )
 
     def warnings(self) -> list[str]:

@@ -16,7 +16,7 @@ Started again with the same flags it goes on where it stopped, and pays nothing.
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import shlex
 import sys
@@ -31,10 +31,12 @@ from apache_beam.options.pipeline_options import StandardOptions
 
 from beam_dp.checks import checked_integer
 from beam_dp.cli.programs import command_of
+from beam_dp.cli.tables import counted, short
 from beam_dp.domain.files import parse_domain
 from beam_dp.flags import shared, windows as window_flags
 from beam_dp.flags.flag import Flag, refused
 from beam_dp.flags.numbers import integer, number
+from beam_dp.mechanisms.marginals.strategies import predicted_variance
 from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.mechanisms.window_tables import (
     WindowDatabasesPlan,
@@ -43,7 +45,7 @@ from beam_dp.mechanisms.window_tables import (
     plan_window_tables,
 )
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger import Ledger, Origin
 from beam_dp.queries.workload import parse_workload
 from beam_dp.releases import finish_writing
 from beam_dp.releases.files.horizon import begin_horizon, holds_horizon, released
@@ -54,8 +56,9 @@ from beam_dp.windows import Horizon, seconds_of_duration
 
 from . import flags
 from .beam_flags import runner_name
-from .common import make_pipeline, read_ledger, read_text
+from .common import make_pipeline, read_ledger, read_origin, read_text
 from .empty_pipeline import LOCAL_RUNNER
+from .preview import check_json_flag, marginals_error, print_json, print_preview
 from .prism import RUNNER as PRISM_RUNNER
 from .progress import Progress, is_working
 from .running import mark_released, run_main, run_pipeline
@@ -116,8 +119,10 @@ class Job:
         card: what ``horizon.json`` says.
         ledger: that pays, if one does.
         dataset_id: from whose budget.
+        origin: what the ledger is told of who releases it, and why.
         output: where the horizon is written.
         validate_only: whether nothing is run.
+        as_json: whether what is shown then is for machines.
         beam_flags: Beam's own.
     """
 
@@ -128,8 +133,10 @@ class Job:
     card: HorizonCard
     ledger: Ledger | None
     dataset_id: str
+    origin: Origin
     output: str
     validate_only: bool
+    as_json: bool
     beam_flags: tuple[str, ...]
 
 
@@ -147,6 +154,7 @@ def parse_arguments(argv: Sequence[str]) -> Job:
             " none has a public number of records"
         )
         raise refused("neighboring", given["neighboring"], condition)
+    check_json_flag(given)
     is_replay = "replay" in given
     horizon = window_flags.read_horizon(given)
     plan = _plan(given, horizon)
@@ -168,8 +176,10 @@ def parse_arguments(argv: Sequence[str]) -> Job:
         card=card,
         ledger=read_ledger(given),
         dataset_id=given.get("dataset_id", ""),
+        origin=read_origin(given),
         output=given["output"],
         validate_only="validate_only" in given,
+        as_json="json" in given,
         beam_flags=(*beam_flags, *_stream_flags(given, horizon)),
     )
 
@@ -250,7 +260,7 @@ def _main(argv: Sequence[str], progress: Progress) -> int:
     job = parse_arguments(argv)
     _build(job, "0" * 32)  # refuses what is left to refuse
     if job.validate_only:
-        print(json.dumps(_public_card(job), indent=2, ensure_ascii=False))
+        _preview(job)
         return 0
     return _run(job, progress)
 
@@ -287,6 +297,31 @@ def _public_card(job: Job) -> dict[str, Any]:
     return card
 
 
+def _preview(job: Job) -> None:
+    """Prints what would be released; nothing is read, paid or written."""
+    card = _public_card(job)
+    if job.as_json:
+        print_json(card)
+        return
+    plan, stated = job.plan, job.plan.public
+    facts = {
+        "promise": stated["promise"],
+        "grace": f"{plan.horizon.grace:,} s for records that arrive late",
+        "error": _error(plan),
+    }
+    places = {"input": str(job.card.source["input"]), "output": job.output}
+    print_preview(_headline(job), plan, facts, places, card.get("ledger"), job.origin)
+
+
+def _error(plan: WindowTablesPlan | WindowDatabasesPlan) -> str:
+    if isinstance(plan, WindowDatabasesPlan):
+        return f"of one window {marginals_error(plan.window)}"
+    variance = predicted_variance(plan.workload, plan.measurements, total_is_public=False)
+    return (
+        f"{short(math.sqrt(variance))} records expected of a cell of one window, root mean squared"
+    )
+
+
 def _run(job: Job, progress: Progress) -> int:
     """Begins the horizon or goes on with it, pays once, and runs the job until all is released."""
     if job.ledger is not None and not holds_horizon(job.output):
@@ -301,6 +336,7 @@ def _run(job: Job, progress: Progress) -> int:
             job.plan.mechanism,
             job.card.ledger_parameters(horizon_id),
             "horizon_id",
+            job.origin,
         )
         progress.say(f"{'spent' if is_paid_now else 'goes on'}: {token.release_id} in the ledger")
         if token.state == "released" and _num_released(job) < _num_releases(job):
@@ -365,9 +401,9 @@ def _is_over(job: Job) -> bool:
 
 
 def _headline(job: Job) -> str:
-    horizon, num_marginals = job.plan.horizon, len(job.plan.workload)
-    marginals = f"{num_marginals:,} marginal{'s' * (num_marginals > 1)}"
-    return f"{horizon.num_windows:,} windows of {horizon.window_text}, {marginals} each"
+    horizon, marginals = job.plan.horizon, counted(len(job.plan.workload), "marginal")
+    windows = counted(horizon.num_windows, "window")
+    return f"{windows} of {horizon.window_text}, {marginals} each"
 
 
 def _tell(job: Job) -> None:

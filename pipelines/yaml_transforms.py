@@ -34,6 +34,7 @@ _ELSEWHERE = {
     "input": "must be the input of the transform, such as ReadRecords",
     "input_format": "must be given to ReadRecords",
     "validate_only": "must be given to the program of the same name",
+    "json": "must be given to the program of the same name",
     "state": "must be given to beam-dp answer-queries",
     "resume": "must be given to beam-dp answer-queries",
     # Beam writes the fields into the graph of the job, and this number is nobody else's business.

@@ -15,7 +15,7 @@ from beam_dp.cli.main import main
 from beam_dp.domain import CategoricalAttribute, Domain
 from beam_dp.domain.files import parse_domain
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger import Ledger, Origin
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import marginals
 from beam_dp.releases import SyntheticDatabase, write_release
@@ -227,20 +227,33 @@ DECLARATION = (
 def test_a_ledger_is_declared_spent_from_and_printed(
     ledger_url: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["ledger", ledger_url, "--declare", "[bold]visits[/]", *DECLARATION]) == 0
-    assert re.search(r"\[bold\]visits\[/\] .* 1 .* 0 .* 1 / 1 / 1 ", capfd.readouterr().out)
+    told = " ".join(capfd.readouterr().out.split())
+    assert (
+        "[bold]visits[/] protects person, add or remove one budget epsilon 1, delta 1e-09" in told
+    )
+    assert "left epsilon 1 for a pure release, epsilon 1 for a Gaussian one" in told
     guarantee = Guarantee(0.25, 0.0, "add_or_remove_one", "person", 3)
-    Ledger(ledger_url).spend("[bold]visits[/]", guarantee, Loss.pure(0.25), "laplace")
+    origin = Origin("Zoë", "the monthly report, " * 10, "/data/[red]out")
+    ledger = Ledger(ledger_url)
+    ledger.spend("[bold]visits[/]", guarantee, Loss.pure(0.25), "laplace", origin=origin)
     assert main(["ledger", ledger_url]) == 0
     out = capfd.readouterr().out
-    assert re.search(r"\[bold\]visits\[/\] .* 0\.25 .* 0\.75 / 0 / 0 ", out)
-    assert re.search(r"\[bold\]visits\[/\]/1 .* laplace .* spent .* 0\.25", out)
+    assert max(map(len, out.splitlines())) <= 80
+    told = " ".join(out.split())
+    assert "spent epsilon 0.25 at this delta left epsilon 0.75 for a pure release, no Gau" in told
+    (entry,) = ledger.entries("[bold]visits[/]")
+    when = entry.spent_at.replace("T", " ").replace("+00:00", " UTC")
+    paid = "[bold]visits[/]/1 laplace, epsilon 0.25, delta 0, spent"
+    assert f"{paid} {when} by Zoë for the monthly report, the monthly" in told
+    assert told.endswith("to /data/[red]out")
     assert main(["ledger", ledger_url, "--json"]) == 0
     (dataset,) = json.loads(capfd.readouterr().out)["datasets"]
     assert dataset["spent_epsilon"] == pytest.approx(0.25)
     assert dataset["remaining_epsilon"] == {"pure": 0.75, "gaussian": 0.0, "zcdp": 0.0}
     assert dataset["entries"][0]["loss"]["epsilon"] == 0.25
+    assert dataset["entries"][0]["origin"] == origin.to_json()
 
 
 def test_a_budget_that_renews_is_printed_with_what_the_whole_horizon_reveals(
@@ -261,8 +274,8 @@ def test_a_budget_that_renews_is_printed_with_what_the_whole_horizon_reveals(
         ledger.spend("visits", guarantee, Loss.gaussian(0.1), mechanism, parameters)
     assert main(["ledger", str(tmp_path / "ledger")]) == 0
     out = capfd.readouterr().out
-    whole = r"windows \(all together 7 times: epsilon 7, delta 7e-09\)"
-    assert re.search(rf"visits/1 .* {whole} .* 1e-09 .* 1 ", out)
+    whole = "windows (all together 7 times: epsilon 7, delta 7e-09)"
+    assert f"visits/1   {whole}, epsilon 1, delta 1e-09, spent" in out
     assert out.count("all together") == 1
 
 

@@ -208,7 +208,7 @@ def plain_table(header: tuple[str, ...], rows: Any) -> RenderableType:
 
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for column in header:
-        table.add_column(column, overflow="fold")
+        table.add_column(plain_text(column), overflow="fold")
     for row in rows:
         table.add_row(*map(plain_text, row))
     return table

@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_dp.checks import is_integer, is_number
-from beam_dp.cli.tables import print_table
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, Once, refused
 from beam_dp.flags.numbers import number
@@ -58,6 +55,9 @@ def run_ledger(options: argparse.Namespace) -> None:
         FlagError: if a flag is refused.
         InputError: if the ledger refuses.
     """
+    from rich.console import Console
+
+    from beam_dp.cli.ledger_table import ledger_table
     from beam_dp.privacy.ledger import Ledger
 
     ledger = Ledger(options.url)
@@ -71,50 +71,7 @@ def run_ledger(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"ledger": ledger.name, "datasets": reports}, ensure_ascii=False))
         return
-    rows: list[tuple[str, ...]] = [
-        (
-            report["dataset_id"],
-            f"{report['privacy_unit']}, {report['neighboring'].replace('_', ' ')}",
-            f"{report['delta']:g}",
-            f"{report['epsilon']:g}",
-            f"{report['spent_epsilon']:.4g}",
-            " / ".join(f"{left:.4g}" for left in report["remaining_epsilon"].values()),
-            f"{report['remaining_slack']:.4g}",
-        )
-        for report in reports
-    ]
-    columns = ("dataset", "unit, relation", "delta", "epsilon", "spent", "left", "slack")
-    print_table(f"budgets of {ledger.name}", columns, rows)
-    print("left: what one more pure, Gaussian or zero-concentrated release may have of epsilon")
-    print("slack: the delta left for releases that are private except with some probability")
-    entries = [entry for report in reports for entry in report["entries"]]
-    if entries:
-        rows = [
-            (
-                entry["release_id"],
-                _mechanism_text(entry),
-                entry["spent_at"],
-                entry["state"],
-                f"{entry['guarantee']['delta']:g}",
-                f"{entry['guarantee']['epsilon']:g}",
-            )
-            for entry in entries
-        ]
-        print_table("releases", ("release", "mechanism", "time", "state", "delta", "epsilon"), rows)
-
-
-def _mechanism_text(entry: Mapping[str, Any]) -> str:
-    """The mechanism; of windows whose budget renews, also what all of them reveal at worst."""
-    from beam_dp.windows.promise import MECHANISM
-
-    text, parameters = str(entry["mechanism"]), entry["parameters"]
-    worst = parameters.get("worst_case") if isinstance(parameters, dict) else None
-    if text != MECHANISM or not isinstance(worst, dict):
-        return text
-    periods, epsilon, delta = (worst.get(name) for name in ("periods", "epsilon", "delta"))
-    if not (is_integer(periods) and periods > 1 and is_number(epsilon) and is_number(delta)):
-        return text
-    return f"{text} (all together {periods:,} times: epsilon {epsilon:g}, delta {delta:g})"
+    Console().print(ledger_table(ledger.name, reports))
 
 
 def _declare(ledger: Ledger, options: argparse.Namespace) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from beam_dp.cli.tables import counted, guarantee_text, numbers_table
+from beam_dp.cli.tables import counted, guarantee_text, numbers_table, short
 from beam_dp.errors import magnitude
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.ranking import Ranking
@@ -83,15 +82,6 @@ def bound_of(option: Option) -> str:
     if option.bound is None:
         return "none"
     return "vacuous" if option.bound.vacuous else short(option.bound.max_error)
-
-
-def short(number: float) -> str:
-    """Returns a number in at most seven characters."""
-    if not math.isfinite(number):
-        return "none"
-    if number >= 999_999.5:
-        return f"{number:.1e}"
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def cost(option: Option) -> list[str]:

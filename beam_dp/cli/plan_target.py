@@ -17,9 +17,9 @@ from beam_dp.cli.plan_table import (
     legend_of_sparse_errors,
     name_of,
     options_table,
-    short,
     sparse_name,
 )
+from beam_dp.cli.tables import short
 from beam_dp.flags.numbers import number
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.least_epsilon import Least

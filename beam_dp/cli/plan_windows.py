@@ -10,9 +10,8 @@ from rich.text import Text
 
 from beam_dp.cli.plan_command import typed
 from beam_dp.cli.plan_flags import HORIZON
-from beam_dp.cli.plan_table import short
 from beam_dp.cli.plan_target import large_epsilon_lines, target_title, with_epsilon
-from beam_dp.cli.tables import numbers_table
+from beam_dp.cli.tables import numbers_table, short
 from beam_dp.domain.files import read_domain
 from beam_dp.flags.numbers import number
 from beam_dp.flags.windows import FILE_TIME, UNIT, read_horizon, read_measured, read_window_unit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -42,14 +43,23 @@ def numbers_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Tabl
     return table
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Returns how many there are of something.
 
     Example:
-        >>> counted(1, "marginal"), counted(2000, "marginal")
-        ('1 marginal', '2,000 marginals')
+        >>> counted(1, "marginal"), counted(2000, "marginal"), counted(2, "query", "queries")
+        ('1 marginal', '2,000 marginals', '2 queries')
     """
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def short(number: float) -> str:
+    """Returns a number in at most seven characters."""
+    if not math.isfinite(number):
+        return "none"
+    if number >= 999_999.5:
+        return f"{number:.1e}"
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def guarantee_text(guarantee: Guarantee) -> str:

@@ -80,7 +80,12 @@ MAX_SPARSITY = Flag(
 )
 VALIDATE_ONLY = Flag(
     "validate_only",
-    "check everything, print the public part of the card, read no record, write nothing",
+    "check everything, print what would be released, read no record, write nothing",
+    is_switch=True,
+)
+JSON = Flag(
+    "json",
+    "with --validate_only: print the whole public part of the card, for machines",
     is_switch=True,
 )
 LEDGER = Flag(
@@ -89,6 +94,17 @@ LEDGER = Flag(
     "URL",
 )
 DATASET_ID = Flag("dataset_id", "from whose budget in the ledger this release is paid", "NAME")
+PURPOSE = Flag(
+    "purpose",
+    "why this is released, for people who read the ledger: 1 to 500 characters; needs --ledger",
+    "TEXT",
+)
+WHO = Flag(
+    "who",
+    "who releases it, for people who read the ledger (default: the operating system's user); needs"
+    " --ledger",
+    "NAME",
+)
 COUNT_LEFT_OUT = Flag(
     "count_left_out",
     "also release how many records are outside the domain, with noise, by the first attribute that"
@@ -138,7 +154,10 @@ COMMON = (
     CALIBRATION,
     LEDGER,
     DATASET_ID,
+    PURPOSE,
+    WHO,
     VALIDATE_ONLY,
+    JSON,
     OUTPUT,
 )
 

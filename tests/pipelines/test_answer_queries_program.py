@@ -92,7 +92,7 @@ def test_nothing_is_read_spent_or_written_to_validate(tmp_path, capfd):
     ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
     named = {"ledger": str(tmp_path / "ledger.sqlite"), "dataset_id": "people"}
     argv = flags(tmp_path, **named)
-    assert main([*argv, "--validate_only"]) == 0
+    assert main([*argv, "--validate_only", "--json"]) == 0
     card = json.loads(capfd.readouterr().out)
     assert card["queries"]["lines"] == 4 and len(card["queries"]["refused"]) == 1
     assert card["ledger"]["remaining_epsilon"] > 0
@@ -116,7 +116,7 @@ def test_a_known_file_is_answered_all_at_once(tmp_path, capfd, mechanism):
     named = {"ledger": str(tmp_path / "ledger.sqlite"), "dataset_id": "people"}
     named["failure_probability"] = "0.2"
     argv = flags(tmp_path, mechanism=mechanism, direct_runner_bundle_repeat="2", **named)
-    assert main([*argv, "--validate_only"]) == 0
+    assert main([*argv, "--validate_only", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["mechanism"] == mechanism
     assert main(argv) == 0
     rows = answers(tmp_path / "out")
@@ -203,7 +203,7 @@ def test_a_run_starts_from_a_release(tmp_path):
 
 
 def test_the_installed_command_is_the_same_program(tmp_path, capfd):
-    assert cli.main(["answer-queries", *flags(tmp_path), "--validate_only"]) == 0
+    assert cli.main(["answer-queries", *flags(tmp_path), "--validate_only", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["mechanism"] == "private_mw"
 
 

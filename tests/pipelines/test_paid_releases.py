@@ -10,7 +10,7 @@ import pytest
 from jobs import everything_under, job_flags, people
 
 import beam_dp as dp
-from beam_dp.privacy.ledger import Token
+from beam_dp.privacy.ledger import Origin, Token
 from beam_dp.privacy.loss import Loss
 from pipelines.release_synthetic_database import main
 
@@ -38,8 +38,10 @@ def test_a_release_is_paid_for_and_marked_when_complete(
     tmp_path: pathlib.Path, ledger_url: str
 ) -> None:
     ledger = declared(ledger_url)
-    assert main(paid_flags(tmp_path, ledger_url)) == 0
+    said = {"purpose": "the monthly report", "who": "Zoë"}
+    assert main(paid_flags(tmp_path, ledger_url, **said)) == 0
     (entry,) = ledger.entries("visits")
+    assert entry.origin == Origin("Zoë", "the monthly report", str(tmp_path / "out"))
     release = dp.read_release(str(tmp_path / "out"))
     assert (entry.state, entry.draw_id) == ("released", release.draw_id)
     assert release.parameters["ledger_release"] == entry.release_id == "visits/1"
@@ -105,7 +107,7 @@ def test_validation_costs_nothing_and_shows_what_is_left(
     tmp_path: pathlib.Path, ledger_url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ledger = declared(ledger_url, 2000.0)
-    assert main([*paid_flags(tmp_path, ledger_url), "--validate_only"]) == 0
+    assert main([*paid_flags(tmp_path, ledger_url), "--validate_only", "--json"]) == 0
     card = json.loads(capfd.readouterr().out)
     assert card["ledger"]["dataset_id"] == "visits"
     assert card["ledger"]["budget"] == {"epsilon": 2000.0, "delta": 1e-9}
@@ -118,7 +120,7 @@ def test_validation_refuses_what_a_submission_would(
 ) -> None:
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url, 1.0)
-    err = line(capfd, [*paid_flags(tmp_path, url), "--validate_only"])
+    err = line(capfd, [*paid_flags(tmp_path, url), "--validate_only", "--json"])
     assert "--epsilon: 1000.0 is refused; must be at most 1:" in err
     assert ledger.entries("visits") == []
 
@@ -130,6 +132,16 @@ def test_validation_refuses_what_a_submission_would(
         ({"dataset_id": "flights"}, "--dataset_id: 'flights' is refused; must be declared"),
         ({"dataset_id": None}, "--dataset_id: missing; must be given with --ledger"),
         ({"ledger": None}, "--ledger: missing; must be given with --dataset_id"),
+        (
+            {"ledger": None, "dataset_id": None, "purpose": "a report"},
+            "--ledger: missing; must be given with --purpose",
+        ),
+        (
+            {"ledger": None, "dataset_id": None, "who": "Zoë"},
+            "--ledger: missing; must be given with --who",
+        ),
+        ({"purpose": "two\nlines"}, "--purpose: 'two\\nlines' is refused; must be 1 to 500 pri"),
+        ({"who": 201 * "a"}, "is refused; must be 1 to 200 printable characters"),
         ({"ledger": "mysql://host/db"}, "--ledger: 'mysql://host/db' is refused"),
         ({"ledger": "nowhere.sqlite"}, "--ledger: 'sqlite:///nowhere.sqlite' is refused"),
         (

@@ -65,7 +65,9 @@ def test_a_job_of_the_command_line_is_planned_once(
         "pipelines.program.run_pipeline", lambda _, __, output: bool(started.append(output))
     )
     with calls_of(PLANNERS[name]) as planned:
-        code = PROGRAMS[name].main([*flags, *(["--validate_only"] if end == "validated" else [])])
+        code = PROGRAMS[name].main(
+            [*flags, *(["--validate_only", "--json"] if end == "validated" else [])]
+        )
     assert (code, started) == ((0, []) if end == "validated" else (1, [str(tmp_path / "out")]))
     assert len(planned) == 1, planned
 

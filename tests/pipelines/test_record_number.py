@@ -215,13 +215,13 @@ def test_validation_shows_both_parts_of_the_budget(
 ) -> None:
     make = job_flags if program is main else interval_flags
     flags = make(tmp_path, epsilon="2", delta="0")
-    assert program([*flags, "--validate_only", "--count_left_out"]) == 0
+    assert program([*flags, "--validate_only", "--json", "--count_left_out"]) == 0
     card = json.loads(capfd.readouterr().out)
     assert card["guarantee"]["epsilon"] == 2
     parts = card["left_out"]["budget"]
     assert parts["release"] == {"epsilon": 1.9, "delta": 0.0}
     assert parts["left_out"]["epsilon"] == pytest.approx(0.1)
-    assert program([*flags, "--validate_only"]) == 0
+    assert program([*flags, "--validate_only", "--json"]) == 0
     assert "left_out" not in json.loads(capfd.readouterr().out)
 
 

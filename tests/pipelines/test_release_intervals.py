@@ -131,7 +131,7 @@ def test_validating_writes_nothing(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = interval_flags(tmp_path, domain=domain(), epsilon="1", delta="0")
-    assert main([*argv, "--validate_only"]) == 0
+    assert main([*argv, "--validate_only", "--json"]) == 0
     card = json.loads(capsys.readouterr().out)
     assert card["mechanism"] == "windows" and card["errors"]["root_mean_squared_error"] > 0
     assert not (tmp_path / "out").exists()

@@ -242,7 +242,7 @@ def test_validation_reads_and_writes_nothing(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     more = {"mechanism": "auto", "num_records": "2000", "num_keys": "50", "largest_count": "40"}
-    argv = [*flags(tmp_path, **more), "--validate_only"]
+    argv = [*flags(tmp_path, **more), "--validate_only", "--json"]
     before = everything_under(tmp_path)
     assert main(argv) == 0
     card = json.loads(capfd.readouterr().out)
@@ -317,7 +317,7 @@ def test_a_release_with_a_histogram_is_paid_while_delta_lasts(
     )
     assert len(ledger.entries("flights")) == 1 and not (tmp_path / "second").exists()
     output = str(tmp_path / "second")
-    assert main([*flags(tmp_path, output=output, **paid), "--validate_only"]) == 0
+    assert main([*flags(tmp_path, output=output, **paid), "--validate_only", "--json"]) == 0
     card = json.loads(capfd.readouterr().out)
     assert card["mechanism"] == "count_sketch"
     assert {"stability_histogram", "hybrid_sketch"}.isdisjoint(

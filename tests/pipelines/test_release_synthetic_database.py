@@ -258,7 +258,7 @@ def test_validate_only_prints_the_public_part_of_the_card_and_writes_nothing(
 ) -> None:
     argv = job_flags(tmp_path, epsilon="1")
     before = everything_under(tmp_path)
-    assert main([*argv, "--validate_only"]) == 0
+    assert main([*argv, "--validate_only", "--json"]) == 0
     card = json.loads(capfd.readouterr().out)
     assert card["guarantee"]["epsilon"] == 1.0
     assert everything_under(tmp_path) == before

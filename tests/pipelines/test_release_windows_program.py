@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from jobs import everything_under
+from preview_pages import check_page
 
 from beam_dp.cli import main as cli
 from beam_dp.privacy.ledger import Ledger
@@ -212,10 +213,25 @@ def test_nothing_is_left_where_the_budget_is_too_small(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("mechanism", ["tables", "mwem"])
+def test_a_page_says_what_windows_would_be_released(
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    mechanism: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    argv = window_flags(tmp_path, validate_only="", mechanism=mechanism)
+    assert main(argv) == 0
+    facts = ("3 windows of", "records expected of a cell", "no ledger: nobody adds up")
+    check_page(capfd.readouterr().out, *facts)
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_would_be_promised_is_shown_before_anything_is_written(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
-    assert main(window_flags(tmp_path, validate_only="")) == 0
+    assert main(window_flags(tmp_path, validate_only="", json="")) == 0
     card = json.loads(capsys.readouterr().out)
     assert card["horizon"]["num_windows"] == 3
     assert "In any" in card["promise"] or "record" in card["promise"]
@@ -232,6 +248,7 @@ def test_what_would_be_promised_is_shown_before_anything_is_written(
         ({"grace": "-1s"}, "--grace: '-1s' is refused"),
         ({"start": "2027-01-15"}, "--start: '2027-01-15' is refused; must be a time with its zone"),
         ({"num_windows": "0"}, "--num_windows: 0 is refused"),
+        ({"json": ""}, "--json: must be given with --validate_only, whose output it changes"),
         ({"event_time": "tt"}, "--event_time: 'tt' is refused; must be a column of"),
         ({"arrival": "cam"}, "--arrival: 'cam' is refused; must be a column of"),
         ({"privacy_unit": "person"}, "--max_records_per_unit: missing"),

@@ -68,7 +68,7 @@ def test_a_run_goes_on_once_and_pays_once(tmp_path, capfd):
     shutil.copytree(state, tmp_path / "copy")
     named = {"resume": str(state), "state": str(tmp_path / "second"), **paid(tmp_path)}
     argv = flags(tmp_path, [MIDDLE, WOMEN], "out", **named)
-    assert main([*argv, "--validate_only"]) == 0
+    assert main([*argv, "--validate_only", "--json"]) == 0
     card = json.loads(capfd.readouterr().out)
     assert card["resumes"] == {"ledger_release": "people/1", "ledger_state": 1}
     assert main(argv) == 0

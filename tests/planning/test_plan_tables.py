@@ -9,7 +9,8 @@ from plan_words import KINDS, argv
 from rich.console import Console
 
 from beam_dp.cli.main import main
-from beam_dp.cli.plan_table import Row, bound_of, cost, options_table, short
+from beam_dp.cli.plan_table import Row, bound_of, cost, options_table
+from beam_dp.cli.tables import short
 from beam_dp.mechanisms.resources import Resources
 from beam_dp.planning.job import Option
 from beam_dp.theorems.theorem import Bound

@@ -7,4 +7,5 @@ from beam_dp.privacy.ledger.entries import (
     Token as Token,
 )
 from beam_dp.privacy.ledger.ledger import Ledger as Ledger
+from beam_dp.privacy.ledger.origin import Origin as Origin
 from beam_dp.privacy.ledger.url import LedgerError as LedgerError

@@ -17,6 +17,7 @@ from beam_dp.privacy.ledger.filters import (
     Composition,
     cost,
 )
+from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Loss
 
@@ -113,12 +114,14 @@ class Entry(Token):
         spent_at: when it was paid for, ISO 8601, UTC.
         released_at: when it was complete; None if it never was, or is not yet.
         draw_id: of the release on disk, where that is known.
+        origin: who paid, why, and where the release went; None in entries of earlier versions.
     """
 
     parameters: Mapping[str, Any]
     spent_at: str
     released_at: str | None
     draw_id: str | None
+    origin: Origin | None = None
 
     @property
     def state(self) -> Literal["spent", "released"]:

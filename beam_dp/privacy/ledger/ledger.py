@@ -29,7 +29,8 @@ from beam_dp.privacy.ledger.entries import (
     over_budget,
 )
 from beam_dp.privacy.ledger.filters import MAX_RELEASES, Account, Composition
-from beam_dp.privacy.ledger.rows import Rows
+from beam_dp.privacy.ledger.origin import Origin
+from beam_dp.privacy.ledger.rows import ORIGIN, Rows
 from beam_dp.privacy.ledger.storage import (
     COMPLETIONS,
     DATASETS,
@@ -142,6 +143,7 @@ class Ledger:
         loss: Loss,
         mechanism: str,
         parameters: Mapping[str, Any] | None = None,
+        origin: Origin | None = None,
     ) -> Token:
         """Pays for one release, before any of its noise is drawn.
 
@@ -151,6 +153,7 @@ class Ledger:
             loss: what the release may reveal: ``Plan.loss``.
             mechanism: its name.
             parameters: public parameters, as JSON values.
+            origin: who pays, why, and where the release goes; by default the system's user.
 
         Returns:
             A token for the transform, and for ``mark_released``. The entry is durable.
@@ -161,7 +164,7 @@ class Ledger:
             InputError: if the parameters are no JSON, or too long.
         """
         check_dataset_id(dataset_id)
-        text = _to_json("parameters", {} if parameters is None else parameters)
+        text = _with_origin({} if parameters is None else parameters, origin)
         with self._storage.writing() as connection:
             self._storage.dataset(connection, dataset_id, lock=True)
             return self._spend(connection, dataset_id, guarantee, loss, mechanism, text)
@@ -174,6 +177,7 @@ class Ledger:
         mechanism: str,
         parameters: Mapping[str, Any],
         key: str,
+        origin: Origin | None = None,
     ) -> tuple[Entry, bool]:
         """Pays for a release that has an id of its own, unless it is paid for already.
 
@@ -186,6 +190,7 @@ class Ledger:
         Args: as of ``spend``, and
             parameters: public parameters, as JSON values.
             key: of the parameter that is the id, a text that nobody else gives another release.
+            origin: as of ``spend``; of an entry that is there already it stays as it was.
 
         Returns:
             The entry, a token, which is durable; and whether this call paid for it. Its ``state``
@@ -196,7 +201,7 @@ class Ledger:
             InputError: if the id is no text.
         """
         check_dataset_id(dataset_id)
-        text = _to_json("parameters", parameters)
+        text = _with_origin(parameters, origin)
         check_id(key, parameters.get(key))
         with self._storage.writing() as connection:
             self._storage.dataset(connection, dataset_id, lock=True)
@@ -445,6 +450,14 @@ class Ledger:
             " --privacy_unit U --neighboring R"
         )
         raise LedgerError("dataset_id", dataset_id, condition)
+
+
+def _with_origin(parameters: Mapping[str, Any], origin: Origin | None) -> str:
+    _to_json("parameters", parameters)  # which are refused by themselves
+    if ORIGIN in parameters:
+        raise InputError("parameters", ORIGIN, "must not be a parameter: it says who paid, and why")
+    said = Origin() if origin is None else origin
+    return _to_json("parameters", {**parameters, ORIGIN: said.to_json()})
 
 
 def _to_json(name: str, value: Mapping[str, Any]) -> str:

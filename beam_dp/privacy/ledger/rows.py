@@ -10,9 +10,14 @@ import sqlalchemy as sa
 
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Dataset, Entry, Token
+from beam_dp.privacy.ledger.origin import Origin
 from beam_dp.privacy.ledger.storage import COMPLETIONS, FROM_BACKUP, RELEASES
 from beam_dp.privacy.ledger.url import LedgerError
 from beam_dp.privacy.loss import Loss
+
+# Among the parameters of a row, so that ledgers of every version hold it, and every version that
+# reads it passes it over: no table is changed.
+ORIGIN = "origin"
 
 
 class Rows:
@@ -89,16 +94,23 @@ class Rows:
 
     def _entry(self, row: sa.Row[Any]) -> Entry:
         try:
+            parameters = json.loads(row.parameters)
+            origin = None
+            if isinstance(parameters, dict):
+                origin = Origin.from_json(parameters.get(ORIGIN))
+            if origin is not None:
+                del parameters[ORIGIN]
             return Entry(
                 dataset_id=row.dataset_id,
                 number=row.number,
                 mechanism=row.mechanism,
                 guarantee=Guarantee.from_json(json.loads(row.guarantee)),
                 loss=Loss.from_json(json.loads(row.loss)),
-                parameters=json.loads(row.parameters),
+                parameters=parameters,
                 spent_at=row.spent_at,
                 released_at=row.released_at,
                 draw_id=row.draw_id,
+                origin=origin,
             )
         except (TypeError, ValueError, RecursionError):
             self.refuse_damage(f"release {row.dataset_id}/{row.number} is unreadable")
