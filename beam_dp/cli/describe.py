@@ -6,11 +6,12 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_dp.cli.tables import guarantee_text, unit_text
+from beam_dp.cli.tables import counted, guarantee_text, unit_text
 from beam_dp.domain import Attribute
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import magnitude
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload
 from beam_dp.releases.answers import AnswersRelease
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database import SyntheticDatabase
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _SHOWN_MARGINALS = 20
 _SHOWN_NOISE = 10
 _SHOWN_LABELS = 6
+_LABEL_LETTERS = 44  # of all that are shown of an attribute: its row fits 80 columns
 
 
 def describe(release: SyntheticDatabase) -> RenderableType:
@@ -49,7 +51,7 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         **_bins_facts(release),
         **left_out_facts(release.left_out),
         "cells": f"{cells} in the domain, {len(release.counts):,} released",
-        "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
+        "workload": workload_text(release.workload),
         "draw": release.draw_id,
     }
     attributes = map(_attribute_row, release.domain)
@@ -88,6 +90,11 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
     return below_each_other([*facts_tables(tables), plain_table(("route", "answers"), rows)])
 
 
+def workload_text(workload: Workload) -> str:
+    """Returns how large a workload is, in a few words."""
+    return f"{counted(len(workload), 'marginal')}, {counted(workload.num_cells(), 'cell')}"
+
+
 def promise_facts(guarantee: Guarantee) -> dict[str, str]:
     """Returns what was promised, and to whom."""
     return {"promise": guarantee_text(guarantee), "protects": unit_text(guarantee)}
@@ -110,7 +117,7 @@ def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
     if release.represented != release.num_records:
         facts["stand for"] = f"{release.represented:,} records: answers are scaled to them"
     if release.queries:
-        told = f"{len(release.queries):,} linear queries"
+        told = counted(len(release.queries), "linear query", "linear queries")
         bound = release.query_error.get("bound")
         if bound is not None:
             beta = short_value(release.query_error.get("failure_probability"))
@@ -157,7 +164,7 @@ def left_out_table(left_out: LeftOut) -> RenderableType:
     shown = [(place, f"{value:,}", *map(short_value, errors)) for place, value in rows]
     if len(counts) > _SHOWN_NOISE:
         shown.append((f"and {len(counts) - _SHOWN_NOISE:,} more: see card.json", "", "", "", ""))
-    header = ("left out at", "records", "standard error", "bound of all", "except with probability")
+    header = ("left out at", "records", "standard error", "bound", "fails with")
     return plain_table(header, shown)
 
 
@@ -177,6 +184,9 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
         error = release.errors.get(names, {})
         rows.append((", ".join(names), *(short_value(error.get(key)) for key in _ERROR_COLUMNS)))
     parts: list[RenderableType] = [plain_table(("marginal", *_ERROR_COLUMNS.values()), rows)]
+    parts.append(
+        Text("standard error of a cell and bound of all, in records; how often the bound fails")
+    )
     smaller = num_stated - _SHOWN_MARGINALS
     if smaller > 0:
         parts.append(Text(f"and {smaller:,} more, with smaller errors"))
@@ -189,17 +199,25 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
 
 
 _ERROR_COLUMNS = {
-    "standard_error": "standard error of a cell (records)",
-    "bound": "bound (records)",
-    "failure_probability": "except with probability",
+    "standard_error": "standard error",
+    "bound": "bound",
+    "failure_probability": "fails with",
 }
 
 
 def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
-    shown = [attribute.label(code) for code in range(min(attribute.size, _SHOWN_LABELS))]
-    if attribute.size > _SHOWN_LABELS:
-        shown[-1:] = ["...", attribute.label(attribute.size - 1)]
-    return attribute.name, attribute.kind, f"{attribute.size:,}", "  ".join(shown)
+    size = attribute.size
+
+    def told(number: int) -> str:
+        labels = [attribute.label(code) for code in range(number)]
+        return "  ".join(labels if number == size else [*labels, "...", attribute.label(size - 1)])
+
+    whole = [told(size)] if size <= _SHOWN_LABELS else []
+    parts = [told(number) for number in range(min(size - 2, _SHOWN_LABELS - 1), 0, -1)]
+    # Where none fits, the first and the last one are shown however long they are.
+    fitting = [text for text in whole + parts if len(text) <= _LABEL_LETTERS]
+    shown = (fitting or (whole + parts)[-1:])[0]
+    return attribute.name, attribute.kind, f"{size:,}", shown
 
 
 def plain_table(header: tuple[str, ...], rows: Any) -> RenderableType:

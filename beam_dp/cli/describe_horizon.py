@@ -10,8 +10,10 @@ from beam_dp.cli.describe import (
     facts_tables,
     plain_table,
     promise_facts,
+    workload_text,
 )
 from beam_dp.cli.describe_windows import errors_table, moment
+from beam_dp.cli.tables import counted
 from beam_dp.releases import HorizonRelease, WindowTables
 from beam_dp.windows import Blocks
 
@@ -40,7 +42,7 @@ def describe_horizon(release: HorizonRelease) -> RenderableType:
     if found:
         rows = [(shown_runs(run), *map(moment, horizon.times(run))) for run in found[:_SHOWN_RUNS]]
         if len(found) > _SHOWN_RUNS:
-            rows.append((f"and {len(found) - _SHOWN_RUNS:,} more runs", "", ""))
+            rows.append((f"and {counted(len(found) - _SHOWN_RUNS, 'more run')}", "", ""))
         parts.append(plain_table(("released windows", "from", "to"), rows))
         first = release.windows[found[0].start]
         if isinstance(first, WindowTables):
@@ -57,7 +59,7 @@ def _facts(release: HorizonRelease) -> dict[str, str]:
         "windows": f"{horizon.num_windows:,} of {horizon.window_text}, {ends}; each waits"
         f" {horizon.grace:,} s for late records",
         "released": f"{len(release.windows):,} of {horizon.num_windows:,} windows",
-        "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
+        "workload": workload_text(release.workload),
         "source": "can be read again" if stated["replayable"] else "can't be read again",
         "horizon": release.horizon_id,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.cli.describe import below_each_other, facts_tables, promise_facts
+from beam_dp.cli.tables import counted
 from beam_dp.releases.sketches import SparseRelease
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def describe_sparse(release: SparseRelease) -> RenderableType:
         **promise_facts(release.guarantee),
         "keys": f"{columns.get('key', 'not stated')}, {columns.get('key_type', 'of any type')}",
         "weight": "1 a record" if weight is None else f"{weight}, from 0 to {release.max_weight:,}",
-        "queries": f"at most {release.max_sparsity:,} keys, values from 0 to 1",
+        "queries": f"at most {counted(release.max_sparsity, 'key')}, values from 0 to 1",
         "hash": f"{release.hash_key.independence}-wise independent, its key is public",
         "draw": release.draw_id,
     }
@@ -36,7 +37,7 @@ def describe_sparse(release: SparseRelease) -> RenderableType:
         sketch = release.sketch
         tables["sketch"] = {
             "family": sketch.family,
-            "cells": f"{len(sketch.cells):,} in {sketch.num_blocks:,} rows",
+            "cells": f"{len(sketch.cells):,} in {counted(sketch.num_blocks, 'row')}",
             "noise of a cell": f"{sketch.distribution.replace('_', ' ')}, scale {sketch.scale:.4g}",
             "estimator": sketch.estimator.replace("_", " "),
         }

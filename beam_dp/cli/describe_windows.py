@@ -13,6 +13,7 @@ from beam_dp.cli.describe import (
     plain_table,
     promise_facts,
     short_value,
+    workload_text,
 )
 from beam_dp.releases.window_tables import WindowTables
 
@@ -36,7 +37,7 @@ def describe_window(release: WindowTables) -> RenderableType:
         release.level: f"{release.number:,}, {moment(release.start)} to {moment(release.end)}",
         **promise_facts(release.guarantee),
         "records": f"{number:,.1f} (a noisy count, standard error {error:,.1f})",
-        "workload": f"{len(release.workload):,} marginals, {release.workload.num_cells():,} cells",
+        "workload": workload_text(release.workload),
         "horizon": release.horizon_id,
         "draw": release.draw_id,
     }

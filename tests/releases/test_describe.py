@@ -61,3 +61,33 @@ def test_names_are_neither_markup_nor_orders_to_the_terminal():
 
 def test_a_release_without_stated_errors_says_so():
     assert "not stated" in text_of(release_of(errors={}, noise=[], fit={}))
+
+
+def test_tables_of_a_release_fit_80_columns():
+    """A row is a line: what a terminal of 80 columns shows is what a wide one does."""
+    domain = domain_from_json(
+        {
+            "attributes": [
+                {"name": "age", "type": "numeric", "edges": [17, 25, 35, 45, 55, 65, 91]},
+                {"name": "education", "type": "categorical", "values": ["school", "a" * 30, "b"]},
+                {"name": "hours", "type": "integer", "min": 0, "max": 99},
+                {"name": "sex", "type": "categorical", "values": ["Female", "Male"]},
+            ]
+        }
+    )
+    release = release_of(domain)
+    wide, narrow = (text_of(release, width).splitlines() for width in (200, 80))
+    starts = ("attribute ", "marginal ", "age", "education", "hours", "sex", "standard error of")
+    for start in starts:
+        rows, same = (
+            [" ".join(line.split()) for line in lines if line.startswith(start)]
+            for lines in (wide, narrow)
+        )
+        assert rows and rows == same
+    assert "[17, 25) [25, 35) [35, 45) ... [65, 91]" in " ".join("\n".join(narrow).split())
+    assert "school  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa  b" in "\n".join(narrow)
+
+
+def test_one_is_no_plural():
+    text = text_of(release_of(domain_from_json({"a": 4, "b": 2})))
+    assert "1 marginal, 8 cells" in text and "1 marginals" not in text
