@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 _SHOWN_MARGINALS = 20
 _SHOWN_NOISE = 10
 _SHOWN_LABELS = 6
+_CARD_OF_ANSWERS = (
+    ("num_records", "records"),
+    ("settings", "settings"),
+    ("plan", "plan"),
+    ("versions", "made with"),
+)
 _LABEL_LETTERS = 44  # of all that are shown of an attribute: its row fits 80 columns
 
 
@@ -83,10 +89,16 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
         "refused" if row["error"] is not None else row["route"] for row in release.rows
     )
     rows = [(str(route), f"{number:,}") for route, number in routes.most_common()]
-    tables = {}
-    for title in ("mechanism", "guarantee", "num_records", "settings", "plan", "versions"):
-        held = release.card.get(title)
-        tables[title.replace("_", " ")] = held if isinstance(held, dict) else {title: held}
+    card = release.card
+    facts = {"mechanism": card.get("mechanism"), **promise_facts(release.guarantee)}
+    facts["draw"] = release.draw_id
+    tables: dict[str, dict[str, Any]] = {"release": facts}
+    for key, title in _CARD_OF_ANSWERS:
+        held = card.get(key)
+        if isinstance(held, dict):
+            # What the promise says is not said twice.
+            said = {name: value for name, value in held.items() if name != "guarantee"}
+            tables[title] = said
     return below_each_other([*facts_tables(tables), plain_table(("route", "answers"), rows)])
 
 

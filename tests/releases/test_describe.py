@@ -3,8 +3,10 @@ import io
 import rich.console
 from release_examples import release_of
 
-from beam_dp.cli.describe import describe
+from beam_dp.cli.describe import describe, describe_answers
 from beam_dp.domain.files import domain_from_json
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.answers import AnswersRelease
 
 
 def text_of(release, width=200):
@@ -91,3 +93,17 @@ def test_tables_of_a_release_fit_80_columns():
 def test_one_is_no_plural():
     text = text_of(release_of(domain_from_json({"a": 4, "b": 2})))
     assert "1 marginal, 8 cells" in text and "1 marginals" not in text
+
+
+def test_answers_say_their_promise_once():
+    promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 2)
+    card = {"mechanism": "laplace", "num_records": None, "settings": None}
+    card |= {"guarantee": promise.to_json(), "plan": {"scale": 11.0, "guarantee": {"epsilon": 1}}}
+    rows = [{"error": None, "route": "measured"}, {"error": "no", "route": None}]
+    release = AnswersRelease(draw_id="a" * 32, guarantee=promise, rows=rows, card=card)
+    console = rich.console.Console(file=io.StringIO(), width=80)
+    console.print(describe_answers(release))
+    told = " ".join(console.file.getvalue().split())
+    assert "promise epsilon 1, delta 1e-09, add or remove one protects one person_id" in told
+    assert "scale 11" in told and "measured 1 refused 1" in told
+    assert told.count("epsilon") == 1 and "not stated" not in told
