@@ -207,6 +207,7 @@ def entry(**fields):
 YES = {"type": "boolean", "true_values": ["yes"], "false_values": ["no"]}
 DATES = {"type": "date", "edges": ["2020-01-01", "2020-02-01"]}
 AGES = {"type": "integer", "min": 0, "max": 9}
+ORIGIN = {"ledger_release": "visits, 2026/3", "draw_id": "0f" * 16}
 
 
 @pytest.mark.parametrize(
@@ -264,6 +265,11 @@ AGES = {"type": "integer", "min": 0, "max": 9}
         ({"type": "datetime", "edges": ["2020-01-01T00:00:00.0000001"]}, "must be a datetime"),
         ({"type": "datetime", "edges": ["0001-01-01T00:00+01:00", "x"]}, "must be a datetime"),
         ({"type": "date", "edges": ["\ud800020-01-0", "x"]}, "must be a date"),
+        ({**AGES, "edges_from": ORIGIN}, "edges_from applies only to date, datetime, numeric"),
+        ({**DATES, "edges_from": "visits/3"}, 'must be {"ledger_release": "NAME/NUMBER"'),
+        ({**DATES, "edges_from": {**ORIGIN, "draw_id": "0F" * 16}}, "32 hexadecimal digits"),
+        ({**DATES, "edges_from": {**ORIGIN, "ledger_release": "visits"}}, "NAME/NUMBER"),
+        ({**DATES, "edges_from": {**ORIGIN, "more": 1}}, "NAME/NUMBER"),
     ],
 )
 def test_a_mapping_that_cannot_be_meant_is_refused_in_one_line(fields, condition):
@@ -275,6 +281,8 @@ def test_a_mapping_that_cannot_be_meant_is_refused_in_one_line(fields, condition
 
 
 MAPPED = [
+    {**DATES, "edges_from": ORIGIN},
+    {"type": "numeric", "edges": [0.0, 1.0], "clip": True, "edges_from": ORIGIN},
     {**YES, "null_values": ["", "NA"], "nullable": True, "case": "ignore", "trim": True},
     {**YES, "true_values": ["Y", "yes", 1]},
     {**AGES, "clip": True, "nullable": True, "null_values": [-9, "x"], "other": True},
@@ -318,3 +326,72 @@ def test_levels_of_dates_and_of_declared_words_are_named_as_users_write_them():
         domain.with_impossible([{"smoker": ["yes"], "visit": ["2020-01-01", "2020-04-01"]}])
     with pytest.raises(InputError, match="is not one of its levels; known are pairs of its edges"):
         domain.with_impossible([{"smoker": ["yes"], "at": [["2020-01-01", "2020-01-02"]]}])
+
+
+OPEN = {"open": "the smallest value that is possible"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [
+        (
+            {"type": "integer", "min": OPEN, "max": 9},
+            "attribute 'a', min: must be filled in: 'the smallest value that is possible'",
+        ),
+        (
+            {"type": "integer", "min": OPEN, "max": OPEN, "nullable": True},
+            "; and 1 more",
+        ),
+        (
+            {"type": "categorical", "values": {"confirm": ["F", "M"]}},
+            "attribute 'a', values: must be confirmed: write ['F', 'M'] itself, if it is public",
+        ),
+        ({"type": "numeric", "edges": {"open": "a\nb" * 1000}}, "edges: must be filled in: 'a"),
+        ({"type": {"open": "x"}, "name": ["a\n"]}, "attribute ['a\\n'], type: must be filled in"),
+        ({"type": "numeric", "a\nb": OPEN}, "attribute 'a', 'a\\nb': must be filled in"),
+    ],
+)
+def test_an_open_point_is_refused_in_one_line_that_says_what_to_fill_in(fields, condition):
+    with pytest.raises(InputError) as caught:
+        parse_domain(entry(**fields), "d.json")
+    message = str(caught.value)
+    assert message.startswith("domain: 'd.json' is refused; ") and condition in message
+    assert "\n" not in message and len(message) < 1000
+
+
+def test_a_dict_is_read_as_the_text_that_it_makes():
+    long = json.loads(LONG)
+    assert parse_domain(long) == read_domain(long) == parse_domain(LONG)
+    assert parse_domain({"age": 85, "sex": 2}) == parse_domain('{"age": 85, "sex": 2}')
+    in_tuples = {"attributes": tuple({**each} for each in long["attributes"])}
+    assert parse_domain(in_tuples) == parse_domain(LONG)
+    domain = parse_domain(LONG)
+    assert parse_domain(domain.to_json()) == domain
+
+
+@pytest.mark.parametrize(
+    ("given", "condition"),
+    [
+        ({}, "at least one attribute"),
+        ({"age": 8.5}, "of 'age' must be an integer >= 1"),
+        ({1: 5}, "attribute name = 1: must be a non-empty Unicode string"),
+        ({"attributes": [{"name": "a", "type": "boolean", 3: True}]}, "the unknown key '3'"),
+        ({"attributes": [{"name": "a", "type": "boolean"}], 4: 1}, "the key 4 is unknown"),
+        ({"attributes": "a"}, "the size 'a' of 'attributes' must be an integer"),
+        (5, "must be JSON text, or a dict of its form"),
+        (b"{}", "must be JSON text, or a dict of its form"),
+        ([{"name": "a"}], "must be JSON text, or a dict of its form"),
+    ],
+)
+def test_a_dict_that_is_no_domain_is_refused_in_one_line(given, condition):
+    with pytest.raises(InputError) as caught:
+        parse_domain(given)
+    message = str(caught.value)
+    assert message.startswith("domain: ") and condition in message and "\n" not in message
+
+
+def test_a_dict_that_holds_itself_is_refused():
+    endless = {"type": "categorical", "name": "a"}
+    endless["values"] = [endless]
+    with pytest.raises(InputError):
+        parse_domain({"attributes": [endless]})

@@ -76,6 +76,7 @@ class DateAttribute(TimeAttribute):
         edges: at least two dates, or texts ``YYYY-MM-DD``, strictly increasing.
         other: whether dates outside the bins have a level, labelled ``"other"``.
         nullable: whether null has a level.
+        edges_from: see ``BinnedAttribute``.
         clip, null_values, case, trim: see ``OrderedAttribute``.
 
     Example:
@@ -125,6 +126,7 @@ class DatetimeAttribute(TimeAttribute):
             microseconds.
         other: whether times outside the bins have a level, labelled ``"other"``.
         nullable: whether null has a level.
+        edges_from: see ``BinnedAttribute``.
         clip, null_values, case, trim: see ``OrderedAttribute``.
 
     Example:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_dp.checks import is_integer
 from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.listed import BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.open_points import open_points
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.strict_json import checked_json, json_text
 from beam_dp.domain.universe import Domain
@@ -20,20 +21,20 @@ _Kind = tuple[Callable[..., Attribute], tuple[str, ...], tuple[str, ...]]
 _KINDS: dict[str, _Kind] = {
     "boolean": (BooleanAttribute, (), ("true_values", "false_values")),
     "categorical": (CategoricalAttribute, ("values",), ()),
-    "date": (DateAttribute, ("edges",), ("clip",)),
-    "datetime": (DatetimeAttribute, ("edges",), ("clip",)),
+    "date": (DateAttribute, ("edges",), ("clip", "edges_from")),
+    "datetime": (DatetimeAttribute, ("edges",), ("clip", "edges_from")),
     "integer": (IntegerAttribute, ("min", "max"), ("clip",)),
-    "numeric": (NumericAttribute, ("edges",), ("whole", "clip")),
+    "numeric": (NumericAttribute, ("edges",), ("whole", "clip", "edges_from")),
 }
 _SHARED = ("other", "nullable", "null_values", "case", "trim")
 _ARGUMENTS = {"min": "minimum", "max": "maximum"}
 
 
-def read_domain(text_or_path: str | os.PathLike[str]) -> Domain:
-    """Reads a domain from a local file, or from JSON text.
+def read_domain(text_or_path: str | os.PathLike[str] | Mapping[str, Any]) -> Domain:
+    """Reads a domain from a local file, from JSON text, or from what such text holds.
 
     Args:
-        text_or_path: a path, or a string that starts with ``{``.
+        text_or_path: a path, a string that starts with ``{``, or a dict.
 
     Returns:
         The domain.
@@ -45,12 +46,14 @@ def read_domain(text_or_path: str | os.PathLike[str]) -> Domain:
         >>> read_domain('{"age": 85, "sex": 2}').shape
         (85, 2)
     """
+    if isinstance(text_or_path, Mapping):
+        return parse_domain(text_or_path)
     text = json_text("domain", text_or_path)
     return parse_domain(text, "<text>" if text is text_or_path else os.fspath(text_or_path))
 
 
-def parse_domain(text: str, source: str = "<text>") -> Domain:
-    """Reads a domain from JSON text.
+def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domain:
+    """Reads a domain from JSON text, or from a dict of the same form.
 
     Two forms are known. The long form lists attributes::
 
@@ -73,22 +76,29 @@ def parse_domain(text: str, source: str = "<text>") -> Domain:
         "impossible": [{"sex": ["Male"], "alive": [false, null]},
                        {"age": [[17, 25]], "hours": [[60, 99]]}]
 
+    A draft (``domain_draft``) is refused until its open points are filled in: the refusal names
+    the first one.
+
     Args:
-        text: the JSON text.
+        text: the JSON text, or what it holds.
         source: where it came from, for messages.
 
     Returns:
         The domain.
 
     Raises:
-        InputError: if the text is not JSON (with line and column), repeats a key or a name, or
-            describes no domain.
+        InputError: if the text is not JSON (with line and column), repeats a key or a name, has
+            an open point, or describes no domain.
 
     Example:
         >>> parse_domain('{"attributes": [{"name": "alive", "type": "boolean"}]}').names
         ('alive',)
+        >>> parse_domain({"age": 85, "sex": 2}).shape
+        (85, 2)
     """
-    parsed = checked_json("domain", source, text)
+    if not isinstance(text, str | Mapping):
+        raise InputError("domain", text, "must be JSON text, or a dict of its form")
+    parsed = checked_json("domain", source, text) if isinstance(text, str) else dict(text)
     try:
         return domain_from_json(parsed, source)
     except RecursionError:
@@ -116,7 +126,7 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
     if not isinstance(parsed, dict):
         raise InputError("domain", source, "must be a JSON object")
     impossible: Any = []
-    if not isinstance(parsed.get("attributes"), list):
+    if not isinstance(parsed.get("attributes"), list | tuple):
         entries = [_from_size(name, size, source) for name, size in parsed.items()]
     else:
         for key in parsed:
@@ -124,6 +134,10 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
                 raise InputError(
                     "domain", source, f"the key {shown(key)} is unknown beside attributes"
                 )
+        points = list(open_points(parsed["attributes"]))
+        if points:
+            more = f"; and {len(points) - 1:,} more" if len(points) > 1 else ""
+            raise InputError("domain", source, f"{points[0]}{more}")
         impossible = parsed.get("impossible", [])
         entries = [
             _from_entry(entry, position, source)
@@ -164,7 +178,7 @@ def _from_entry(entry: object, position: int, source: str) -> Attribute:
     known = ("name", "type", *required, *optional, *_SHARED)
     for key in entry:
         if key not in known:
-            raise InputError("domain", source, f"{place} {_unknown_key(key, kind, known)}")
+            raise InputError("domain", source, f"{place} {_unknown_key(str(key), kind, known)}")
     for key in required:
         if key not in entry:
             raise InputError("domain", source, f"{place} must have {shown(key)}")

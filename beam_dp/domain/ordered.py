@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from beam_dp.checks import is_integer, is_number
 from beam_dp.domain.attributes import Attribute, Value
+from beam_dp.domain.edges_from import FORM, EdgesFrom, read_edges_from
 from beam_dp.domain.texts import int64_of, number_of
 
 _LARGEST_WHOLE = 2.0**53  # up to here every integer is a float
@@ -110,9 +111,16 @@ class IntegerAttribute(OrderedAttribute):
 
 @dataclass(frozen=True)
 class BinnedAttribute(OrderedAttribute):
-    """An attribute whose levels are bins, closed on the left, the last one on both sides."""
+    """An attribute whose levels are bins, closed on the left, the last one on both sides.
+
+    Args:
+        edges: at least two, strictly increasing.
+        edges_from: the release from which they were computed; None for edges that are public.
+        name, other, nullable, clip, null_values, case, trim: see ``OrderedAttribute``.
+    """
 
     edges: tuple[Any, ...]
+    edges_from: EdgesFrom | None = field(default=None, kw_only=True)
 
     edge_noun: ClassVar[str]
     edge_form: ClassVar[str] = ""
@@ -201,6 +209,11 @@ class BinnedAttribute(OrderedAttribute):
         if len(edges) < 2:
             raise self._refusal("edges", given, "must list at least two edges")
         object.__setattr__(self, "edges", tuple(edges))
+        origin: object = self.edges_from
+        if origin is not None:
+            object.__setattr__(self, "edges_from", read_edges_from(origin))
+            if self.edges_from is None:
+                raise self._refusal("edges_from", origin, FORM)
 
     def _level_label(self, code: int) -> str:
         low, high = map(self._edge_label, self.edges[code : code + 2])
@@ -210,7 +223,8 @@ class BinnedAttribute(OrderedAttribute):
         return [self.midpoints[code] for code in codes.tolist()]
 
     def _json_fields(self) -> dict[str, Any]:
-        return {"edges": self.edges_to_json()}
+        origin = {} if self.edges_from is None else {"edges_from": self.edges_from.to_json()}
+        return {"edges": self.edges_to_json(), **origin}
 
     @abstractmethod
     def _read_edge(self, written: object) -> Any:
@@ -242,6 +256,7 @@ class NumericAttribute(BinnedAttribute):
         other: whether numbers outside the bins have a level, labelled ``"other"``.
         nullable: whether null has a level.
         whole: whether the column holds whole numbers only, so that released ones are whole too.
+        edges_from: see ``BinnedAttribute``.
         clip, null_values, case, trim: see ``OrderedAttribute``.
 
     Example:

@@ -1,0 +1,57 @@
+"""`EdgesFrom`: the release of interval counts from which edges were computed.
+
+Such edges depend on the records, through a release that was paid for. What is released with them
+is about the same people, so it must be paid for from the same budget; this names that budget.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_RELEASE = re.compile(r"(?P<dataset_id>.{1,200})/[1-9][0-9]{0,9}")
+_DRAW = re.compile("[0-9a-f]{32}")
+FORM = 'must be {"ledger_release": "NAME/NUMBER", "draw_id": "32 hexadecimal digits"}'
+
+
+@dataclass(frozen=True)
+class EdgesFrom:
+    """Names a release.
+
+    Args:
+        ledger_release: its entry in a ledger, such as ``visits/3``.
+        draw_id: of its noise, on its card and in that entry.
+    """
+
+    ledger_release: str
+    draw_id: str
+
+    @property
+    def dataset_id(self) -> str:
+        """From whose budget it was paid."""
+        return self.ledger_release.rpartition("/")[0]
+
+    def to_json(self) -> dict[str, str]:
+        """Returns what a domain file holds."""
+        return asdict(self)
+
+
+def read_edges_from(given: Any) -> EdgesFrom | None:
+    """Returns what a domain file or a caller names; None if it has not the form of one.
+
+    Example:
+        >>> read_edges_from({"ledger_release": "visits/3", "draw_id": "0f" * 16}).dataset_id
+        'visits'
+    """
+    if isinstance(given, EdgesFrom):
+        given = given.to_json()
+    if not isinstance(given, Mapping) or set(given) != {"ledger_release", "draw_id"}:
+        return None
+    release, draw = given["ledger_release"], given["draw_id"]
+    if not (isinstance(release, str) and isinstance(draw, str)):
+        return None
+    if not (release.isprintable() and _RELEASE.fullmatch(release) and _DRAW.fullmatch(draw)):
+        return None
+    return EdgesFrom(release, draw)
