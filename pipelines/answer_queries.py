@@ -20,7 +20,6 @@ from typing import Any, cast
 
 from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain
-from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies
@@ -44,7 +43,7 @@ from beam_dp.transforms import KeyColumns
 
 from . import program
 from .answer_job import Job
-from .common import read_text
+from .common import read_domain, read_text
 from .saved_state import new_state, read_payment, saved_num_questions
 
 PRIVATE_MW, SPARSE_MW = "private_mw", "sparse_mw"
@@ -112,7 +111,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         # Only to refuse queries early: the run draws another key.
         queries = SparseQueries(columns.key_type, max_sparsity, HashKey.draw(1))
     else:
-        domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+        domain = read_domain(given)
         queries = LinearQueries(domain)
     numbered = [
         (number, each)

@@ -10,9 +10,11 @@ from functools import partial
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
+from beam_dp.domain import Domain
+from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, nearest, refused
-from beam_dp.privacy.ledger import Ledger, Origin
+from beam_dp.privacy.ledger import Ledger, Origin, check_edges_paid
 from beam_dp.privacy.ledger.origin import LONGEST
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.compressed import open_file
@@ -78,6 +80,18 @@ def read_text(name: str, path: str) -> str:
         # Each of Beam's filesystems raises its own errors; all mean the same to the user.
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not found"
         raise InputError(name, path, f"must be a file that can be read: {reason}") from None
+
+
+def read_domain(given: dict[str, str]) -> Domain:
+    """Returns the domain that flags name, of a release that is paid for as they say.
+
+    Raises:
+        FlagError: the ledger or the dataset id is missing.
+        InputError: it is no domain, or its edges come from a release that another budget paid for.
+    """
+    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    check_edges_paid(domain, read_ledger(given), given.get("dataset_id", ""))
+    return domain
 
 
 def _prepare_dataflow(_: PipelineOptions, runner: str) -> None:

@@ -19,7 +19,6 @@ import apache_beam as beam
 
 from beam_dp.cli.tables import short
 from beam_dp.domain import Domain
-from beam_dp.domain.files import parse_domain
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag
 from beam_dp.mechanisms.intervals import IntervalPlan
@@ -28,7 +27,7 @@ from beam_dp.privacy.ledger import Token
 from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
 
 from . import program
-from .common import read_text
+from .common import read_domain
 from .record_number import read_expected
 
 ATTRIBUTE = Flag(
@@ -114,7 +113,7 @@ class Job(program.ReleaseJob):
 
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe."""
-    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    domain = read_domain(given)
     expected = read_expected(given, "noisy")
     return Job(
         **fields,

@@ -20,7 +20,6 @@ import apache_beam as beam
 
 from beam_dp.cli.tables import counted
 from beam_dp.domain import Domain
-from beam_dp.domain.files import parse_domain
 from beam_dp.errors import magnitude
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies
@@ -35,7 +34,7 @@ from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
 from . import program
-from .common import read_text
+from .common import read_domain
 from .preview import bound_text, marginals_error, number_text
 from .record_number import read_expected
 
@@ -143,7 +142,7 @@ class Job(program.ReleaseJob):
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe."""
     num_records = read_num_records(given)
-    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    domain = read_domain(given)
     takes_linear = SYNTHETIC[given["mechanism"]].answers_linear_queries
     read_workload = parse_linear_workload if takes_linear else parse_workload
     workload: Workload | LinearWorkload = read_workload(given["workload"], domain)

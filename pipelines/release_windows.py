@@ -32,7 +32,6 @@ from apache_beam.options.pipeline_options import StandardOptions
 from beam_dp.checks import checked_integer
 from beam_dp.cli.programs import command_of
 from beam_dp.cli.tables import counted, short
-from beam_dp.domain.files import parse_domain
 from beam_dp.flags import shared, windows as window_flags
 from beam_dp.flags.flag import Flag, refused
 from beam_dp.flags.numbers import integer, number
@@ -56,7 +55,7 @@ from beam_dp.windows import Horizon, seconds_of_duration
 
 from . import flags
 from .beam_flags import runner_name
-from .common import make_pipeline, read_ledger, read_origin, read_text
+from .common import make_pipeline, read_domain, read_ledger, read_origin
 from .empty_pipeline import LOCAL_RUNNER
 from .preview import check_json_flag, marginals_error, print_json, print_preview
 from .prism import RUNNER as PRISM_RUNNER
@@ -219,7 +218,7 @@ def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
 
 
 def _plan(given: dict[str, str], horizon: Horizon) -> WindowTablesPlan | WindowDatabasesPlan:
-    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    domain = read_domain(given)
     workload = parse_workload(given["workload"], domain)
     unit = window_flags.read_window_unit(given)
     epsilon, delta = (number(name, given[name]) for name in ("epsilon", "delta"))

@@ -1,5 +1,6 @@
 """The ledger of budgets and releases, written before any noise can be drawn."""
 
+from beam_dp.privacy.ledger.edges import check_edges_paid as check_edges_paid
 from beam_dp.privacy.ledger.entries import (
     Dataset as Dataset,
     Entry as Entry,

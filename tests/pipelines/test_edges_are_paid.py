@@ -1,0 +1,98 @@
+"""Programs whose domain has edges from a release: refused unless the same budget pays for them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+import re
+from collections.abc import Callable
+
+import pytest
+from jobs import DOMAIN, everything_under, interval_flags, job_flags
+from test_release_windows_program import window_flags
+
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.loss import Loss
+from beam_dp.yaml import ReleaseIntervals
+from pipelines import (
+    answer_queries,
+    release_intervals,
+    release_synthetic_database,
+    release_windows,
+)
+
+DRAW = "0f" * 16
+FROM_RELEASE = copy.deepcopy(DOMAIN)
+FROM_RELEASE["attributes"][0]["edges_from"] = {"ledger_release": "visits/1", "draw_id": DRAW}
+# Each program, and the flags of a valid job of it.
+PROGRAMS: dict[str, tuple[Callable[[list[str]], int], Callable[..., list[str]]]] = {
+    "synthetic": (release_synthetic_database.main, job_flags),
+    "intervals": (release_intervals.main, interval_flags),
+    "windows": (release_windows.main, window_flags),
+    "answers": (answer_queries.main, job_flags),
+}
+
+
+def flags_of(program: str, folder: pathlib.Path, ledger: Ledger | None, **flags: str) -> list[str]:
+    paid = {} if ledger is None else {"ledger": ledger.name, "dataset_id": "visits"}
+    own: dict[str, str | None] = {"privacy_unit": "record", "max_records_per_unit": None}
+    if program == "answers":
+        own |= {"workload": None, "queries": "intervals:age", "mechanism": "laplace"}
+    only_age = {"attributes": FROM_RELEASE["attributes"][:1]}
+    domain = {"domain": json.dumps(only_age)} if program == "windows" else {}
+    argv = PROGRAMS[program][1](folder, **{**own, **domain, **paid, **flags})
+    (folder / "domain.json").write_text(json.dumps(FROM_RELEASE), encoding="utf-8")
+    return argv
+
+
+def ledger_of(folder: pathlib.Path, draw_id: str) -> Ledger:
+    ledger = Ledger(str(folder / f"{draw_id[:4]}.sqlite"))
+    ledger.declare("visits", 9000.0, 1e-9, "record", "add_or_remove_one")
+    ledger.declare("others", 9000.0, 1e-9, "record", "add_or_remove_one")
+    guarantee = Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
+    ledger.mark_released(ledger.spend("visits", guarantee, Loss.pure(1.0), "tree"), draw_id)
+    return ledger
+
+
+def refused(program: str, argv: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    assert PROGRAMS[program][0](argv) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
+    return err
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_other_budget_may_pay_and_nothing_is_spent(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], program: str
+) -> None:
+    ledger, other = ledger_of(tmp_path, DRAW), ledger_of(tmp_path, "1f" * 16)
+    argv = flags_of(program, tmp_path, None)
+    before = everything_under(tmp_path)
+    err = refused(program, argv, capfd)
+    assert "--ledger: None is refused; must be given, the one that paid before" in err
+    err = refused(program, flags_of(program, tmp_path, other), capfd)
+    assert "must be the one that paid before: the edges of 'age' come from" in err
+    err = refused(program, flags_of(program, tmp_path, ledger, dataset_id="others"), capfd)
+    assert "--dataset_id: 'others' is refused; must be 'visits'" in err
+    assert everything_under(tmp_path) == before
+    for each in (ledger, other):
+        assert [len(each.entries(name)) for name in ("visits", "others")] == [1, 0]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_budget_that_paid_may_pay_again(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], program: str
+) -> None:
+    argv = flags_of(program, tmp_path, ledger_of(tmp_path, DRAW))
+    assert PROGRAMS[program][0]([*argv, "--validate_only"]) == 0
+    card = json.loads(capfd.readouterr().out)
+    assert card["ledger"]["dataset_id"] == "visits"
+
+
+def test_beam_yaml_refuses_alike() -> None:
+    config = {"epsilon": 1, "delta": 0, "neighboring": "add_or_remove_one",
+              "privacy_unit": "record", "attribute": "age", "output": "out"}  # fmt: skip
+    with pytest.raises(ValueError, match="ledger: None is refused; must be given, the one that"):
+        ReleaseIntervals(**config, domain=FROM_RELEASE)
