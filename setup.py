@@ -25,6 +25,7 @@ YAML = ["docstring_parser>=0.15", "jinja2>=3", "jsonschema>=4"]
 
 GCS = "google-cloud-storage>=2.19"
 KAFKA = "confluent-kafka>=2.6"
+SQL = "sqlglot>=26"
 S3 = "boto3>=1.40.61"  # copies objects on the condition that the target does not exist
 
 setup(
@@ -65,15 +66,18 @@ setup(
         "postgresql": ["psycopg[binary]>=3.1"],
         "report": ["matplotlib>=3.8"],
         "s3": [S3],
+        "sql": [SQL],  # for `beam-dp init` from a CREATE TABLE
         "yaml": YAML,
         "test": [
             *YAML,
             GCS,
             S3,
             KAFKA,
+            SQL,
             "hypothesis",
             "mypy",
             "psycopg[binary]>=3.1",
+            "pydantic>=2",
             "pytest",
             "pytest-xdist",
             "python-flint",  # an oracle for products in GF(2^64)

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         read_windows as read_windows,
         write_release as write_release,
     )
+    from beam_dp.schemas import DomainDraft as DomainDraft, domain_draft as domain_draft
     from beam_dp.transforms import (
         AnswerQueries as AnswerQueries,
         AnswerSparseQueries as AnswerSparseQueries,
@@ -158,6 +159,7 @@ _MODULES = {
         "read_windows",
         "write_release",
     ),
+    "beam_dp.schemas": ("DomainDraft", "domain_draft"),
     "beam_dp.transforms": (
         "AnswerQueries",
         "AnswerSparseQueries",

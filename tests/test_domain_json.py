@@ -336,7 +336,7 @@ OPEN = {"open": "the smallest value that is possible"}
     [
         (
             {"type": "integer", "min": OPEN, "max": 9},
-            "attribute 'a', min: must be filled in: 'the smallest value that is possible'",
+            "attribute 'a', min is open: 'the smallest value that is possible'",
         ),
         (
             {"type": "integer", "min": OPEN, "max": OPEN, "nullable": True},
@@ -344,11 +344,14 @@ OPEN = {"open": "the smallest value that is possible"}
         ),
         (
             {"type": "categorical", "values": {"confirm": ["F", "M"]}},
-            "attribute 'a', values: must be confirmed: write ['F', 'M'] itself, if it is public",
+            "attribute 'a', values is not confirmed: write ['F', 'M'] itself if it is complete",
         ),
-        ({"type": "numeric", "edges": {"open": "a\nb" * 1000}}, "edges: must be filled in: 'a"),
-        ({"type": {"open": "x"}, "name": ["a\n"]}, "attribute ['a\\n'], type: must be filled in"),
-        ({"type": "numeric", "a\nb": OPEN}, "attribute 'a', 'a\\nb': must be filled in"),
+        (
+            {"type": "numeric", "edges": {"open": "a\nb" * 1000}},
+            "edges is open: 'a",
+        ),
+        ({"type": {"open": "x"}, "name": ["a\n"]}, "attribute ['a\\n'], type is open"),
+        ({"type": "numeric", "a\nb": OPEN}, "attribute 'a', 'a\\nb' is open"),
     ],
 )
 def test_an_open_point_is_refused_in_one_line_that_says_what_to_fill_in(fields, condition):

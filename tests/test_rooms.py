@@ -27,6 +27,7 @@ FLOORS = (
     ("releases",),
     ("releases.files",),
     ("verification",),
+    ("schemas",),
     ("summaries",),
     ("mechanisms.*",),
     ("mechanisms",),

@@ -12,6 +12,7 @@ from typing import Any
 from beam_dp.cli.completion import add_completion, run_completion
 from beam_dp.cli.diff import add_diff, run_diff
 from beam_dp.cli.finish import add_finish, run_finish
+from beam_dp.cli.init import add_init, run_init
 from beam_dp.cli.ledger import add_ledger, run_ledger
 from beam_dp.cli.plan import add_plan, run_plan
 from beam_dp.cli.programs import (
@@ -54,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "verify": run_verify,
             "diff": run_diff,
             "finish": run_finish,
+            "init": run_init,
             "ledger": run_ledger,
             "completion": lambda options: run_completion(options, command_parsers),
         }
@@ -77,6 +79,7 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
+    add_init(commands)
     add_plan(commands)
     _add_readers(commands)
     add_verify(commands)

@@ -16,15 +16,33 @@ _OPEN, _CONFIRM = "open", "confirm"
 
 
 class OpenPoint(NamedTuple):
-    """One key of an attribute that is open, and what to do about it."""
+    """One key of an attribute that is open.
+
+    Args:
+        attribute: its name.
+        key: which key.
+        is_declared: whether a schema declares a value, which is to be confirmed.
+        told: that value, or what to fill in.
+    """
 
     attribute: Any
     key: str
-    task: str
+    is_declared: bool
+    told: Any
+
+    @property
+    def task(self) -> str:
+        """What to do, in a few words that the file may have chosen."""
+        if not self.is_declared:
+            return str(self.told)
+        return f"confirm {shown(self.told)}: is it public, and complete?"
 
     def __str__(self) -> str:
         key = self.key if self.key.isidentifier() else shown(self.key)
-        return f"attribute {shown(self.attribute)}, {key}: {self.task}"
+        place = f"attribute {shown(self.attribute)}, {key}"
+        if self.is_declared:
+            return f"{place} is not confirmed: write {shown(self.told)} itself if it is complete"
+        return f"{place} is open: {shown(self.told)}"
 
 
 def to_fill_in(what: str) -> dict[str, Any]:
@@ -49,23 +67,13 @@ def open_points(entries: Iterable[Any]) -> Iterator[OpenPoint]:
         entries: parsed JSON, each of one attribute; what is no object has none.
 
     Example:
-        >>> [str(point) for point in open_points([{"name": "age", "min": {"open": "the least"}}])]
-        ["attribute 'age', min: must be filled in: 'the least'"]
+        >>> [str(point) for point in open_points([{"name": "age", "min": to_fill_in("the least")}])]
+        ["attribute 'age', min is open: 'the least'"]
     """
     for entry in entries:
         if not isinstance(entry, dict):
             continue
         for key, value in entry.items():
-            task = _task(value)
-            if task is not None:
-                yield OpenPoint(entry.get("name"), str(key), task)
-
-
-def _task(value: Any) -> str | None:
-    if not isinstance(value, dict) or len(value) != 1:
-        return None
-    if _OPEN in value:
-        return f"must be filled in: {shown(value[_OPEN])}"
-    if _CONFIRM in value:
-        return f"must be confirmed: write {shown(value[_CONFIRM])} itself, if it is public and all"
-    return None
+            if isinstance(value, dict) and len(value) == 1:
+                for mark in value.keys() & {_OPEN, _CONFIRM}:
+                    yield OpenPoint(entry.get("name"), str(key), mark == _CONFIRM, value[mark])

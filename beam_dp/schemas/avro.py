@@ -1,0 +1,115 @@
+"""Columns of an Avro schema: that of a file of records, or a schema that stands alone (.avsc)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import fastavro
+
+from beam_dp.domain.strict_json import checked_json
+from beam_dp.errors import InputError
+from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column, Kind, common_kind, resolved
+
+_KINDS: dict[str, Kind] = {
+    "boolean": "boolean",
+    "bytes": "categorical",
+    "double": "numeric",
+    "fixed": "categorical",
+    "float": "numeric",
+    "int": "integer",
+    "long": "integer",
+    "string": "categorical",
+}
+_NAMED = ("enum", "fixed", "record", "error")
+_NESTED = ("array", "error", "map", "record")
+
+
+def avro_file_columns(path: str) -> list[Column]:
+    """Returns the columns of the schema in the header of a file; its blocks are not read.
+
+    Raises:
+        InputError: if it can't be read, or its records are none.
+    """
+    try:
+        with open(path, "rb") as file:
+            text = fastavro.reader(file).metadata["avro.schema"]
+    except OSError as error:
+        condition = f"must be an Avro file that can be read: {error.strerror}"
+        raise InputError("schema", path, condition) from None
+    except Exception:
+        # Each damage raises its own error, whose text may quote the file.
+        raise InputError("schema", path, "must be an Avro file that can be read") from None
+    return avro_columns(checked_json("schema", path, text), path)
+
+
+def avro_columns(schema: Any, source: str) -> list[Column]:
+    """Returns the columns of a schema.
+
+    Args:
+        schema: parsed JSON.
+        source: where it came from, for messages.
+
+    Raises:
+        InputError: if it is none of records.
+    """
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    if not isinstance(fields, list) or schema.get("type") != "record":
+        raise InputError("schema", source, "must be an Avro schema of records")
+    columns, named = [], dict[str, Any]()
+    for place, field in enumerate(fields, start=1):
+        if not isinstance(field, dict) or not isinstance(field.get("name"), str):
+            raise InputError("schema", source, f"field {place} must be an object with a name")
+        columns.append(_column(field["name"], field.get("type"), named))
+    return columns
+
+
+def _column(name: str, schema: Any, named: dict[str, Any]) -> Column:
+    _remember(schema, named)
+    members = schema if isinstance(schema, list) else [schema]
+    given = [resolved(member, named) for member in members]
+    nullable = any(member in ("null", {"type": "null"}) for member in given)
+    values = [_of_one_type(name, each) for each in given if each not in ("null", {"type": "null"})]
+    if not values:
+        return Column.unusable(name, "its type admits nothing but null")
+    return replace(common_kind(values), nullable=nullable)
+
+
+def _of_one_type(name: str, schema: Any) -> Column:
+    kind, logical, symbols = schema, None, None
+    if isinstance(schema, Mapping):
+        # {"type": {"type": "string"}} is read, too.
+        inner = schema.get("type")
+        kind = inner.get("type") if isinstance(inner, Mapping) else inner
+        logical, symbols = schema.get("logicalType"), schema.get("symbols")
+    if kind in _NESTED or isinstance(kind, list | Mapping):
+        return Column.unusable(name, NESTED)
+    if kind == "enum" and isinstance(symbols, list):
+        return Column(name, "categorical").listing(symbols)
+    if logical == "date":
+        return Column(name, "date")
+    if isinstance(logical, str) and logical.removeprefix("local-").startswith("timestamp-"):
+        return Column(name, "datetime", has_zone=not logical.startswith("local-"))
+    if isinstance(logical, str) and (logical.startswith("time-") or logical == "duration"):
+        return Column.unusable(name, NO_LEVELS)
+    if logical == "decimal":
+        return Column(name, "numeric")
+    if isinstance(kind, str) and kind in _KINDS:
+        return Column(name, _KINDS[kind])
+    return Column.unusable(name, "its type is unknown")
+
+
+def _remember(schema: Any, named: dict[str, Any]) -> None:
+    """Adds the named types that a field declares, for the fields behind it.
+
+    By their names with and without a namespace; a name that two types share means the first one.
+    Those inside records are not looked for: a field that names one is left out.
+    """
+    for member in schema if isinstance(schema, list) else [schema]:
+        if isinstance(member, Mapping) and member.get("type") in _NAMED:
+            name, space = member.get("name"), member.get("namespace")
+            if isinstance(name, str):
+                named.setdefault(name, member)
+                named.setdefault(name.rpartition(".")[2], member)
+                named.setdefault(f"{space}.{name}", member)

@@ -1,0 +1,118 @@
+"""`Column`: what every reader of a schema returns, and all that a draft is made of.
+
+Privacy: a schema may lie beside facts about the records: statistics and row counts of a Parquet
+footer, the values of an Arrow dictionary, the ``RangeIndex`` that pandas writes. A column has no
+place for any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+from beam_dp.checks import is_integer, is_number
+
+Kind = Literal["boolean", "categorical", "date", "datetime", "integer", "numeric"]
+
+NESTED = "nested values have no levels"
+NO_LEVELS = "times of day and durations have no levels"
+MIXED = "values of several types have no levels in common"
+_MAX_DEPTH = 32
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a schema.
+
+    Args:
+        name: its name.
+        kind: of the attribute that its type makes; None where there is none.
+        nullable: whether null is admitted.
+        has_zone: of times: whether they are moments; None where the schema does not say.
+        values: that the schema declares to be all, such as an enumeration.
+        low: the smallest value that it admits, where it says so.
+        high: the largest value that it admits.
+        is_domain: whether these were declared as a domain, so that nobody need confirm them.
+        reason: why there is no attribute, if there is none.
+    """
+
+    name: str
+    kind: Kind | None
+    nullable: bool = False
+    has_zone: bool | None = None
+    values: tuple[str | int, ...] = ()
+    low: int | float | None = None
+    high: int | float | None = None
+    is_domain: bool = False
+    reason: str = ""
+
+    @classmethod
+    def unusable(cls, name: str, reason: str) -> Self:
+        """Returns a column of which no attribute can be made."""
+        return cls(name, None, reason=reason)
+
+    def within(self, low: Any, high: Any, *, is_open: tuple[bool, bool] = (False, False)) -> Column:
+        """Returns the column with declared bounds; those that are no finite numbers are none.
+
+        Args:
+            low: the smallest value, or None.
+            high: the largest value, or None.
+            is_open: whether the bounds themselves are not admitted.
+        """
+        bounds: list[int | float | None] = []
+        for bound, excluded, step in ((low, is_open[0], 1), (high, is_open[1], -1)):
+            if not is_number(bound) or not abs(bound) < 2**63:
+                bounds.append(None)
+            elif self.kind == "integer":
+                # Of a fraction the next integer inside; one that is excluded moves by one.
+                whole = -int(-bound // 1) if step > 0 else int(bound // 1)
+                bounds.append(whole + step if excluded and whole == bound else whole)
+            else:
+                bounds.append(bound)
+        return replace(
+            self,
+            low=self.low if bounds[0] is None else bounds[0],
+            high=self.high if bounds[1] is None else bounds[1],
+        )
+
+    def listing(self, values: Sequence[Any]) -> Column:
+        """Returns the column with a declared list of values, where they make levels."""
+        if not values or not all(isinstance(value, str) or is_integer(value) for value in values):
+            return self
+        return replace(self, kind="categorical", values=tuple(values), low=None, high=None)
+
+
+def common_kind(members: Sequence[Column]) -> Column:
+    """Returns what a column is whose values may be of several types, each given as a column.
+
+    Integers and other numbers are numbers; texts and integers are texts. Anything else is one kind,
+    or none.
+    """
+    kinds = {member.kind for member in members}
+    if len(members) == 1:
+        return members[0]
+    name = members[0].name if members else ""
+    if kinds == {"categorical"} and all(member.values for member in members):
+        every = [value for member in members for value in member.values]
+        return Column(name, "categorical", values=tuple(dict.fromkeys(every)))
+    if len(kinds) == 1 and None not in kinds and len({each.has_zone for each in members}) == 1:
+        return Column(name, members[0].kind, has_zone=members[0].has_zone)
+    if kinds == {"integer", "numeric"}:
+        return Column(name, "numeric")
+    if kinds == {"integer", "categorical"}:
+        return Column(name, "categorical")
+    return Column.unusable(name, MIXED)
+
+
+def resolved(schema: Any, named: Mapping[str, Any], depth: int = 0) -> Any:
+    """Returns what a name stands for, through a few names at most.
+
+    Args:
+        schema: a type, or the name of one.
+        named: types by name.
+        depth: how many names were followed.
+    """
+    if not isinstance(schema, str) or schema not in named or depth > _MAX_DEPTH:
+        return schema
+    return resolved(named[schema], named, depth + 1)

@@ -1,0 +1,183 @@
+"""`DomainDraft`: the domain that a schema declares, with open points where it says nothing."""
+
+from __future__ import annotations
+
+import collections
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from beam_dp.domain import Attribute, Domain, nearest_known
+from beam_dp.domain.attributes import is_unicode
+from beam_dp.domain.files import parse_domain
+from beam_dp.domain.open_points import OpenPoint, open_points, to_confirm, to_fill_in
+from beam_dp.errors import InputError, shown
+from beam_dp.schemas.columns import Column
+
+
+@dataclass(frozen=True)
+class DomainDraft:
+    """A domain as far as a schema declares it: a function of names and types alone.
+
+    Args:
+        source: where the schema came from.
+        attributes: the entries of a domain file; a value that is open is marked in its place.
+        left_out: columns of which no attribute can be made, each with the reason.
+        rest: what else a domain file holds beside its attributes.
+
+    Example:
+        >>> from beam_dp.schemas import domain_draft
+        >>> draft = domain_draft({"age": 85, "sex": {"values": ["F", "M"]}})
+        >>> [point.attribute for point in draft.open_points]
+        ['sex']
+    """
+
+    source: str
+    attributes: tuple[Mapping[str, Any], ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+    rest: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def open_points(self) -> tuple[OpenPoint, ...]:
+        """What must be filled in or confirmed before it is a domain, in the order of the file."""
+        return tuple(open_points(self.attributes))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what the domain file holds."""
+        return {"attributes": [dict(each) for each in self.attributes], **self.rest}
+
+    def text(self) -> str:
+        """Returns the domain file: one attribute a line."""
+        lines = [json.dumps(each, ensure_ascii=False) for each in self.attributes]
+        rest = [
+            f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+            for key, value in self.rest.items()
+        ]
+        attributes = '{"attributes": [\n  ' + ",\n  ".join(lines) + "]"
+        return ",\n".join([attributes, *rest]) + "}\n"
+
+    def domain(self) -> Domain:
+        """Returns the domain, where nothing is open.
+
+        Raises:
+            InputError: naming the first open point; or if it describes no domain.
+        """
+        return parse_domain(self.to_json(), self.source)
+
+    def write(self, path: str | Path) -> None:
+        """Writes the domain file.
+
+        Raises:
+            InputError: if there is such a file already, or it can't be written.
+        """
+        try:
+            with open(path, "x", encoding="utf-8") as file:
+                file.write(self.text())
+        except FileExistsError:
+            condition = "must not exist: nothing is overwritten"
+            raise InputError("output", str(path), condition) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "not a path"
+            condition = f"must be a file that can be written: {reason}"
+            raise InputError("output", str(path), condition) from None
+
+    def with_attribute(self, attribute: Attribute) -> DomainDraft:
+        """Returns the draft with a column's entry replaced; null keeps the level that it has.
+
+        Raises:
+            InputError: if there is no column of this name.
+        """
+        names = [str(each.get("name")) for each in self.attributes]
+        if attribute.name not in names:
+            condition = f"must be a column of {self.source}; {nearest_known(attribute.name, names)}"
+            raise InputError("edges_from", attribute.name, condition)
+        place = names.index(attribute.name)
+        entry = attribute.to_json()
+        if self.attributes[place].get("nullable") is True:
+            entry["nullable"] = True
+        changed = (*self.attributes[:place], entry, *self.attributes[place + 1 :])
+        return replace(self, attributes=changed)
+
+
+def draft_of(columns: Sequence[Column], source: str) -> DomainDraft:
+    """Returns the draft that a schema makes.
+
+    Args:
+        columns: of the schema, in order.
+        source: where it came from.
+
+    Raises:
+        InputError: if no attribute can be made of any of them.
+    """
+    counted = collections.Counter(column.name for column in columns)
+    entries, left_out = [], []
+    for column in columns:
+        reason = column.reason
+        if not column.name or not is_unicode(column.name):
+            reason = "its name is not a non-empty Unicode string"
+        elif counted[column.name] > 1:
+            reason = f"its name stands {counted[column.name]} times in the schema"
+        if reason or column.kind is None:
+            left_out.append((column.name, reason))
+        else:
+            entries.append(_entry(column))
+    if not entries:
+        why = f"; {shown(left_out[0][0])}: {left_out[0][1]}" if left_out else ""
+        condition = f"must have a column that an attribute can be made of{why}"
+        raise InputError("schema", source, condition)
+    return DomainDraft(source, tuple(entries), tuple(dict(left_out).items()))
+
+
+def _entry(column: Column) -> dict[str, Any]:
+    assert column.kind is not None
+    keys = _KEYS[column.kind](column)
+    nullable = {"nullable": True} if column.nullable else {}
+    return {"name": column.name, "type": column.kind, **keys, **nullable}
+
+
+def _categorical(column: Column) -> dict[str, Any]:
+    if column.values:
+        return {"values": to_confirm(list(column.values))}
+    return {"values": to_fill_in('list the values, such as ["a", "b"]')}
+
+
+def _integer(column: Column) -> dict[str, Any]:
+    keys: dict[str, Any] = {}
+    for key, bound, which in (("min", column.low, "smallest"), ("max", column.high, "largest")):
+        if bound is None:
+            keys[key] = to_fill_in(f"write the {which} possible integer")
+        else:
+            keys[key] = bound if column.is_domain else to_confirm(bound)
+    return keys
+
+
+def _numeric(column: Column) -> dict[str, Any]:
+    ends = (("at least", column.low), ("at most", column.high))
+    declared = " and ".join(f"{words} {end}" for words, end in ends if end is not None)
+    told = f" (the schema declares {declared})" if declared else ""
+    return {"edges": to_fill_in(f"list edges of bins, such as [0, 10, 20]{told}")}
+
+
+def _date(_: Column) -> dict[str, Any]:
+    example = '["2020-01-01", "2020-07-01"]'
+    return {"edges": to_fill_in(f"list edges of bins, such as {example}")}
+
+
+def _datetime(column: Column) -> dict[str, Any]:
+    zone = "Z" if column.has_zone else ""
+    example = f'["2020-01-01T00:00{zone}", "2020-01-01T12:00{zone}"]'
+    note = "" if column.has_zone is not None else " (with a Z where times have a zone)"
+    return {"edges": to_fill_in(f"list edges of bins, such as {example}{note}")}
+
+
+_KEYS: dict[str, Callable[[Column], dict[str, Any]]] = {
+    "boolean": lambda _: {},
+    "categorical": _categorical,
+    "date": _date,
+    "datetime": _datetime,
+    "integer": _integer,
+    "numeric": _numeric,
+}

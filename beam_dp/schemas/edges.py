@@ -1,0 +1,121 @@
+"""Edges of bins from a finished release of interval counts: post-processing, of no further cost.
+
+Bins of about equal mass, by the released counts alone, so that no bin is wasted where nobody is.
+The edges are those of the release's own levels.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.checks import checked_integer
+from beam_dp.domain import IntegerAttribute, NumericAttribute, OrderedAttribute
+from beam_dp.domain.edges_from import EdgesFrom
+from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.errors import InputError
+from beam_dp.releases.intervals import IntervalRelease
+from beam_dp.releases.release import Release
+
+MAX_BINS = 10_000
+# A bin whose released count is below this many of its standard errors may well be empty.
+_LEAST_STANDARD_ERRORS = 2.0
+
+
+def binned_attribute(release: Release, num_bins: int) -> BinnedAttribute:
+    """Returns the attribute of a release, in bins of about equal mass.
+
+    Privacy: a function of the release and of ``num_bins``, so it costs nothing more. But what is
+    released with these edges is chosen after this release was seen, and is about the same people:
+    the attribute names the ledger's entry, and programs demand that the same budget pays.
+
+    Accuracy: the masses are those of ``increasing_prefixes``. A level that holds more than its
+    share is a bin of its own, and the others share the rest. A bin whose count is below two of its
+    standard errors is joined with the one before it, so that no bin is made of noise.
+
+    Args:
+        release: interval counts that a ledger paid for.
+        num_bins: at most this many bins, from 2 to 10,000 and to the number of levels.
+
+    Returns:
+        The attribute in bins: an integer attribute becomes a numeric one, whose last edge is one
+        above its largest integer. Fewer than ``num_bins`` where the noise hides them.
+
+    Raises:
+        InputError: if the release is none of interval counts, no ledger paid for it, or its noise
+            hides even two bins.
+
+    Example:
+        >>> binned_attribute(read_release("out/ages"), 8).edges  # doctest: +SKIP
+        (0.0, 9.0, 17.0, 24.0, 33.0, 42.0, 51.0, 63.0, 100.0)
+    """
+    if not isinstance(release, IntervalRelease):
+        condition = "must be a release of interval counts: beam-dp release-intervals"
+        raise InputError("edges_from", type(release).__name__, condition)
+    paid = release.parameters.get("ledger_release")
+    if not isinstance(paid, str):
+        condition = (
+            "must be paid for by a ledger (--ledger, --dataset_id): what is released with its"
+            " edges adds up with it"
+        )
+        raise InputError("edges_from", release.draw_id, condition)
+    checked_integer("bins", num_bins, 2, min(MAX_BINS, release.num_leaves))
+    cuts = _above_noise(release, _equal_masses(release.increasing_prefixes(), num_bins))
+    if len(cuts) < 3:
+        condition = "must hold counts above its noise: it hides where even two bins would part"
+        raise InputError("edges_from", release.draw_id, condition)
+    return _in_bins(release, cuts, EdgesFrom(paid, release.draw_id))
+
+
+def _equal_masses(prefixes: NDArray[np.float64], num_bins: int) -> list[int]:
+    """Levels at which bins start, and the end of the last one.
+
+    Args:
+        prefixes: shape (d + 1,), from 0, never decreasing.
+        num_bins: how many bins at most.
+    """
+    masses, cuts = prefixes.tolist(), [0]
+    last = len(masses) - 1
+    for num_left in range(num_bins, 1, -1):
+        start = cuts[-1]
+        share = masses[start] + (masses[last] - masses[start]) / num_left
+        stop = bisect.bisect_left(masses, share, lo=start + 1)
+        if stop - 1 > start and share - masses[stop - 1] < masses[stop] - share:
+            stop -= 1
+        if stop >= last:
+            break
+        cuts.append(stop)
+    return [*cuts, last]
+
+
+def _above_noise(release: IntervalRelease, cuts: list[int]) -> list[int]:
+    """The cuts that part bins whose counts stand out of the noise."""
+
+    def stands_out(start: int, stop: int) -> bool:
+        found = release.answer(start, stop - 1)
+        return bool(found.values >= _LEAST_STANDARD_ERRORS * found.standard_errors)
+
+    kept = [cuts[0]]
+    for stop in cuts[1:]:
+        if stands_out(kept[-1], stop):
+            kept.append(stop)
+    # What is left at the end joins the bin before it.
+    return [*kept[:-1], cuts[-1]] if len(kept) > 1 else [cuts[0], cuts[-1]]
+
+
+def _in_bins(release: IntervalRelease, cuts: list[int], origin: EdgesFrom) -> BinnedAttribute:
+    attribute: Any = release.attribute
+    assert isinstance(attribute, OrderedAttribute)
+    shared = {
+        name: getattr(attribute, name)
+        for name in ("other", "nullable", "null_values", "case", "trim", "clip")
+    }
+    if isinstance(attribute, IntegerAttribute):
+        edges: list[Any] = [attribute.minimum + cut for cut in cuts]
+        return NumericAttribute(attribute.name, tuple(edges), edges_from=origin, **shared)
+    assert isinstance(attribute, BinnedAttribute)
+    edges = [attribute.edges[cut] for cut in cuts]
+    return type(attribute)(attribute.name, tuple(edges), edges_from=origin, **shared)

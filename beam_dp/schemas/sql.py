@@ -1,0 +1,244 @@
+"""Columns of a `CREATE TABLE`, with what its enumerations and CHECK constraints declare."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from beam_dp.domain import nearest_known
+from beam_dp.errors import InputError, shown
+from beam_dp.schemas.columns import NESTED, NO_LEVELS, Column, Kind
+
+INSTALL = "pip install 'beam_dp[sql]'"
+# By the names that sqlglot gives types; of times, whether they have a zone.
+_KINDS: dict[Kind, tuple[str, ...]] = {
+    "boolean": ("BIT", "BOOLEAN"),
+    "categorical": (
+        "BINARY", "BLOB", "BPCHAR", "CHAR", "FIXEDSTRING", "IPADDRESS", "LONGTEXT", "MEDIUMTEXT",
+        "NAME", "NCHAR", "NVARCHAR", "TEXT", "TINYTEXT", "UUID", "VARBINARY", "VARCHAR",
+    ),
+    "date": ("DATE", "DATE32"),
+    "datetime": (
+        "DATETIME", "DATETIME2", "DATETIME64", "SMALLDATETIME", "TIMESTAMP", "TIMESTAMPLTZ",
+        "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP_S",
+    ),
+    "integer": (
+        "BIGINT", "BIGSERIAL", "INT", "INT128", "INT256", "MEDIUMINT", "SERIAL", "SMALLINT",
+        "SMALLSERIAL", "TINYINT", "UBIGINT", "UINT", "UINT128", "UINT256", "UMEDIUMINT",
+        "USMALLINT", "UTINYINT", "YEAR",
+    ),
+    "numeric": (
+        "BIGDECIMAL", "DECIMAL", "DECIMAL128", "DECIMAL256", "DECIMAL32", "DECIMAL64", "DECFLOAT",
+        "DOUBLE", "FLOAT", "MONEY", "SMALLMONEY", "UDECIMAL", "UDOUBLE",
+    ),
+}  # fmt: skip
+_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names}
+_WITH_ZONE = ("TIMESTAMPLTZ", "TIMESTAMPTZ")
+_NESTED = ("ARRAY", "LIST", "MAP", "NESTED", "OBJECT", "STRUCT")
+_NO_LEVELS = ("INTERVAL", "TIME", "TIMETZ", "TIME_NS")
+_ENUMS = ("ENUM", "ENUM8", "ENUM16")
+
+
+def sql_columns(text: str, source: str, table: str | None, dialect: str | None) -> list[Column]:
+    """Returns the columns of a table that SQL creates.
+
+    Args:
+        text: SQL, of any number of statements.
+        source: where it came from, for messages.
+        table: which table, where several are created.
+        dialect: as sqlglot names it, such as ``mysql``; None for what most have in common.
+
+    Raises:
+        InputError: if sqlglot is not installed, or the SQL creates no such table, or is none.
+    """
+    statements = _parsed(text, source, dialect)
+    tables = {name: each for each in statements for name in _names_of_table(each)}
+    if not tables:
+        raise InputError("schema", source, "must hold a CREATE TABLE that lists its columns")
+    if table is None and len({id(each) for each in tables.values()}) > 1:
+        condition = f"must name one of the tables of {source}: {', '.join(map(shown, tables))}"
+        raise InputError("table", None, condition)
+    if table is not None and table not in tables:
+        near = nearest_known(table, tables)
+        raise InputError("table", table, f"must be a table that {source} creates; {near}")
+    chosen = next(iter(tables.values())) if table is None else tables[table]
+    enums = dict(each for statement in statements for each in _enum_type(statement))
+    return _table_columns(chosen, enums)
+
+
+def _parsed(text: str, source: str, dialect: str | None) -> list[Any]:
+    try:
+        import sqlglot
+    except ImportError:
+        raise InputError("schema", source, f"must be read by sqlglot: {INSTALL}") from None
+    if dialect is not None and dialect not in (known := [each.value for each in sqlglot.Dialects]):
+        raise InputError(
+            "dialect", dialect, f"must be known to sqlglot; {nearest_known(dialect, known)}"
+        )
+    log = logging.getLogger("sqlglot")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # it warns of statements that are no concern here
+    try:
+        return [each for each in sqlglot.parse(text, read=dialect) if each is not None]
+    except sqlglot.errors.ParseError as error:
+        where = error.errors[0] if error.errors else {}
+        place = f" at line {where['line']}, column {where['col']}" if "line" in where else ""
+        condition = (
+            f"must be SQL that can be parsed{place}; the dialect (--dialect) says whose it is"
+        )
+    except (sqlglot.errors.SqlglotError, RecursionError):
+        condition = "must be SQL that can be parsed; the dialect (--dialect) says whose it is"
+    finally:
+        log.setLevel(level)
+    raise InputError("schema", source, condition)
+
+
+def _names_of_table(statement: Any) -> Iterator[str]:
+    """The name of the table that a statement creates, and that with its schema before it."""
+    from sqlglot import exp
+
+    if isinstance(statement, exp.Create) and isinstance(statement.this, exp.Schema):
+        if statement.kind != "TABLE" or not list(statement.this.find_all(exp.ColumnDef)):
+            return
+        parts = [part.name for part in statement.this.this.parts]
+        yield parts[-1]
+        if len(parts) > 1:
+            yield ".".join(parts)
+
+
+def _enum_type(statement: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The name and the values of a `CREATE TYPE ... AS ENUM (...)`, which sqlglot keeps as text."""
+    import sqlglot
+    from sqlglot import exp
+
+    if not isinstance(statement, exp.Command) or str(statement.this).upper() != "CREATE":
+        return
+    tokens = sqlglot.tokenize(f"{statement.args.get('expression')}")
+    words = [token.text.upper() for token in tokens]
+    if words[:1] == ["TYPE"] and "ENUM" in words and "AS" in words:
+        name = tokens[words.index("AS") - 1].text
+        kind = sqlglot.TokenType.STRING
+        yield name.casefold(), tuple(each.text for each in tokens if each.token_type == kind)
+
+
+def _table_columns(create: Any, enums: dict[str, tuple[str, ...]]) -> list[Column]:
+    from sqlglot import exp
+
+    found: dict[int, Column] = {}
+    parts = create.this.expressions
+    columns = [part for part in parts if isinstance(part, exp.ColumnDef)]
+    checks = [check for part in parts for check in part.find_all(exp.CheckColumnConstraint)]
+    keys = {
+        name.name
+        for part in parts
+        for key in part.find_all(exp.PrimaryKey)
+        for name in key.find_all(exp.Identifier)
+    }
+    for place, part in enumerate(columns):
+        column = _typed(part, enums)
+        required = (exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint)
+        is_required = part.name in keys or any(
+            isinstance(each.kind, required) and not each.kind.args.get("allow_null")
+            for each in part.constraints
+        )
+        if column.kind is not None:
+            column = replace(column, nullable=not is_required)
+            for check in checks:
+                column = _checked(column, check.this)
+        found[place] = column
+    return list(found.values())
+
+
+def _typed(part: Any, enums: dict[str, tuple[str, ...]]) -> Column:
+    name, kind = part.name, part.args.get("kind")
+    if kind is None:
+        return Column.unusable(name, "it has no type")
+    type_name = getattr(kind.this, "name", str(kind.this))
+    if type_name in _ENUMS:
+        return Column(name, "categorical").listing([each.name for each in kind.expressions])
+    if type_name == "USERDEFINED":
+        values = enums.get(str(kind.args.get("kind")).rpartition(".")[2].strip('"').casefold(), ())
+        if values:
+            return Column(name, "categorical").listing(values)
+    if type_name in _NESTED:
+        return Column.unusable(name, NESTED)
+    if type_name in _NO_LEVELS:
+        return Column.unusable(name, NO_LEVELS)
+    if type_name not in _KIND_OF:
+        return Column.unusable(name, f"values of the type {shown(kind.sql())} have no levels")
+    return Column(name, _KIND_OF[type_name], has_zone=type_name in _WITH_ZONE)
+
+
+def _checked(column: Column, check: Any) -> Column:
+    """The column with what a constraint says of it alone; other constraints say nothing here."""
+    from sqlglot import exp
+
+    check = _bare(check)
+    if isinstance(check, exp.And):
+        return _checked(_checked(column, check.left), check.right)
+    if isinstance(check, exp.Between) and _is_column(check.this, column):
+        return column.within(_literal(check.args["low"]), _literal(check.args["high"]))
+    if isinstance(check, exp.In | exp.EQ) and _is_column(check.this, column):
+        listed = [_literal(each) for each in _listed(check)]
+        return column.listing(listed) if column.kind in ("categorical", "integer") else column
+    if isinstance(check, exp.GT | exp.GTE | exp.LT | exp.LTE):
+        left, right = check.this, check.expression
+        is_low, is_open = isinstance(check, exp.GT | exp.GTE), isinstance(check, exp.GT | exp.LT)
+        if _is_column(right, column):
+            left, right, is_low = right, left, not is_low
+        if _is_column(left, column):
+            bound = _literal(right)
+            low, high = (bound, None) if is_low else (None, bound)
+            return column.within(low, high, is_open=(is_open, is_open))
+    return column
+
+
+def _listed(check: Any) -> list[Any]:
+    """The values of `IN (...)`, and of `= ANY (ARRAY[...])`, as PostgreSQL writes it out."""
+    from sqlglot import exp
+
+    if isinstance(check, exp.In):
+        return list(check.expressions)
+    array = _bare(check.expression)
+    array = _bare(array.this) if isinstance(array, exp.Any) else None
+    return list(array.expressions) if isinstance(array, exp.Array) else []
+
+
+def _bare(expression: Any) -> Any:
+    """The expression without parentheses and casts."""
+    from sqlglot import exp
+
+    while isinstance(expression, exp.Paren | exp.Cast):
+        expression = expression.this
+    return expression
+
+
+def _is_column(expression: Any, column: Column) -> bool:
+    from sqlglot import exp
+
+    expression = _bare(expression)
+    return isinstance(expression, exp.Column) and expression.name == column.name
+
+
+def _literal(expression: Any) -> str | int | float | None:
+    """The value of a literal; None for anything else."""
+    from sqlglot import exp
+
+    expression = _bare(expression)
+    sign = 1
+    if isinstance(expression, exp.Neg):
+        sign, expression = -1, _bare(expression.this)
+    if not isinstance(expression, exp.Literal):
+        return None
+    if expression.is_string:
+        return str(expression.this) if sign == 1 else None
+    try:
+        return sign * int(expression.this)
+    except ValueError:
+        pass
+    try:
+        return sign * float(expression.this)
+    except ValueError:
+        return None

@@ -1,0 +1,356 @@
+"""Drafts of what people declare: SQL, Avro, BigQuery, pydantic, JSON schemas, sizes by name."""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import decimal
+import enum
+import json
+import pathlib
+from typing import Any, Literal
+
+import pydantic
+import pytest
+
+import beam_dp as dp
+from beam_dp.cli.main import main
+from beam_dp.schemas.read import KINDS
+
+
+def entries(source: Any, kind: str | None = None, **options: Any) -> dict[str, dict[str, Any]]:
+    """The attributes of a draft by name, without their names."""
+    draft = dp.domain_draft(source, kind, **options)
+    return {
+        each["name"]: {key: value for key, value in each.items() if key != "name"}
+        for each in draft.attributes
+    }
+
+
+def sql(folder: pathlib.Path, text: str) -> str:
+    (folder / "tables.sql").write_text(text, encoding="utf-8")
+    return str(folder / "tables.sql")
+
+
+def confirmed(value: Any) -> dict[str, Any]:
+    return {"confirm": value}
+
+
+COLUMNS = {
+    "age SMALLINT NOT NULL CHECK (age BETWEEN 0 AND 120)": {
+        "type": "integer", "min": confirmed(0), "max": confirmed(120),
+    },
+    "age INT NOT NULL CHECK (age > -1 AND 10 > age)": {
+        "type": "integer", "min": confirmed(0), "max": confirmed(9),
+    },
+    "age INT NOT NULL CHECK (age >= 0.5 AND age < 2.5)": {
+        "type": "integer", "min": confirmed(1), "max": confirmed(2),
+    },
+    "sex CHAR(1) CHECK (sex IN ('F', 'M'))": {
+        "type": "categorical", "values": confirmed(["F", "M"]), "nullable": True,
+    },
+    "sex text NOT NULL CHECK (((sex)::text = ANY ((ARRAY['F'::varchar, 'M'::varchar])::text[])))": {
+        "type": "categorical", "values": confirmed(["F", "M"]),
+    },
+    "grade INT PRIMARY KEY CHECK (grade IN (1, 2, 3))": {
+        "type": "categorical", "values": confirmed([1, 2, 3]),
+    },
+    "mood ENUM('sad', 'it''s ok') NOT NULL": {
+        "type": "categorical", "values": confirmed(["sad", "it's ok"]),
+    },
+    "mood public.feeling NOT NULL": {"type": "categorical", "values": confirmed(["sad", "ok"])},
+    "alive BOOLEAN DEFAULT TRUE": {"type": "boolean", "nullable": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_create_table_says_types_nulls_and_constraints_to_confirm(
+    tmp_path: pathlib.Path, column: str
+) -> None:
+    text = f"CREATE TYPE public.feeling AS ENUM ('sad', 'ok');\nCREATE TABLE t ({column});"
+    (found,) = entries(sql(tmp_path, text)).values()
+    assert found == COLUMNS[column]
+
+
+@pytest.mark.parametrize(
+    "check",
+    ["age > 3 OR alive", "age < top", "age IN (1, NULL)", "age <> 3", "f(age) > 3", "age IN ()"],
+)
+def test_a_constraint_that_is_not_of_one_column_alone_leaves_it_open(
+    tmp_path: pathlib.Path, check: str
+) -> None:
+    text = f"CREATE TABLE t (age INT NOT NULL, top INT, alive BOOL, CHECK ({check}))"
+    found = entries(sql(tmp_path, text))["age"]
+    assert found["min"].keys() == found["max"].keys() == {"open"}
+
+
+def test_a_table_is_chosen_by_its_name(tmp_path: pathlib.Path) -> None:
+    path = sql(tmp_path, "CREATE TABLE a.visits (x INT); CREATE TABLE people (y BOOL);")
+    with pytest.raises(dp.InputError, match=r"table: None is refused; must name one of the tables"):
+        dp.domain_draft(path)
+    with pytest.raises(dp.InputError, match="the nearest known is 'people'"):
+        dp.domain_draft(path, table="peple")
+    assert [*entries(path, table="people")] == ["y"]
+    assert [*entries(path, table="visits")] == [*entries(path, table="a.visits")] == ["x"]
+
+
+def test_names_with_quotes_and_nested_types_of_sql(tmp_path: pathlib.Path) -> None:
+    text = """CREATE TABLE "t;--" ("o""dd
+        name" BOOL, `x` BOOL, a INT[], j JSON, d TIME, g GEOMETRY)"""
+    with pytest.raises(dp.InputError, match=r"must be SQL that can be parsed.*dialect"):
+        dp.domain_draft(sql(tmp_path, text + "garbage ((("))
+    text = text.replace("`x` BOOL, ", "")
+    draft = dp.domain_draft(sql(tmp_path, text))
+    assert [each["name"] for each in draft.attributes] == ['o"dd\n        name']
+    assert draft.domain().names == ('o"dd\n        name',)
+    assert [name for name, _ in draft.left_out] == ["a", "j", "d", "g"]
+    mysql = "CREATE TABLE t (`a b` TINYINT UNSIGNED NOT NULL)"
+    assert [*entries(sql(tmp_path, mysql), dialect="mysql")] == ["a b"]
+    with pytest.raises(dp.InputError, match="the nearest known is 'mysql'"):
+        dp.domain_draft(sql(tmp_path, mysql), dialect="mysqll")
+
+
+@pytest.mark.parametrize("text", ["", "SELECT 1", "CREATE TABLE t AS SELECT 1 AS x", "(" * 3000])
+def test_sql_without_a_table_is_refused(tmp_path: pathlib.Path, text: str) -> None:
+    with pytest.raises(dp.InputError, match=r"must hold a CREATE TABLE|must be SQL that can"):
+        dp.domain_draft(sql(tmp_path, text))
+
+
+def test_without_sqlglot_one_line_says_what_to_install(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def importing(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] == "sqlglot":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", importing)
+    with pytest.raises(dp.InputError, match=r"must be read by sqlglot: pip install 'beam_dp\[sql"):
+        dp.domain_draft(sql(tmp_path, "CREATE TABLE t (a INT)"))
+
+
+AVRO = {
+    "type": "record",
+    "name": "Visit",
+    "fields": [
+        {"name": "alive", "type": "boolean"},
+        {"name": "age", "type": ["null", "int"]},
+        {"name": "income", "type": ["long", "double", "null"]},
+        {"name": "code", "type": ["int", "string"]},
+        {"name": "sex", "type": {"type": "enum", "name": "Sex", "symbols": ["F", "M"]}},
+        {"name": "sex_of_partner", "type": ["null", "Sex"]},
+        {"name": "cost", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9}},
+        {"name": "born", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-millis"}},
+        {"name": "daytime", "type": {"type": "int", "logicalType": "time-millis"}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "both", "type": ["boolean", "string"]},
+        {"name": "nothing", "type": "null"},
+        {"name": "what", "type": "Missing"},
+    ],
+}
+
+
+def test_avro_says_types_and_symbols_to_confirm(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "visit.avsc").write_text(json.dumps(AVRO), encoding="utf-8")
+    draft = dp.domain_draft(str(tmp_path / "visit.avsc"))
+    assert draft == dp.domain_draft(str(tmp_path / "visit.avsc"), "avro")
+    found = {each["name"]: each for each in draft.attributes}
+    assert {name: each["type"] for name, each in found.items()} == {
+        "alive": "boolean", "age": "integer", "income": "numeric", "code": "categorical",
+        "sex": "categorical", "sex_of_partner": "categorical", "cost": "numeric", "born": "date",
+        "at": "datetime", "local": "datetime",
+    }  # fmt: skip
+    assert found["sex"]["values"] == found["sex_of_partner"]["values"] == confirmed(["F", "M"])
+    assert [name for name, each in found.items() if each.get("nullable")] == [
+        "age", "income", "sex_of_partner",
+    ]  # fmt: skip
+    assert "00:00Z" in found["at"]["edges"]["open"]
+    assert "00:00Z" not in found["local"]["edges"]["open"]
+    assert [name for name, _ in draft.left_out] == ["daytime", "tags", "both", "nothing", "what"]
+
+
+BIGQUERY = [
+    {"name": "age", "type": "INTEGER", "mode": "REQUIRED", "description": "in years"},
+    {"name": "at", "type": "TIMESTAMP"},
+    {"name": "local", "type": "DATETIME", "mode": "NULLABLE"},
+    {"name": "daytime", "type": "TIME"},
+    {"name": "tags", "type": "STRING", "mode": "REPEATED"},
+    {"name": "home", "type": "RECORD", "fields": [{"name": "town", "type": "STRING"}]},
+    {"name": "place", "type": "GEOGRAPHY"},
+]
+
+
+def test_a_schema_of_bigquery_is_read_and_what_stands_beside_it_is_not() -> None:
+    whole = {"schema": {"fields": BIGQUERY}, "numRows": "977", "numBytes": "12345"}
+    draft = dp.domain_draft(BIGQUERY)
+    assert draft.text() == dp.domain_draft(whole).text()
+    assert [each["type"] for each in draft.attributes] == ["integer", "datetime", "datetime"]
+    assert [each.get("nullable") for each in draft.attributes] == [None, True, True]
+    assert len(draft.left_out) == 4 and "977" not in draft.text()
+
+
+class Sex(enum.StrEnum):
+    FEMALE = "F"
+    MALE = "M"
+
+
+class Home(pydantic.BaseModel):
+    town: str
+
+
+class Visit(pydantic.BaseModel):
+    """What a test declares."""
+
+    age: int = pydantic.Field(ge=0, lt=121)
+    sex: Sex | None
+    level: Literal[1, 2, 3] = 2
+    bmi: float = pydantic.Field(gt=0)
+    cost: decimal.Decimal
+    born: datetime.date
+    at: datetime.datetime
+    daytime: datetime.time
+    alive: bool = True
+    name: str | int
+    home: Home
+    tags: list[str]
+    anything: Any = None
+
+
+def test_a_pydantic_model_says_its_fields() -> None:
+    draft = dp.domain_draft(Visit)
+    found = {each["name"]: each for each in draft.attributes}
+    assert {name: each["type"] for name, each in found.items()} == {
+        "age": "integer", "sex": "categorical", "level": "categorical", "bmi": "numeric",
+        "cost": "numeric", "born": "date", "at": "datetime", "alive": "boolean",
+        "name": "categorical",
+    }  # fmt: skip
+    assert (found["age"]["min"], found["age"]["max"]) == (confirmed(0), confirmed(120))
+    assert (found["sex"]["values"], found["sex"]["nullable"]) == (confirmed(["F", "M"]), True)
+    assert found["level"]["values"] == confirmed([1, 2, 3])
+    assert "the schema declares at least 0" in found["bmi"]["edges"]["open"]
+    assert [name for name, _ in draft.left_out] == ["daytime", "home", "tags", "anything"]
+    assert draft.text() == dp.domain_draft(Visit.model_json_schema()).text()
+
+
+def test_a_model_is_named_by_its_module(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "shop_models_of_a_test.py").write_text(
+        "from pydantic import BaseModel\nclass Sale(BaseModel):\n    paid: bool\n", "utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "shop_models_of_a_test:Sale", "--output", "d.json"]) == 0
+    assert dp.read_domain("d.json").names == ("paid",)
+    for source, condition in [
+        ("shop_models_of_a_test:Sail", "must name a class that can be imported: AttributeError"),
+        ("absent_module_of_a_test:A", "the module 'absent_module_of_a_test' is not installed"),
+        ("pathlib:Path", "must be a pydantic model: a class of BaseModel"),
+    ]:
+        with pytest.raises(dp.InputError, match=condition):
+            dp.domain_draft(source)
+
+
+SIZES: dict[str, Any] = {
+    "age": 85,
+    "0": {"type": "discrete", "domain": 2},
+    "sex": {"type": "discrete", "values": ["F", "M"]},
+    "size": {"size": 3},
+    "hours": {"min": 0, "max": 99},
+    "income": {"type": "continuous", "domain": [0, 9.5]},
+}
+
+
+def test_sizes_by_name_are_a_domain_and_what_they_list_is_confirmed() -> None:
+    found = entries(SIZES)
+    assert found["age"] == {"type": "integer", "min": 0, "max": 84}
+    assert found["0"] == {"type": "integer", "min": 0, "max": 1}
+    assert found["size"] == {"type": "integer", "min": 0, "max": 2}
+    assert found["sex"] == {"type": "categorical", "values": confirmed(["F", "M"])}
+    assert found["hours"] == {"type": "integer", "min": confirmed(0), "max": confirmed(99)}
+    assert "at least 0 and at most 9.5" in found["income"]["edges"]["open"]
+    short = {"age": 85, "sex": 2}
+    assert dp.domain_draft(short).domain() == dp.parse_domain(short)
+
+
+@pytest.mark.parametrize("entry", [0, -1, True, 2.5, "two", None, [], {}, {"domain": 0}])
+def test_a_size_that_is_none_is_refused(entry: Any) -> None:
+    with pytest.raises(dp.InputError, match=r"'age' must have a size >= 1, a list of values, or"):
+        dp.domain_draft({"age": entry})
+
+
+def test_a_name_that_stands_twice_is_left_out_and_said_to_be() -> None:
+    twice = [{"name": "a", "type": "BOOL"}, {"name": "b", "type": "BOOL"}]
+    draft = dp.domain_draft([*twice, {"name": "a", "type": "INT64"}, {"name": "", "type": "BOOL"}])
+    assert [each["name"] for each in draft.attributes] == ["b"]
+    assert dict(draft.left_out) == {
+        "a": "its name stands 2 times in the schema",
+        "": "its name is not a non-empty Unicode string",
+    }
+    with pytest.raises(dp.InputError, match="must have a column that an attribute can be made of"):
+        dp.domain_draft([twice[0], twice[0]])
+
+
+HOSTILE = ['q"uote', "new\nline", "[red]x[/]", "\x1b[31m", "é" * 300, "a,b", "\ud800", "; rm -rf /"]
+
+
+def test_hostile_names_stay_names(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    schema = [{"name": name, "type": kind} for name in HOSTILE for kind in ("BOOL",)]
+    draft = dp.domain_draft(schema)
+    assert draft.domain().names == tuple(name for name in HOSTILE if name != "\ud800")
+    schema.append({"name": "\x1b[31mlist", "type": "STRING", "mode": "REPEATED"})
+    pathlib.Path("s.json").write_text(json.dumps(schema), encoding="utf-8")
+    assert main(["init", "s.json", "--output", "d.json"]) == 0
+    out, err = capfd.readouterr()
+    assert "\x1b" not in out and err == ""
+    assert json.loads(draft.text()) == json.loads(pathlib.Path("d.json").read_text("utf-8"))
+
+
+def test_schemas_that_refer_to_themselves_end() -> None:
+    itself = {"$ref": "#/$defs/A"}
+    twice = [{"$ref": "#/$defs/B"}] * 2
+    parts = {"A": {"anyOf": [itself, *twice]}, "B": {"oneOf": [itself, itself]}}
+    looped = {"$defs": parts, "properties": {"a": itself, "b": {}}}
+    with pytest.raises(dp.InputError, match="must have a column"):
+        dp.domain_draft(looped)
+    record = {"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}
+    with pytest.raises(dp.InputError, match="must have a column"):
+        dp.domain_draft(record)
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "condition"),
+    [
+        ("visits.xyz", None, r"from: None is refused; must say how to read 'visits.xyz'"),
+        ("visits.xyz", "excel", "from: 'excel' is refused; must be 'arrow', 'avro', 'bigquery'"),
+        ("absent.json", None, "schema: 'absent.json' is refused; cannot be read as a file"),
+        ('{"a": 1, "a": 2}', None, "the key 'a' must stand once"),
+        ({"type": "record"}, None, "must be an Avro schema of records"),
+        ({"type": "record", "fields": [3]}, None, "field 1 must be an object with a name"),
+        ({"schema": {"fields": 3}}, None, "must be a BigQuery schema"),
+        ([{"name": "a"}], None, "field 1 must have a name and a type"),
+        ({"$defs": {}}, None, "must be a JSON schema of an object with properties"),
+        ({}, None, "must be an object of sizes by name"),
+        ({"a": 1}, "domain", "must be a domain file: an object with attributes"),
+        ({"a": 1}, "parquet", "from: 'parquet' is refused; must be a kind of JSON"),
+        (3, None, "must be a path, parsed JSON"),
+        (int, None, "must be a pydantic model"),
+    ],
+)
+def test_what_is_no_schema_is_refused_in_one_line(source: Any, kind: Any, condition: str) -> None:
+    with pytest.raises(dp.InputError, match=condition) as caught:
+        dp.domain_draft(source, kind)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_kind_is_named_by_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["init", "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert all(kind in out for kind in KINDS)

@@ -1,0 +1,181 @@
+"""Edges from a finished release of interval counts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from noise_sources import Seeded
+from numpy.typing import NDArray
+
+import beam_dp as dp
+from beam_dp.cli.main import main
+from beam_dp.domain import Attribute
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.releases import IntervalRelease
+from beam_dp.schemas.edges import binned_attribute
+
+PAID = {"ledger_release": "visits/1"}
+STRATEGIES = ("histogram", "textbook_tree", "tree", "windows", "sine")
+
+
+def released(
+    counts: NDArray[np.int64] | list[int],
+    attribute: Attribute | None = None,
+    epsilon: float = 1.0,
+    strategy: str = "tree",
+    seed: int = 0,
+    parameters: Any = PAID,
+) -> IntervalRelease:
+    array = np.asarray(counts, np.int64)
+    attribute = attribute or dp.IntegerAttribute("age", 0, len(array) - 1)
+    delta = 1e-9 if strategy == "sine" else 0.0
+    guarantee = dp.Guarantee(epsilon, delta, "add_or_remove_one", "record", 1)
+    plan = plan_intervals(len(array), guarantee, strategy)
+    return release_intervals(plan, array, Seeded(seed), attribute, parameters)
+
+
+def ages() -> NDArray[np.int64]:
+    """Counts of 100 ages of 20,000 people; a tenth of them is of one age."""
+    counts = np.round(18_000 * np.exp(-(((np.arange(100) - 35) / 20) ** 2)) / 34).astype(np.int64)
+    counts[65] += 2000
+    return counts
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_bins_have_about_equal_masses(strategy: str) -> None:
+    counts = ages()
+    attribute = binned_attribute(released(counts, strategy=strategy, epsilon=5.0), 8)
+    edges = np.asarray(attribute.edges, int)
+    masses = np.add.reduceat(counts, edges[:-1])
+    assert (edges[0], edges[-1], len(masses)) == (0, 100, 8)
+    assert masses.max() < 1.4 * counts.sum() / 8 and masses.min() > 0.6 * counts.sum() / 8
+
+
+def test_a_level_of_more_than_its_share_is_a_bin_and_the_others_share_the_rest() -> None:
+    counts = np.full(64, 100, np.int64)
+    counts[20] = 50_000
+    edges = binned_attribute(released(counts, epsilon=5.0), 6).edges
+    assert {20.0, 21.0} <= {*edges} and len(edges) == 7
+    top = np.full(64, 100, np.int64)
+    top[63] = 50_000
+    assert binned_attribute(released(top, epsilon=5.0), 4).edges[-2:] == (63.0, 64.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("strategy", ["textbook_tree", "tree"])
+def test_no_bin_is_made_of_noise(strategy: str, seed: int) -> None:
+    counts = np.zeros(128, np.int64)
+    counts[[10, 11, 70]] = [400, 600, 800]
+    release = released(counts, strategy=strategy, epsilon=0.5, seed=seed)
+    try:
+        edges = np.asarray(binned_attribute(release, 40).edges, int)
+    except dp.InputError as error:
+        assert "above its noise" in str(error)
+        return
+    assert (edges[0], edges[-1]) == (0, 128) and (np.diff(edges) > 0).all()
+    for start, stop in itertools.pairwise(edges):
+        found = release.answer(start, stop - 1)
+        # The last one also holds what was left over at the end.
+        assert stop == 128 or found.values >= 2 * found.standard_errors
+    assert len(edges) <= 12
+
+
+def test_a_release_of_noise_alone_gives_no_edges() -> None:
+    refusals = 0
+    for seed in range(20):
+        try:
+            found = binned_attribute(released([0] * 64, epsilon=0.1, seed=seed), 10)
+            assert len(found.edges) <= 4
+        except dp.InputError as error:
+            refusals += "must hold counts above its noise" in str(error)
+    assert refusals >= 10
+
+
+ATTRIBUTES = [
+    dp.NumericAttribute("x", tuple(np.linspace(0, 1, 17)), clip=True, other=True),
+    dp.DateAttribute("x", tuple(f"20{year:02}-01-01" for year in range(17)), nullable=True),
+    dp.DatetimeAttribute("x", tuple(f"20{year:02}-01-01T00:00Z" for year in range(17))),
+]
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+def test_edges_are_those_of_the_release(attribute: Any) -> None:
+    found = binned_attribute(released([1000] * 16, attribute), 4)
+    assert type(found) is type(attribute) and {*found.edges} < {*attribute.edges}
+    assert found.edges == attribute.edges[::4]
+    kept = ("clip", "other", "nullable")
+    assert [getattr(found, key) for key in kept] == [getattr(attribute, key) for key in kept]
+    again = dp.parse_domain({"attributes": [found.to_json()]})["x"]
+    assert again == found and again.edges_from == found.edges_from is not None
+
+
+@pytest.mark.parametrize("bins", [1, 0, 17, 2.0, True])
+def test_a_number_of_bins_out_of_range_is_refused(bins: Any) -> None:
+    with pytest.raises(dp.InputError, match="must be an integer from 2 to 16"):
+        binned_attribute(released([1000] * 16), bins)
+
+
+def test_a_release_that_no_ledger_paid_for_is_refused() -> None:
+    with pytest.raises(dp.InputError, match="must be paid for by a ledger"):
+        binned_attribute(released([1000] * 16, parameters={}), 4)
+
+
+def refused(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert main(["init", *argv]) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
+    return err
+
+
+def test_the_command_puts_edges_into_a_draft(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    release = released(ages())
+    dp.write_release(release, "ages")
+    schema = [{"name": "sex", "type": "STRING"}, {"name": "age", "type": "INT64"}]
+    pathlib.Path("s.json").write_text(json.dumps(schema), encoding="utf-8")
+    given = ["s.json", "--output", "d.json", "--edges_from", "ages", "--bins", "6"]
+    assert main(["init", *given]) == 0
+    out = capfd.readouterr().out
+    assert "d.json: 2 attributes, 1 open point" in out
+    sex, age = json.loads(pathlib.Path("d.json").read_text("utf-8"))["attributes"]
+    assert sex["values"].keys() == {"open"}
+    assert age["edges_from"] == {"ledger_release": "visits/1", "draw_id": release.draw_id}
+    assert (age["type"], len(age["edges"]), age["nullable"]) == ("numeric", 7, True)
+    # What is written may be drafted on: here a second time, from the file itself.
+    assert main(["init", "d.json", "--output", "e.json"]) == 0
+    assert pathlib.Path("e.json").read_bytes() == pathlib.Path("d.json").read_bytes()
+    capfd.readouterr()
+    assert "must not exist: nothing is overwritten" in refused(capfd, "s.json", "--output=d.json")
+
+
+def test_what_is_refused_writes_nothing(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dp.write_release(released(ages()), "ages")
+    pathlib.Path("s.json").write_text('{"agee": 5}', encoding="utf-8")
+    edges = ("--edges_from", "ages", "--bins", "6")
+    for argv, condition in [
+        (("s.json",), "--output: missing; must be given"),
+        (("s.json", "--output=d", "--bins=6"), "--edges_from: missing; must be given with --bins"),
+        (("s.json", "--output=d", *edges[:2]), "--bins: missing; must be given with --edges_from"),
+        (("s.json", "--output=d", *edges), "--edges_from: 'age' is refused; must be a column of"),
+        (("s.json", "--output=d", *edges[:3], "two"), "--bins: 'two' is refused; must be a whole"),
+        (("s.json", "--output=d", *edges[:3], "1"), "--bins: 1 is refused; must be an integer"),
+        (("s.json", "--output=absent/d"), "--output: 'absent/d' is refused; must be a file that"),
+        (("s.json", "--output=d", "--table=t"), "--table: 't' is refused; must be given for SQL"),
+        (("s.json", "--output=d", "--from=x"), "--from: 'x' is refused; must be 'arrow', 'avro'"),
+        (("s.json", "--output=d", "--edges_from=no", "--bins=6"), "release: 'no' is refused"),
+        (("s.xyz", "--output=d"), "--from: missing; must say how to read 's.xyz'"),
+        (("s.json", "--output=d", "--fro=x"), "--fro=x: unknown; the nearest flag is --from"),
+    ]:
+        assert condition in refused(capfd, *argv), argv
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ages", "s.json"]
