@@ -94,7 +94,7 @@ def read_domain(given: dict[str, str]) -> Domain:
     return domain
 
 
-def _prepare_dataflow(_: PipelineOptions, runner: str) -> None:
+def prepare_dataflow(_: PipelineOptions, runner: str) -> None:
     """Raises FlagError where Beam's client of Dataflow is missing: it looks once it submits."""
     try:
         importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
@@ -108,7 +108,7 @@ _PREPARED: dict[str, Callable[[PipelineOptions], None]] = {
     FLINK_RUNNER: prepare_flink,
     PRISM_RUNNER: prepare_prism,
     **{name: partial(prepare_jar_server, runner=name) for name in JAR_SERVERS},
-    **{name: partial(_prepare_dataflow, runner=name) for name in _DATAFLOW},
+    **{name: partial(prepare_dataflow, runner=name) for name in _DATAFLOW},
 }
 
 

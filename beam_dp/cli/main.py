@@ -11,6 +11,7 @@ from typing import Any
 
 from beam_dp.cli.completion import add_completion, run_completion
 from beam_dp.cli.diff import add_diff, run_diff
+from beam_dp.cli.doctor import add_doctor, run_doctor
 from beam_dp.cli.finish import add_finish, run_finish
 from beam_dp.cli.init import add_init, run_init
 from beam_dp.cli.ledger import add_ledger, run_ledger
@@ -35,7 +36,7 @@ PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code: 0, or 2 for input that was refused.
 
-    `beam-dp verify` returns 1 where a promise does not hold.
+    `doctor`, `verify` and the programs have exit codes of their own, too.
 
     Args:
         argv: the arguments without the program's name; those of the process by default.
@@ -48,12 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] in PIPELINES:
             return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
         options = _parse(arguments)
-        run: dict[str, Callable[[argparse.Namespace], None]] = {
+        run: dict[str, Callable[[argparse.Namespace], int | None]] = {
             "plan": run_plan,
             "describe": _describe,
             "answer": _answer,
             "verify": run_verify,
             "diff": run_diff,
+            "doctor": run_doctor,
             "finish": run_finish,
             "init": run_init,
             "ledger": run_ledger,
@@ -84,6 +86,7 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     _add_readers(commands)
     add_verify(commands)
     add_diff(commands)
+    add_doctor(commands)
     add_finish(commands)
     add_ledger(commands)
     add_completion(commands)

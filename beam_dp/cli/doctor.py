@@ -1,0 +1,190 @@
+"""The command `beam-dp doctor`: what is installed and works here, and how to get what is missing.
+
+It asks no network, unless a ledger that is named is on a server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import importlib.util
+import platform
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from beam_dp.cli.programs import import_program
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import Once
+
+EXIT_BROKEN = 1
+_PACKAGE = "beam_dp"
+_OLDEST_PYTHON = (3, 11)
+_LEDGER_SECONDS = 5.0
+# What setup.py requires, with the module that shows whether it can be loaded. Beam comes last: it
+# is the slowest, and its runners are asked at once.
+CORE = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "pyarrow": "pyarrow",
+    "fastavro": "fastavro",
+    "cramjam": "cramjam",
+    "zstandard": "zstandard",
+    "opendp": "opendp.measurements",
+    "dp-accounting": "dp_accounting",
+    "sqlalchemy": "sqlalchemy",
+    "rich": "rich",
+    "threadpoolctl": "threadpoolctl",
+    "apache-beam": "apache_beam",
+}
+# The extras of setup.py that are for users: the module that each brings, and what for.
+EXTRAS = {
+    "gcs": ("google.cloud.storage", "outputs in Google Cloud Storage"),
+    "kafka": ("confluent_kafka", "streams from Kafka"),
+    "postgresql": ("psycopg", "a ledger that a team shares"),
+    "report": ("matplotlib", "pictures"),
+    "s3": ("boto3", "outputs in Amazon S3"),
+    "sql": ("sqlglot", "beam-dp init from a CREATE TABLE"),
+    "yaml": ("jsonschema", "Beam YAML"),
+}
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at.
+
+    Args:
+        state: whether it works; ``missing`` is no fault.
+        what: its name.
+        told: its version, or what it is for and how to get it.
+    """
+
+    state: Literal["works", "missing", "broken"]
+    what: str
+    told: str
+
+
+def add_doctor(commands: Any) -> None:
+    """Adds the command's arguments to those of `beam-dp`."""
+    doctor = commands.add_parser(
+        "doctor", help="what is installed and works here, and how to get what is missing"
+    )
+    doctor.add_argument(
+        "--ledger",
+        metavar="URL",
+        action=Once,
+        help="also whether this ledger answers: a sqlite file, or postgresql://...",
+    )
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Prints what was found.
+
+    Args:
+        options: of `beam-dp doctor`.
+
+    Returns:
+        The exit code: 1 if something is broken that every release needs, else 0.
+    """
+    core = [*_core()]
+    local, *others = _runners()
+    core.append(local)
+    _print("needed by every release", core)
+    if others:
+        _print("other runners", others)
+    _print("optional", _extras())
+    if options.ledger is not None:
+        _print("ledger", [_ledger(options.ledger)])
+    is_broken = any(finding.state != "works" for finding in core)
+    print(
+        "Every release needs what is broken above." if is_broken else "Releases can be made here."
+    )
+    return EXIT_BROKEN if is_broken else 0
+
+
+def _core() -> Iterator[Finding]:
+    oldest = ".".join(map(str, _OLDEST_PYTHON))
+    is_new = sys.version_info >= _OLDEST_PYTHON
+    told = platform.python_version() + ("" if is_new else f": must be {oldest} or newer")
+    yield Finding("works" if is_new else "broken", "Python", told)
+    yield Finding("works", _PACKAGE, _version(_PACKAGE) or "a checkout that is not installed")
+    for package, module in CORE.items():
+        yield _loaded(package, module)
+    yield _kernel()
+
+
+def _loaded(package: str, module: str) -> Finding:
+    """Whether a package is there and can be loaded."""
+    version = _version(package)
+    if version is None:
+        return Finding("broken", package, f"not installed: pip install {package}")
+    try:
+        if module == "apache_beam":
+            import_program("common")  # which loads Beam without its warnings
+        importlib.import_module(module)
+    except Exception as error:
+        cure = f"pip install --force-reinstall {package}"
+        return Finding("broken", package, f"{version} can't be loaded ({error}): {cure}")
+    return Finding("works", package, version)
+
+
+def _kernel() -> Finding:
+    """Whether keys are hashed by compiled code: without it results are the same, later."""
+    try:
+        from beam_dp.hashing.backend import active_backend
+
+        backend = active_backend()
+    except (ImportError, InputError) as error:
+        return Finding("broken", "hashing kernel", str(error))
+    if backend != "numpy":
+        return Finding("works", "hashing kernel", f"compiled, {backend}")
+    told = "numpy: the same results, about 100 times slower; with a C compiler here, install"
+    return Finding("works", "hashing kernel", f"{told} {_PACKAGE} once more")
+
+
+def _runners() -> list[Finding]:
+    """The local runner, then the others; the local one alone where Beam can't be loaded."""
+    try:
+        return list(import_program("runner_checks").runner_findings())
+    except Exception as error:
+        return [Finding("broken", "FnApiRunner", f"can't be started: {error}")]
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, (module, purpose) in EXTRAS.items():
+        try:
+            is_there = importlib.util.find_spec(module) is not None
+        except ImportError:  # of the package around it
+            is_there = False
+        cure = "" if is_there else f": pip install '{_PACKAGE}[{extra}]'"
+        yield Finding("works" if is_there else "missing", extra, purpose + cure)
+
+
+def _ledger(url: str) -> Finding:
+    from beam_dp.privacy.ledger import Ledger
+
+    try:
+        ledger = Ledger(url, wait_seconds=_LEDGER_SECONDS)
+        num_datasets = len(ledger.datasets())
+    except InputError as error:
+        return Finding("broken", "ledger", str(error))  # a LedgerError hides the password
+    return Finding("works", ledger.name, f"answers; dataset ids: {num_datasets:,}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _print(title: str, findings: Iterable[Finding]) -> None:
+    """Prints a section; with nothing but Python, as what prints tables may be what is broken."""
+    print(f"{title}:")
+    for finding in findings:
+        start = f"  {finding.state:<8} {finding.what:<15} "
+        told = "".join(letter if letter.isprintable() else "?" for letter in finding.told)
+        words = {"break_long_words": False, "break_on_hyphens": False}
+        print(textwrap.fill(told, 80, initial_indent=start, subsequent_indent=" " * 27, **words))
+    print()
