@@ -185,6 +185,13 @@ def _print(title: str, findings: Iterable[Finding]) -> None:
     for finding in findings:
         start = f"  {finding.state:<8} {finding.what:<15} "
         told = "".join(letter if letter.isprintable() else "?" for letter in finding.told)
-        words = {"break_long_words": False, "break_on_hyphens": False}
-        print(textwrap.fill(told, 80, initial_indent=start, subsequent_indent=" " * 27, **words))
+        lines = textwrap.wrap(
+            told,
+            80,
+            initial_indent=start,
+            subsequent_indent=" " * 27,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        print("\n".join(lines))
     print()

@@ -51,13 +51,17 @@ class DomainDraft:
 
     def text(self) -> str:
         """Returns the domain file: one attribute a line."""
-        lines = [json.dumps(each, ensure_ascii=False) for each in self.attributes]
-        rest = [
-            f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
-            for key, value in self.rest.items()
-        ]
-        attributes = '{"attributes": [\n  ' + ",\n  ".join(lines) + "]"
-        return ",\n".join([attributes, *rest]) + "}\n"
+        text = self._text(ensure_ascii=False)
+        # A JSON escape may hold half a character, which no file of UTF-8 does.
+        return text if is_unicode(text) else self._text(ensure_ascii=True)
+
+    def _text(self, ensure_ascii: bool) -> str:
+        def written(value: Any) -> str:
+            return json.dumps(value, ensure_ascii=ensure_ascii)
+
+        lines = ",\n  ".join(written(dict(each)) for each in self.attributes)
+        rest = [f" {written(key)}: {written(value)}" for key, value in self.rest.items()]
+        return ",\n".join(['{"attributes": [\n  ' + lines + "]", *rest]) + "}\n"
 
     def domain(self) -> Domain:
         """Returns the domain, where nothing is open.
@@ -73,9 +77,15 @@ class DomainDraft:
         Raises:
             InputError: if there is such a file already, or it can't be written.
         """
+        data = self.text().encode()
         try:
-            with open(path, "x", encoding="utf-8") as file:
-                file.write(self.text())
+            with open(path, "xb") as file:
+                try:
+                    file.write(data)
+                    file.flush()
+                except OSError:
+                    Path(path).unlink()
+                    raise
         except FileExistsError:
             condition = "must not exist: nothing is overwritten"
             raise InputError("output", str(path), condition) from None

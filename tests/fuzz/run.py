@@ -110,6 +110,7 @@ def main() -> None:
             "read_horizon",
             "parse_domain",
             "parse_workload",
+            "domain_draft",
         ),
     )
     parser.add_argument("--runs", type=int, default=10**6)

@@ -10,6 +10,7 @@ from typing import Any
 
 from fuzz.choices import Choices
 from fuzz.damaged_releases import CARD, fuzz_folder, written_to_fuzz_folder
+from fuzz.draft_target import draft_target
 from fuzz.horizon_target import read_horizon_target
 from fuzz.mutations import mutate_bytes, mutate_json, raised_by
 from fuzz.records_target import read_records_target
@@ -127,7 +128,7 @@ _DECLARED["attributes"] += [
     {"name": "weight", "type": "numeric", "edges": [0, 1.5], "clip": True, "nullable": True,
      "null_values": [-0.5, "?"]},
     {"name": "visit", "type": "date", "edges": ["2020-01-01", "2020-02-01"], "nullable": True,
-     "null_values": ["9999-12-31"]},
+     "null_values": ["9999-12-31"], "edges_from": {"ledger_release": "v/1", "draw_id": "0f" * 16}},
     {"name": "at", "type": "datetime", "edges": ["2020-01-01T00:00Z", "2020-01-02T00:00+01:30"]},
 ]  # fmt: skip
 
@@ -194,4 +195,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "read_horizon": read_horizon_target,
     "parse_domain": parse_domain_target,
     "parse_workload": parse_workload_target,
+    "domain_draft": draft_target,
 }

@@ -6,7 +6,10 @@ import builtins
 import datetime
 import decimal
 import enum
+import errno
+import io
 import json
+import os
 import pathlib
 from typing import Any, Literal
 
@@ -354,3 +357,20 @@ def test_every_kind_is_named_by_the_flag(capsys: pytest.CaptureFixture[str]) -> 
         main(["init", "--help"])
     out = " ".join(capsys.readouterr().out.split())
     assert all(kind in out for kind in KINDS)
+
+
+def test_a_file_that_cannot_be_written_whole_is_not_left(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.BytesIO):
+        def write(self, data: Any) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def opened(path: Any, mode: str) -> Full:
+        pathlib.Path(path).touch(exist_ok=False)
+        return Full()
+
+    monkeypatch.setattr("beam_dp.schemas.draft.open", opened, raising=False)
+    with pytest.raises(dp.InputError, match="must be a file that can be written: No space left"):
+        dp.domain_draft({"age": 5}).write(tmp_path / "d.json")
+    assert list(tmp_path.iterdir()) == []
