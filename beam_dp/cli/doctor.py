@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import importlib.util
 import platform
 import sys
@@ -173,6 +172,8 @@ def _ledger(url: str) -> Finding:
 
 
 def _version(package: str) -> str | None:
+    import importlib.metadata  # slow to load, for a command line that asks something else
+
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
