@@ -344,7 +344,7 @@ OPEN = {"open": "the smallest value that is possible"}
         ),
         (
             {"type": "categorical", "values": {"confirm": ["F", "M"]}},
-            "attribute 'a', values is not confirmed: write ['F', 'M'] itself if it is complete",
+            "attribute 'a', values is not confirmed: write ['F', 'M'] itself if it is public",
         ),
         (
             {"type": "numeric", "edges": {"open": "a\nb" * 1000}},

@@ -35,13 +35,14 @@ class OpenPoint(NamedTuple):
         """What to do, in a few words that the file may have chosen."""
         if not self.is_declared:
             return str(self.told)
-        return f"confirm {shown(self.told)}: is it public, and complete?"
+        return f"confirm {shown(self.told)}: public, and true of every value?"
 
     def __str__(self) -> str:
         key = self.key if self.key.isidentifier() else shown(self.key)
         place = f"attribute {shown(self.attribute)}, {key}"
         if self.is_declared:
-            return f"{place} is not confirmed: write {shown(self.told)} itself if it is complete"
+            condition = "if it is public, and true of every value"
+            return f"{place} is not confirmed: write {shown(self.told)} itself {condition}"
         return f"{place} is open: {shown(self.told)}"
 
 

@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "sizes": (),
     "sql": (".ddl", ".sql"),
 }
+_WITHOUT_SCHEMA = (".csv", ".jsonl", ".ndjson", ".tsv", ".txt", ".xlsx")
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -120,6 +121,9 @@ def _kind_of_name(source: str) -> str:
     for kind, suffixes in KINDS.items():
         if suffix in suffixes:
             return kind
+    if suffix in _WITHOUT_SCHEMA:
+        condition = "must declare types, and such files do not: give what they were made from"
+        raise InputError("schema", source, condition)
     if _CLASS.fullmatch(source):
         return "pydantic"
     raise InputError("from", None, f"must say how to read {source!r}: one of {', '.join(KINDS)}")

@@ -331,6 +331,7 @@ def test_schemas_that_refer_to_themselves_end() -> None:
     ("source", "kind", "condition"),
     [
         ("visits.xyz", None, r"from: None is refused; must say how to read 'visits.xyz'"),
+        ("visits.csv", None, "schema: 'visits.csv' is refused; must declare types, and such files"),
         ("visits.xyz", "excel", "from: 'excel' is refused; must be 'arrow', 'avro', 'bigquery'"),
         ("absent.json", None, "schema: 'absent.json' is refused; cannot be read as a file"),
         ('{"a": 1, "a": 2}', None, "the key 'a' must stand once"),

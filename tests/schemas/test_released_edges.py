@@ -153,6 +153,11 @@ def test_the_command_puts_edges_into_a_draft(
     assert main(["init", "d.json", "--output", "e.json"]) == 0
     assert pathlib.Path("e.json").read_bytes() == pathlib.Path("d.json").read_bytes()
     capfd.readouterr()
+    # No program takes the file while something is open in it.
+    job = ["--workload=marginals:1", "--num_records=99", "--epsilon=1", "--delta=0"]
+    job += ["--neighboring=replace_one", "--privacy_unit=record"]
+    assert main(["plan", "--domain=d.json", *job]) == 2
+    assert "attribute 'sex', values is open: 'list the values" in capfd.readouterr().err
     assert "must not exist: nothing is overwritten" in refused(capfd, "s.json", "--output=d.json")
 
 
