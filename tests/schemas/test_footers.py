@@ -187,3 +187,17 @@ def test_a_damaged_file_is_refused_in_one_line_that_quotes_nothing(
         dp.domain_draft(str(path))
     assert CANARY not in str(caught.value) and "\n" not in str(caught.value)
     assert json.dumps(caught.value.args[1]) == json.dumps(str(path))
+
+
+def test_a_parquet_file_with_hostile_columns(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = ["q\"uo'te", "new\nline", "", "\x1b[31mred", "twice", "twice", "nested", "[b]"]
+    columns = [pa.array([True])] * 6 + [pa.array([{"a": [1]}]), pa.array([False])]
+    pq.write_table(pa.table(columns, names=names), tmp_path / "h.parquet")
+    path = str(tmp_path / "d.json")
+    assert main(["init", str(tmp_path / "h.parquet"), "--output", path]) == 0
+    assert dp.read_domain(path).names == (names[0], names[1], names[3], names[7])
+    out, err = capfd.readouterr()
+    assert err == "" and "\x1b" not in out
+    assert "its name stands 2 times in the schema" in out and "nested values have no" in out
