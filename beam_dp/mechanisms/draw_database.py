@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_dp.mechanisms.contract import Progress
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.contract import Mechanism, Progress
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.within_bins import with_bin_values
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import SyntheticDatabase
