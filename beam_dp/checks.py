@@ -190,10 +190,11 @@ def check_is(name: str, value: object, *kinds: type[Any], methods: tuple[str, ..
         beam_dp.errors.InputError: domain: 'visits.json' is refused; must be a Domain, such as \
 dp.read_domain(FILE)
     """
-    if isinstance(value, kinds):
+    is_class = isinstance(value, type)  # which has the methods of its objects
+    if isinstance(value, kinds) and not is_class:
         return
     has_methods = methods and all(callable(getattr(value, each, None)) for each in methods)
-    if has_methods and not isinstance(value, type):
+    if has_methods and not is_class:
         return
     if isinstance(value, type):
         given: object = f"the class {value.__name__}"

@@ -106,7 +106,7 @@ def measure(
     truths: list[tuple[float, float]],
     kind: str,
 ) -> Iterator[tuple[str, int, float, bool, float]]:
-    """Yields the kind of error, number of attributes, size, whether the bar held, and the margin."""
+    """Yields the kind of error, number of attributes, size, whether it held, and the margin."""
     estimates = release.estimates
     if kind == "mean":
         answers = [Estimate(0.0)] * len(questions)

@@ -35,6 +35,7 @@ CORE = {
     "dp-accounting": "dp_accounting",
     "sqlalchemy": "sqlalchemy",
     "rich": "rich",
+    "shtab": "shtab",
     "threadpoolctl": "threadpoolctl",
     "apache-beam": "apache_beam",
 }

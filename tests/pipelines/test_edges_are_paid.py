@@ -89,7 +89,7 @@ def test_the_budget_that_paid_may_pay_again(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], program: str
 ) -> None:
     argv = flags_of(program, tmp_path, ledger_of(tmp_path, DRAW))
-    assert PROGRAMS[program][0]([*argv, "--validate_only"]) == 0
+    assert PROGRAMS[program][0]([*argv, "--validate_only", "--json"]) == 0
     card = json.loads(capfd.readouterr().out)
     assert card["ledger"]["dataset_id"] == "visits"
 

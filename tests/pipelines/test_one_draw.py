@@ -144,6 +144,7 @@ def assert_one_draw(folder: pathlib.Path) -> None:
     assert everything_under(folder / "out") == [
         "card.json",
         f"hypothesis-{draw_id}.avro",
+        f"measurements-{draw_id}.avro",
         f"records-{draw_id}-00000-of-00001.avro",
     ]
     assert everything_under(folder / "temporary") == []

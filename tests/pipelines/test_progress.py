@@ -9,7 +9,7 @@ import threading
 import pytest
 from patience import wait_for
 
-from beam_dp.domain.files import parse_domain
+from beam_dp.domain.strict_json import checked_json
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadError
 from pipelines import progress
@@ -190,7 +190,7 @@ def test_an_engine_that_quotes_our_error_shows_it_and_nothing_else() -> None:
 
 def test_the_text_of_any_other_error_is_withheld() -> None:
     try:
-        parse_domain(7)  # type: ignore[arg-type]
+        checked_json("domain", "visits.json", 7)  # type: ignore[arg-type]
     except Exception as error:
         line = failure(error)
     assert line.startswith("the job failed with ")

@@ -99,6 +99,7 @@ def test_the_output_holds_the_release_and_nothing_else(tmp_path: pathlib.Path) -
     assert everything_under(tmp_path / "out") == [
         "card.json",
         f"hypothesis-{draw_id}.avro",
+        f"measurements-{draw_id}.avro",
         f"records-{draw_id}-00000-of-00001.avro",
     ]
 

@@ -126,7 +126,7 @@ def many_attributes(card: dict[str, Any]) -> None:
         (lambda card: card.update(noise=[3]), "must have exactly the fields"),
         (lambda card: card.update(noise=[]), "must measure every marginal"),
         (lambda card: card["noise"].pop(0), "must measure every marginal"),
-        (lambda card: noise(card, attributes=["hours"]), "is damaged"),
+        (lambda card: noise(card, attributes=["hours"]), "must measure every marginal"),
         (lambda card: noise(card, attributes=[["hours"]]), "must be a list of names"),
         (lambda card: noise(card, attributes=["member", "age"]), "in domain order"),
         (lambda card: noise(card, measured="cells"), "must be 'table' or 'residual'"),

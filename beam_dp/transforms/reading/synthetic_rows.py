@@ -65,8 +65,9 @@ class SyntheticRows(beam.PTransform):
         elif not isinstance(directories, beam.PCollection):
             raise InputError("directories", None, "must be the output of WriteRelease")
         refuse_windows(directories)
-        assert self.domain is not None
-        read = beam.FlatMap(_rows, self.domain).with_output_types(_row_type(self.domain))
+        domain = self.domain
+        assert domain is not None
+        read = beam.FlatMap(_rows, domain).with_output_types(_row_type(domain))
         return directories | "Read rows" >> read | "Spread rows" >> beam.Reshuffle()
 
 
