@@ -141,29 +141,41 @@ class Estimates:
             values: of its codes, shape (size,).
 
         Returns:
+            In the unit of the values; as of ``ratios``.
+        """
+        return self.ratios(counted, axis, [values] * len(counted))
+
+    def ratios(
+        self, counted: Sequence[VectorQuery], axis: int, values: Sequence[Vector]
+    ) -> list[Estimate]:
+        """Returns means of values of one attribute, each over the records that a query counts.
+
+        Args:
+            counted: each 1 or 0 for every code, of any attributes.
+            axis: of the attribute.
+            values: for each, shape (size,); 0 and 1 make a share.
+
+        Returns:
             In the unit of the values. The error is that of the ratio by the delta method: to first
             order a mean m of values x moves by the sum of x - m over the number of records, so that
             noise which the sum and the number share is not counted twice. None is stated where the
             number of records may be 0.
         """
-        sums = self.both([each.with_vectors({axis: values}) for each in counted])
-        pairs = list(zip(sums, self.both(counted), strict=True))
-        ratios = [
-            [_ratio(total, number) for total, number in zip(*both, strict=True)] for both in pairs
+        asked = list(zip(counted, values, strict=True))
+        sums = self.both([query.with_vectors({axis: each}) for query, each in asked])
+        both = [
+            tuple(map(_Ratio, totals, numbers))
+            for totals, numbers in zip(sums, self.both(counted), strict=True)
         ]
-        found: list[list[Estimate | None]] = [[] for _ in counted]
+        answers: list[list[Estimate | None]] = [[] for _ in asked]
         for place in range(2):
-            centred = self.both(
-                [
-                    query.with_vectors({axis: values - (value[place] or 0.0)})
-                    for query, value in zip(counted, ratios, strict=True)
-                ]
-            )
-            for answers, value, moved, (_, number) in zip(
-                found, ratios, centred, pairs, strict=True
-            ):
-                answers.append(_mean(value[place], moved[place], number[place]))
-        return [self.better(*_first_known(both)) for both in found]
+            centred = [
+                query.with_vectors({axis: each - ratios[place].value})
+                for (query, each), ratios in zip(asked, both, strict=True)
+            ]
+            for found, ratios, moved in zip(answers, both, self.both(centred), strict=True):
+                found.append(ratios[place].with_error(moved[place]))
+        return [self.better(_known(fitted), unbiased) for fitted, unbiased in answers]
 
     @staticmethod
     def better(fitted: Estimate, unbiased: Estimate | None) -> Estimate:
@@ -350,36 +362,38 @@ class Estimates:
         return math.sqrt(sum(squares) / len(squares)) if squares else None
 
 
-def _ratio(total: Estimate | None, number: Estimate | None) -> float | None:
-    """The quotient of two answers; None where there is none."""
-    if total is None or number is None or not number.value > 0:
-        return None
-    return total.value / number.value
+@dataclass(frozen=True)
+class _Ratio:
+    """A sum over a number of records, both estimated alike; None where either is not."""
+
+    total: Estimate | None
+    number: Estimate | None
+
+    @property
+    def value(self) -> float:
+        """The quotient; 0 where there is none."""
+        if self.total is None or self.number is None or not self.number.value > 0:
+            return 0.0
+        return self.total.value / self.number.value
+
+    def with_error(self, moved: Estimate | None) -> Estimate | None:
+        """Returns the quotient with the error of the sum of what lies above it, over the number."""
+        number = self.number
+        if moved is None or number is None:
+            return None
+        if not number.value > 0:
+            return Estimate(math.nan, reason="no records")
+        if moved.standard_error is None or number.standard_error is None:
+            return Estimate(self.value, reason=moved.reason or number.reason)
+        if number.value < _LEAST_DEVIATIONS * number.standard_error:
+            return Estimate(self.value, reason="too few records for their noise")
+        return replace(moved.scaled(1 / number.value), value=self.value)
 
 
-def _mean(value: float | None, moved: Estimate | None, number: Estimate | None) -> Estimate | None:
-    """A mean, with the error of the sum of what lies above it.
-
-    Args:
-        value: the quotient.
-        moved: the sum over records of their values less it.
-        number: of records.
-    """
-    if moved is None or number is None:
-        return None
-    if value is None:
-        return Estimate(math.nan, reason="no records")
-    if moved.standard_error is None or number.standard_error is None:
-        return Estimate(value, reason=moved.reason or number.reason)
-    if number.value < _LEAST_DEVIATIONS * number.standard_error:
-        return Estimate(value, reason="too few records for their noise")
-    return replace(moved.scaled(1 / number.value), value=value)
-
-
-def _first_known(both: Sequence[Estimate | None]) -> tuple[Estimate, Estimate | None]:
-    fitted, unbiased = both
+def _known(fitted: Estimate | None) -> Estimate:
+    """Every question has a fitted answer."""
     assert fitted is not None
-    return fitted, unbiased
+    return fitted
 
 
 def _exact_variances(

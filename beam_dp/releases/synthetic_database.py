@@ -26,6 +26,7 @@ from beam_dp.releases.marginal_weights import MAX_CELLS, marginal_weights
 from beam_dp.releases.measured_tables import laplace_variance
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.plain import library_versions, plain_json
+from beam_dp.releases.questions import Question
 from beam_dp.releases.records import check_records_format, checked_codes, checked_values
 from beam_dp.releases.release import Release
 
@@ -249,6 +250,22 @@ class SyntheticDatabase(Release):
                 answer = Estimate(self._explicit(query), reason="its values are listed by cell")
             found.append(self._query_answer(answer, len(asked), query in own))
         return found
+
+    def query(self, condition: str | None = None) -> Question:
+        """Returns the records for which a condition holds, to be counted, grouped and averaged.
+
+        Args:
+            condition: such as ``"sex == 'female' and age < 40"``: see ``read_condition``; by
+                default all records.
+
+        Raises:
+            InputError: naming ``where``, if it is none.
+
+        Example:
+            >>> release.query("age < 40").group_by("sex").count().to_pandas()  # doctest: +SKIP
+        """
+        everybody = Question(self, {})
+        return everybody if condition is None else everybody.where(condition)
 
     @cached_property
     def estimates(self) -> Estimates:

@@ -1,0 +1,234 @@
+"""Conditions on records, as analysts write them: ``sex == 'female' and 25 <= age < 40``.
+
+The text is parsed by Python's own parser, and only what stands below is understood: nothing of it
+is ever run.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Attribute, Domain, IntegerAttribute, nearest_known
+from beam_dp.domain.impossible import LevelReader
+from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.errors import InputError, shown
+
+Mask = NDArray[np.bool_]
+
+_MAX_LENGTH = 10_000
+_FORMS = (
+    "must be conditions such as `age < 40`, `sex == 'female'` and `class in (1, 2)`, joined by"
+    " `and`, `or` and `not`"
+)
+_WORDS = {"null": None, "None": None, "true": True, "false": False}
+# Names that Python does not allow stand in backquotes; a text may hold backquotes, too.
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`([^`]+)`")
+_ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.Gt,
+    ast.LtE: ast.GtE,
+    ast.Gt: ast.Lt,
+    ast.GtE: ast.LtE,
+}
+_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+
+
+def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
+    """Returns the codes of each attribute for which a condition holds.
+
+    Args:
+        domain: the universe.
+        text: comparisons ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in`` and ``not in`` of an
+            attribute with its levels, chains such as ``25 <= age < 40``, and boolean attributes by
+            their name; joined by ``and``, by ``not``, and by ``or`` within one attribute. Names
+            with blanks stand in backquotes. ``null`` and ``'other'`` are levels where they are
+            declared; ``!=`` holds for them, an order never does.
+
+    Returns:
+        By position, shape (size,), True where it holds; all of them must hold. An attribute that is
+        not concerned is left out.
+
+    Raises:
+        InputError: naming ``where``, if it is none of these, or holds for no record at all.
+
+    Example:
+        >>> from beam_dp.domain.files import read_domain
+        >>> domain = read_domain('{"age": 4, "sex": 2}')
+        >>> {axis: mask.tolist() for axis, mask in read_condition(domain, "1 <= age < 3").items()}
+        {0: [False, True, True, False]}
+    """
+    if not isinstance(text, str) or not text.strip() or len(text) > _MAX_LENGTH:
+        raise InputError("where", text, _FORMS)
+    names: dict[str, str] = {}
+
+    def named(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        place = f"quoted_name_{len(names)}_"
+        names[place] = match[1]
+        return place
+
+    plain = _QUOTED.sub(named, text.strip())
+    try:
+        parsed = ast.parse(plain, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise InputError("where", text, _FORMS) from None
+    try:
+        masks = _Reader(domain, names).read(parsed)
+    except RecursionError:
+        raise InputError("where", text, "must be nested less deeply") from None
+    for axis, mask in masks.items():
+        if not mask.any():
+            name = domain.names[axis]
+            raise InputError("where", text, f"must hold for some level of {shown(name)}")
+    return {axis: mask for axis, mask in masks.items() if not mask.all()}
+
+
+class _Reader:
+    """Reads the parts of a condition, each as masks of the attributes that must all hold."""
+
+    def __init__(self, domain: Domain, names: dict[str, str]) -> None:
+        self._domain = domain
+        self._names = names
+
+    def read(self, node: ast.expr) -> dict[int, Mask]:
+        if isinstance(node, ast.BoolOp):
+            parts = [self.read(each) for each in node.values]
+            return self._all(parts) if isinstance(node.op, ast.And) else self._any(parts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return {axis: ~mask for axis, mask in self._of_one(self.read(node.operand), "not")}
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            pairs = zip(sides, node.ops, sides[1:], strict=False)
+            return self._all([self._compared(*each) for each in pairs])
+        if isinstance(node, ast.Name) and node.id not in _WORDS:
+            axis, attribute = self._attribute(node.id)
+            return {axis: self._levels(attribute, [True])}
+        raise InputError("where", self._source(node), _FORMS)
+
+    def _all(self, parts: Sequence[dict[int, Mask]]) -> dict[int, Mask]:
+        found: dict[int, Mask] = {}
+        for part in parts:
+            for axis, mask in part.items():
+                found[axis] = found[axis] & mask if axis in found else mask
+        return found
+
+    def _any(self, parts: Sequence[dict[int, Mask]]) -> dict[int, Mask]:
+        (axis, found), *others = (pair for part in parts for pair in self._of_one(part, "or"))
+        for other, mask in others:
+            if other != axis:
+                names = " and ".join(shown(self._domain.names[each]) for each in (axis, other))
+                condition = f"must join conditions on one attribute, not on {names}: ask for each"
+                raise InputError("where", "or", condition)
+            found = found | mask
+        return {axis: found}
+
+    def _of_one(self, part: dict[int, Mask], word: str) -> list[tuple[int, Mask]]:
+        if len(part) != 1:
+            raise InputError("where", word, "must be of conditions on one attribute")
+        return [*part.items()]
+
+    def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> dict[int, Mask]:
+        if not self._is_name(left) and self._is_name(right):
+            if isinstance(op, ast.In | ast.NotIn):
+                raise InputError("where", self._source(left), "must be `attribute in (...)`")
+            left, right = right, left
+            op = _MIRRORED.get(type(op), type(op))()
+        if not self._is_name(left) or self._is_name(right):
+            raise InputError("where", self._source(left), "must be compared with a level")
+        assert isinstance(left, ast.Name)
+        axis, attribute = self._attribute(left.id)
+        if type(op) in _ORDERS:
+            return {axis: self._ordered(attribute, type(op), self._value(right))}
+        if isinstance(op, ast.In | ast.NotIn):
+            if not isinstance(right, ast.Tuple | ast.List | ast.Set) or not right.elts:
+                raise InputError("where", self._source(right), "must be a list such as (1, 2)")
+            mask = self._levels(attribute, [self._value(each) for each in right.elts])
+        else:
+            mask = self._levels(attribute, [self._value(right)])
+        is_negated = isinstance(op, ast.NotIn | ast.NotEq | ast.IsNot)
+        return {axis: ~mask if is_negated else mask}
+
+    def _is_name(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and node.id not in _WORDS
+
+    def _attribute(self, word: str) -> tuple[int, Attribute]:
+        name = self._names.get(word, word)
+        if name not in self._domain:
+            condition = f"is not an attribute; {nearest_known(name, self._domain.names)}"
+            raise InputError("where", name, condition)
+        (axis,) = self._domain.axes((name,))
+        return axis, self._domain.attributes[axis]
+
+    def _value(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Name) and node.id in _WORDS:
+            return _WORDS[node.id]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self._value(node.operand)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return -value
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
+            return node.value
+        if isinstance(node, ast.Tuple | ast.List):
+            return [self._value(each) for each in node.elts]
+        raise InputError(
+            "where", self._source(node), "must be a text, a number, true, false or null"
+        )
+
+    def _levels(self, attribute: Attribute, levels: Sequence[Any]) -> Mask:
+        where = f"where, attribute {shown(attribute.name)}"
+        mask = np.zeros(attribute.size, np.bool_)
+        for start, stop in LevelReader(attribute).read_all(levels, where, may_be_all=True):
+            mask[start:stop] = True
+        return mask
+
+    def _ordered(self, attribute: Attribute, op: type[ast.cmpop], value: Any) -> Mask:
+        mask = np.zeros(attribute.size, np.bool_)
+        if isinstance(attribute, IntegerAttribute):
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise InputError("where", value, f"must be a number for {shown(attribute.name)}")
+            levels = np.arange(attribute.minimum, attribute.maximum + 1, dtype=object)
+            mask[: attribute.num_levels] = _ORDERS[op](levels, value)
+        elif isinstance(attribute, BinnedAttribute):
+            mask[: attribute.num_levels] = _bins(attribute, op, value)
+        else:
+            condition = f"must be == or in: the levels of {shown(attribute.name)} have no order"
+            raise InputError("where", _SIGNS[op], condition)
+        return mask
+
+    def _source(self, node: ast.expr) -> str:
+        text = ast.unparse(node)
+        for place, name in self._names.items():
+            text = text.replace(place, f"`{name}`")
+        return text
+
+
+def _bins(attribute: BinnedAttribute, op: type[ast.cmpop], value: Any) -> Mask:
+    """Which bins a comparison holds for: all of a bin, or nothing of it."""
+    place = attribute.edge_place(value)
+    edges, last = attribute.edges_to_json(), attribute.num_levels
+    if place is None:
+        condition = f"must be an edge of {shown(attribute.name)}, for a bin is not divided: "
+        raise InputError("where", value, condition + ", ".join(map(shown, edges[:40])))
+    # Bins hold their lower edge, and the last one its upper edge as well.
+    allowed = (ast.LtE, ast.Gt) if place == last else (ast.Lt, ast.GtE)
+    if op not in allowed:
+        sign = _SIGNS[allowed[0] if op in (ast.Lt, ast.LtE) else allowed[1]]
+        condition = (
+            f"must be {sign} {shown(edges[place])}: a bin holds its lower edge, and the last"
+        )
+        raise InputError("where", f"{_SIGNS[op]} {edges[place]}", f"{condition} one its upper edge")
+    below = np.arange(last) < place
+    return below if op in (ast.Lt, ast.LtE) else ~below

@@ -1,0 +1,290 @@
+"""Questions of analysts: counts, sums, means, shares and quantiles of some records, in groups."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.checks import checked_number
+from beam_dp.domain import IntegerAttribute, NumericAttribute, nearest_known
+from beam_dp.domain.ordered import OrderedAttribute
+from beam_dp.errors import InputError
+from beam_dp.queries.vector_query import Vector, VectorQuery
+from beam_dp.queries.where import Mask, read_condition
+from beam_dp.releases.estimates import Estimate, Estimates
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from beam_dp.releases.synthetic_database import SyntheticDatabase
+
+_MAX_GROUPS = 2**16
+
+
+@dataclass(frozen=True)
+class AnswerTable:
+    """Answers with their error bars, a row a group.
+
+    Args:
+        columns: values by name: the labels of the groups, then the answer, ``standard_error``,
+            ``margin`` (the answer is within so much of the truth in 95 % of cases), ``error``
+            (exact, approximate or model_based; None where there is no error bar) and ``reason``
+            (why there is none). Of binned values ``within_bins`` is how far the answer may be off
+            besides, because where values lie in their bins is not known.
+    """
+
+    columns: Mapping[str, Sequence[Any]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yields the rows."""
+        for values in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, values, strict=True))
+
+    def to_arrow(self) -> pa.Table:
+        """Returns the answers as an Arrow table."""
+        import pyarrow as pa
+
+        return pa.table({name: list(values) for name, values in self.columns.items()})
+
+    def to_pandas(self) -> Any:
+        """Returns the answers as a frame of pandas."""
+        return self.to_arrow().to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Returns what polars, DuckDB and others read of an Arrow table."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Some records of a release, perhaps in groups; made by ``SyntheticDatabase.query``.
+
+    Args:
+        release: that is asked.
+        masks: the codes that count, of each attribute that is concerned, by position.
+        groups: names of attributes: an answer for each combination of their levels.
+
+    Example:
+        >>> young = release.query("sex == 'female' and age < 40")  # doctest: +SKIP
+        >>> young.group_by("class").mean("fare").to_pandas()  # doctest: +SKIP
+    """
+
+    release: SyntheticDatabase
+    masks: Mapping[int, Mask]
+    groups: tuple[str, ...] = ()
+
+    def where(self, condition: str) -> Question:
+        """Returns those of the records for which one more condition holds: ``read_condition``."""
+        masks = dict(self.masks)
+        for axis, mask in read_condition(self.release.domain, condition).items():
+            masks[axis] = masks[axis] & mask if axis in masks else mask
+            if not masks[axis].any():
+                raise InputError("where", condition, "must hold for some of the records")
+        return replace(self, masks=masks)
+
+    def group_by(self, *names: str) -> Question:
+        """Returns the same records in groups: one of each combination of the levels that count.
+
+        Raises:
+            InputError: if a name is unknown or given twice, or there are more than 2^16 groups.
+        """
+        asked = replace(self, groups=(*self.groups, *names))
+        axes = [asked._axis(name, "group_by") for name in asked.groups]
+        if len(set(axes)) < len(axes):
+            raise InputError("group_by", list(asked.groups), "must name each attribute once")
+        number = math.prod(int(asked._mask(axis).sum()) for axis in axes)
+        if number > _MAX_GROUPS:
+            raise InputError("group_by", list(names), f"must make at most {_MAX_GROUPS:,} groups")
+        return asked
+
+    def count(self) -> AnswerTable:
+        """Returns the numbers of records."""
+        return self._table("count", self._estimates.of([*self._counted().values()]))
+
+    def sum(self, name: str) -> AnswerTable:
+        """Returns the sums of a column, of binned values from the middle of their bins."""
+        axis, values, widths = self._numbers(name)
+        counted = [*self._regular(axis).values()]
+        answers = self._estimates.of([each.with_vectors({axis: values}) for each in counted])
+        if widths is None:
+            return self._table(f"sum_{name}", answers)
+        within = self._estimates.of([each.with_vectors({axis: widths}) for each in counted])
+        return self._table(f"sum_{name}", answers, [max(each.value, 0.0) for each in within])
+
+    def mean(self, name: str) -> AnswerTable:
+        """Returns the means of a column, of the records where it is neither null nor other."""
+        axis, values, widths = self._numbers(name)
+        counted = [*self._regular(axis).values()]
+        answers = self._estimates.means(counted, axis, values)
+        if widths is None:
+            return self._table(f"mean_{name}", answers)
+        within = self._estimates.means(counted, axis, widths)
+        bounds = [each.value if each.value >= 0 else float(widths.max()) for each in within]
+        return self._table(f"mean_{name}", answers, bounds)
+
+    def share(self, condition: str) -> AnswerTable:
+        """Returns the shares of the records for which a condition on one attribute holds."""
+        masks = read_condition(self.release.domain, condition)
+        if len(masks) != 1:
+            raise InputError("share", condition, "must be a condition on one attribute")
+        ((axis, mask),) = masks.items()
+        counted = [*self._counted().values()]
+        answers = self._estimates.means(counted, axis, mask.astype(np.float64))
+        return self._table("share", answers)
+
+    def quantile(self, name: str, share: float) -> AnswerTable:
+        """Returns the values below which a share of the records lie.
+
+        Args:
+            name: of an ordered column.
+            share: above 0, below 1; 0.5 is the median.
+
+        Returns:
+            Values, within bins as if they were spread evenly there, and ``low`` and ``high``, which
+            hold the truth in about 95 % of cases: where the share less its margin, and with it, are
+            reached (Woodruff, 1952).
+        """
+        checked_number("share", share, above=0, below=1)
+        axis = self._axis(name, "quantile")
+        attribute = self.release.domain.attributes[axis]
+        if not isinstance(attribute, IntegerAttribute | NumericAttribute):
+            raise InputError("quantile", name, "must be an integer or a numeric attribute")
+        counted = self._regular(axis)
+        codes, levels = np.arange(attribute.size), range(1, attribute.num_levels + 1)
+        prefixes = [(codes < end).astype(np.float64) for end in levels]
+        asked = [query for query in counted.values() for _ in prefixes]
+        below = self._estimates.ratios(asked, axis, prefixes * len(counted))
+        rows: list[tuple[Any, ...]] = []
+        for start in range(0, len(below), len(prefixes)):
+            part = below[start : start + len(prefixes)]
+            value, low, high = _reached(attribute, part, share)
+            known = [each for each in part if each.margin is not None]
+            if len(known) == len(part):
+                rows.append((value, low, high, part[0].kind, ""))
+            else:
+                reason = next(each.reason for each in part if each.margin is None)
+                rows.append((value, None, None, None, reason))
+        names = (f"quantile_{name}", "low", "high", "error", "reason")
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        return AnswerTable({**self._labels(counted), **dict(zip(names, columns, strict=True))})
+
+    @property
+    def _estimates(self) -> Estimates:
+        return self.release.estimates
+
+    def _axis(self, name: str, argument: str) -> int:
+        domain = self.release.domain
+        if not isinstance(name, str) or name not in domain:
+            condition = f"is not an attribute; {nearest_known(str(name), domain.names)}"
+            raise InputError(argument, name, condition)
+        return domain.axes((name,))[0]
+
+    def _mask(self, axis: int) -> Mask:
+        size = self.release.domain.shape[axis]
+        return self.masks.get(axis, np.ones(size, np.bool_))
+
+    def _counted(self) -> dict[tuple[int, ...], VectorQuery]:
+        """The number of records of each group, by the codes of its attributes."""
+        axes = [self._axis(name, "group_by") for name in self.groups]
+        vectors = {axis: mask.astype(np.float64) for axis, mask in self.masks.items()}
+        found = {}
+        held = [np.flatnonzero(self._mask(axis)).tolist() for axis in axes]
+        for codes in itertools.product(*held):
+            own = {
+                axis: _indicator(self.release.domain.shape[axis], code)
+                for axis, code in zip(axes, codes, strict=True)
+            }
+            found[codes] = VectorQuery.of({**vectors, **own})
+        return found
+
+    def _regular(self, axis: int) -> dict[tuple[int, ...], VectorQuery]:
+        """The same, of records where an attribute is neither null nor other."""
+        attribute = self.release.domain.attributes[axis]
+        regular = (np.arange(attribute.size) < attribute.num_levels).astype(np.float64)
+        return {
+            codes: query.with_vectors({axis: regular}) for codes, query in self._counted().items()
+        }
+
+    def _numbers(self, name: str) -> tuple[int, Vector, Vector | None]:
+        """A column, its values by code, and half the widths of its bins, where it has bins."""
+        axis = self._axis(name, "column")
+        attribute = self.release.domain.attributes[axis]
+        values = np.zeros(attribute.size)
+        if isinstance(attribute, IntegerAttribute):
+            values[: attribute.num_levels] = np.arange(attribute.minimum, attribute.maximum + 1)
+            return axis, values, None
+        if isinstance(attribute, NumericAttribute):
+            edges = np.array(attribute.edges, np.float64)
+            values[: attribute.num_levels] = (edges[1:] + edges[:-1]) / 2
+            widths = np.zeros(attribute.size)
+            widths[: attribute.num_levels] = np.diff(edges) / 2
+            return axis, values, widths
+        condition = "must be an integer or a numeric attribute"
+        raise InputError("column", name, condition)
+
+    def _labels(self, counted: Mapping[tuple[int, ...], VectorQuery]) -> dict[str, list[Any]]:
+        domain = self.release.domain
+        return {
+            name: [domain[name].label(codes[place]) for codes in counted]
+            for place, name in enumerate(self.groups)
+        }
+
+    def _table(
+        self, name: str, answers: Sequence[Estimate], within: Sequence[float] | None = None
+    ) -> AnswerTable:
+        columns: dict[str, Sequence[Any]] = dict(self._labels(self._counted()))
+        while name in columns:
+            name += "_"
+        columns[name] = [each.value for each in answers]
+        columns["standard_error"] = [each.standard_error for each in answers]
+        columns["margin"] = [each.margin for each in answers]
+        if within is not None:
+            columns["within_bins"] = within
+        columns["error"] = [each.kind for each in answers]
+        columns["reason"] = [each.reason for each in answers]
+        return AnswerTable(columns)
+
+
+def _indicator(size: int, code: int) -> NDArray[np.float64]:
+    vector = np.zeros(size)
+    vector[code] = 1.0
+    return vector
+
+
+def _reached(
+    attribute: OrderedAttribute, below: Sequence[Estimate], share: float
+) -> tuple[float, float, float]:
+    """Where a share of the records is reached, and where it is at the ends of its error bar.
+
+    Args:
+        attribute: with numbers as levels.
+        below: the share of records up to the end of each level.
+        share: the one that is looked for.
+    """
+    margins = np.array([each.margin or 0.0 for each in below])
+    shares = np.maximum.accumulate([each.value for each in below])
+    found = []
+    for moved in (shares, shares + margins, shares - margins):
+        place = int(np.searchsorted(np.maximum.accumulate(moved), share))
+        found.append(_value_at(attribute, min(place, len(below) - 1), moved, share))
+    return found[0], found[1], found[2]
+
+
+def _value_at(attribute: OrderedAttribute, place: int, shares: Vector, share: float) -> float:
+    if isinstance(attribute, IntegerAttribute):
+        return float(attribute.minimum + place)
+    assert isinstance(attribute, NumericAttribute)
+    low, high = attribute.edges[place : place + 2]
+    before = float(shares[place - 1]) if place else 0.0
+    inside = float(shares[place]) - before
+    part = min(max((share - before) / inside, 0.0), 1.0) if inside > 0 else 1.0
+    return float(low + part * (high - low))
