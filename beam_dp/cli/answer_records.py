@@ -9,6 +9,8 @@ import json
 import pathlib
 from typing import Any
 
+from beam_dp.cli.answer_flags import asks_a_question
+from beam_dp.cli.answer_questions import answer_question, print_answers
 from beam_dp.cli.tables import print_table
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
@@ -17,6 +19,7 @@ from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workloa
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases import MarginalAnswer, SyntheticDatabase, WindowTables
 from beam_dp.releases.noisy_tables import NoisyTables
+from beam_dp.releases.questions import MAX_GROUPS
 
 Answering = SyntheticDatabase | WindowTables | NoisyTables
 
@@ -32,6 +35,10 @@ def answer_synthetic(options: argparse.Namespace, release: Answering) -> None:
         FlagError: if a flag is refused.
     """
     domain = release.domain
+    is_question = asks_a_question(options) or options.quantile is not None
+    if isinstance(release, SyntheticDatabase) and is_question:
+        answer_question(options, release)
+        return
     try:
         if options.queries is not None:
             if not pathlib.Path(options.queries).is_file():
@@ -50,6 +57,11 @@ def answer_synthetic(options: argparse.Namespace, release: Answering) -> None:
         raise refused(flag, error.value, error.condition) from None
     if isinstance(workload, LinearWorkload):
         _answer_queries(options, release, workload)
+        return
+    if isinstance(release, SyntheticDatabase) and not options.json and _has_bars(release, workload):
+        for names in workload:
+            table = release.query().group_by(*names).count()
+            print_answers(table, " x ".join(names), options.limit)
         return
     answers = release.answer(workload)
     if options.json:
@@ -77,6 +89,12 @@ def answer_synthetic(options: argparse.Namespace, release: Answering) -> None:
             )
         if len(rows) < answer.values.size:
             print(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
+
+
+def _has_bars(release: SyntheticDatabase, workload: Workload) -> bool:
+    """Whether each cell of some marginals may have an error bar of its own."""
+    largest = max(release.domain.restrict(names).num_cells for names in workload)
+    return release.measurements is not None and largest <= MAX_GROUPS
 
 
 def _holds_marginals(path: str) -> bool:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from beam_dp.cli.answer_flags import QUESTIONS
 from beam_dp.cli.answer_horizon import answer_horizon
 from beam_dp.cli.answer_intervals import answer_intervals
 from beam_dp.cli.answer_records import answer_synthetic
@@ -43,7 +44,7 @@ def _refuse(options: argparse.Namespace, _: AnswersRelease) -> None:
 
 
 SHOWN: dict[type[Release | HorizonRelease], Shown] = {
-    SyntheticDatabase: (describe, answer_synthetic, ()),
+    SyntheticDatabase: (describe, answer_synthetic, ("quantile", *QUESTIONS)),
     IntervalRelease: (describe_intervals, answer_intervals, ("interval", "quantile")),
     SparseRelease: (describe_sparse, answer_sparse, ("sparse",)),
     WindowTables: (describe_window, answer_synthetic, ()),
@@ -51,9 +52,10 @@ SHOWN: dict[type[Release | HorizonRelease], Shown] = {
     HorizonRelease: (describe_horizon, answer_horizon, ("windows",)),
 }
 _ASKED_OF = {
+    **dict.fromkeys(QUESTIONS, "synthetic records"),
     "sparse": "a release for sparse queries",
     "interval": "interval counts; for synthetic records use --queries",
-    "quantile": "interval counts; for synthetic records use --queries",
+    "quantile": "interval counts and synthetic records",
     "windows": "the windows of a stream, by the directory that holds all of them",
 }
 
@@ -72,6 +74,6 @@ def answer(options: argparse.Namespace, release: Release | HorizonRelease) -> No
     """
     _, print_answers, own = SHOWN[type(release)]
     for name, kind in _ASKED_OF.items():
-        if name not in own and getattr(options, name) is not None:
+        if name not in own and getattr(options, name) not in (None, False):
             raise FlagError(f"--{name} applies only to {kind}")
     print_answers(options, release)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from beam_dp.cli.answer_flags import add_answer, check_answer
 from beam_dp.cli.completion import add_completion, run_completion
 from beam_dp.cli.diff import add_diff, run_diff
 from beam_dp.cli.doctor import add_doctor, run_doctor
@@ -27,7 +28,7 @@ from beam_dp.cli.verify import add_verify, run_verify
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, parse_own
 from beam_dp.flags.files import check_files
-from beam_dp.flags.flag import Flag, FlagError, Once, Parser, nearest, refused
+from beam_dp.flags.flag import Flag, FlagError, Parser, nearest, refused
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in PROGRAMS}
@@ -100,54 +101,9 @@ def _add_readers(commands: Any) -> None:
     describe = commands.add_parser(
         "describe", help="what was promised, and how wrong the answers can be"
     )
-    answer = commands.add_parser("answer", help="answer queries")
-    for command in (describe, answer):
-        command.add_argument("directory", metavar="DIR", help="directory that holds a release")
-        command.add_argument("--json", action="store_true", help="JSON for machines")
-    what = answer.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--marginal", action="append", metavar="a,b", help="one marginal; may be repeated"
-    )
-    what.add_argument(
-        "--queries",
-        metavar="FILE",
-        action=Once,
-        help='JSON lines: all of them {"marginal": ["a", "b"]}, or any linear queries, such as'
-        ' {"interval": {"attribute": "a", "low": 1, "high": 3}}',
-    )
-    what.add_argument(
-        "--sparse",
-        metavar="FILE",
-        action=Once,
-        help="one key a line, after a tab its value from 0 to 1, or 1",
-    )
-    what.add_argument(
-        "--interval",
-        action="append",
-        nargs=2,
-        metavar=("LOW", "HIGH"),
-        help="interval counts: integers, both included, or edges of bins; may be repeated",
-    )
-    what.add_argument(
-        "--quantile",
-        action="append",
-        metavar="SHARE",
-        help="interval counts: where this share of the records is reached; may be repeated",
-    )
-    answer.add_argument(
-        "--windows",
-        metavar="A:B",
-        action=Once,
-        help="of the windows of a stream: which ones together, such as 10:34 or -24:, or one alone",
-    )
-    answer.add_argument(
-        "--limit",
-        type=int,
-        default=50,
-        metavar="N",
-        action=Once,
-        help="rows shown of a table (default: 50)",
-    )
+    describe.add_argument("directory", metavar="DIR", help="directory that holds a release")
+    describe.add_argument("--json", action="store_true", help="JSON for machines")
+    add_answer(commands)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -219,6 +175,7 @@ def _describe(options: argparse.Namespace) -> None:
 def _answer(options: argparse.Namespace) -> None:
     from beam_dp.cli.kinds import answer
 
+    check_answer(options)
     if options.limit < 1:
         raise refused("limit", options.limit, "must be >= 1")
     answer(options, _read(options.directory)[0])

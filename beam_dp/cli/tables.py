@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -12,16 +12,29 @@ if TYPE_CHECKING:
     from beam_dp.privacy.guarantee import Guarantee
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table whose last column holds numbers."""
+def print_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers: Container[int] | None = None,
+) -> None:
+    """Prints a table.
+
+    Args:
+        title: above it.
+        columns: their names.
+        rows: a text for each column.
+        numbers: the places of columns that hold numbers; by default the last one.
+    """
     from rich.console import Console
     from rich.table import Table
 
     from beam_dp.cli.describe import plain_text
 
     table = Table(title=plain_text(title), title_justify="left")
-    for place, name in enumerate(columns, start=1):
-        justify: Literal["left", "right"] = "right" if place == len(columns) else "left"
+    on_the_right = (len(columns) - 1,) if numbers is None else numbers
+    for place, name in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if place in on_the_right else "left"
         table.add_column(plain_text(name), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*map(plain_text, row))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from beam_dp.releases.synthetic_database import SyntheticDatabase
 
-_MAX_GROUPS = 2**16
+MAX_GROUPS = 2**16
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Question:
         if len(set(axes)) < len(axes):
             raise InputError("group_by", list(asked.groups), "must name each attribute once")
         number = math.prod(int(asked._mask(axis).sum()) for axis in axes)
-        if number > _MAX_GROUPS:
-            raise InputError("group_by", list(names), f"must make at most {_MAX_GROUPS:,} groups")
+        if number > MAX_GROUPS:
+            raise InputError("group_by", list(names), f"must make at most {MAX_GROUPS:,} groups")
         return asked
 
     def count(self) -> AnswerTable:
@@ -153,11 +153,11 @@ class Question:
             hold the truth in about 95 % of cases: where the share less its margin, and with it, are
             reached (Woodruff, 1952).
         """
-        checked_number("share", share, above=0, below=1)
-        axis = self._axis(name, "quantile")
+        checked_number("quantile", share, above=0, below=1)
+        axis = self._axis(name, "of")
         attribute = self.release.domain.attributes[axis]
         if not isinstance(attribute, IntegerAttribute | NumericAttribute):
-            raise InputError("quantile", name, "must be an integer or a numeric attribute")
+            raise InputError("of", name, "must be an integer or a numeric attribute")
         counted = self._regular(axis)
         codes, levels = np.arange(attribute.size), range(1, attribute.num_levels + 1)
         prefixes = [(codes < end).astype(np.float64) for end in levels]

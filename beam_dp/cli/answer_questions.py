@@ -1,0 +1,133 @@
+"""The part of `beam-dp answer` for questions about synthetic records, each with its error bar."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from beam_dp.cli.tables import print_table
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import FlagError, refused
+from beam_dp.flags.numbers import number
+from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.questions import AnswerTable, Question
+
+_KINDS = {"exact": "exact", "approximate": "approximate", "model_based": "by a model"}
+# The names of arguments, and the flags that they come from.
+_FLAGS = {"column": ("mean", "sum")}
+
+
+def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> None:
+    """Prints what is asked: of records for which a condition holds, perhaps in groups.
+
+    Args:
+        options: of `beam-dp answer`.
+        release: that is asked.
+
+    Raises:
+        FlagError: if a flag is refused.
+    """
+    try:
+        asked = release.query(options.where)
+        if options.group_by is not None:
+            asked = asked.group_by(*_names(release, options.group_by))
+        tables = _answers(options, asked)
+    except InputError as error:
+        named = [name for name in _FLAGS.get(error.name, ()) if getattr(options, name) is not None]
+        flag = named[0] if named else error.name.partition(",")[0]
+        if flag == "where" and options.where is None:
+            flag = "share"
+        raise refused(flag, error.value, error.condition) from None
+    for table in tables:
+        if options.json:
+            print(json.dumps([*map(_finite, table.rows())], ensure_ascii=False))
+        else:
+            print_answers(table, "records in groups" if asked.groups else "records", options.limit)
+
+
+def _answers(options: argparse.Namespace, asked: Question) -> list[AnswerTable]:
+    if options.quantile is not None:
+        if options.of is None:
+            raise FlagError("--of: missing; must be the column whose quantiles are asked for")
+        shares = [number("quantile", text) for text in options.quantile]
+        return [asked.quantile(options.of, share) for share in shares]
+    of_column: dict[str, Callable[[str], AnswerTable]] = {
+        "mean": asked.mean,
+        "sum": asked.sum,
+        "share": asked.share,
+    }
+    for name, answer in of_column.items():
+        text = getattr(options, name)
+        if text is not None:
+            return [answer(text)]
+    return [asked.count()]
+
+
+def print_answers(table: AnswerTable, title: str, limit: int) -> None:
+    """Prints answers with their error bars, and what these mean.
+
+    Args:
+        table: the answers.
+        title: above the table.
+        limit: of its rows.
+    """
+    own = {"standard_error", "margin", "within_bins", "low", "high", "error", "reason"}
+    names = [name for name in table.columns if name not in own]
+    has_ends = "low" in table.columns
+    bars = ("low", "high") if has_ends else ("margin",)
+    bars = (*bars, "within_bins") if "within_bins" in table.columns else bars
+    shown = {"margin": "± (95 %)", "low": "from (95 %)", "high": "to", "within_bins": "± in bins"}
+    rows: list[tuple[str, ...]] = []
+    kinds, reasons = set(), set()
+    for row in table.rows():
+        kinds.add(row["error"])
+        reasons.add(row["reason"])
+        if len(rows) < limit:
+            told = _KINDS.get(row["error"], "no error bar")
+            rows.append((*(_text(row[name]) for name in (*names, *bars)), told))
+    columns = (*names, *(shown[bar] for bar in bars), "error")
+    print_table(title, columns, rows, range(len(names) - 1, len(columns) - 1))
+    if len(table) > len(rows):
+        print(f"{len(rows)} of {len(table):,} rows; --limit shows more")
+    for line in _explained(kinds, reasons, "within_bins" in table.columns):
+        print(line)
+
+
+def _explained(kinds: set[Any], reasons: set[str], has_bins: bool) -> list[str]:
+    """What the error bars mean, of the kinds that are shown."""
+    lines = {
+        "exact": "exact: the error follows from the noise alone, whatever the data",
+        "approximate": "approximate: of a fit to what was measured, as a model predicts its error",
+        "model_based": "by a model: these columns were not measured together; such answers were off"
+        " by so much on other tables",
+    }
+    found = [text for kind, text in lines.items() if kind in kinds]
+    found += [f"no error bar: {reason}" for reason in sorted(reasons - {""})]
+    if has_bins:
+        found.append("± in bins: more, because where values lie in their bins is not known")
+    return found
+
+
+def _names(release: SyntheticDatabase, text: str) -> list[str]:
+    # A name may hold a comma itself.
+    return [text] if text in release.domain else [*map(str.strip, text.split(","))]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str) or value is None:
+        return "" if value is None else value
+    assert isinstance(value, int | float)
+    if not math.isfinite(value):
+        return "none"
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.4g}"
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as JSON knows numbers."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
+    }
