@@ -69,8 +69,10 @@ def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
         >>> {axis: mask.tolist() for axis, mask in read_condition(domain, "1 <= age < 3").items()}
         {0: [False, True, True, False]}
     """
-    if not isinstance(text, str) or not text.strip() or len(text) > _MAX_LENGTH:
+    if not isinstance(text, str) or not text.strip():
         raise InputError("where", text, _FORMS)
+    if len(text) > _MAX_LENGTH:
+        raise InputError("where", text, f"must have at most {_MAX_LENGTH:,} characters")
     names: dict[str, str] = {}
 
     def named(match: re.Match[str]) -> str:

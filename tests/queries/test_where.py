@@ -1,0 +1,114 @@
+"""Conditions of analysts: what they hold for, and one clear line for all else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from beam_dp.domain import (
+    BooleanAttribute,
+    CategoricalAttribute,
+    DateAttribute,
+    Domain,
+    IntegerAttribute,
+    NumericAttribute,
+)
+from beam_dp.errors import InputError
+from beam_dp.queries.where import read_condition
+
+DOMAIN = Domain(
+    (
+        IntegerAttribute("hours", -2, 3, nullable=True),
+        NumericAttribute("age", (0, 20, 40.5, 100)),
+        CategoricalAttribute("sex", ("F", "M"), other=True),
+        BooleanAttribute("in/out of bed", nullable=True),
+        DateAttribute("day", ("2020-01-01", "2020-02-01", "2020-03-01")),
+        CategoricalAttribute("it's `odd`", ("a`b", "'")),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("hours == 1", {"hours": [3]}),
+        ("1 == hours", {"hours": [3]}),
+        ("hours != 1", {"hours": [0, 1, 2, 4, 5, 6]}),
+        ("hours < 0", {"hours": [0, 1]}),
+        ("hours >= 0.5", {"hours": [3, 4, 5]}),
+        ("-1 <= hours < 2", {"hours": [1, 2, 3]}),
+        ("hours == null", {"hours": [6]}),
+        ("hours is None", {"hours": [6]}),
+        ("hours is not null", {"hours": [0, 1, 2, 3, 4, 5]}),
+        ("hours in (1, -2, null)", {"hours": [0, 3, 6]}),
+        ("hours not in [1, 2]", {"hours": [0, 1, 2, 5, 6]}),
+        ("hours in ((0, 2), (3, 3))", {"hours": [2, 3, 4, 5]}),
+        ("not hours < 0", {"hours": [2, 3, 4, 5, 6]}),
+        ("hours < 0 or hours > 2", {"hours": [0, 1, 5]}),
+        ("age < 20", {"age": [0]}),
+        ("20 <= age", {"age": [1, 2]}),
+        ("age > 100 or age < 20", {"age": [0]}),
+        ("20 <= age < 40.5", {"age": [1]}),
+        ("sex == 'F'", {"sex": [0]}),
+        ('sex == "other"', {"sex": [2]}),
+        ("`in/out of bed`", {"in/out of bed": [1]}),
+        ("not `in/out of bed`", {"in/out of bed": [0, 2]}),
+        ("`in/out of bed` == false", {"in/out of bed": [0]}),
+        ("day >= '2020-02-01'", {"day": [1]}),
+        ("`it's \\`odd\\`` == 'a`b'", None),
+        ("hours == 1 and (sex == 'M' and age < 20)", {"hours": [3], "sex": [1], "age": [0]}),
+        ("hours < 2 and hours > 0", {"hours": [3]}),
+        ("age <= 100", {}),
+    ],
+)
+def test_what_a_condition_holds_for(text: str, held: dict[str, list[int]] | None) -> None:
+    if held is None:  # a name with a backquote has no notation
+        with pytest.raises(InputError):
+            read_condition(DOMAIN, text)
+        return
+    found = read_condition(DOMAIN, text)
+    assert {
+        DOMAIN.names[axis]: np.flatnonzero(mask).tolist() for axis, mask in found.items()
+    } == held
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must be conditions such as"),
+        ("hours = 1", "must be conditions such as"),
+        ("hours", "'hours': True is refused"),
+        ("((", "must be conditions such as"),
+        ("1 < 2", "must be compared with a level"),
+        ("hours == age", "must be compared with a level"),
+        ("hour == 1", "the nearest known is 'hours'"),
+        ("hours == 9", "known are integers from -2 to 3"),
+        ("hours < 'x'", "must be a number for 'hours'"),
+        ("hours < -5", "must hold for some level of 'hours'"),
+        ("hours == 1 and hours == 2", "must hold for some level of 'hours'"),
+        ("age < 30", "must be an edge of 'age', for a bin is not divided: 0.0, 20.0, 40.5, 100.0"),
+        ("age <= 20", "must be < 20.0: a bin holds its lower edge"),
+        ("age < 100", "must be <= 100.0: a bin holds its lower edge"),
+        ("age > 20", "must be >= 20.0"),
+        ("sex < 'M'", "the levels of 'sex' have no order"),
+        ("sex == 'X'", "is not one of its levels; known are 'F', 'M'"),
+        ("sex in 'F'", "must be a list such as (1, 2)"),
+        ("sex in ()", "must be a list such as (1, 2)"),
+        ("'F' in sex", "must be `attribute in (...)`"),
+        ("hours == 1 or sex == 'F'", "must join conditions on one attribute"),
+        ("not (hours == 1 and sex == 'F')", "must be of conditions on one attribute"),
+        ("__import__('os').system('true')", "must be conditions such as"),
+        ("sex == print('x')", "must be a text, a number, true, false or null"),
+        ("sex == 'F' if True else sex == 'M'", "must be conditions such as"),
+        ("(lambda: 1)() == hours", "must be a text, a number, true, false or null"),
+        ("hours == " + "(" * 3000 + "1" + ")" * 3000, "must be"),
+        ("not " * 2000 + "hours == 1", "must be"),
+        ("hours == 1 and " * 700 + "hours == 1", "must have at most 10,000 characters"),
+    ],
+)
+def test_all_else_costs_one_line(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_condition(DOMAIN, text)
+    line = str(caught.value)
+    assert line.startswith("where") and message in line
+    assert "\n" not in line and len(line) < 600

@@ -1,0 +1,214 @@
+"""Error bars: exact ones by their law, predicted ones by their formula, and when there are none."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+
+import numpy as np
+import pytest
+from measured_database import DOMAIN, counts, database, drawn_again
+from release_examples import release_of
+
+from beam_dp.hypotheses.basis import subsets
+from beam_dp.queries.linear import Parity, Product
+from beam_dp.queries.vector_query import VectorQuery, sums_of
+from beam_dp.releases import read_release, write_release
+from beam_dp.releases.estimates import Estimate, Estimates
+from beam_dp.releases.fitted_errors import FittedErrors
+from beam_dp.releases.measured_tables import query_variance, support_variances
+
+TABLE = counts().reshape(DOMAIN.shape)
+AGES = np.array([10.0, 30.0, 70.0, 0.0])
+REGULAR = np.array([1.0, 1.0, 1.0, 0.0])
+
+
+def conjunction(**codes: list[int]) -> VectorQuery:
+    vectors = {}
+    for name, held in codes.items():
+        axis = DOMAIN.names.index(name)
+        vectors[axis] = np.isin(np.arange(DOMAIN.shape[axis]), held)
+    return VectorQuery.of(vectors)
+
+
+def truth(query: VectorQuery) -> float:
+    others = tuple(axis for axis in range(TABLE.ndim) if axis not in query.axes)
+    return float(sums_of(TABLE.sum(axis=others).astype(float), [query])[0])
+
+
+QUERIES = [
+    conjunction(age=[0]),
+    conjunction(age=[0, 3], sex=[1]),
+    conjunction(sex=[0], town=[1, 2]),
+    conjunction(town=[3]).with_vectors({0: AGES}),
+    VectorQuery((), ()),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_records", ["noisy", "public"])
+@pytest.mark.parametrize("delta", [1e-9, 0.0])
+def test_unbiased_answers_have_the_error_that_is_stated(delta: float, num_records: str) -> None:
+    errors, stated = [], []
+    for release in drawn_again(300, delta, num_records):
+        found = [unbiased for _, unbiased in Estimates(release).both(QUERIES)]
+        assert all(each is not None and each.kind == "exact" for each in found)
+        errors.append(
+            [each.value - truth(query) for each, query in zip(found, QUERIES, strict=True)]
+        )
+        stated.append([each.standard_error for each in found])
+    assert np.ptp(stated, axis=0).max() < 1e-9  # it does not depend on what was drawn
+    deviations = np.array(stated[0])
+    is_known = deviations == 0
+    assert is_known.tolist() == [False] * 4 + [num_records == "public"]
+    found = np.array(errors)[:, ~is_known]
+    deviations = deviations[~is_known]
+    assert np.abs(np.array(errors)[:, is_known]).max(initial=0.0) < 1e-6
+    assert (np.abs(found.mean(axis=0)) < 4.5 * deviations / math.sqrt(300)).all()
+    assert np.sqrt((found**2).mean(axis=0)) == pytest.approx(deviations, rel=0.2)
+
+
+@pytest.mark.slow
+def test_margins_of_exact_errors_hold_95_percent() -> None:
+    for delta in (1e-9, 0.0):
+        held = []
+        for release in drawn_again(300, delta):
+            for answer, query in zip(
+                Estimates(release).both(QUERIES[:4]), QUERIES[:4], strict=True
+            ):
+                held.append(abs(answer[1].value - truth(query)) <= answer[1].margin)
+        assert 0.92 <= np.mean(held) <= 0.99
+
+
+@pytest.mark.slow
+def test_the_error_of_a_mean_knows_that_sum_and_number_share_their_noise() -> None:
+    counted = conjunction(sex=[0]).with_vectors({0: REGULAR})
+    exact = truth(counted.with_vectors({0: AGES})) / truth(counted)
+    errors, stated = [], []
+    for release in drawn_again(300):
+        estimates = Estimates(release)
+        (answer,) = estimates.means([counted], 0, AGES)
+        assert answer.kind == "exact"
+        errors.append(answer.value - exact)
+        stated.append(answer.standard_error)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.mean(stated), rel=0.15)
+
+
+@pytest.mark.parametrize("delta", [1e-9, 0.0])
+def test_exact_errors_are_those_of_the_noise(delta: float) -> None:
+    """As another formula has it, which knows conjunctions alone."""
+    release = database(delta)
+    assert release.measurements is not None
+    for query in QUERIES[:3]:
+        ((_, unbiased),) = release.estimates.both([query])
+        supports = list(subsets(query.axes))
+        described = release.measurements.described
+        variances = support_variances(DOMAIN, supports, described, False)
+        held = [int(vector.sum()) for vector in query.vectors]
+        expected = query_variance(DOMAIN, variances, query.axes, held)
+        assert unbiased is not None
+        assert unbiased.standard_error == pytest.approx(math.sqrt(expected), rel=1e-9)
+        assert abs(unbiased.value - truth(query)) < 6 * math.sqrt(expected)
+
+
+def test_a_share_of_everybody_has_no_error() -> None:
+    counted = conjunction(sex=[0]).with_vectors({0: REGULAR})
+    (share,) = Estimates(database()).means([counted], 0, np.ones(4))
+    assert share.value == pytest.approx(1.0) and share.standard_error == pytest.approx(0, abs=1e-9)
+
+
+def test_a_mean_of_too_few_records_has_no_error_bar() -> None:
+    release = database()
+    noisy = dataclasses.replace(
+        release,
+        num_records=1,
+        counts=np.ones(1, np.int64),
+        codes=[column[:1] for column in release.codes],
+    )
+    measured = release.measurements
+    assert measured is not None
+    nobody = tuple(np.zeros_like(table) for table in measured.tables)
+    empty = dataclasses.replace(noisy, measurements=dataclasses.replace(measured, tables=nobody))
+    (answer,) = Estimates(empty).means([conjunction(sex=[0], age=[0, 1, 2])], 0, AGES)
+    assert (answer.standard_error, answer.reason) == (None, "too few records for their noise")
+
+
+def test_what_was_not_measured_together_is_predicted_or_refused() -> None:
+    estimates = Estimates(database())
+    three = conjunction(age=[0], sex=[0], town=[0])
+    ((fitted, unbiased),) = estimates.both([three])
+    assert unbiased is None and fitted.kind == "model_based"
+    assert abs(fitted.value - truth(three)) < 4 * fitted.margin
+    only_singles = Estimates(database(ways=1))
+    ((fitted, unbiased),) = only_singles.both([conjunction(age=[0], town=[0])])
+    if unbiased is None:
+        assert fitted.standard_error is None and "was not measured" in fitted.reason
+    else:  # The plan may have measured a larger table; then it answers.
+        assert only_singles.of([conjunction(age=[0], town=[0])]) == [unbiased]
+
+
+def test_a_release_without_measurements_says_why_it_has_no_error_bars() -> None:
+    (answer,) = release_of().estimates.of([VectorQuery.of({0: [1, 0, 0, 0, 0]})])
+    assert answer == Estimate(answer.value, reason="the release keeps no measurements")
+    assert math.isfinite(answer.value)
+
+
+def test_noise_had_a_say_where_measurements_are_not_fixed() -> None:
+    release = database()
+    assert release.measurements is not None
+    chosen = dataclasses.replace(release.measurements, are_fixed=False)
+    adaptive = dataclasses.replace(release, measurements=chosen)
+    assert {each.kind for each in adaptive.estimates.of(QUERIES)} == {"approximate"}
+
+
+def test_the_better_answer_is_the_fitted_one_only_if_it_is_much_better() -> None:
+    exact = Estimate(10.0, 4.0, 8.0, "exact")
+    for error, taken in ((2.9, "approximate"), (3.1, "exact"), (None, "exact")):
+        fitted = Estimate(9.0, error, error, "approximate" if error else None)
+        assert Estimates.better(fitted, exact).kind == taken
+    assert Estimates.better(Estimate(9.0), None) == Estimate(9.0)
+
+
+def test_linear_queries_have_errors_and_bounds() -> None:
+    release, shape = database(), DOMAIN.shape
+    product = Product.of(shape, {0: ((0, 2),), 1: ((1, 2),)})
+    parity = Parity(shape, (1, 2), (((1, 2),), ((1, 2),)))
+    found = release.answer_queries([product, parity])
+    for query, answer in zip((product, parity), found, strict=True):
+        exact = query.count(counts()) / 2**16
+        assert answer.standard_error is not None and answer.margin is not None
+        assert abs(answer.value - exact) <= 3 * answer.margin and answer.reason == ""
+    assert found[0].bound is not None and found[0].failure_probability == 0.05
+    # The noise of a parity is bounded by that of its parts: no bound of its own is proved.
+    assert (found[0].kind, found[1].kind, found[1].bound) == ("exact", "approximate", None)
+
+
+def test_the_model_mixes_noise_and_what_is_expected() -> None:
+    """By hand, for a pair: 1 / (1 / V + 1 / tau), and what the single attributes add."""
+    shares = [np.array([0.75, 0.25]), np.array([0.5, 0.5])]
+    variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
+    domain = DOMAIN.restrict(["sex", "in/out"])
+    query = VectorQuery.of({0: [1, 0], 1: [1, 0]})
+    model = FittedErrors(domain, shares, 0.1, 1000.0, variances)
+    # Of each attribute the literal has s = n = 1 over 2 codes: seen 1/4, own 1/2; p^2, p (1 - p).
+    noise = 25 * 0.5 * 0.5
+    prior = (1000 * 0.1) ** 2 * (0.75 * 0.25) * (0.5 * 0.5)
+    singles = 4 * (0.75**2 * 0.5**2) + 9 * 0.5 * 0.25 + 16 * 0.5 * 0.75**2
+    expected = singles + noise * prior / (noise + prior)
+    assert model.of([query], np.array([375.0])) == pytest.approx([math.sqrt(expected)])
+    unknown = FittedErrors(domain, shares, 0.1, 1000.0, {**variances, (0, 1): math.inf})
+    assert np.isinf(unknown.of([query], np.array([375.0]))).all()
+
+
+def test_measurements_are_written_and_read(tmp_path: pathlib.Path) -> None:
+    release = database()
+    write_release(release, tmp_path / "out")
+    found = read_release(tmp_path / "out")
+    assert release.measurements is not None and found.measurements is not None
+    described = zip(found.measurements.described, release.measurements.described, strict=True)
+    assert all(one.to_json() == other.to_json() for one, other in described)
+    for one, other in zip(release.measurements.tables, found.measurements.tables, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert found.measurements.are_fixed
+    assert found.estimates.of(QUERIES) == release.estimates.of(QUERIES)

@@ -1,0 +1,167 @@
+"""Questions of analysts, against the truth; and what the command line makes of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+
+import numpy as np
+import pytest
+from measured_database import DOMAIN, counts, database
+
+from beam_dp.cli.main import main
+from beam_dp.errors import InputError
+from beam_dp.releases import write_release
+from beam_dp.releases.questions import AnswerTable
+
+TABLE = counts().reshape(DOMAIN.shape)
+
+
+def only(table: AnswerTable) -> dict[str, object]:
+    (row,) = table.rows()
+    return row
+
+
+def assert_near(row: dict[str, object], name: str, exact: float) -> None:
+    """Five margins: a failure in millions."""
+    assert row["margin"] is not None
+    assert abs(float(row[name]) - exact) <= 5 * float(row["margin"]) / 2, (row, exact)
+
+
+def test_counts_of_groups() -> None:
+    found = list(database().query("sex == 'M' and age != null").group_by("town").count().rows())
+    assert [row["town"] for row in found] == ["a", "b", "c", "other"]
+    for code, row in enumerate(found):
+        assert_near(row, "count", TABLE[:3, 1, :, code].sum())
+    assert {row["error"] for row in found} == {"model_based"}
+    assert {row["error"] for row in database().query().group_by("town").count().rows()} == {"exact"}
+
+
+def test_groups_are_those_that_the_condition_leaves() -> None:
+    table = database().query("town in ('a', 'c')").group_by("town", "sex").count()
+    assert table.columns["town"] == ["a", "a", "c", "c"]
+    assert table.columns["sex"] == ["F", "M", "F", "M"]
+
+
+def test_sums_means_and_what_is_not_known_within_bins() -> None:
+    question = database().query("sex == 'F'")
+    held = TABLE[:3, 0].sum(axis=(1, 2))
+    middles, halves = np.array([10.0, 30.0, 70.0]), np.array([10.0, 10.0, 30.0])
+    row = only(question.sum("age"))
+    assert_near(row, "sum_age", held @ middles)
+    assert float(row["within_bins"]) == pytest.approx(held @ halves, rel=0.02)
+    row = only(question.mean("age"))
+    assert_near(row, "mean_age", held @ middles / held.sum())
+    assert float(row["within_bins"]) == pytest.approx(held @ halves / held.sum(), rel=0.02)
+
+
+def test_shares() -> None:
+    for code, row in enumerate(database().query().group_by("sex").share("age < 40").rows()):
+        assert_near(row, "share", TABLE[:2, code].sum() / TABLE[:, code].sum())
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_quantiles(share: float) -> None:
+    below = np.cumsum(TABLE[:3].sum(axis=(1, 2, 3))) / TABLE[:3].sum()
+    exact = float(np.interp(share, [0, *below], [0, 20, 40, 100]))
+    row = only(database().query().quantile("age", share))
+    width = float(row["high"]) - float(row["low"])
+    assert 0 < width < 2 and abs(float(row["quantile_age"]) - exact) < 2 * width
+    assert row["low"] <= row["quantile_age"] <= row["high"]
+
+
+def test_results_as_arrow_and_pandas() -> None:
+    table = database().query().group_by("town").count()
+    arrow = table.to_arrow()
+    assert arrow.column_names[:2] == ["town", "count"] and arrow.num_rows == len(table) == 4
+    assert table.to_pandas()["count"].tolist() == table.columns["count"]
+    assert hasattr(table, "__arrow_c_stream__")
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda asked: asked.group_by("twon"), "group_by: 'twon' is refused"),
+        (lambda asked: asked.group_by("town", "town"), "must name each attribute once"),
+        (lambda asked: asked.mean("sex"), "must be an integer or a numeric attribute"),
+        (lambda asked: asked.sum("ages"), "the nearest known is 'age'"),
+        (lambda asked: asked.quantile("sex", 0.5), "must be an integer or a numeric attribute"),
+        (lambda asked: asked.quantile("age", 1), "quantile: 1"),
+        (lambda asked: asked.share("sex == 'F' and age < 20"), "a condition on one attribute"),
+        (lambda asked: asked.where("sex == 'F'").where("sex == 'M'"), "must hold for some"),
+    ],
+)
+def test_refusals(ask: object, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ask(database().query())  # type: ignore[operator]
+    assert message in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("questions") / "release"
+    write_release(database(), folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--count"], ["count", "± (95 %)", "exact: the error follows"]),
+        (["--where", "sex == 'F'", "--group_by", "town"], ["town", "other", "exact"]),
+        (["--group_by", "town,sex", "--mean", "age"], ["mean_age", "± in bins", "by a model"]),
+        (["--share", "age < 20", "--where", "town == 'a'"], ["share"]),
+        (["--quantile", "0.5", "--of", "age"], ["quantile_age", "from (95 %)"]),
+        (["--marginal", "sex,town"], ["sex x town", "count"]),
+        (["--group_by", "town", "--limit", "2"], ["2 of 4 rows; --limit shows more"]),
+    ],
+)
+def test_the_command_line(
+    directory: str, capsys: pytest.CaptureFixture[str], flags: list[str], words: list[str]
+) -> None:
+    assert main(["answer", directory, *flags]) == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in words), out
+    assert max(map(len, out.splitlines())) <= 80 + 40  # of the explanations; tables have 80
+
+
+def test_json_of_questions(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["answer", directory, "--group_by", "sex", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["sex"] for row in rows] == ["F", "M"]
+    assert all(math.isfinite(row["margin"]) and row["error"] == "exact" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "nothing is asked; must be given one of --marginal, --queries"),
+        (["--count", "--mean", "age"], "--mean: must not be given with --count"),
+        (["--where", "age < 30"], "--where: 30 is refused; must be an edge of 'age'"),
+        (["--where", "town == 'z'"], "--where: 'z' is refused"),
+        (["--share", "age < 30"], "--share: 30 is refused"),
+        (["--mean", "sex"], "--mean: 'sex' is refused"),
+        (["--sum", "sexx"], "--sum: 'sexx' is refused"),
+        (["--group_by", "sexx"], "--group_by: 'sexx' is refused"),
+        (["--quantile", "0.5"], "--of: missing"),
+        (["--quantile", "2", "--of", "age"], "--quantile: 2.0 is refused"),
+        (["--quantile", "x", "--of", "age"], "--quantile: 'x' is refused"),
+        (["--of", "age", "--count"], "--of: must be given with --quantile"),
+        (["--marginal", "sex", "--where", "sex == 'F'"], "--where: must not be given with"),
+    ],
+)
+def test_refusals_of_the_command_line(
+    directory: str, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    assert main(["answer", directory, *flags]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {message}") and err.count("\n") == 1
+
+
+def test_other_releases_refuse_questions(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden = pathlib.Path(__file__).parent.parent / "golden" / "intervals_1"
+    assert main(["answer", str(golden), "--where", "age < 3"]) == 2
+    assert "--where applies only to synthetic records" in capsys.readouterr().err
