@@ -22,7 +22,7 @@ from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
-from beam_dp.privacy.ledger import Ledger, Token
+from beam_dp.privacy.ledger import Ledger, Token, check_edges_paid
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase, probe_output, write_release
@@ -107,6 +107,7 @@ def release(
     columns = _check_columns(records, domain, guarantee.privacy_unit)
     if (ledger is None) != (not dataset_id):
         raise InputError("dataset_id", dataset_id, "must be given with a ledger, and only then")
+    check_edges_paid(domain, ledger, dataset_id)
     if ledger is not None:
         ledger.check(dataset_id, guarantee, plan.loss)
     if output is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
 from fuzz.choices import Choices
 from fuzz.damaged_releases import CARD, fuzz_folder, written_to_fuzz_folder
 from fuzz.draft_target import draft_target
@@ -27,8 +29,9 @@ from beam_dp.releases.files import records as avro
 from beam_dp.releases.files.card import card_text
 from beam_dp.releases.files.container import file_name, sync_marker
 from beam_dp.releases.files.records_card import fields, payload
-from beam_dp.releases.files.tables import table_bytes
 from beam_dp.releases.files.values import encode_bytes, encode_long
+from beam_dp.releases.measured_tables import MeasuredTable
+from beam_dp.releases.noisy_measurements import NoisyMeasurements
 
 RECORDS = avro.records_file(DRAW)
 HYPOTHESIS = file_name(DRAW, "hypothesis")
@@ -39,13 +42,21 @@ LINES = (
 
 
 @cache
-def _good() -> tuple[SyntheticDatabase, bytes, bytes]:
-    release = release_of(
-        DOMAIN.with_impossible([{"hours": [[-3, 12], "other"], "age": [[17, 25], None]}]),
-        num_records=40,
+def _good() -> tuple[SyntheticDatabase, dict[str, bytes]]:
+    described = tuple(
+        MeasuredTable(names, kind, "discrete_laplace", 2.5, 12)
+        for names, kind in ((("hours", "age"), "table"), (("member",), "residual"), ((), "table"))
     )
-    hypothesis = table_bytes("hypothesis", DRAW, release.potentials)
-    return release, avro.records_bytes(release), hypothesis
+    domain = DOMAIN.with_impossible([{"hours": [[-3, 12], "other"], "age": [[17, 25], None]}])
+    shapes = [domain.restrict(each.names).shape for each in described]
+    tables = tuple(np.arange(math.prod(shape), dtype=float).reshape(shape) for shape in shapes)
+    release = release_of(
+        domain,
+        num_records=40,
+        noise=[each.to_json() for each in described],
+        measurements=NoisyMeasurements(described, tables, True),
+    )
+    return release, payload(release)
 
 
 def _card_of(files: dict[str, bytes]) -> Any:
@@ -83,8 +94,7 @@ def read_release_target(data: bytes) -> None:
     """A valid release, damaged in its card, in a file, or inside a file; checksums made to fit."""
     choices = Choices(data)
     how = choices.number(7)
-    _, records, hypothesis = _good()
-    files = {RECORDS: records, HYPOTHESIS: hypothesis}
+    files = dict(_good()[1])
     card: bytes | None = None
     if how == 0:
         card = choices.rest()
@@ -92,12 +102,12 @@ def read_release_target(data: bytes) -> None:
         text = json.dumps(_card_of(files), ensure_ascii=False)
         card = mutate_bytes(text.encode(), choices)
     elif how == 2:
-        name = choices.one_of((RECORDS, HYPOTHESIS))
+        name = choices.one_of(sorted(files))
         files[name] = mutate_bytes(files[name], choices)
     elif how == 3:
-        files[RECORDS] = _with_mutated_block(records, choices, deflate=True)
+        files[RECORDS] = _with_mutated_block(files[RECORDS], choices, deflate=True)
     elif how == 4:
-        files[HYPOTHESIS] = _with_mutated_block(hypothesis, choices, deflate=False)
+        files[HYPOTHESIS] = _with_mutated_block(files[HYPOTHESIS], choices, deflate=False)
     elif how >= 5:
         card = mutate_json(_card_of(files), choices).encode()
     if card is None:
@@ -107,8 +117,11 @@ def read_release_target(data: bytes) -> None:
 
 
 def _use(release: SyntheticDatabase) -> None:
-    """What was read is a release: it can be described, and written again."""
+    """What was read is a release: it can be described, asked, and written again."""
     assert isinstance(release, SyntheticDatabase)
+    for row in release.query().group_by(release.domain.names[0]).count().rows():
+        assert math.isfinite(row["count"])
+        assert row["reason"] if row["margin"] is None else math.isfinite(row["margin"])
     assert int(release.counts.sum()) == release.num_records
     repr(release)
     describe(release)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from jobs import DOMAIN, everything_under, interval_flags, job_flags
 from test_release_windows_program import window_flags
@@ -120,6 +121,18 @@ def test_from_a_table_to_a_release_with_released_edges(tmp_path: pathlib.Path) -
     ages = np.bincount(release.codes[0], release.counts)
     assert len(found.edges) == 5 and ages[:4].min() > 60
     assert dp.parse_domain(release.domain.to_json()) == release.domain
+
+
+def test_a_table_in_memory_is_refused_alike(tmp_path: pathlib.Path) -> None:
+    domain = dp.parse_domain({"attributes": FROM_RELEASE["attributes"][:1]})
+    guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
+    asked = {"age": np.array([20, 30])}, domain, dp.marginals(domain, ways=1), guarantee
+    with pytest.raises(dp.InputError, match="ledger: None is refused; must be given, the one that"):
+        dp.release(pa.table(asked[0]), *asked[1:])
+    ledger = ledger_of(tmp_path, DRAW)
+    with pytest.raises(dp.InputError, match="dataset_id: 'others' is refused; must be 'visits'"):
+        dp.release(pa.table(asked[0]), *asked[1:], ledger=ledger, dataset_id="others")
+    assert len(ledger.entries("others")) == 0
 
 
 def test_beam_yaml_refuses_alike() -> None:
