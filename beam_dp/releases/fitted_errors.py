@@ -10,11 +10,10 @@ Interactions are measured in units of Lancaster's expansion around independent a
 a set S of them changes a count by N r_S times the product of sqrt(p (1 - p)) over S and of p over
 the other attributes (p: the share of records that a literal holds for). For pairs r is a
 correlation. How strongly the attributes of this table depend on each other is said by V, the root
-mean square of Cramer's coefficient over the pairs that were measured. What a maximum-entropy fit of
-all pairs leaves of orders three and more was 0.03 V to 0.07 V on six tables (nltcs and two halves of
-it, seven and five columns of adult, flights), and each order that is measured more left 0.4 times as
-much;
-``benchmarks/error_bars.py`` measures how often the errors hold.
+mean square of Cramer's coefficient over the pairs that were measured. What a maximum-entropy fit
+of all pairs leaves of orders three and more was 0.03 V to 0.07 V on six tables (nltcs and two
+halves of it, seven and five columns of adult, flights), and each order that is measured more left
+0.4 times as much. ``benchmarks/error_bars.py`` measures how often the errors hold.
 """
 
 from __future__ import annotations
