@@ -146,7 +146,9 @@ def test_answers_are_described_and_asked_nothing_more(tmp_path, capfd, monkeypat
     directory = str(tmp_path / "out")
     assert cli.main(["describe", directory]) == 0
     told = capfd.readouterr().out
-    assert mechanism in told and re.search(r"epsilon +1\d* *\n", told)
+    assert re.search(rf"^mechanism +{mechanism} *$", told, re.MULTILINE)
+    promise = "epsilon 1000, delta 1e-09, add or remove one"
+    assert re.search(rf"^promise +{promise} *$", told, re.MULTILINE)
     routes = collections.Counter(row["route"] for row in answers(tmp_path / "out"))
     del routes[None]
     for route, number in {**routes, "refused": 1}.items():

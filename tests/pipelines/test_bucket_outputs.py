@@ -41,7 +41,12 @@ def test_a_program_releases_into_a_bucket_and_beam_dp_reads_it(
     draw_id = read_release(OUT).draw_id
     (entry,) = ledger.entries("visits")
     assert (entry.state, entry.draw_id) == ("released", draw_id)
-    assert len(service.names()) == 3 and all(name.startswith("out/") for name in service.names())
+    assert [name.partition("-")[0] for name in service.names()] == [
+        "out/card.json",
+        "out/hypothesis",
+        "out/measurements",
+        "out/records",
+    ]
     capsys.readouterr()
     assert beam_dp(["describe", OUT]) == 0
     assert "mwem" in capsys.readouterr().out

@@ -62,7 +62,7 @@ def test_a_job_of_the_command_line_is_planned_once(
     started: list[str] = []
     # The job that was built is not needed here.
     monkeypatch.setattr(
-        "pipelines.program.run_pipeline", lambda _, __, output: bool(started.append(output))
+        "pipelines.program.run_pipeline", lambda _, __, outputs: bool(started.extend(outputs))
     )
     with calls_of(PLANNERS[name]) as planned:
         code = PROGRAMS[name].main(
