@@ -18,7 +18,13 @@ import selection_bugs
 from audit_views import CHECKS, Case, Finding, promised
 from tiny import ADD, PURE, REPLACE
 
-from beam_dp.mechanisms import MWEM, Gaussian, Laplace
+from beam_dp.mechanisms import (
+    MWEM,
+    Gaussian,
+    Laplace,
+    contract as contract_module,
+    registry as registry_module,
+)
 from beam_dp.mechanisms.marginals import (
     mwem as mwem_module,
     rounds as rounds_module,
@@ -141,6 +147,17 @@ MECHANISMS: dict[str, list[Case]] = {
         TEXTBOOK, DELTA, epsilon=16.0, single=ONE_CELL, base=EVEN, runs=3000
     ),
 }
+
+
+def unchecked(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    """The same bug in a plan that nobody checks: the audit must see it on its own."""
+
+    def mutate(patch: Patch) -> None:
+        for module in (contract_module, registry_module):
+            patch.setattr(module, "check_promise", lambda plan, guarantee: None)
+        apply(patch)
+
+    return mutate
 
 
 def plan_with(change: Callable[[Guarantee], Guarantee]) -> Callable[[Patch], None]:

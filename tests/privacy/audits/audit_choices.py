@@ -20,7 +20,7 @@ from unittest import mock
 import apache_beam as beam
 import numpy as np
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from audit_cases import Audit, Mutant, Patch
+from audit_cases import Audit, Mutant, Patch, unchecked
 from audit_views import Finding, from_black_box
 from tiny import ADD, REPLACE, domain_of, promise, with_unit
 
@@ -157,7 +157,7 @@ def small_db_audits() -> list[Audit]:
                 "small_db, whole pipeline",
                 guarantee,
                 {"black box": functools.partial(pipeline_black_box, guarantee)},
-                {"choice three times too sharp": Mutant(sharpen, "black box")},
+                {"choice three times too sharp": Mutant(unchecked(sharpen), "black box")},
             )
         )
     return found

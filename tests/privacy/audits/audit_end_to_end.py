@@ -195,6 +195,7 @@ class NoisyTable:
 
     table: np.ndarray
     draw_id: str = "0" * 32
+    records_format: str = "avro"
 
     def to_bytes(self) -> bytes:
         return np.rint(self.table).astype(np.int64).tobytes()
@@ -240,8 +241,14 @@ def noisy_table(
             measure_all_module, "synthesise", lambda *arguments: NoisyTable(arguments[2][0])
         )
         patch.setattr(draw_module, "release_to_bytes", NoisyTable.to_bytes)
+        # Values within bins are post-processing as the fit is, of records that are not drawn here.
         transform = ReleaseSyntheticDatabase(
-            workload.domain, workload, planned, Laplace("textbook"), REPLICAS
+            workload.domain,
+            workload,
+            planned,
+            Laplace("textbook"),
+            REPLICAS,
+            within_bins="midpoint",
         )
         pieces = shards_of(transform, records)
     assert len(pieces) == pieces[0][1][1]

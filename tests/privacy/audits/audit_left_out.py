@@ -20,7 +20,7 @@ from unittest import mock
 import apache_beam as beam
 import numpy as np
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from audit_cases import Audit, Mutant, Patch, halve_scales
+from audit_cases import Audit, Mutant, Patch, halve_scales, unchecked
 from audit_views import Finding, from_black_box
 from noise_sources import Draw, NoNoise
 from tiny import ADD, REPLACE, domain_of, promise, share_spent, workload_of
@@ -66,7 +66,7 @@ def left_out_audits() -> list[Audit]:
             mutants = {
                 "noise scale halved in the sampler": Mutant(halve_scales, "black box"),
                 "counted at every attribute that fails": Mutant(count_at_each, "price"),
-                "budget not split": Mutant(split_nothing, "price"),
+                "budget not split": Mutant(unchecked(split_nothing), "price"),
             }
             if most > 1:
                 # What fails twice is limited once all the same.

@@ -35,7 +35,6 @@ from beam_dp.mechanisms import Mechanism
 from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.marginals import (
     measure_all as measure_all_module,
-    measurements as measurements_module,
     rounds as rounds_module,
     selection as selection_module,
     synthesis as synthesis_module,
@@ -44,6 +43,7 @@ from beam_dp.mechanisms.marginals import (
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases import unbiased_tables as unbiased_tables_module
 from beam_dp.testing import audit
 
 # Log-likelihood ratios are rounded to this.
@@ -138,7 +138,7 @@ def without_the_final_fit() -> Iterator[None]:
         for module in (rounds_module, selection_module, measure_all_module):
             patch.setattr(module, "synthesise", lambda *arguments, **named: None)
         # The same for every run: what takes the longest of a round on tiny data.
-        for module in (measurements_module, synthesis_module):
+        for module in (synthesis_module, unbiased_tables_module):
             patch.setattr(module, "ResidualBasis", known_basis)
         # Of few sets that may be selected. Not longer than for this audit: a mutant plans others.
         plan_once = functools.cache(selection_module.residual_measurements)
