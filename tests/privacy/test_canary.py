@@ -155,7 +155,7 @@ def test_nothing_tells_neighbours_apart(
             tmp_path / "job", rows, file_format, privacy_unit=unit, max_records_per_unit=bound
         )
         assert seen[name].exit_code == 0, seen[name].stderr
-        assert len(seen[name].files) == 3
+        assert len(seen[name].files) == 4  # card, hypothesis, measurements and records
         assert MARK not in seen[name].everything()
         for path, data in left_by(tmp_path / "job"):
             assert MARK.encode() not in data, path
@@ -250,7 +250,7 @@ def schemas(folder: pathlib.Path) -> list[Any]:
             found.append(
                 [path.name[:7], reader.writer_schema, sorted(reader.metadata), reader.codec]
             )
-            if path.name.startswith("hypothesis"):
+            if path.name.startswith(("hypothesis", "measurements")):
                 found.append([[row["attributes"], row["shape"]] for row in reader])
     return found
 
