@@ -128,3 +128,14 @@ def breaks_later(patch: pytest.MonkeyPatch) -> None:
 def everything_under(folder: pathlib.Path) -> Sequence[str]:
     """Every path below a folder, hidden ones too."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def files_of_one_draw(output: pathlib.Path) -> Sequence[str]:
+    """All files that a synthetic database of one file of records has, of the draw of its card."""
+    draw_id = json.loads((output / "card.json").read_text(encoding="utf-8"))["draw_id"]
+    return [
+        "card.json",
+        f"hypothesis-{draw_id}.avro",
+        f"measurements-{draw_id}.avro",
+        f"records-{draw_id}-00000-of-00001.avro",
+    ]

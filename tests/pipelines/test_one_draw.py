@@ -18,7 +18,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from barriers import remove_barrier
-from jobs import breaks_later, everything_under, job_flags, released_records
+from jobs import breaks_later, everything_under, files_of_one_draw, job_flags, released_records
 
 import beam_dp.transforms.writing.write as write_module
 from beam_dp.noise.source import NoiseSource
@@ -141,12 +141,7 @@ def remove_barriers(patch: pytest.MonkeyPatch) -> None:
 def assert_one_draw(folder: pathlib.Path) -> None:
     """The output is one complete release; all that is left, names and contents, is of its draw."""
     draw_id = read_release(folder / "out").draw_id
-    assert everything_under(folder / "out") == [
-        "card.json",
-        f"hypothesis-{draw_id}.avro",
-        f"measurements-{draw_id}.avro",
-        f"records-{draw_id}-00000-of-00001.avro",
-    ]
+    assert everything_under(folder / "out") == files_of_one_draw(folder / "out")
     assert everything_under(folder / "temporary") == []
     others = set(DRAWS) - {draw_id}
     for path in (folder / "out").iterdir():

@@ -14,7 +14,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from jobs import everything_under, job_flags, people, released_records
+from jobs import everything_under, files_of_one_draw, job_flags, people, released_records
 
 import beam_dp as dp
 from pipelines.release_synthetic_database import main
@@ -93,20 +93,9 @@ def test_answers_come_from_the_release_alone(tmp_path: pathlib.Path) -> None:
     assert np.abs(answer.values - true_counts(table).sum(axis=1)).max() <= 4
 
 
-def files_of_the_release(output: pathlib.Path) -> list[str]:
-    """All that a release of one file of records holds."""
-    draw_id = json.loads((output / "card.json").read_text())["draw_id"]
-    return [
-        "card.json",
-        f"hypothesis-{draw_id}.avro",
-        f"measurements-{draw_id}.avro",
-        f"records-{draw_id}-00000-of-00001.avro",
-    ]
-
-
 def test_the_output_holds_the_release_and_nothing_else(tmp_path: pathlib.Path) -> None:
     assert main(job_flags(tmp_path)) == 0
-    assert everything_under(tmp_path / "out") == files_of_the_release(tmp_path / "out")
+    assert everything_under(tmp_path / "out") == files_of_one_draw(tmp_path / "out")
 
 
 def test_a_public_number_of_records_is_kept(tmp_path: pathlib.Path) -> None:
@@ -117,7 +106,7 @@ def test_a_public_number_of_records_is_kept(tmp_path: pathlib.Path) -> None:
 @pytest.mark.slow
 def test_every_bundle_replayed_still_makes_one_release(tmp_path: pathlib.Path) -> None:
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
-    assert everything_under(tmp_path / "out") == files_of_the_release(tmp_path / "out")
+    assert everything_under(tmp_path / "out") == files_of_one_draw(tmp_path / "out")
     release = dp.read_release(str(tmp_path / "out"))
     assert len(released_records(tmp_path / "out")) == int(release.counts.sum())
 
@@ -142,7 +131,7 @@ def test_hardly_any_input_gives_a_release_of_the_same_shape(
         folder.mkdir()
         assert main(job_flags(folder, people().slice(0, rows), epsilon="1")) == 0
         cards.append(json.loads((folder / "out" / "card.json").read_text()))
-        assert everything_under(folder / "out") == files_of_the_release(folder / "out")
+        assert everything_under(folder / "out") == files_of_one_draw(folder / "out")
     assert card_structure(cards[0]) == card_structure(cards[1])
 
 
