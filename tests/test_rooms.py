@@ -28,6 +28,7 @@ FLOORS = (
     ("releases.files",),
     ("verification",),
     ("schemas",),
+    ("reports",),
     ("summaries",),
     ("mechanisms.*",),
     ("mechanisms",),

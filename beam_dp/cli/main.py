@@ -24,6 +24,7 @@ from beam_dp.cli.programs import (
     flags_of_program,
     import_program,
 )
+from beam_dp.cli.report import add_report, run_report
 from beam_dp.cli.verify import add_verify, run_verify
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, parse_own
@@ -54,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "plan": run_plan,
             "describe": _describe,
             "answer": _answer,
+            "report": run_report,
             "verify": run_verify,
             "diff": run_diff,
             "doctor": run_doctor,
@@ -85,6 +87,7 @@ def command_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     add_init(commands)
     add_plan(commands)
     _add_readers(commands)
+    add_report(commands)
     add_verify(commands)
     add_diff(commands)
     add_doctor(commands)

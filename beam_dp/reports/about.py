@@ -1,0 +1,283 @@
+"""What a report says of any release: the promise, the noise, who paid, how to cite it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
+from beam_dp.releases.answers import AnswersRelease
+from beam_dp.releases.horizon import HorizonRelease
+from beam_dp.releases.plain import library_versions
+from beam_dp.releases.release import Release
+from beam_dp.releases.sketches import SparseRelease
+from beam_dp.releases.window_tables import WindowTables
+from beam_dp.reports.markup import facts, number, paragraph, section, table, text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from beam_dp.privacy.ledger import Entry
+    from beam_dp.reports.truth import Truth
+    from beam_dp.verification import Verification
+
+AnyRelease = Release | HorizonRelease
+
+_MAX_POWER = 20.0  # above, e^epsilon is no number that says anything
+_PAPERS = {
+    "mwem": "M. Hardt, K. Ligett, F. McSherry. A simple and practical algorithm for differentially"
+    " private data release. NIPS 2012",
+    "small_db": "A. Blum, K. Ligett, A. Roth. A learning theory approach to noninteractive database"
+    " privacy. J. ACM, 2013",
+    "private_mw": "M. Hardt, G. Rothblum. A multiplicative weights mechanism for privacy-preserving"
+    " data analysis. FOCS 2010",
+    "sparse_mw": "A. Blum, A. Roth. Fast private data release algorithms for sparse queries. 2011",
+    "sparse_project": "A. Blum, A. Roth. Fast private data release algorithms for sparse queries."
+    " 2011",
+    "count_sketch": "M. Charikar, K. Chen, M. Farach-Colton. Finding frequent items in data"
+    " streams. ICALP 2002",
+    "stability_histogram": "A. Korolova, K. Kenthapadi, N. Mishra, A. Ntoulas. Releasing search"
+    " queries and clicks privately. WWW 2009",
+}
+_BOOK = "C. Dwork, A. Roth. The algorithmic foundations of differential privacy. 2014"
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """What a report shows beside the release itself.
+
+    Args:
+        details: what `beam-dp describe` prints.
+        verdict: what `beam-dp verify` says last; empty where the card lacks what it needs.
+        verification: that led to it.
+        entry: of the ledger that paid, where it was asked.
+        truth: of the records, where their owner compares. Private.
+    """
+
+    details: RenderableType
+    verdict: str = ""
+    verification: Verification | None = None
+    entry: Entry | None = None
+    truth: Truth | None = None
+
+
+def name_of(release: AnyRelease) -> str:
+    """Returns the id that names the release: that of its draw, or of its horizon."""
+    return release.horizon_id if isinstance(release, HorizonRelease) else release.draw_id
+
+
+def mechanism_of(release: AnyRelease) -> str:
+    """Returns the name of the mechanism, as its card does."""
+    if isinstance(release, HorizonRelease | WindowTables):
+        return "windows"
+    if isinstance(release, AnswersRelease):
+        return str(release.card.get("mechanism", "not stated"))
+    choice = getattr(release, "choice", None)
+    return str(choice[0] if choice else getattr(release, "mechanism", "not stated"))
+
+
+def public_of(release: AnyRelease) -> Mapping[str, Any]:
+    """Returns the public parameters that the card states."""
+    if isinstance(release, AnswersRelease):
+        held = release.card.get("plan")
+        return held if isinstance(held, Mapping) else {}
+    if isinstance(release, SparseRelease):
+        return release.public
+    stated: Mapping[str, Any] = getattr(release, "parameters", {})
+    return stated
+
+
+def paid_by(release: AnyRelease) -> str | None:
+    """Returns the entry of a ledger that the card names; None if it names none."""
+    places = [public_of(release)]
+    if isinstance(release, AnswersRelease):
+        places += [each for each in release.card.values() if isinstance(each, Mapping)]
+        places.append(release.card)
+    found = [each["ledger_release"] for each in places if "ledger_release" in each]
+    return str(found[0]) if found else None
+
+
+def promise_section(release: AnyRelease, beside: Beside, told: Mapping[str, str]) -> str:
+    """Returns the promise in plain words, and whether the card's noise keeps it.
+
+    Args:
+        release: of any kind.
+        beside: for what was verified.
+        told: more facts, by their names.
+    """
+    promised = release.guarantee
+    unit = _unit(promised)
+    parts = [paragraph(text(words, 1_000), kind) for words, kind in _words(promised, unit)]
+    used = promised.max_records_per_unit
+    entries = {
+        "Epsilon": f"{promised.epsilon:g}",
+        "Delta": f"{promised.delta:g}",
+        "Protects": unit + (f", at most {used:,} records of each" if used > 1 else ""),
+        "Neighbouring data": promised.neighboring.value.replace("_", " "),
+        **told,
+    }
+    parts.insert(1, facts(entries))
+    if isinstance(release, HorizonRelease | WindowTables):
+        promise = public_of(release).get("promise")
+        if isinstance(promise, str):
+            parts.append(paragraph(text(f"Of windows: {promise}.", 1_000)))
+    if beside.verdict:
+        words = f"As beam-dp verify recomputes from the noise on the card, it {beside.verdict}."
+        is_kept = beside.verification is not None and beside.verification.holds
+        parts.append(paragraph(text(words, 600), "" if is_kept else "private"))
+    return section("The promise", *parts)
+
+
+def _unit(promised: Guarantee) -> str:
+    return "one record" if promised.privacy_unit == RECORD else f"one {promised.privacy_unit}"
+
+
+def _words(promised: Guarantee, unit: str) -> Iterable[tuple[str, str]]:
+    """Yields paragraphs, each with its class."""
+    is_replaced = promised.neighboring is Neighboring.REPLACE_ONE
+    other = "with other values" if is_replaced else "without it"
+    change = f"with {unit} in the data or {other}"
+    hidden = (
+        "The number of records is public; the values of the unit are not."
+        if is_replaced
+        else "Neither its values nor its presence show, and the exact number of records is private."
+    )
+    yield (
+        f"This release protects {unit}: whatever anybody knows already, what they see would have"
+        f" been nearly as likely {change}. How nearly, epsilon and delta say. {hidden}",
+        "promise",
+    )
+    most = (
+        f"e^{promised.epsilon:g}"
+        if promised.epsilon > _MAX_POWER
+        else f"e^{promised.epsilon:g} = {math.exp(promised.epsilon):.3g}"
+    )
+    beside = f", plus at most {promised.delta:g}" if promised.delta else ""
+    yield (
+        "Precisely, it is (epsilon, delta)-differentially private: whatever one looks for in a"
+        f" release, its probabilities {change} differ by a factor of at most {most}{beside}."
+        " What is computed from the release alone reveals nothing more.",
+        "",
+    )
+
+
+def noise_section(entries: Iterable[Mapping[str, Any]], *words: str) -> str:
+    """Returns what was added to which tables; empty if nothing is told.
+
+    Args:
+        entries: as the card states them.
+        words: paragraphs, as text.
+    """
+    rows = [{**each} for each in entries]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    parts = [paragraph(text(each)) for each in words]
+    if rows:
+        header = [name.replace("_", " ") for name in names]
+        shown = [[_value(row.get(name)) for name in names] for row in rows]
+        numeric = [
+            place
+            for place, name in enumerate(names)
+            if place and any(isinstance(row.get(name), int | float) for row in rows)
+        ]
+        parts.append(table("What was measured, with which noise", header, shown, numeric))
+    return section("The noise", *parts)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    if isinstance(value, list):
+        return ", ".join(map(_value, value)) or "all records"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        return "; ".join(f"{key} {_value(each)}" for key, each in value.items())
+    return str(value).replace("discrete_", "discrete ")
+
+
+def ledger_section(release: AnyRelease, entry: Entry | None) -> str:
+    """Returns who paid, by the card's words, and the ledger's entry where it was asked."""
+    named = paid_by(release)
+    if entry is None and named is None:
+        words = (
+            "The card names no entry of a ledger. Releases from the same records add up: what"
+            " others revealed of them stands nowhere in this one."
+        )
+    elif named is None:
+        words = "The card names no entry of a ledger; the ledger that was asked has one for it."
+    else:
+        words = f"The card says that entry {named} of a ledger paid for this release."
+    parts = [paragraph(text(words, 600))]
+    if entry is not None:
+        origin = entry.origin
+        told = {
+            "Entry": entry.release_id,
+            "Paid for": f"epsilon {entry.guarantee.epsilon:g}, delta {entry.guarantee.delta:g}",
+            "Paid at": entry.spent_at,
+            "Complete at": entry.released_at or "not marked as complete",
+            "By": origin.who if origin else None,
+            "For": origin.purpose if origin else None,
+            "To": origin.output if origin else None,
+        }
+        parts.append(facts({name: value for name, value in told.items() if value is not None}))
+    return section("The ledger", *parts)
+
+
+def citation_section(release: AnyRelease, verification: Verification | None) -> str:
+    """Returns how to cite the release, what made it, and the papers behind it."""
+    promised, mechanism = release.guarantee, mechanism_of(release)
+    versions = _versions(release)
+    made = f"beam_dp {versions['beam_dp']}" if "beam_dp" in versions else "beam_dp"
+    what = "Horizon" if isinstance(release, HorizonRelease) else "Draw"
+    citation = (
+        f"Differentially private release, {what.lower()} {name_of(release)}; mechanism {mechanism},"
+        f" epsilon {promised.epsilon:g}, delta {promised.delta:g},"
+        f" {promised.neighboring.value.replace('_', ' ')}, privacy unit {promised.privacy_unit};"
+        f" made with {made}."
+    )
+    papers = [_PAPERS[mechanism]] if mechanism in _PAPERS else []
+    steps = () if verification is None else (*verification.steps, verification.together)
+    theorems = [part for step in steps for part in step.theorem.split("; ")]
+    items = "".join(f"<li>{text(each, 400)}</li>" for each in dict.fromkeys([*papers, _BOOK]))
+    proofs = "; ".join(dict.fromkeys(each for each in theorems if each))
+    return section(
+        "How to cite",
+        paragraph(f"<code>{text(citation, 600)}</code>"),
+        facts({what: name_of(release), **_capped(versions)}),
+        f"<ul>{items}</ul>",
+        paragraph(text(f"The promise follows by: {proofs}.", 1_000)) if proofs else "",
+    )
+
+
+def _versions(release: AnyRelease) -> Mapping[str, str]:
+    if isinstance(release, AnswersRelease):
+        held: Any = release.card.get("versions")
+    elif isinstance(release, HorizonRelease):
+        held = release.parameters.get("versions")
+    else:
+        held = getattr(release, "versions", None)
+    known = held if isinstance(held, Mapping) else {}
+    return {str(name): str(value) for name, value in known.items()}
+
+
+def _capped(versions: Mapping[str, str]) -> dict[str, str]:
+    return dict(list(versions.items())[: 2 * len(library_versions())])
+
+
+def noisy_number_fact(release: Release) -> dict[str, str]:
+    """Returns the noisy number of records, where the release has one."""
+    found = release.noisy_number()
+    if found is None:
+        return {}
+    value, error = found
+    return {"Records": f"{value:,.0f}, standard error {number(error)}"}
+
+
+def words_of(values: Sequence[str], most: int = 3) -> str:
+    """Returns a few of some texts, and how many more there are."""
+    shown = ", ".join(values[:most])
+    return shown if len(values) <= most else f"{shown} and {len(values) - most:,} more"

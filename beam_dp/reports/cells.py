@@ -1,0 +1,282 @@
+"""The cells of a release that a report shows: their answers, error bars and, for owners, truth."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Attribute, Domain, OrderedAttribute
+from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
+from beam_dp.queries.vector_query import VectorQuery
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.estimates import Estimate
+from beam_dp.releases.intervals import IntervalRelease
+from beam_dp.releases.measured_tables import query_variance
+from beam_dp.releases.noisy_tables import NoisyTables
+from beam_dp.releases.synthetic_database import SyntheticDatabase
+
+# A cell whose error bar is longer than this share of its value says little.
+NOISY_SHARE = 0.5
+# Above so many levels they are grouped in order, and not by size: to ask of each takes too long.
+_MAX_ASKED = 2_000
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Group:
+    """Levels of an attribute that are shown as one.
+
+    Args:
+        label: in words.
+        codes: of the levels, ascending.
+    """
+
+    label: str
+    codes: NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A number of records.
+
+    Args:
+        labels: of its group of each attribute.
+        answer: of the release.
+        truth: of the records, where their owner compares; else None. Private.
+    """
+
+    labels: tuple[str, ...]
+    answer: Estimate
+    truth: int | None = None
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether its error bar, if it has one, is longer than half of the value."""
+        margin = self.answer.margin
+        return margin is not None and margin > NOISY_SHARE * abs(self.answer.value)
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether the truth is known and outside the error bar."""
+        if self.truth is None or self.answer.margin is None:
+            return False
+        # Of exact answers rounding leaves a little.
+        return abs(self.answer.value - self.truth) > self.answer.margin + 1e-6
+
+
+Groups = Sequence[Sequence[Group]]
+# A table that is asked for: the positions of its attributes, ascending, and the groups of each.
+Asked = tuple[tuple[int, ...], Groups]
+
+
+class Answers(Protocol):
+    """What a report asks of a release."""
+
+    @property
+    def domain(self) -> Domain:
+        """The attributes that it answers for."""
+
+    def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
+        """Returns the numbers of records of each table, the last attribute fastest.
+
+        To ask for all tables at once costs little more than to ask for one.
+        """
+
+    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
+        """Returns the tables of pairs of attributes, level by level, without their errors."""
+
+
+class Counts(Protocol):
+    """The truth, as its owner knows it; see ``truth``."""
+
+    def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
+        """Returns what ``Answers.of`` estimates, of one table. Private."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RecordAnswers:
+    """Answers of a synthetic database."""
+
+    release: SyntheticDatabase
+
+    @property
+    def domain(self) -> Domain:
+        """See ``Answers``."""
+        return self.release.domain
+
+    def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
+        """See ``Answers``."""
+        queries = [self._queries(*asked) for asked in tables]
+        found = iter(self.release.estimates.of(list(itertools.chain.from_iterable(queries))))
+        return [list(itertools.islice(found, len(each))) for each in queries]
+
+    def _queries(self, axes: tuple[int, ...], groups: Groups) -> list[VectorQuery]:
+        vectors = [
+            _indicators(group, self.domain.shape[axis])
+            for axis, group in zip(axes, groups, strict=True)
+        ]
+        return [
+            VectorQuery.of(dict(zip(axes, each, strict=True)))
+            for each in itertools.product(*vectors)
+        ]
+
+    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
+        """See ``Answers``."""
+        return _values(self.release, pairs)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TableAnswers:
+    """Answers of unbiased tables of windows."""
+
+    tables: NoisyTables
+
+    @property
+    def domain(self) -> Domain:
+        """See ``Answers``."""
+        return self.tables.domain
+
+    def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
+        """See ``Answers``."""
+        return [self._table(*asked) for asked in tables]
+
+    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
+        """See ``Answers``."""
+        return _values(self.tables, pairs)
+
+    def _table(self, axes: tuple[int, ...], groups: Groups) -> list[Estimate]:
+        names = tuple(self.domain.names[axis] for axis in axes)
+        (answer,) = self.tables.answer(Workload(self.domain, (names,)))
+        values = answer.values
+        for place, (axis, group) in enumerate(zip(axes, groups, strict=True)):
+            matrix = np.array(_indicators(group, self.domain.shape[axis]))
+            values = np.moveaxis(np.tensordot(matrix, values, axes=(1, place)), 0, place)
+        sizes = itertools.product(*([len(each.codes) for each in group] for group in groups))
+        errors = map(self._error, itertools.repeat(axes), sizes)
+        return [
+            Estimate(value, error, margin, "exact")
+            for value, (error, margin) in zip(values.ravel().tolist(), errors, strict=True)
+        ]
+
+    def _error(self, axes: tuple[int, ...], held: tuple[int, ...]) -> tuple[float, float]:
+        variance = query_variance(self.domain, self.tables.variances, axes, held)
+        return math.sqrt(variance), noise_bound(
+            variance, 1, self.tables.laplace_variance, FAILURE_PROBABILITY
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class IntervalAnswers:
+    """Answers of interval counts, for groups of neighbouring levels."""
+
+    release: IntervalRelease
+
+    @cached_property
+    def domain(self) -> Domain:
+        """See ``Answers``; without the levels that no interval holds."""
+        assert isinstance(self.release.attribute, OrderedAttribute)
+        return Domain((self.release.attribute.regular(),))
+
+    def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
+        """See ``Answers``."""
+        return [self._groups(group) for _, (group,) in tables]
+
+    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
+        """See ``Answers``: it has one attribute."""
+        return []
+
+    def _groups(self, groups: Sequence[Group]) -> list[Estimate]:
+        ends = np.array([(each.codes[0], each.codes[-1]) for each in groups])
+        found = self.release.answer(ends[:, 0], ends[:, 1], failure_probability=FAILURE_PROBABILITY)
+        triples = zip(
+            found.values.tolist(),
+            found.standard_errors.tolist(),
+            found.bounds.tolist(),
+            strict=True,
+        )
+        return [Estimate(value, error, margin, "exact") for value, error, margin in triples]
+
+
+def cells_of(answers: Answers, tables: Sequence[Asked], truth: Counts | None) -> list[list[Cell]]:
+    """Returns the cells of some tables, the last attribute fastest.
+
+    Args:
+        answers: of the release.
+        tables: that are asked for.
+        truth: the true numbers, where their owner compares.
+    """
+    found = []
+    for (axes, groups), estimates in zip(tables, answers.of(tables), strict=True):
+        labels = itertools.product(*([each.label for each in group] for group in groups))
+        true: Sequence[int | None] = [None] * len(estimates)
+        if truth is not None:
+            true = truth.of(axes, groups)
+        found.append([Cell(*each) for each in zip(labels, estimates, true, strict=True)])
+    return found
+
+
+def single_levels(attribute: Attribute) -> list[Group]:
+    """Returns each level as a group."""
+    return [Group(label, np.array([code])) for code, label in enumerate(attribute.labels())]
+
+
+def groups_of(answers: Answers, axis: int, most: int) -> list[Group]:
+    """Returns the levels of an attribute in at most so many groups.
+
+    Where there are more levels, neighbours are put together, equally many; of an attribute without
+    an order the levels that the release says are the largest are kept, and the others put together.
+    """
+    attribute = answers.domain.attributes[axis]
+    if attribute.size <= most:
+        return single_levels(attribute)
+    is_ordered = isinstance(attribute, OrderedAttribute)
+    if not is_ordered and attribute.size <= _MAX_ASKED:
+        levels = single_levels(attribute)
+        (found,) = answers.of([((axis,), (levels,))])
+        values = [each.value for each in found]
+        order = np.argsort(-np.array(values), kind="stable")
+        kept = [levels[code] for code in sorted(order[: most - 1].tolist())]
+        others = np.sort(order[most - 1 :])
+        return [*kept, Group(f"{len(others):,} others together", others)]
+    apart = [code for code in (attribute.other_code, attribute.null_code) if code is not None]
+    step = -(-attribute.num_levels // (most - len(apart)))
+    grouped = []
+    for start in range(0, attribute.num_levels, step):
+        codes = np.arange(start, min(start + step, attribute.num_levels))
+        label = attribute.label(start)
+        if len(codes) > 1:
+            label = _span(label, attribute.label(int(codes[-1])))
+        grouped.append(Group(label, codes))
+    return grouped + [Group(attribute.label(code), np.array([code])) for code in apart]
+
+
+def _span(first: str, last: str) -> str:
+    """Returns the label of levels that follow each other; of bins that of the bin of them all."""
+    low, high = first.partition(", "), last.partition(", ")
+    are_bins = first.startswith("[") and last.startswith("[") and low[1] and high[1]
+    return f"{low[0]}, {high[2]}" if are_bins else f"{first} to {last}"
+
+
+def _values(
+    release: SyntheticDatabase | NoisyTables, pairs: Sequence[tuple[int, ...]]
+) -> list[NDArray[np.float64]]:
+    if not pairs:
+        return []
+    domain = release.domain
+    names = tuple(tuple(domain.names[axis] for axis in axes) for axes in pairs)
+    return [answer.values for answer in release.answer(Workload(domain, names))]
+
+
+def _indicators(groups: Sequence[Group], size: int) -> list[NDArray[np.float64]]:
+    found = []
+    for group in groups:
+        vector = np.zeros(size)
+        vector[group.codes] = 1.0
+        found.append(vector)
+    return found

@@ -1,0 +1,114 @@
+"""The truth beside a release, for the owner of the records: the one file here that reads them.
+
+What it returns is as secret as the records. A report that shows it says so on each page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.encoding.contributions import RecordWords, limit_records
+from beam_dp.encoding.files import read_table
+from beam_dp.encoding.records import encode_records
+from beam_dp.encoding.tables import Table
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import RECORD
+from beam_dp.releases.intervals import IntervalRelease
+from beam_dp.releases.synthetic_database import SyntheticDatabase
+from beam_dp.reports.about import AnyRelease
+from beam_dp.reports.cells import Groups
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Truth:
+    """The records that a release is about, counted as a report asks. Private.
+
+    Args:
+        domain: the universe.
+        codes: of each attribute, shape (num_records,).
+        num_left_out: records outside the domain, or without a unit.
+        num_beyond: records beyond the limit of their unit.
+    """
+
+    domain: Domain
+    codes: Sequence[NDArray[Any]]
+    num_left_out: int
+    num_beyond: int = 0
+
+    def __repr__(self) -> str:
+        return "Truth(secret)"
+
+    @property
+    def num_records(self) -> int:
+        """Number of records that count."""
+        return len(self.codes[0])
+
+    def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
+        """Returns the number of records in each combination of groups, the last axis fastest."""
+        shape = [len(each) for each in groups]
+        index = np.zeros(self.num_records, np.int64)
+        inside = np.ones(self.num_records, np.bool_)
+        for axis, group in zip(axes, groups, strict=True):
+            places = np.full(self.domain.shape[axis], -1)
+            for place, each in enumerate(group):
+                places[each.codes] = place
+            found = places[self.codes[axis]]
+            inside &= found >= 0
+            index = index * len(group) + found
+        counts: list[int] = np.bincount(index[inside], minlength=math.prod(shape)).tolist()
+        return counts
+
+
+def read_truth(release: AnyRelease, path: str | os.PathLike[str]) -> Truth:
+    """Returns the records of a file that a release is about: the limit of each unit is kept, too.
+
+    Of the same records the same ones are kept as when it was made.
+
+    Args:
+        release: a synthetic database, or interval counts.
+        path: of a Parquet, CSV or Avro file with the records that it was made from.
+
+    Raises:
+        InputError: naming ``against``, if the release is of another kind, or the file can't be
+            read, lacks a column of the domain or that of the unit, or has one of a type that no
+            level has.
+
+    Cost: the memory of the columns; as ``encode_records``.
+    """
+    if isinstance(release, SyntheticDatabase):
+        domain = release.domain
+    elif isinstance(release, IntervalRelease):
+        domain = Domain((release.attribute,))
+    else:
+        condition = "applies only to synthetic databases and interval counts"
+        raise InputError("against", os.fspath(path), condition)
+    unit = release.guarantee.privacy_unit
+    columns = list(dict.fromkeys((*domain.names, *(() if unit == RECORD else (unit,)))))
+    try:
+        held = read_table(path, columns)
+        table = Table(held)
+        for attribute in domain:
+            table.check_column("against", attribute.name, attribute)
+        if unit != RECORD:
+            table.check_column("against", unit)
+    except InputError as error:
+        raise InputError("against", error.value, error.condition) from None
+    inside = [encode_records(domain, unit, False, each) for each in table.batches(columns)]
+    num_inside = sum(len(each.code_columns(domain)[0]) for each in inside)
+    kept = inside
+    if unit != RECORD:
+        most = release.guarantee.max_records_per_unit
+        kept = [limit_records(RecordWords(domain), iter(inside), most)]
+    parts = [each.code_columns(domain) for each in kept]
+    codes = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    if not codes:
+        codes = [np.zeros(0, np.int64) for _ in domain]
+    return Truth(domain, codes, held.num_rows - num_inside, num_inside - len(codes[0]))
