@@ -1,0 +1,86 @@
+"""Reports of small releases, and what an HTML parser finds in them."""
+
+from __future__ import annotations
+
+import html.parser
+import pathlib
+
+import numpy as np
+
+from beam_dp.cli.kinds import described
+from beam_dp.domain import Domain
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import marginals
+from beam_dp.releases import (
+    SyntheticDatabase,
+    distinct_records,
+    holds_horizon,
+    read_release,
+    read_windows,
+)
+from beam_dp.reports import Beside, report_page
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+KINDS = [path.parent.name for path in sorted(GOLDEN.glob("*/*.json"))]
+_VOID = {"meta", "br", "hr", "img", "link", "input"}
+# Of SVG: written as closed in themselves.
+_SHAPES = {"line", "rect", "path", "circle", "polyline"}
+
+
+class Parsed(html.parser.HTMLParser):
+    """A page: its elements, its texts, and what makes it no well-formed one."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.faults: list[str] = []
+        self.feed(page)
+        self.close()
+        self.faults += [f"{tag} is left open" for tag in self.open]
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in _SHAPES:
+            self.faults.append(f"{tag} closes itself")
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(f"{tag} is closed and was not open")
+
+    def handle_data(self, data):
+        self.texts.setdefault(self.open[-1] if self.open else "", []).append(data)
+
+
+def read(directory: pathlib.Path):
+    return (read_windows if holds_horizon(directory) else read_release)(directory)
+
+
+def page_of(release, **beside) -> str:
+    return report_page(release, Beside(described(release), **beside))
+
+
+def random_release(domain: Domain, num_records: int = 50) -> SyntheticDatabase:
+    """A release of random records, all of whose cells the hypothesis takes for equally likely."""
+    rng = np.random.default_rng(0)
+    codes, counts = distinct_records(
+        domain, [rng.integers(0, size, num_records) for size in domain.shape]
+    )
+    return SyntheticDatabase(
+        domain=domain,
+        workload=marginals(domain, ways=1),
+        guarantee=Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
+        mechanism="gaussian",
+        num_records=num_records,
+        num_records_is_public=False,
+        codes=codes,
+        counts=counts,
+        potentials=[],
+        draw_id="0123456789abcdef" * 2,
+    )

@@ -1,0 +1,182 @@
+"""The command `beam-dp report`."""
+
+from __future__ import annotations
+
+import io
+import os
+import pathlib
+import re
+import stat
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from pages import GOLDEN, Parsed
+
+from beam_dp.cli.main import main
+from beam_dp.domain import CategoricalAttribute, Domain, IntegerAttribute
+from beam_dp.in_memory import release
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger import Ledger
+from beam_dp.queries.workload import marginals
+from beam_dp.reports import read_truth
+
+DOMAIN = Domain((IntegerAttribute("age", 0, 9), CategoricalAttribute("sex", ("f", "m"))))
+# Of each person three records, of which two are used; one record is outside the domain.
+AGES = [*(np.arange(600) % 10), 99]
+TABLE = pa.table(
+    {
+        "age": pa.array(AGES, pa.int64()),
+        "sex": ["f", "m"] * 300 + ["f"],
+        "person": pa.array([*(np.arange(600) // 3), 9999], pa.int64()),
+    }
+)
+GUARANTEE = Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 2)
+
+
+@pytest.fixture
+def directory(tmp_path: pathlib.Path) -> str:
+    release(TABLE, DOMAIN, marginals(DOMAIN, ways=2), GUARANTEE, output=tmp_path / "out")
+    return str(tmp_path / "out")
+
+
+def refusal(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
+    """Demands exit code 2 and one line."""
+    assert main(["report", *argv]) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and re.fullmatch(r"error: [^\n]+\n", err), err
+    return err
+
+
+def write(path: pathlib.Path) -> str:
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(TABLE, path)
+    elif path.suffix == ".csv":
+        pyarrow.csv.write_csv(TABLE, path)
+    else:
+        fields = [
+            {"name": name, "type": "string" if name == "sex" else "long"}
+            for name in TABLE.column_names
+        ]
+        buffer = io.BytesIO()
+        schema = {"type": "record", "name": "Row", "fields": fields}
+        fastavro.writer(buffer, schema, TABLE.to_pylist())
+        path.write_bytes(buffer.getvalue())
+    return str(path)
+
+
+def test_a_page_is_written_beside_the_release_once(
+    directory: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", f"{directory}/"]) == 0
+    assert "public, as the release is" in capfd.readouterr().out
+    page = pathlib.Path(f"{directory}.html").read_bytes()
+    assert Parsed(page.decode()).faults == [] and b"PRIVATE" not in page
+    assert "must not exist: nothing is overwritten" in refusal(capfd, directory)
+    assert pathlib.Path(f"{directory}.html").read_bytes() == page
+    assert main(["report", directory, "--output", f"{directory}-2.html"]) == 0
+    assert pathlib.Path(f"{directory}-2.html").read_bytes() == page
+
+
+@pytest.mark.parametrize("extension", ["parquet", "csv", "avro"])
+def test_the_truth_keeps_the_records_that_the_release_is_about(
+    extension: str, directory: str, tmp_path: pathlib.Path
+) -> None:
+    from beam_dp.releases import read_release
+
+    truth = read_truth(read_release(directory), write(tmp_path / f"people.{extension}"))
+    assert (truth.num_records, truth.num_left_out, truth.num_beyond) == (400, 1, 200)
+    assert repr(truth) == "Truth(secret)"
+
+
+def test_a_page_with_the_truth_is_marked_private(
+    directory: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "private.html"
+    table = write(tmp_path / "people.parquet")
+    assert main(["report", directory, "--against", table, "--output", str(output)]) == 0
+    assert "PRIVATE" in capfd.readouterr().out
+    page = output.read_text("utf-8")
+    parsed = Parsed(page)
+    assert parsed.faults == []
+    assert parsed.texts["title"][0].startswith("PRIVATE: ")
+    assert page.count("PRIVATE: holds exact counts of records. Do not share.") == 2
+    assert any(each.get("class") == "each-page" for _, each in parsed.elements)
+    assert re.search(r"\.each-page \{ display: block; position: fixed;", page)
+    assert "Compared with the truth" in parsed.texts["h2"]
+    assert "200 beyond the limit of their unit" in page
+    assert any(each.get("class") == "truth" for _, each in parsed.elements)
+    assert stat.S_IMODE(os.stat(output).st_mode) == 0o600
+
+
+def test_the_entry_of_a_ledger_is_shown(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/budgets.db"
+    ledger = Ledger(url)
+    ledger.declare("people", 2.0, 1e-8, "person", "add_or_remove_one")
+    out = tmp_path / "paid"
+    release(
+        TABLE,
+        DOMAIN,
+        marginals(DOMAIN, ways=1),
+        GUARANTEE,
+        output=out,
+        ledger=ledger,
+        dataset_id="people",
+    )
+    assert main(["report", str(out), "--ledger", url]) == 0
+    texts = Parsed(out.with_suffix(".html").read_text("utf-8")).texts
+    assert "people/1" in texts["dd"] and "Complete at" in texts["dt"]
+    capfd.readouterr()
+    other = str(GOLDEN / "intervals_1")
+    text = refusal(capfd, other, "--ledger", url, "--output", str(tmp_path / "other.html"))
+    assert "must be the ledger that paid" in text
+    assert not (tmp_path / "other.html").exists()
+
+
+def test_interval_counts_are_compared_too(tmp_path: pathlib.Path) -> None:
+    table = tmp_path / "ages.csv"
+    table.write_text("age,person_id\n" + "".join(f"{place % 20},{place}\n" for place in range(90)))
+    output = tmp_path / "intervals.html"
+    argv = ["report", str(GOLDEN / "intervals_1"), "--against", str(table)]
+    assert main([*argv, "--output", str(output)]) == 0
+    parsed = Parsed(output.read_text("utf-8"))
+    assert "Compared with the truth" in parsed.texts["h2"]
+
+
+def test_refusals_cost_one_line_and_leave_no_file(
+    directory: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(os.listdir(tmp_path))
+    text = refusal(capfd, directory, "--against", "people.txt")
+    assert "--against: 'people.txt' is refused; must be a file that ends in .parquet" in text
+    assert "can be read" in refusal(capfd, directory, "--against", "none.parquet")
+    assert "directory that exists" in refusal(capfd, directory, "--output", "none/a.html")
+    text = refusal(
+        capfd, str(GOLDEN / "horizon_1"), "--against", "a.csv", "--output", f"{tmp_path}/h"
+    )
+    assert "applies only to synthetic databases and interval counts" in text
+    refusal(capfd, str(tmp_path), "--output", f"{tmp_path}/none.html")
+    assert "--output: missing" in refusal(capfd, "gs://bucket/folder")
+    refusal(capfd, directory, "--output", "a", "--output", "b")
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_damaged_table_tells_nothing_of_its_records(
+    directory: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted([*os.listdir(tmp_path), "people.parquet"])
+    for name in ("a.parquet", "a.avro"):
+        (tmp_path / name).write_bytes(b"secret words")
+        text = refusal(capfd, directory, "--against", str(tmp_path / name))
+        assert f"must be readable as {name[2:]}" in text and "secret" not in text
+        (tmp_path / name).unlink()
+    (tmp_path / "people.csv").write_text("age,person\nsecret,1\n")
+    text = refusal(capfd, directory, "--against", str(tmp_path / "people.csv"))
+    assert "'sex'" in text and "secret" not in text
+    (tmp_path / "people.csv").unlink()
+    assert sorted([*os.listdir(tmp_path), "people.parquet"]) == before
