@@ -250,7 +250,7 @@ def _answers(release: AnswersRelease, _: Counts | None) -> Told:
     rows = [row for row in release.rows if row.get("error") is None]
     refused = len(release.rows) - len(rows)
     routes = collections.Counter(str(row.get("route")) for row in rows)
-    words = f"{len(rows):,} queries were answered" + (f", {refused:,} refused." if refused else ".")
+    words = f"Queries answered: {len(rows):,}; refused: {refused:,}."
     shown = [
         (
             str(row.get("query", "")),

@@ -74,7 +74,7 @@ def test_answers_have_a_page_and_their_queries_are_escaped() -> None:
     guarantee = Guarantee(1.0, 0.0, "replace_one", "record", 1)
     page = page_of(AnswersRelease(draw_id="0" * 32, guarantee=guarantee, rows=rows, card=card))
     check_page(page)
-    assert "1 queries were answered, 1 refused" in page and "visits/7" in page
+    assert "Queries answered: 1; refused: 1" in page and "visits/7" in page
 
 
 def test_a_synthetic_database_shows_each_attribute_and_pair_with_error_bars(page: str) -> None:
