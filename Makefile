@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo demo-stream test test-slow test-all style types lint generated bench audit fuzz flink kafka prism \
+.PHONY: help demo demo-stream journeys test test-slow test-all style types lint generated bench audit fuzz flink kafka prism \
   test-wheel test-engines test-faults clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
 	@echo "make demo-stream   release a day of flights hour by hour, while they arrive"
+	@echo "make journeys      an analyst, an engineer and an officer, from a table to checked answers"
 	@echo "make test          lint, types, and the tests that are not slow: three minutes"
 	@echo "make test-all      the same, then the slow tests"
 	@echo "make generated     write docs/flags.md and the Dataflow templates anew, from the flags"
@@ -47,6 +48,11 @@ demo: $(VENV)/.stamp-demo
 
 demo-stream: $(VENV)/.stamp-demo
 	$(BIN)/python examples/flights_stream.py
+
+journeys: $(VENV)/.stamp-demo
+	$(BIN)/python examples/analyst.py
+	$(BIN)/python examples/engineer.py
+	$(BIN)/python examples/officer.py
 
 style: $(VENV)/.stamp-test
 	$(BIN)/python -m ruff check .

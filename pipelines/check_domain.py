@@ -129,7 +129,8 @@ def _print_column(check: ColumnCheck, limit: int) -> None:
     if len(ordered) > limit:
         print(f"  and {len(ordered) - limit:,} more values; --limit shows more")
     if check.num_left_out:
-        print(f"  {check.num_left_out:,} rows are left out: their value has no level")
+        rows = "1 row is" if check.num_left_out == 1 else f"{check.num_left_out:,} rows are"
+        print(f"  {rows} left out: no level has their value")
         if (cure := check.suggestion()) is not None:
             keys, kept = cure
             written = json.dumps(keys, ensure_ascii=False)[1:-1]

@@ -13,7 +13,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, refused
 from beam_dp.flags.numbers import number
 from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.questions import AnswerTable, Question
+from beam_dp.releases.questions import AnswerTable, Question, answer_text
 
 _KINDS = {"exact": "exact", "approximate": "approximate", "model_based": "by a model"}
 # The names of arguments, and the flags that they come from.
@@ -87,7 +87,7 @@ def print_answers(table: AnswerTable, title: str, limit: int) -> None:
         reasons.add(row["reason"])
         if len(rows) < limit:
             told = _KINDS.get(row["error"], "no error bar")
-            rows.append((*(_text(row[name]) for name in (*names, *bars)), told))
+            rows.append((*(answer_text(row[name]) for name in (*names, *bars)), told))
     columns = (*names, *(shown[bar] for bar in bars), "error")
     print_table(title, columns, rows, range(len(names) - 1, len(columns) - 1))
     if len(table) > len(rows):
@@ -114,15 +114,6 @@ def _explained(kinds: set[Any], reasons: set[str], has_bins: bool) -> list[str]:
 def _names(release: SyntheticDatabase, text: str) -> list[str]:
     # A name may hold a comma itself.
     return [text] if text in release.domain else [*map(str.strip, text.split(","))]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str) or value is None:
-        return "" if value is None else value
-    assert isinstance(value, int | float)
-    if not math.isfinite(value):
-        return "none"
-    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.4g}"
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:

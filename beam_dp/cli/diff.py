@@ -44,13 +44,16 @@ def run_diff(options: argparse.Namespace) -> None:
     if options.limit < 1:
         raise refused("limit", options.limit, "must be >= 1")
     first, second = read_release(options.first), read_release(options.second)
+    if first.draw_id == second.draw_id:
+        raise InputError("B", options.second, "must be another release than A: both are one draw")
     workload = None if options.marginal is None else _workload(first, options.marginal)
     found = compare_releases(first, second, workload)
     if options.json:
         print(json.dumps([each.to_json() for each in found], ensure_ascii=False))
         return
     columns = ("cell", "A", "B", "difference", "standard error", "z")
-    print_table("records", columns, [_row(each) for each in found[: options.limit]])
+    rows = [_row(each) for each in found[: options.limit]]
+    print_table("records", columns, rows, range(1, len(columns)))
     if len(found) > options.limit:
         print(f"{options.limit} of {len(found):,} cells; --limit shows more")
     print(_summary(found))

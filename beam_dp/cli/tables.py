@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,11 +27,10 @@ def print_table(
         numbers: the places of columns that hold numbers; by default the last one.
     """
     from rich.console import Console
-    from rich.table import Table
 
     from beam_dp.cli.describe import plain_text
 
-    table = Table(title=plain_text(title), title_justify="left")
+    table = _table_without_lines(title=plain_text(title), title_justify="left")
     on_the_right = (len(columns) - 1,) if numbers is None else numbers
     for place, name in enumerate(columns):
         justify: Literal["left", "right"] = "right" if place in on_the_right else "left"
@@ -43,17 +42,21 @@ def print_table(
 
 def numbers_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Returns a table without lines, of names on the left and numbers right of them."""
-    from rich.table import Table
-
     from beam_dp.cli.describe import plain_text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = _table_without_lines()
     for place, name in enumerate(columns):
         justify: Literal["left", "right"] = "right" if place else "left"
         table.add_column(plain_text(name), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*map(plain_text, row))
     return table
+
+
+def _table_without_lines(**settings: Any) -> Table:
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", **settings)
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -220,7 +220,7 @@ class _Reader:
 def _bins(attribute: BinnedAttribute, op: type[ast.cmpop], value: Any) -> Mask:
     """Which bins a comparison holds for: all of a bin, or nothing of it."""
     place = attribute.edge_place(value)
-    edges, last = attribute.edges_to_json(), attribute.num_levels
+    edges, last = [*map(_as_declared, attribute.edges_to_json())], attribute.num_levels
     if place is None:
         condition = f"must be an edge of {shown(attribute.name)}, for a bin is not divided: "
         raise InputError("where", value, condition + ", ".join(map(shown, edges[:40])))
@@ -234,3 +234,8 @@ def _bins(attribute: BinnedAttribute, op: type[ast.cmpop], value: Any) -> Mask:
         raise InputError("where", f"{_SIGNS[op]} {edges[place]}", f"{condition} one its upper edge")
     below = np.arange(last) < place
     return below if op in (ast.Lt, ast.LtE) else ~below
+
+
+def _as_declared(edge: Any) -> Any:
+    """An edge without the point of a whole number, as people write it."""
+    return int(edge) if isinstance(edge, float) and edge.is_integer() else edge

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 MAX_GROUPS = 2**16
+_MAX_SHOWN = 50  # rows of a table that is printed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AnswerTable:
-    """Answers with their error bars, a row a group.
+    """Answers with their error bars, a row a group; it prints as a table.
 
     Args:
         columns: values by name: the labels of the groups, then the answer, ``standard_error``,
@@ -37,6 +38,12 @@ class AnswerTable:
             (exact, approximate or model_based; None where there is no error bar) and ``reason``
             (why there is none). Of binned values ``within_bins`` is how far the answer may be off
             besides, because where values lie in their bins is not known.
+
+    Example:
+        >>> AnswerTable({"sex": ["Female", "Male"], "count": [1094.125, 85.9], "reason": ["", ""]})
+        sex       count
+        Female  1,094.1
+        Male       85.9
     """
 
     columns: Mapping[str, Sequence[Any]]
@@ -48,6 +55,21 @@ class AnswerTable:
         """Yields the rows."""
         for values in zip(*self.columns.values(), strict=True):
             yield dict(zip(self.columns, values, strict=True))
+
+    def __repr__(self) -> str:
+        columns = []
+        for name, values in self.columns.items():
+            if name == "reason" and not any(values):
+                continue
+            # Numbers stand on the right, below one another.
+            is_text = all(isinstance(value, str | None) for value in values)
+            texts = [name, *(answer_text(value) for value in values[:_MAX_SHOWN])]
+            width = max(map(len, texts))
+            columns.append([text.ljust(width) if is_text else text.rjust(width) for text in texts])
+        lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
+        if len(self) > _MAX_SHOWN:
+            lines.append(f"{_MAX_SHOWN} of {len(self):,} rows; to_arrow() has all")
+        return "\n".join(lines)
 
     def to_arrow(self) -> pa.Table:
         """Returns the answers as an Arrow table."""
@@ -252,6 +274,15 @@ class Question:
         columns["error"] = [each.kind for each in answers]
         columns["reason"] = [each.reason for each in answers]
         return AnswerTable(columns)
+
+
+def answer_text(value: str | float | None) -> str:
+    """Returns a label or a number as people read it."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    if not math.isfinite(value):
+        return "none"
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.4g}"
 
 
 def _indicator(size: int, code: int) -> NDArray[np.float64]:

@@ -93,6 +93,8 @@ def _of_text(source: str, kind: str | None, table: str | None, dialect: str | No
         from beam_dp.schemas.json_schema import model_columns, model_of
 
         return draft_of(model_columns(model_of(source), source), source)
+    if kind in ("arrow", "avro", "parquet") and not os.path.exists(source):
+        raise InputError("schema", source, "must be a file that exists")
     if kind == "parquet":
         from beam_dp.schemas.arrow import parquet_columns
 

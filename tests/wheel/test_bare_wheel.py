@@ -7,14 +7,8 @@ ends with another exit code than 0, or says a word that is not ours, fails.
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import re
 import shlex
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from jobs import write_table
-from package_sources import copy_sources
+from newcomers import Home
 
 pytestmark = pytest.mark.wheel
 PROGRAMS = (
@@ -33,7 +27,6 @@ PROGRAMS = (
     "release-windows",
 )
 COMMANDS = ("check-domain", "plan", "describe", "answer", "finish", "ledger")
-OUR_LINE = re.compile(r"\[ *[0-9]+\.[0-9] s\] .*")
 DOMAIN: dict[str, Any] = {
     "attributes": [
         {"name": "children", "type": "integer", "min": 0, "max": 4},
@@ -79,64 +72,10 @@ def people() -> pa.Table:
     )
 
 
-@dataclass(frozen=True)
-class Home:
-    """A folder with an environment that holds the wheel and what it requires, and with data.
-
-    Args:
-        folder: of both.
-    """
-
-    folder: pathlib.Path
-
-    def run(self, *command: str) -> str:
-        """Runs a command of the environment as a user would; returns what it printed.
-
-        Whatever else than progress stands in standard error, such as a warning of a library, fails.
-        """
-        result = self._run(*command)
-        assert result.returncode == 0, f"{shlex.join(command)}\n{result.stderr}"
-        strange = [line for line in result.stderr.splitlines() if not OUR_LINE.fullmatch(line)]
-        assert strange == []
-        return result.stdout
-
-    def refused(self, *command: str) -> str:
-        """Runs a command that must be refused by one line, which is returned."""
-        result = self._run(*command)
-        assert (result.returncode, result.stdout) == (2, ""), result
-        assert re.fullmatch(r"error: [^\n]+\n", result.stderr), result.stderr
-        return result.stderr
-
-    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
-        inherited = {name: value for name, value in os.environ.items() if name not in hidden}
-        temporary = str(self.folder / "temporary")
-        return subprocess.run(
-            [str(self.folder / "environment" / "bin" / command[0]), *command[1:]],
-            cwd=self.folder / "elsewhere",
-            env={**inherited, "TMPDIR": temporary, "COLUMNS": "100"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """An empty environment, outside of the checkout, with the wheel and what setup.py requires."""
-    folder = tmp_path_factory.mktemp("home")
-    (folder / "temporary").mkdir()
-    elsewhere = folder / "elsewhere"
-    elsewhere.mkdir()
-    copy_sources(folder / "sources")
-    subprocess.run([sys.executable, "-m", "venv", folder / "environment"], check=True)
-    pip = [folder / "environment" / "bin" / "python", "-m", "pip", "--quiet"]
-    pip.append("--disable-pip-version-check")
-    wheels = folder / "wheels"
-    build = ["wheel", "--no-deps", "--wheel-dir", wheels, folder / "sources"]
-    subprocess.run([*pip, *build], check=True, cwd=elsewhere)
-    (wheel,) = wheels.iterdir()
-    subprocess.run([*pip, "install", wheel], check=True, cwd=elsewhere)
+@pytest.fixture(scope="module", autouse=True)
+def files(home: Home) -> None:
+    """Data, where the commands are typed."""
+    elsewhere = home.folder / "elsewhere"
     (elsewhere / "domain.json").write_text(json.dumps(DOMAIN), encoding="utf-8")
     (elsewhere / "queries.jsonl").write_text(
         '{"conjunction": {"sex": "Male", "smokes": true}}\n'
@@ -145,8 +84,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     )
     for file_format in ("parquet", "csv", "avro"):
         write_table(elsewhere, people(), file_format)
-    yield Home(folder)
-    assert os.listdir(folder / "temporary") == []
 
 
 def flags(**values: str) -> list[str]:

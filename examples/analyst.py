@@ -1,0 +1,207 @@
+"""The journey of an analyst: a table in memory, a release of it, answers with error bars.
+
+    make journeys                            # or: python examples/analyst.py
+
+The table is made up, so the end can compare the answers with the truth. It needs nothing but
+`pip install beam_dp`; where pandas is installed too, answers are shown as its frames.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from story import Story
+from visits import DOMAIN, MAX_VISITS, visits
+
+import beam_dp as dp
+
+WHO = "sex == 'Female' and age < 45"
+EDGES = next(each["edges"] for each in DOMAIN["attributes"] if each["name"] == "charge")
+# An answer may be off by so many of its 95 % margins. The noise is Laplace noise, or sums of it, so
+# that one of the answers checked here is further off in less than one run of 10,000.
+MARGINS = 4.0
+
+
+def look(table: pa.Table) -> None:
+    """What the analyst sees of the table."""
+    print(table.slice(0, 3).to_pylist())
+
+
+def promise() -> dp.Guarantee:
+    """What is promised to the people in the table."""
+    guarantee = dp.Guarantee(
+        epsilon=1.0,
+        delta=1e-9,
+        neighboring="add_or_remove_one",
+        privacy_unit="person_id",
+        max_records_per_unit=MAX_VISITS,
+    )
+    print(guarantee)
+    return guarantee
+
+
+def make(table: pa.Table, guarantee: dp.Guarantee, output: str) -> dp.SyntheticDatabase:
+    """One call releases the table and saves the release."""
+    domain = dp.parse_domain(DOMAIN)
+    workload = dp.marginals(domain, ways=3)
+    release = dp.release(table, domain, workload, guarantee, output=output)
+    print(release)
+    return release
+
+
+def ask_count(release: dp.SyntheticDatabase) -> pa.Table:
+    """How many, in groups."""
+    women = release.query("sex == 'Female' and age < 45").group_by("education")
+    counts = women.count()
+    print(counts)
+    return counts.to_arrow()
+
+
+def ask_mean(release: dp.SyntheticDatabase) -> pa.Table:
+    """Means, in groups."""
+    women = release.query("sex == 'Female' and age < 45").group_by("education")
+    means = women.mean("charge")
+    print(means)
+    return means.to_arrow()
+
+
+def ask_share(release: dp.SyntheticDatabase) -> pa.Table:
+    """Shares, in groups."""
+    shares = release.query().group_by("age").share("smoker")
+    print(shares)
+    return shares.to_arrow()
+
+
+def ask_quantile(release: dp.SyntheticDatabase) -> pa.Table:
+    """A quantile."""
+    median = release.query("sex == 'Female' and age < 45").quantile("charge", 0.5)
+    print(median)
+    return median.to_arrow()
+
+
+def as_pandas(release: dp.SyntheticDatabase) -> None:
+    """Records and answers as frames of pandas."""
+    print(release.to_pandas().head(3))
+    print(release.query("smoker").group_by("sex").count().to_pandas())
+
+
+def refuse(release: dp.SyntheticDatabase) -> None:
+    """Questions that cannot be answered are refused in one line."""
+    for condition in ("sex == 'female'", "age < 40", "agee < 45"):
+        try:
+            release.query(condition)
+        except dp.InputError as error:
+            print(error)
+
+
+def is_close(answers: pa.Table, name: str, truth: list[float]) -> int:
+    """Asserts that answers are near the truth; returns how many are within their margin."""
+    off = np.abs(np.array(answers[name]) - truth)
+    margins = np.array(answers["margin"])
+    assert (off <= MARGINS * margins).all(), (name, off, margins)
+    return int((off <= margins).sum())
+
+
+def compare(table: pa.Table, counts: pa.Table, means: pa.Table, shares: pa.Table) -> str:
+    """Compares with the truth, which nobody has of a real release but its owner."""
+    women = table.filter(pc.and_(pc.equal(table["sex"], "Female"), pc.less(table["age"], 45)))
+    bins = np.digitize(women["charge"], EDGES[1:-1])
+    middles = ((np.array(EDGES[1:]) + EDGES[:-1]) / 2)[bins]
+    exact = np.array(women["charge"])
+    education = np.array(women["education"])
+    groups = [education == each for each in ("HS", "BA", "MA")]
+    groups.append(~np.logical_or.reduce(groups))
+    ages, smoker = np.array(table["age"]), np.array(table["smoker"])
+    age_bins = np.digitize(ages, DOMAIN["attributes"][0]["edges"][1:-1])
+
+    held = is_close(counts, "count", [group.sum() for group in groups])
+    held += is_close(means, "mean_charge", [middles[group].mean() for group in groups])
+    held += is_close(shares, "share", [smoker[age_bins == each].mean() for each in range(6)])
+    # Where values lie in their bins is not known, and has a bound of its own.
+    for row, group in zip(means.to_pylist(), groups, strict=True):
+        allowed = MARGINS * row["margin"] + row["within_bins"]
+        assert abs(row["mean_charge"] - exact[group].mean()) <= allowed, row
+    return f"{held} of {len(counts) + len(means) + len(shares)}"
+
+
+def main() -> None:
+    """Tells the story."""
+    story = Story.from_command_line("analyst", __doc__)
+    table = visits()
+
+    story.step(
+        "A table in memory",
+        f"{table.num_rows:,} visits to a clinic, as an Arrow table; a frame of pandas or polars"
+        " would do as well. Which columns and values there can be is declared from what is publicly"
+        " known, never from the rows.",
+    )
+    story.python(look, table)
+    (story.folder / "visits.json").write_text(json.dumps(DOMAIN, indent=1), encoding="utf-8")
+
+    story.step(
+        "A release",
+        "The promise is made to persons, not to visits: whoever reads the release learns almost the"
+        " same whether or not one person is in the table. The workload says what must be answered"
+        " well: here all tables of three columns.",
+    )
+    guarantee = story.python(promise)
+    output = story.folder / "release"
+    release = story.python(make, table, guarantee, str(output))
+    assert output.joinpath("card.json").exists()
+
+    story.step(
+        "Questions, each with its error bar",
+        "Ask as often as you like: answers come from the release, and cost no privacy. `margin` is"
+        " the error bar: the truth is within so much of the answer in 95 % of cases.",
+    )
+    counts = story.python(ask_count, release)
+    means = story.python(ask_mean, release)
+    story.say(
+        "`within_bins` comes on top: charges are released in bins, and where they lie in them is"
+        " not known. `error` says how the error bar is known: `exact` follows from the noise alone."
+    )
+    shares = story.python(ask_share, release)
+    median = story.python(ask_quantile, release)
+    assert median["low"][0].as_py() <= median["quantile_charge"][0].as_py()
+
+    story.step("Pandas", "Answers and synthetic records go wherever Arrow tables go.")
+    if importlib.util.find_spec("pandas") is None:
+        story.say("Skipped: pandas is not installed here. `to_arrow()` needs no pandas.")
+    else:
+        story.python(as_pandas, release)
+    assert release.to_arrow().column_names == [each["name"] for each in DOMAIN["attributes"]]
+
+    story.step(
+        "Slips",
+        "A slip is answered by what would be right. A bin is not divided: the ages of this release"
+        " can be cut at 45, not at 40.",
+    )
+    story.python(refuse, release)
+
+    story.step(
+        "The same from a shell",
+        "The release was saved, and can be copied to whoever may read it. Somebody who has the"
+        " folder, and no table, asks the same questions.",
+    )
+    story.run("beam-dp describe release")
+    asked = f'beam-dp answer release --where "{WHO}" --group_by education --mean charge'
+    story.run(asked)
+    printed = json.loads(story.run(asked + " --json"))
+    assert [row["mean_charge"] for row in printed] == means["mean_charge"].to_pylist()
+
+    story.step(
+        "How close",
+        "Nobody but the owner of a table can look at the truth. These visits are made up, so we"
+        " can; charges are taken as the middle of their bin.",
+    )
+    held = compare(table, counts, means, shares)
+    story.say(f"The truth is within the 95 % error bar of {held} answers.")
+    story.end("Next: examples/engineer.py releases files, examples/officer.py checks a release.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""How the journeys are told: each step with the commands or the Python that it runs."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+WIDTH = 80
+
+
+class Story:
+    """A journey that runs in a folder of its own, which is made anew.
+
+    Args:
+        folder: where everything is written.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        # Only what an earlier run wrote: a release is never overwritten.
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.folder = folder.resolve()
+        self._num_steps = 0
+
+    @classmethod
+    def from_command_line(cls, name: str, description: str) -> Story:
+        """Returns the story of a script, in the folder ``NAME`` of what ``--folder`` names."""
+        parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+        parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("demo-output"))
+        return cls(parser.parse_args().folder / name)
+
+    def step(self, title: str, text: str = "") -> None:
+        """Begins a step, and says what it is for."""
+        self._num_steps += 1
+        print(f"\n\n{self._num_steps}. {title}\n{'-' * WIDTH}")
+        self.say(text)
+
+    def say(self, text: str) -> None:
+        """Prints a paragraph."""
+        if text:
+            print("\n" + textwrap.fill(" ".join(text.split()), WIDTH), flush=True)
+
+    def run(self, command: str, *, code: int = 0, shown: str = "") -> str:
+        """Runs a command in the folder as a person would, and shows it and what it prints.
+
+        Args:
+            command: as it is typed.
+            code: the exit code that it must have.
+            shown: what is shown of it; by default all.
+
+        Returns:
+            What it printed, errors too.
+        """
+        words = shlex.split(command)
+        print("\n" + (f"$ {shown}" if shown else _wrapped(words)), flush=True)
+        # `beam-dp` of the environment that runs this script, whatever PATH says.
+        done = subprocess.run(
+            [sys.executable, "-m", "beam_dp.cli", *words[1:]],
+            cwd=self.folder,
+            env={**os.environ, "COLUMNS": str(WIDTH)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for line in done.stdout.splitlines():
+            is_long = line.startswith(("[{", "{")) and len(line) > WIDTH
+            print(f"    {line[:WIDTH] + ' ...' if is_long else line}".rstrip())
+        if done.returncode != code:
+            sys.exit(f"the command ended with exit code {done.returncode}; {code} was expected")
+        return done.stdout
+
+    def python(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Shows the body of a function, runs it in this process and returns what it returns."""
+        print("\n" + _prompted(_body(function)), flush=True)
+        return function(*arguments)
+
+    def end(self, text: str) -> None:
+        """Says how the story ended."""
+        self.say(text)
+        print(f"\nEverything is in {self.folder}")
+
+
+def _wrapped(words: list[str]) -> str:
+    """A command over several lines, broken before flags, as a shell would read it."""
+    lines = ["$ " + words[0]]
+    for place, word in enumerate(words[1:], 1):
+        quoted = f'"{word}"' if "'" in word else shlex.quote(word)
+        value = words[place + 1] if place + 1 < len(words) else ""
+        if word.startswith("--") and len(lines[-1] + quoted + value) > WIDTH - 6:
+            lines[-1] += " \\"
+            lines.append("      " + quoted)
+        else:
+            lines[-1] += " " + quoted
+    return "\n".join(lines)
+
+
+def _body(function: Callable[..., Any]) -> str:
+    """The source of what a function does, without its docstring and what it returns."""
+    source = textwrap.dedent(inspect.getsource(function))
+    (parsed,) = ast.parse(source).body
+    assert isinstance(parsed, ast.FunctionDef)
+    steps = [step for step in parsed.body[1:] if not isinstance(step, ast.Return)]
+    lines = source.splitlines()[steps[0].lineno - 1 : steps[-1].end_lineno]
+    return textwrap.dedent("\n".join(lines))
+
+
+def _prompted(code: str) -> str:
+    """Python as it looks where it is typed."""
+    going_on = (" ", ")", "]", "}", "except", "else")
+    return "\n".join(
+        ("... " if line.startswith(going_on) else ">>> ") + line for line in code.splitlines()
+    )

@@ -1,0 +1,74 @@
+"""Somebody who installed the wheel, and nothing else, far from any checkout."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from package_sources import copy_sources
+
+OUR_LINE = re.compile(r"\[ *[0-9]+\.[0-9] s\] .*")
+
+
+@dataclass(frozen=True)
+class Home:
+    """A folder with an environment that holds the wheel and what it requires, and with data.
+
+    Args:
+        folder: of both.
+    """
+
+    folder: pathlib.Path
+
+    def run(self, *command: str) -> str:
+        """Runs a command of the environment as a user would; returns what it printed.
+
+        Whatever else than progress stands in standard error, such as a warning of a library, fails.
+        """
+        result = self._run(*command)
+        assert result.returncode == 0, f"{shlex.join(command)}\n{result.stderr}"
+        strange = [line for line in result.stderr.splitlines() if not OUR_LINE.fullmatch(line)]
+        assert strange == []
+        return result.stdout
+
+    def refused(self, *command: str) -> str:
+        """Runs a command that must be refused by one line, which is returned."""
+        result = self._run(*command)
+        assert (result.returncode, result.stdout) == (2, ""), result
+        assert re.fullmatch(r"error: [^\n]+\n", result.stderr), result.stderr
+        return result.stderr
+
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
+        inherited = {name: value for name, value in os.environ.items() if name not in hidden}
+        temporary = str(self.folder / "temporary")
+        return subprocess.run(
+            [str(self.folder / "environment" / "bin" / command[0]), *command[1:]],
+            cwd=self.folder / "elsewhere",
+            env={**inherited, "TMPDIR": temporary, "COLUMNS": "100"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+
+def installed(folder: pathlib.Path) -> Home:
+    """Makes an empty environment with the wheel and what setup.py requires."""
+    (folder / "temporary").mkdir()
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    copy_sources(folder / "sources")
+    subprocess.run([sys.executable, "-m", "venv", folder / "environment"], check=True)
+    pip = [folder / "environment" / "bin" / "python", "-m", "pip", "--quiet"]
+    pip.append("--disable-pip-version-check")
+    wheels = folder / "wheels"
+    build = ["wheel", "--no-deps", "--wheel-dir", wheels, folder / "sources"]
+    subprocess.run([*pip, *build], check=True, cwd=elsewhere)
+    (wheel,) = wheels.iterdir()
+    subprocess.run([*pip, "install", wheel], check=True, cwd=elsewhere)
+    return Home(folder)
