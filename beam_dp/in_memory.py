@@ -23,6 +23,7 @@ from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.ledger import Ledger, Token, check_edges_paid
+from beam_dp.privacy.ledger.origin import Origin, place_text
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase, probe_output, write_release
@@ -44,6 +45,7 @@ def release(
     output: str | os.PathLike[str] | None = None,
     ledger: Ledger | None = None,
     dataset_id: str = "",
+    purpose: str | None = None,
 ) -> SyntheticDatabase:
     """Releases a synthetic database of a table in memory.
 
@@ -68,6 +70,7 @@ def release(
         output: directory where the release is written too, as by ``write_release``.
         ledger: that pays, before noise is drawn; the card then names its entry.
         dataset_id: from whose budget.
+        purpose: why, as the ledger's entry then says, beside who, when and ``output``.
 
     Returns:
         The release.
@@ -108,6 +111,10 @@ def release(
     if (ledger is None) != (not dataset_id):
         raise InputError("dataset_id", dataset_id, "must be given with a ledger, and only then")
     check_edges_paid(domain, ledger, dataset_id)
+    if purpose is not None and ledger is None:
+        raise InputError("purpose", purpose, "must be given with a ledger, which keeps it")
+    place = None if output is None else place_text(os.fspath(output))
+    origin = Origin(purpose=purpose, output=place)
     if ledger is not None:
         ledger.check(dataset_id, guarantee, plan.loss)
     if output is not None:
@@ -115,7 +122,7 @@ def release(
     summary, left_out = _count(plan, records, columns)
     token = None
     if ledger is not None:
-        token = _spend(ledger, dataset_id, plan, workload, guarantee)
+        token = _spend(ledger, dataset_id, plan, workload, guarantee, origin)
         plan = dataclasses.replace(plan, **plan.payment(token))
     drawn = _draw(mechanism, plan, summary, left_out)
     if output is not None:
@@ -179,6 +186,7 @@ def _spend(
     plan: MarginalsPlan,
     workload: Workload | LinearWorkload,
     guarantee: Guarantee,
+    origin: Origin,
 ) -> Token:
     """Pays for the release; the entry says what that of the program says."""
     is_plain = isinstance(workload, Workload)
@@ -189,7 +197,7 @@ def _spend(
     }
     if plan.left_out is not None:
         parameters["left_out"] = plan.left_out.to_json()
-    return ledger.spend(dataset_id, guarantee, plan.loss, plan.mechanism, parameters)
+    return ledger.spend(dataset_id, guarantee, plan.loss, plan.mechanism, parameters, origin)
 
 
 def _draw(

@@ -41,6 +41,7 @@ def made_by_somebody_else(folder: pathlib.Path) -> None:
             output=folder / name,
             ledger=ledger,
             dataset_id="visits",
+            purpose=f"the report of the {name} year",
         )
 
 
@@ -106,7 +107,8 @@ def audit_ledger(story: Story) -> dict[str, Any]:
         "Releases from the same people add up. The ledger has an entry for each, with the draw that"
         " it paid for; a card names its entry. Both are compared.",
     )
-    assert "left       epsilon 0.5" in story.run("beam-dp ledger budgets.sqlite")
+    told = story.run("beam-dp ledger budgets.sqlite")
+    assert "left       epsilon 0.5" in told and "for the report of the first year" in told
     card: dict[str, Any] = json.loads((story.folder / "first" / "card.json").read_text())
     entries = paid_for(story.run("beam-dp ledger budgets.sqlite --json"), card)
     assert entries == [card["parameters"]["ledger_release"]] == ["visits/1"]

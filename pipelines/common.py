@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -15,7 +14,7 @@ from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, nearest, refused
 from beam_dp.privacy.ledger import Ledger, Origin, check_edges_paid
-from beam_dp.privacy.ledger.origin import LONGEST
+from beam_dp.privacy.ledger.origin import place_text
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.compressed import open_file
 
@@ -50,11 +49,7 @@ def read_origin(given: dict[str, str]) -> Origin:
         InputError: a text is refused.
     """
     said = {name: given[name] for name in ("who", "purpose") if name in given}
-    output = given["output"]
-    place = output if "://" in output else os.path.abspath(output)
-    # A folder may have any name; the ledger has words for people.
-    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in place)
-    return Origin(**said, output=shown[: LONGEST["output"]])
+    return Origin(**said, output=place_text(given["output"]))
 
 
 def read_text(name: str, path: str) -> str:

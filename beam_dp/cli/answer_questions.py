@@ -101,8 +101,7 @@ def _explained(kinds: set[Any], reasons: set[str], has_bins: bool) -> list[str]:
     lines = {
         "exact": "exact: the error follows from the noise alone, whatever the data",
         "approximate": "approximate: of a fit to what was measured, as a model predicts its error",
-        "model_based": "by a model: these columns were not measured together; such answers were off"
-        " by so much on other tables",
+        "model_based": "by a model: predicted, for columns that were not fitted together",
     }
     found = [text for kind, text in lines.items() if kind in kinds]
     found += [f"no error bar: {reason}" for reason in sorted(reasons - {""})]

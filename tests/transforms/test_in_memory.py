@@ -210,18 +210,22 @@ def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(
     def paid(**named: Any) -> dp.SyntheticDatabase:
         return dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), ledger=ledger, **named)
 
-    release = paid(dataset_id="people", output=tmp_path / "out")
+    release = paid(dataset_id="people", output=tmp_path / "out", purpose="the report")
     assert states == ["spent"]
     (entry,) = ledger.entries("people")
     assert (entry.state, entry.draw_id) == ("released", release.draw_id)
     assert release.parameters["ledger_release"] == entry.release_id
     assert entry.parameters["workload"] == WORKLOAD.to_json()
+    assert entry.origin is not None
+    assert (entry.origin.purpose, entry.origin.output) == ("the report", str(tmp_path / "out"))
     assert rows_of(dp.read_release(tmp_path / "out")) == rows_of(release)
     for named, message in (({"dataset_id": "people"}, "epsilon"), ({}, "dataset_id")):
         with pytest.raises(InputError, match=message):
             paid(**named)
     with pytest.raises(InputError, match="output"):
         dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), output=tmp_path / "out")
+    with pytest.raises(InputError, match="purpose: 'mine' is refused"):
+        dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), purpose="mine")
     assert states == ["spent"] and len(ledger.entries("people")) == 1
 
 

@@ -60,6 +60,14 @@ class Origin:
             return None
 
 
+def place_text(output: str) -> str:
+    """Returns where an output is, as an entry says it: a URL, or the whole path of a folder."""
+    place = output if "://" in output else os.path.abspath(output)
+    # A folder may have any name; the ledger has words for people.
+    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in place)
+    return shown[: LONGEST["output"]]
+
+
 def system_user() -> str:
     """Returns the name of the operating system's user; its number where it has no name."""
     try:
