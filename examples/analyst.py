@@ -188,6 +188,9 @@ def main() -> None:
         " folder, and no table, asks the same questions.",
     )
     story.run("beam-dp describe release")
+    story.say("`report` says it all on one page for people, with pictures; it opens offline:")
+    story.run("beam-dp report release")
+    assert (story.folder / "release.html").exists()
     asked = f'beam-dp answer release --where "{WHO}" --group_by education --mean charge'
     story.run(asked)
     printed = json.loads(story.run(asked + " --json"))

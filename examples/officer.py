@@ -113,6 +113,9 @@ def audit_ledger(story: Story) -> dict[str, Any]:
     entries = paid_for(story.run("beam-dp ledger budgets.sqlite --json"), card)
     assert entries == [card["parameters"]["ledger_release"]] == ["visits/1"]
     story.say(f"The draw of `first` is {card['draw_id']}, which {entries[0]} paid for.")
+    story.say("For the files: one page with the promise, the noise, the answers and this entry.")
+    story.run("beam-dp report first --ledger budgets.sqlite")
+    assert card["draw_id"] in (story.folder / "first.html").read_text(encoding="utf-8")
     return card
 
 
