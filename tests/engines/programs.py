@@ -84,7 +84,7 @@ def _sparse_mw(folder: pathlib.Path) -> list[str]:
 
 
 PROGRAMS = {
-    "release_synthetic_database": Program(release_synthetic_database.main, _synthetic, 3),
+    "release_synthetic_database": Program(release_synthetic_database.main, _synthetic, 4),
     "release_projection": Program(release_projection.main, _projection, 3),
     "release_intervals": Program(release_intervals.main, _intervals, 2),
     "answer_queries, private_mw": Program(answer_queries.main, _private_mw, 2),
