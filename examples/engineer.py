@@ -113,7 +113,7 @@ def plan(story: Story) -> str:
 def rehearse(story: Story, command: str) -> None:
     """Shows what would happen, and what mistakes cost."""
     story.step("A rehearsal", "`--validate_only` checks everything, and reads no record.")
-    page = story.run(f"{command} --runner DirectRunner --validate_only")
+    page = story.run(f"{command} --validate_only")
     assert "Nothing was read, paid or written" in page
     story.say("Mistakes cost one line and exit code 2, before anything is read or paid:")
     for right, wrong, told in (
@@ -131,13 +131,13 @@ def release(story: Story, command: str) -> None:
     """Runs the job, and shows that it cannot happen twice by accident."""
     story.step(
         "The release",
-        "DirectRunner runs Beam on this machine; `--runner` takes any other. The ledger is paid"
+        "Without `--runner` Beam runs on this machine alone. The ledger is paid"
         " first: it then says who, why, where and when.",
     )
-    story.run(f'{command} --runner DirectRunner --who alice --purpose "the yearly report"')
+    story.run(f'{command} --who alice --purpose "the yearly report"')
     story.say("The same again would be a second release. It is refused, and nothing is paid:")
     again = "beam-dp release-synthetic-database ... --output out/visits ..."
-    assert "--output" in story.run(f"{command} --runner DirectRunner", code=2, shown=again)
+    assert "--output" in story.run(f"{command}", code=2, shown=again)
     entry = story.run("beam-dp ledger budgets.sqlite")
     assert "visits/1" in entry and "visits/2" not in entry
     story.say(

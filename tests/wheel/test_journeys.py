@@ -11,7 +11,7 @@ from newcomers import Home
 
 pytestmark = pytest.mark.wheel
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
-MAX_SECONDS = 40  # of processor time, of a whole journey
+MAX_SECONDS = 120  # of processor time; about 35 are usual, and machines differ
 
 
 def processor_seconds() -> float:
