@@ -268,8 +268,7 @@ class Estimates:
             yield from (Estimate(value, reason=reason) for value in values)
             return
         held = sums_of(table, [query.held for query in queries])
-        knows = self._variances(axes)
-        is_covered = all(math.isfinite(knows[each]) and self._is_fitted(each) for each in knows)
+        is_covered = self.covers(axes) and self._is_fitted(axes)
         kind: ErrorKind = "approximate" if is_covered else "model_based"
         errors = self._model(axes).of(queries, held)
         for value, error in zip(values, errors.tolist(), strict=True):

@@ -9,15 +9,20 @@ import pathlib
 import numpy as np
 import pytest
 from measured_database import DOMAIN, counts, database, drawn_again
+from noise_sources import Seeded
 from release_examples import release_of
 
+from beam_dp.domain import CategoricalAttribute, Domain
 from beam_dp.hypotheses.basis import subsets
+from beam_dp.mechanisms import Gaussian
 from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
+from beam_dp.queries.workload import marginals
 from beam_dp.releases import read_release, write_release
 from beam_dp.releases.estimates import Estimate, Estimates
 from beam_dp.releases.fitted_errors import FittedErrors
 from beam_dp.releases.measured_tables import query_variance, support_variances
+from beam_dp.summaries import Histogram
 
 TABLE = counts().reshape(DOMAIN.shape)
 AGES = np.array([10.0, 30.0, 70.0, 0.0])
@@ -212,3 +217,18 @@ def test_measurements_are_written_and_read(tmp_path: pathlib.Path) -> None:
         np.testing.assert_array_equal(one, other)
     assert found.measurements.are_fixed
     assert found.estimates.of(QUERIES) == release.estimates.of(QUERIES)
+
+
+def test_an_attribute_of_one_code_changes_no_error() -> None:
+    """It has no interaction of its own, so nothing that was measured of it is missing."""
+    domain = Domain((CategoricalAttribute("only", ("x",)), *DOMAIN.attributes[:2]))
+    guarantee = database().guarantee
+    plan = Gaussian().plan(domain, marginals(domain, ways=3), guarantee, "noisy")
+    table = TABLE.sum(axis=(2, 3)).ravel()
+    release = plan.release(Histogram(domain, table).marginals(plan.summary_tables), Seeded(3))
+    pair = {1: [1, 0, 0, 0], 2: [1, 0]}
+    without = VectorQuery.of(pair)
+    beside = VectorQuery((0, *without.axes), (np.ones(1), *without.vectors))
+    ((fitted, _),), ((other, _),) = (release.estimates.both([each]) for each in (without, beside))
+    assert fitted.kind == other.kind == "approximate"
+    assert fitted.standard_error == pytest.approx(other.standard_error)
