@@ -33,7 +33,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import marginals
 from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.estimates import Estimate
+from beam_dp.releases.error_bars import Estimate
 
 MECHANISMS = {"mwem": MWEM, "laplace": Laplace, "gaussian": Gaussian}
 KINDS = ("conjunction", "interval", "mean")

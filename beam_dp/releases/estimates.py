@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from beam_dp.hypotheses.basis import subsets
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.queries.vector_query import Axes, Vector, VectorQuery, sums_of
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.error_bars import ErrorKind, Estimate, Ratio
 from beam_dp.releases.fitted_errors import MAX_ATTRIBUTES, FittedErrors, times
 from beam_dp.releases.measured_tables import support_variances
 from beam_dp.releases.unbiased_tables import unbiased_tables
@@ -28,60 +29,16 @@ from beam_dp.releases.unbiased_tables import unbiased_tables
 if TYPE_CHECKING:
     from beam_dp.releases.synthetic_database import SyntheticDatabase
 
-ErrorKind = Literal["exact", "approximate", "model_based"]
-
 # A fitted answer is taken if its error is predicted to be at most this much of the unbiased one's:
 # the latter is known, and the prediction is not.
 _ENOUGH_BETTER = 0.75
 # How many standard errors hold 95 % of the errors. One Laplace noise is within 2.12 of them; sums
 # of many are within fewer. Errors that are predicted by a model have longer tails than a normal's.
 _DEVIATIONS = {"discrete_gaussian": 1.96, "discrete_laplace": 2.12, "fitted": 2.0}
-# A number of records of fewer standard errors may as well be 0.
-_LEAST_DEVIATIONS = 4.0
 _TABLE_CELLS = 2**24
 _PAIR_CELLS = 2**16
 _NUM_PAIRS = 256
 _FEW_RECORDS = 5
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """An answer with its error bar.
-
-    Args:
-        value: in the unit of the question.
-        standard_error: in the same unit; None where none can be stated honestly.
-        margin: the answer is within so much of the truth in 95 % of cases; None as above.
-        kind: of the error. ``exact``: it follows from the noise alone, whatever the data;
-            ``approximate``: predicted, for an answer about attributes that were measured together;
-            ``model_based``: predicted, for one that needs interactions which were not measured.
-        reason: why there is no error bar; empty where there is one.
-    """
-
-    value: float
-    standard_error: float | None = None
-    margin: float | None = None
-    kind: ErrorKind | None = None
-    reason: str = ""
-
-    def half_less(self, signed: Estimate) -> Estimate:
-        """Returns half the difference to another one: of a total and signs, an odd parity."""
-        value = (self.value - signed.value) / 2
-        errors = (self.standard_error, self.margin, signed.standard_error, signed.margin)
-        if None in errors:
-            return Estimate(value, reason=self.reason or signed.reason)
-        own, own_margin, other, other_margin = (each or 0.0 for each in errors)
-        # The noise of both may be the same noise: their errors add up at worst.
-        kind = "approximate" if own > 0 and signed.kind == "exact" else signed.kind
-        return Estimate(value, (own + other) / 2, (own_margin + other_margin) / 2, kind)
-
-    def scaled(self, factor: float) -> Estimate:
-        """Returns the estimate in another unit."""
-        if self.standard_error is None or self.margin is None:
-            return Estimate(self.value * factor, reason=self.reason)
-        size = abs(factor)
-        errors = self.standard_error * size, self.margin * size
-        return Estimate(self.value * factor, *errors, self.kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +121,7 @@ class Estimates:
         asked = list(zip(counted, values, strict=True))
         sums = self.both([query.with_vectors({axis: each}) for query, each in asked])
         both = [
-            tuple(map(_Ratio, totals, numbers))
+            tuple(map(Ratio, totals, numbers))
             for totals, numbers in zip(sums, self.both(counted), strict=True)
         ]
         answers: list[list[Estimate | None]] = [[] for _ in asked]
@@ -359,34 +316,6 @@ class Estimates:
                 moved = (_normalised(table) - expected) ** 2 / (expected + few)
                 squares.append(float(moved.sum()) / (min(table.shape) - 1))
         return math.sqrt(sum(squares) / len(squares)) if squares else None
-
-
-@dataclass(frozen=True)
-class _Ratio:
-    """A sum over a number of records, both estimated alike; None where either is not."""
-
-    total: Estimate | None
-    number: Estimate | None
-
-    @property
-    def value(self) -> float:
-        """The quotient; 0 where there is none."""
-        if self.total is None or self.number is None or not self.number.value > 0:
-            return 0.0
-        return self.total.value / self.number.value
-
-    def with_error(self, moved: Estimate | None) -> Estimate | None:
-        """Returns the quotient with the error of the sum of what lies above it, over the number."""
-        number = self.number
-        if moved is None or number is None:
-            return None
-        if not number.value > 0:
-            return Estimate(math.nan, reason="no records")
-        if moved.standard_error is None or number.standard_error is None:
-            return Estimate(self.value, reason=moved.reason or number.reason)
-        if number.value < _LEAST_DEVIATIONS * number.standard_error:
-            return Estimate(self.value, reason="too few records for their noise")
-        return replace(moved.scaled(1 / number.value), value=self.value)
 
 
 def _known(fitted: Estimate | None) -> Estimate:

@@ -17,7 +17,8 @@ from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.errors import InputError
 from beam_dp.queries.vector_query import Vector, VectorQuery
 from beam_dp.queries.where import Mask, read_condition
-from beam_dp.releases.estimates import Estimate, Estimates
+from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.estimates import Estimates
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,8 @@ from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.arrow import arrow_table
-from beam_dp.releases.estimates import ErrorKind, Estimate, Estimates
+from beam_dp.releases.error_bars import ErrorKind, Estimate
+from beam_dp.releases.estimates import Estimates
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.marginal_weights import MAX_CELLS, marginal_weights
 from beam_dp.releases.measured_tables import laplace_variance
@@ -71,7 +72,7 @@ class QueryAnswer:
         failure_probability: in (0, 1).
         standard_error: in records; None where none can be stated honestly.
         margin: the answer is within so many records of the truth in 95 % of cases; None as above.
-        kind: of the error: see ``estimates.Estimate``.
+        kind: of the error: see ``error_bars.Estimate``.
         reason: why there is no standard error; empty where there is one.
     """
 

@@ -16,7 +16,7 @@ from beam_dp.domain import Attribute, Domain, OrderedAttribute
 from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.estimates import Estimate
+from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.intervals import IntervalRelease
 from beam_dp.releases.measured_tables import query_variance
 from beam_dp.releases.noisy_tables import NoisyTables

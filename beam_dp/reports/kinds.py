@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.releases.answers import AnswersRelease
-from beam_dp.releases.estimates import ErrorKind, Estimate
+from beam_dp.releases.error_bars import ErrorKind, Estimate
 from beam_dp.releases.horizon import HorizonRelease
 from beam_dp.releases.intervals import IntervalRelease
 from beam_dp.releases.sketches import SparseRelease

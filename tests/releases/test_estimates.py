@@ -19,7 +19,8 @@ from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.queries.workload import marginals
 from beam_dp.releases import read_release, write_release
-from beam_dp.releases.estimates import Estimate, Estimates
+from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.estimates import Estimates
 from beam_dp.releases.fitted_errors import FittedErrors
 from beam_dp.releases.measured_tables import query_variance, support_variances
 from beam_dp.summaries import Histogram

@@ -1,0 +1,80 @@
+"""An answer with its error bar, and what becomes of the bar in a ratio."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+ErrorKind = Literal["exact", "approximate", "model_based"]
+
+# A number of records of fewer standard errors may as well be 0.
+_LEAST_DEVIATIONS = 4.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An answer with its error bar.
+
+    Args:
+        value: in the unit of the question.
+        standard_error: in the same unit; None where none can be stated honestly.
+        margin: the answer is within so much of the truth in 95 % of cases; None as above.
+        kind: of the error. ``exact``: it follows from the noise alone, whatever the data;
+            ``approximate``: predicted, for an answer about attributes that were measured together;
+            ``model_based``: predicted, for one that needs interactions which were not measured.
+        reason: why there is no error bar; empty where there is one.
+    """
+
+    value: float
+    standard_error: float | None = None
+    margin: float | None = None
+    kind: ErrorKind | None = None
+    reason: str = ""
+
+    def half_less(self, signed: Estimate) -> Estimate:
+        """Returns half the difference to another one: of a total and signs, an odd parity."""
+        value = (self.value - signed.value) / 2
+        errors = (self.standard_error, self.margin, signed.standard_error, signed.margin)
+        if None in errors:
+            return Estimate(value, reason=self.reason or signed.reason)
+        own, own_margin, other, other_margin = (each or 0.0 for each in errors)
+        # The noise of both may be the same noise: their errors add up at worst.
+        kind = "approximate" if own > 0 and signed.kind == "exact" else signed.kind
+        return Estimate(value, (own + other) / 2, (own_margin + other_margin) / 2, kind)
+
+    def scaled(self, factor: float) -> Estimate:
+        """Returns the estimate in another unit."""
+        if self.standard_error is None or self.margin is None:
+            return Estimate(self.value * factor, reason=self.reason)
+        size = abs(factor)
+        errors = self.standard_error * size, self.margin * size
+        return Estimate(self.value * factor, *errors, self.kind)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A sum over a number of records, both estimated alike; None where either is not."""
+
+    total: Estimate | None
+    number: Estimate | None
+
+    @property
+    def value(self) -> float:
+        """The quotient; 0 where there is none."""
+        if self.total is None or self.number is None or not self.number.value > 0:
+            return 0.0
+        return self.total.value / self.number.value
+
+    def with_error(self, moved: Estimate | None) -> Estimate | None:
+        """Returns the quotient with the error of the sum of what lies above it, over the number."""
+        number = self.number
+        if moved is None or number is None:
+            return None
+        if not number.value > 0:
+            return Estimate(math.nan, reason="no records")
+        if moved.standard_error is None or number.standard_error is None:
+            return Estimate(self.value, reason=moved.reason or number.reason)
+        if number.value < _LEAST_DEVIATIONS * number.standard_error:
+            return Estimate(self.value, reason="too few records for their noise")
+        return replace(moved.scaled(1 / number.value), value=self.value)
