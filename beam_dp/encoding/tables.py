@@ -90,7 +90,7 @@ class Table:
                 yield batch
             else:
                 yield from self._reader
-        except (pa.ArrowException, ValueError, TypeError):
+        except Exception:  # an OSError of a stream, too, has the words of the library
             raise InputError("table", "a column", _READABLE) from None
 
 

@@ -7,6 +7,7 @@ import json
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -192,6 +193,21 @@ def test_what_cannot_be_read_is_told_without_a_value() -> None:
     with pytest.raises(InputError) as error:
         dp.release(Failing(), DOMAIN, WORKLOAD, guarantee())
     assert str(error.value) == "table: 'Failing' is refused; must be readable as Arrow arrays"
+
+
+@pytest.mark.parametrize("kind", [OSError, ValueError, RuntimeError, MemoryError])
+def test_a_stream_that_breaks_off_is_told_without_a_value(kind: type[Exception]) -> None:
+    class Failing:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            def batches() -> Iterator[pa.RecordBatch]:
+                yield from TABLE.to_batches()
+                raise kind("tell-tale")
+
+            return pa.RecordBatchReader.from_batches(TABLE.schema, batches()).__arrow_c_stream__()
+
+    with pytest.raises(InputError) as error:
+        dp.release(Failing(), DOMAIN, WORKLOAD, guarantee())
+    assert str(error.value) == "table: 'a column' is refused; must be readable as Arrow arrays"
 
 
 def test_the_ledger_is_paid_before_noise_is_drawn_and_told_of_the_release(
