@@ -13,7 +13,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, refused
 from beam_dp.flags.numbers import number
 from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.questions import AnswerTable, Question, answer_text
+from beam_dp.releases.questions import BESIDE_ANSWERS, AnswerTable, Question, answer_text
 
 _KINDS = {"exact": "exact", "approximate": "approximate", "model_based": "by a model"}
 # The names of arguments, and the flags that they come from.
@@ -74,8 +74,7 @@ def print_answers(table: AnswerTable, title: str, limit: int) -> None:
         title: above the table.
         limit: of its rows.
     """
-    own = {"standard_error", "margin", "within_bins", "low", "high", "error", "reason"}
-    names = [name for name in table.columns if name not in own]
+    names = [name for name in table.columns if name not in BESIDE_ANSWERS]
     has_ends = "low" in table.columns
     bars = ("low", "high") if has_ends else ("margin",)
     bars = (*bars, "within_bins") if "within_bins" in table.columns else bars
@@ -100,7 +99,7 @@ def _explained(kinds: set[Any], reasons: set[str], has_bins: bool) -> list[str]:
     """What the error bars mean, of the kinds that are shown."""
     lines = {
         "exact": "exact: the error follows from the noise alone, whatever the data",
-        "approximate": "approximate: of a fit to what was measured, as a model predicts its error",
+        "approximate": "approximate: predicted, of a fit to what was measured, or of a ratio",
         "model_based": "by a model: predicted, for columns that were not fitted together",
     }
     found = [text for kind, text in lines.items() if kind in kinds]

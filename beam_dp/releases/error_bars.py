@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 ErrorKind = Literal["exact", "approximate", "model_based"]
+_KINDS: tuple[ErrorKind | None, ...] = get_args(ErrorKind)  # the surest first
 
 # A number of records of fewer standard errors may as well be 0.
 _LEAST_DEVIATIONS = 4.0
@@ -21,7 +23,8 @@ class Estimate:
         standard_error: in the same unit; None where none can be stated honestly.
         margin: the answer is within so much of the truth in 95 % of cases; None as above.
         kind: of the error. ``exact``: it follows from the noise alone, whatever the data;
-            ``approximate``: predicted, for an answer about attributes that were measured together;
+            ``approximate``: predicted, for an answer about attributes that were measured together,
+            or of a ratio, to first order;
             ``model_based``: predicted, for one that needs interactions which were not measured.
         reason: why there is no error bar; empty where there is one.
     """
@@ -67,7 +70,11 @@ class Ratio:
         return self.total.value / self.number.value
 
     def with_error(self, moved: Estimate | None) -> Estimate | None:
-        """Returns the quotient with the error of the sum of what lies above it, over the number."""
+        """Returns the quotient with the error of the sum of what lies above it, over the number.
+
+        That is its error to first order, at the number and the quotient that were estimated: exact
+        only where the number is known, or there is no error at all.
+        """
         number = self.number
         if moved is None or number is None:
             return None
@@ -77,4 +84,13 @@ class Ratio:
             return Estimate(self.value, reason=moved.reason or number.reason)
         if number.value < _LEAST_DEVIATIONS * number.standard_error:
             return Estimate(self.value, reason="too few records for their noise")
-        return replace(moved.scaled(1 / number.value), value=self.value)
+        found = replace(moved.scaled(1 / number.value), value=self.value)
+        if found.kind == "exact" and number.standard_error > 0 and moved.standard_error > 0:
+            return replace(found, kind="approximate")
+        return found
+
+
+def weakest_kind(answers: Iterable[Estimate]) -> ErrorKind | None:
+    """Returns the kind of an error that follows from several; None where one of them has none."""
+    kinds = {each.kind for each in answers}
+    return None if None in kinds else max(kinds, key=_KINDS.index)

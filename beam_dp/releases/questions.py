@@ -17,7 +17,7 @@ from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.errors import InputError
 from beam_dp.queries.vector_query import Vector, VectorQuery
 from beam_dp.queries.where import Mask, read_condition
-from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.error_bars import Estimate, weakest_kind
 from beam_dp.releases.estimates import Estimates
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from beam_dp.releases.synthetic_database import SyntheticDatabase
 
 MAX_GROUPS = 2**16
+# What stands beside answers; no column of labels has one of these names.
+BESIDE_ANSWERS = ("standard_error", "margin", "within_bins", "low", "high", "error", "reason")
 _MAX_SHOWN = 50  # rows of a table that is printed
 
 
@@ -34,7 +36,8 @@ class AnswerTable:
     """Answers with their error bars, a row a group; it prints as a table.
 
     Args:
-        columns: values by name: the labels of the groups, then the answer, ``standard_error``,
+        columns: values by name: the labels of the groups (with ``_`` behind the name of one that is
+            called as a column of the answers is), then the answer, ``standard_error``,
             ``margin`` (the answer is within so much of the truth in 95 % of cases), ``error``
             (exact, approximate or model_based; None where there is no error bar) and ``reason``
             (why there is none). Of binned values ``within_bins`` is how far the answer may be off
@@ -190,15 +193,14 @@ class Question:
         for start in range(0, len(below), len(prefixes)):
             part = below[start : start + len(prefixes)]
             value, low, high = _reached(attribute, part, share)
-            known = [each for each in part if each.margin is not None]
-            if len(known) == len(part):
-                rows.append((value, low, high, part[0].kind, ""))
+            reason = next((each.reason for each in part if each.margin is None), None)
+            if reason is None:
+                rows.append((value, low, high, weakest_kind(part), ""))
             else:
-                reason = next(each.reason for each in part if each.margin is None)
                 rows.append((value, None, None, None, reason))
         names = (f"quantile_{name}", "low", "high", "error", "reason")
         columns = [list(column) for column in zip(*rows, strict=True)]
-        return AnswerTable({**self._labels(counted), **dict(zip(names, columns, strict=True))})
+        return self._with_labels(dict(zip(names, columns, strict=True)))
 
     @property
     def _estimates(self) -> Estimates:
@@ -254,27 +256,30 @@ class Question:
         condition = "must be an integer or a numeric attribute"
         raise InputError("column", name, condition)
 
-    def _labels(self, counted: Mapping[tuple[int, ...], VectorQuery]) -> dict[str, list[Any]]:
-        domain = self.release.domain
-        return {
-            name: [domain[name].label(codes[place]) for codes in counted]
-            for place, name in enumerate(self.groups)
-        }
-
     def _table(
         self, name: str, answers: Sequence[Estimate], within: Sequence[float] | None = None
     ) -> AnswerTable:
-        columns: dict[str, Sequence[Any]] = dict(self._labels(self._counted()))
-        while name in columns:
-            name += "_"
-        columns[name] = [each.value for each in answers]
-        columns["standard_error"] = [each.standard_error for each in answers]
-        columns["margin"] = [each.margin for each in answers]
+        columns: dict[str, Sequence[Any]] = {
+            name: [each.value for each in answers],
+            "standard_error": [each.standard_error for each in answers],
+            "margin": [each.margin for each in answers],
+        }
         if within is not None:
             columns["within_bins"] = within
         columns["error"] = [each.kind for each in answers]
         columns["reason"] = [each.reason for each in answers]
-        return AnswerTable(columns)
+        return self._with_labels(columns)
+
+    def _with_labels(self, answers: Mapping[str, Sequence[Any]]) -> AnswerTable:
+        """The answers behind the labels of their groups, each column under a name of its own."""
+        domain, columns = self.release.domain, dict[str, Sequence[Any]]()
+        groups = [*self._counted()]
+        for place, name in enumerate(self.groups):
+            column = name
+            while column in BESIDE_ANSWERS or column in answers or column in columns:
+                column += "_"
+            columns[column] = [domain[name].label(codes[place]) for codes in groups]
+        return AnswerTable({**columns, **answers})
 
 
 def answer_text(value: str | float | None) -> str:
@@ -302,6 +307,8 @@ def _reached(
         below: the share of records up to the end of each level.
         share: the one that is looked for.
     """
+    if any(math.isnan(each.value) for each in below):  # there are no records
+        return math.nan, math.nan, math.nan
     margins = np.array([each.margin or 0.0 for each in below])
     shares = np.maximum.accumulate([each.value for each in below])
     found = []

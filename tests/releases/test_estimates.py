@@ -95,7 +95,7 @@ def test_the_error_of_a_mean_knows_that_sum_and_number_share_their_noise() -> No
     for release in drawn_again(300):
         estimates = Estimates(release)
         (answer,) = estimates.means([counted], 0, AGES)
-        assert answer.kind == "exact"
+        assert answer.kind == "approximate"
         errors.append(answer.value - exact)
         stated.append(answer.standard_error)
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.mean(stated), rel=0.15)
@@ -122,6 +122,20 @@ def test_a_share_of_everybody_has_no_error() -> None:
     counted = conjunction(sex=[0]).with_vectors({0: REGULAR})
     (share,) = Estimates(database()).means([counted], 0, np.ones(4))
     assert share.value == pytest.approx(1.0) and share.standard_error == pytest.approx(0, abs=1e-9)
+
+
+def test_a_ratio_is_exact_only_over_a_number_that_is_known() -> None:
+    everybody, women = conjunction(), conjunction(sex=[0])
+    of_age = np.array([1.0, 0.0, 0.0, 0.0])
+    kinds = {}
+    for number in ("noisy", "public"):
+        estimates = Estimates(database(num_records=number))
+        for name, counted in (("all", everybody), ("women", women)):
+            (share,) = estimates.means([counted], 0, of_age)
+            assert share.standard_error and share.margin
+            kinds[number, name] = share.kind
+    assert kinds.pop(("public", "all")) == "exact"
+    assert set(kinds.values()) == {"approximate"}
 
 
 def test_a_mean_of_too_few_records_has_no_error_bar() -> None:

@@ -7,13 +7,18 @@ import math
 import pathlib
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from measured_database import DOMAIN, counts, database
 
+import beam_dp as dp
 from beam_dp.cli.main import main
+from beam_dp.domain import CategoricalAttribute, Domain
 from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import write_release
-from beam_dp.releases.questions import AnswerTable
+from beam_dp.releases.error_bars import Estimate, weakest_kind
+from beam_dp.releases.questions import AnswerTable, _reached
 
 TABLE = counts().reshape(DOMAIN.shape)
 
@@ -69,6 +74,34 @@ def test_quantiles(share: float) -> None:
     width = float(row["high"]) - float(row["low"])
     assert 0 < width < 2 and abs(float(row["quantile_age"]) - exact) < 2 * width
     assert row["low"] <= row["quantile_age"] <= row["high"]
+
+
+def test_a_quantile_of_no_records_is_none_and_its_error_is_the_least_sure_of_all() -> None:
+    nothing = Estimate(math.nan, reason="no records")
+    ends = _reached(DOMAIN.attributes[0], [nothing] * 3, 0.5)
+    assert all(math.isnan(each) for each in ends)
+    exact, fitted = Estimate(0.2, 0.1, 0.2, "exact"), Estimate(0.7, 0.1, 0.2, "model_based")
+    assert weakest_kind([exact, fitted]) == "model_based" and weakest_kind([exact]) == "exact"
+    assert weakest_kind([fitted, nothing]) is None
+
+
+def test_labels_of_groups_stand_beside_answers_of_any_name(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An attribute may be called as a column of the answers is."""
+    names = ["margin", "low", "count", "error"]
+    domain = Domain(tuple(CategoricalAttribute(name, ("a", "b")) for name in names))
+    table = pa.table({name: ["a", "b"] * 500 for name in names})
+    promise = Guarantee(10.0, 1e-9, "add_or_remove_one", "record", 1)
+    release = dp.release(table, domain, dp.marginals(domain, ways=2), promise)
+    for name in names:
+        rows = [*release.query().group_by(name).count().rows()]
+        assert [row[f"{name}_"] for row in rows] == ["a", "b"]
+        assert all(abs(row["count"] - 500) < 50 and row["margin"] < 50 for row in rows)
+        assert [row["error"] for row in rows] == ["exact", "exact"]
+    write_release(release, tmp_path / "out")
+    assert main(["answer", str(tmp_path / "out"), "--group_by", "low"]) == 0
+    assert "± (95 %)" in capsys.readouterr().out
 
 
 def test_results_as_arrow_and_pandas() -> None:
