@@ -7,6 +7,7 @@ is ever run.
 from __future__ import annotations
 
 import ast
+import keyword
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -28,8 +29,15 @@ _FORMS = (
     " `and`, `or` and `not`"
 )
 _WORDS = {"null": None, "None": None, "true": True, "false": False}
-# Names that Python does not allow stand in backquotes; a text may hold backquotes, too.
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`([^`]+)`")
+# Names that Python does not allow stand in backquotes, or are words of its statements, such as
+# `class`, which no condition needs; a text may hold either, too.
+_OF_CONDITIONS = {"and", "in", "is", "not", "or", "False", "None", "True"}
+_OF_EXPRESSIONS = {"async", "await", "else", "for", "if", "lambda", "yield"}
+_NAMES = re.compile(
+    r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`([^`]+)`|\b("
+    + "|".join(sorted(set(keyword.kwlist) - _OF_CONDITIONS - _OF_EXPRESSIONS))
+    + r")\b"
+)
 _ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
@@ -53,8 +61,8 @@ def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
         text: comparisons ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in`` and ``not in`` of an
             attribute with its levels, chains such as ``25 <= age < 40``, and boolean attributes by
             their name; joined by ``and``, by ``not``, and by ``or`` within one attribute. Names
-            with blanks stand in backquotes. ``null`` and ``'other'`` are levels where they are
-            declared; ``!=`` holds for them, an order never does.
+            with blanks or signs stand in backquotes. ``null`` and ``'other'`` are levels where they
+            are declared; ``!=`` holds for them, an order never does.
 
     Returns:
         By position, shape (size,), True where it holds; all of them must hold. An attribute that is
@@ -76,13 +84,14 @@ def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
     names: dict[str, str] = {}
 
     def named(match: re.Match[str]) -> str:
-        if match[1] is None:
+        name = match[1] or match[2]
+        if name is None:
             return match[0]
         place = f"quoted_name_{len(names)}_"
-        names[place] = match[1]
+        names[place] = name
         return place
 
-    plain = _QUOTED.sub(named, text.strip())
+    plain = _NAMES.sub(named, text.strip())
     try:
         parsed = ast.parse(plain, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):

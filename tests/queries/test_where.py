@@ -16,6 +16,7 @@ from beam_dp.domain import (
 from beam_dp.errors import InputError
 from beam_dp.queries.where import read_condition
 
+TICKETS = Domain((IntegerAttribute("class", 1, 3), CategoricalAttribute("from", ("class", "a"))))
 DOMAIN = Domain(
     (
         IntegerAttribute("hours", -2, 3, nullable=True),
@@ -112,3 +113,23 @@ def test_all_else_costs_one_line(text: str, message: str) -> None:
     line = str(caught.value)
     assert line.startswith("where") and message in line
     assert "\n" not in line and len(line) < 600
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("class in (1, 2)", {0: [0, 1]}),
+        ("`class` == 1 and from == 'class'", {0: [0], 1: [0]}),
+        ("1 < class", {0: [1, 2]}),
+    ],
+)
+def test_words_of_python_are_names(text: str, held: dict[int, list[int]]) -> None:
+    """As in the example that a refusal gives."""
+    found = read_condition(TICKETS, text)
+    assert {axis: np.flatnonzero(mask).tolist() for axis, mask in found.items()} == held
+
+
+@pytest.mark.parametrize("text", ["lambda: 1", "class if from else class", "class", "while == 1"])
+def test_words_of_python_are_nothing_else(text: str) -> None:
+    with pytest.raises(InputError, match="where"):
+        read_condition(TICKETS, text)
