@@ -84,7 +84,10 @@ def _comparisons(noise: Mapping[str, Any], k: int, most: int) -> Step:
     threshold = k / positive(noise.get("threshold_scale"))
     question = 2 * k / positive(noise.get("question_scale"))
     ends = number(noise["threshold_scale"]), number(noise["question_scale"])
-    if noise.get("redraws_threshold"):
+    redraws = noise.get("redraws_threshold")
+    if not isinstance(redraws, bool):
+        raise InputError("redraws_threshold", redraws, "must be true or false")
+    if redraws:
         claims = Claims.pure(threshold + question).repeated(most)
         numbers = f"{most:,} x ({k} / {ends[0]} + 2 x {k} / {ends[1]})"
         formula = "c (k / threshold scale + 2 k / question scale)"

@@ -41,6 +41,8 @@ def selection_steps(
     pairs = checked_integer("num_candidates", parameters.get("num_candidates"), 0)
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit
     steps = []
+    # Each that is measured was scored.
+    figures.at_least("num_candidates", pairs, sum(len(each.names) > 1 for each in tables))
     if pairs:
         deviation = checked_number("score_deviation", parameters.get("score_deviation"), above=0)
         grid = checked_integer("score_grid", parameters.get("score_grid", 1), 1)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from beam_dp.domain import Domain
+from beam_dp.errors import InputError
 from beam_dp.noise.bound import noise_bound
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery
@@ -25,6 +26,9 @@ from beam_dp.verification.steps import Step
 from beam_dp.verification.tables import table_steps, tables_of
 from beam_dp.verification.verdict import Figures, Verification, judged
 
+_STRATEGIES = ("measure_all", "rounds", "selection", "small_db", "textbook")
+# What these draw does not all stand among the tables of their noise.
+_SELECTING = ("mwem", "small_db")
 # Of an answer, as a share of the records.
 _ROUNDING = 1e-10
 
@@ -56,8 +60,21 @@ class Stated:
 
 
 def verify_synthetic(release: SyntheticDatabase) -> Verification:
-    """Returns what the card of a synthetic database comes to."""
-    figures = Figures()
+    """Returns what the card of a synthetic database comes to.
+
+    Raises:
+        InputError: if a field that its steps follow from is missing or damaged.
+    """
+    figures, notes = Figures(), []
+    strategy = release.parameters.get("strategy")
+    if strategy not in _STRATEGIES:
+        if release.mechanism in _SELECTING:
+            condition = f"must be one of {', '.join(_STRATEGIES)} for {release.mechanism}"
+            raise InputError("strategy", strategy, condition)
+        notes.append(
+            "the card states no strategy that this version knows: what is shown holds if the"
+            " mechanism drew no more than the tables that the card states"
+        )
     guarantee = of_release(release.guarantee, release.left_out)
     stated = Stated(guarantee, release.workload, release.parameters, release.noise, release.queries)
     steps = synthetic_steps(stated, figures)
@@ -65,12 +82,12 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
     if release.left_out is not None:
         beside = left_out_steps(release.left_out, release.guarantee, release.domain)
         left_out_figures(release.left_out, release.guarantee, release.domain, figures)
-    if release.parameters.get("strategy") == "small_db":
+    if strategy == "small_db":
         small_db_figures(release, figures)
     else:
         _error_figures(release, figures)
     return judged(
-        "synthetic_database", release.mechanism, release.guarantee, steps, figures, beside
+        "synthetic_database", release.mechanism, release.guarantee, steps, figures, beside, notes
     )
 
 
@@ -91,6 +108,8 @@ def synthetic_steps(stated: Stated, figures: Figures) -> list[Step]:
         return rounds_steps(guarantee, parameters, tables if stated.is_drawn else None, figures)
     if strategy == "selection":
         return selection_steps(domain, guarantee, parameters, tables, figures)
+    if strategy not in _STRATEGIES and not tables:
+        raise InputError("noise", 0, "must state the tables that were measured")
     if strategy == "measure_all":
         figures.equal("num_measurements", parameters.get("num_measurements"), len(tables))
     return table_steps(domain, tables, guarantee)

@@ -184,6 +184,15 @@ TAMPERED: list[tuple[str, Change]] = [
     (f"private_mw, {ADDED}", halved("settings", "noise", "threshold_scale")),
     (f"private_mw, {ADDED}", halved("settings", "noise", "question_scale")),
     (f"private_mw pure, {ADDED}", halved("settings", "noise", "answer_scale")),
+    (
+        f"private_mw textbook, {ADDED}",
+        lambda card: card["settings"]["noise"].update(redraws_threshold=0),
+    ),
+    (
+        f"private_mw textbook, {ADDED}",
+        lambda card: card["settings"]["noise"].update(redraws_threshold=None),
+    ),
+    (f"selection, {ADDED}", lambda card: card["parameters"].update(num_candidates=0)),
     (f"sparse_mw pure, {ADDED}", halved("plan", "count_scale")),
     (f"sparse_mw, {ADDED}", lambda card: card["settings"]["noise"].update(max_above=2000)),
     (f"private_mw textbook, {ADDED}", halved("settings", "update_bound")),
@@ -228,6 +237,39 @@ def test_a_card_without_its_noise_is_refused_in_one_line(tmp_path: pathlib.Path)
     edit(tmp_path / "out" / "card.json", lambda card: card["parameters"].pop("num_units"))
     with pytest.raises(InputError, match="num_units: None is refused"):
         verify_release(read_release(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("value", [None, 0, "of its own"])
+@pytest.mark.parametrize("name", ["rounds", "annealed pure", "selection", "textbook", "small_db"])
+def test_a_strategy_that_is_not_stated_hides_no_selection(
+    name: str, value: object, tmp_path: pathlib.Path
+) -> None:
+    release = RELEASES[f"{name}, {ADDED}"]()
+    changes: list[Change] = [
+        lambda card: card["parameters"].update(strategy=value),
+        lambda card: card["parameters"].pop("strategy"),
+    ]
+    for place, change in enumerate(changes):
+        assert verified_after(release, change, tmp_path / str(place)) is None
+
+
+def test_what_a_mechanism_of_ones_own_draws_beside_its_tables_is_left_open(
+    tmp_path: pathlib.Path,
+) -> None:
+    def own(card: dict[str, Any]) -> None:
+        card["mechanism"] = "favourite"
+        card["parameters"]["strategy"] = "of its own"
+
+    release = RELEASES[f"rounds, {ADDED}"]()
+    found = verified_after(release, own, tmp_path / "with tables")
+    assert found is not None and any("drew no more than the tables" in n for n in found.notes)
+
+    def of_nothing(card: dict[str, Any]) -> None:
+        own(card)
+        card["noise"] = []
+
+    textbook = RELEASES[f"textbook, {ADDED}"]()  # which keeps no tables
+    assert verified_after(textbook, of_nothing, tmp_path / "without") is None
 
 
 @pytest.mark.parametrize("value", [None, 0, "x", []])
