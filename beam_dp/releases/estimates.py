@@ -210,8 +210,13 @@ class Estimates:
         kind: ErrorKind = "exact" if measured.are_fixed else "approximate"
         found = []
         errors = np.sqrt(_exact_variances(self._domain, queries, variances))
-        for value, error in zip(sums_of(table, queries).tolist(), errors.tolist(), strict=True):
-            found.append(Estimate(value, error, error * deviations, kind))
+        # Noise on a grid stays within half a step more as often as noise without one.
+        margins = errors * deviations
+        steps = max(1 / each.grid for each in measured.described) * _largest_weights(queries)
+        margins += np.where(errors > 0, steps / 2, 0.0)
+        columns = (sums_of(table, queries).tolist(), errors.tolist(), margins.tolist())
+        for value, error, margin in zip(*columns, strict=True):
+            found.append(Estimate(value, error, margin, kind))
         return found
 
     def _fitted(
@@ -346,6 +351,12 @@ def _exact_variances(
         factor = own[mask].prod(axis=0) * free[~mask].prod(axis=0)
         total += times(factor, variance)
     return total
+
+
+def _largest_weights(queries: Sequence[VectorQuery]) -> Vector:
+    """Returns what one record counts for at most, in each query."""
+    largest = [math.prod(float(np.abs(each).max()) for each in query.vectors) for query in queries]
+    return np.array(largest)
 
 
 def _normalised(table: NDArray[np.float64]) -> NDArray[np.float64]:

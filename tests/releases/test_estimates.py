@@ -13,8 +13,10 @@ from noise_sources import Seeded
 from release_examples import release_of
 
 from beam_dp.domain import CategoricalAttribute, Domain
+from beam_dp.domain.files import read_domain
 from beam_dp.hypotheses.basis import subsets
-from beam_dp.mechanisms import Gaussian
+from beam_dp.mechanisms import Gaussian, Laplace, Mechanism
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.queries.workload import marginals
@@ -85,6 +87,30 @@ def test_margins_of_exact_errors_hold_95_percent() -> None:
             ):
                 held.append(abs(answer[1].value - truth(query)) <= answer[1].margin)
         assert 0.92 <= np.mean(held) <= 0.99
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0])
+@pytest.mark.parametrize("mechanism", [Laplace(), Gaussian(calibration="textbook")])
+def test_margins_hold_95_percent_of_integer_noise(mechanism: Mechanism, epsilon: float) -> None:
+    """By its law: a margin below a whole number of records holds no more than the last one."""
+    domain, delta = read_domain('{"a": 2, "b": 2}'), 0.0 if isinstance(mechanism, Laplace) else 1e-9
+    promise = Guarantee(epsilon, delta, "add_or_remove_one", "record", 1)
+    plan = mechanism.plan(domain, marginals(domain, ways=2), promise, "noisy")
+    exact = Histogram(domain, np.array([50, 60, 70, 20])).marginals(plan.summary_tables)
+    release = plan.release(exact, Seeded(1))
+    (described,) = plan.measurements
+    noise, scale = np.arange(-500, 501), described.scale
+    law = np.exp(-(np.abs(noise) / scale if delta == 0 else noise**2 / (2 * scale**2)))
+    law /= law.sum()
+    laws = [law, np.convolve(law, law, "same")]
+    queries = [VectorQuery.of({0: [1, 0], 1: [0, weight]}) for weight in (1, -7)]
+    queries.append(VectorQuery.of({0: [0, 1]}))
+    for query, own, weight in zip(queries, [laws[0], *laws], (1, 7, 1), strict=True):
+        ((_, unbiased),) = release.estimates.both([query])
+        assert unbiased is not None and unbiased.margin is not None
+        held = own[weight * np.abs(noise) <= unbiased.margin].sum()
+        assert held >= 0.95
+        assert unbiased.margin <= 2.12 * unbiased.standard_error + weight / 2
 
 
 @pytest.mark.slow
