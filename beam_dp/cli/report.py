@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, Once, refused
+from beam_dp.storage.new_file import write_new_file
 
 if TYPE_CHECKING:
     from beam_dp.privacy.ledger import Entry
@@ -60,7 +61,12 @@ def run_report(options: argparse.Namespace) -> None:
     entry = None if options.ledger is None else _entry(options.ledger, release)
     verification, verdict = _verified(release)
     beside = Beside(described(release), verdict, verification, entry, truth)
-    _write(output, report_page(release, beside), is_private=truth is not None)
+    page = report_page(release, beside).encode()
+    try:
+        # What compares with records is for nobody else's eyes.
+        write_new_file(output, page, is_private=truth is not None)
+    except InputError as error:
+        raise refused("output", error.value, error.condition) from None
     whose = "PRIVATE: holds exact counts of records" if truth else "public, as the release is"
     print(f"{output} ({whose})")
 
@@ -80,26 +86,6 @@ def _check_output(output: pathlib.Path) -> None:
         raise refused("output", str(output), "must not exist: nothing is overwritten")
     if not output.parent.is_dir():
         raise refused("output", str(output), "must be in a directory that exists")
-
-
-def _write(output: pathlib.Path, page: str, *, is_private: bool) -> None:
-    try:
-        # What compares with records is for nobody else's eyes.
-        handle = os.open(
-            output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_private else 0o666
-        )
-        with open(handle, "wb") as file:
-            try:
-                file.write(page.encode())
-                file.flush()
-            except OSError:
-                output.unlink()
-                raise
-    except FileExistsError:
-        raise refused("output", str(output), "must not exist: nothing is overwritten") from None
-    except OSError as error:
-        condition = f"must be a file that can be written: {error.strerror}"
-        raise refused("output", str(output), condition) from None
 
 
 def _verified(release: Release | HorizonRelease) -> tuple[Verification | None, str]:

@@ -16,6 +16,7 @@ from beam_dp.domain.files import parse_domain
 from beam_dp.domain.open_points import OpenPoint, open_points, to_confirm, to_fill_in
 from beam_dp.errors import InputError, shown
 from beam_dp.schemas.columns import Column
+from beam_dp.storage.new_file import write_new_file
 
 
 @dataclass(frozen=True)
@@ -77,22 +78,7 @@ class DomainDraft:
         Raises:
             InputError: if there is such a file already, or it can't be written.
         """
-        data = self.text().encode()
-        try:
-            with open(path, "xb") as file:
-                try:
-                    file.write(data)
-                    file.flush()
-                except OSError:
-                    Path(path).unlink()
-                    raise
-        except FileExistsError:
-            condition = "must not exist: nothing is overwritten"
-            raise InputError("output", str(path), condition) from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "not a path"
-            condition = f"must be a file that can be written: {reason}"
-            raise InputError("output", str(path), condition) from None
+        write_new_file(path, self.text().encode())
 
     def with_attribute(self, attribute: Attribute) -> DomainDraft:
         """Returns the draft with a column's entry replaced; null keeps the level that it has.

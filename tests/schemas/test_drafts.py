@@ -360,18 +360,22 @@ def test_every_kind_is_named_by_the_flag(capsys: pytest.CaptureFixture[str]) -> 
     assert all(kind in out for kind in KINDS)
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "can be written: No space left"),
+        (KeyboardInterrupt(), "^$"),
+    ],
+)
 def test_a_file_that_cannot_be_written_whole_is_not_left(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    error: BaseException, told: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full(io.BytesIO):
+    class Full(io.FileIO):
         def write(self, data: Any) -> int:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().write(data[:1])
+            raise error
 
-    def opened(path: Any, mode: str) -> Full:
-        pathlib.Path(path).touch(exist_ok=False)
-        return Full()
-
-    monkeypatch.setattr("beam_dp.schemas.draft.open", opened, raising=False)
-    with pytest.raises(dp.InputError, match="must be a file that can be written: No space left"):
+    monkeypatch.setattr("beam_dp.storage.new_file.open", Full, raising=False)
+    with pytest.raises((dp.InputError, KeyboardInterrupt), match=told):
         dp.domain_draft({"age": 5}).write(tmp_path / "d.json")
     assert list(tmp_path.iterdir()) == []
