@@ -89,14 +89,14 @@ def _check_output(output: pathlib.Path) -> None:
 
 
 def _verified(release: Release | HorizonRelease) -> tuple[Verification | None, str]:
-    """Returns what `beam-dp verify` finds; nothing where the card lacks what it needs."""
+    """Returns what `beam-dp verify` finds, and what it says last, or why it refuses the card."""
     from beam_dp.cli.verify import verdict
     from beam_dp.verification import verify_release
 
     try:
         found = verify_release(release)
-    except InputError:
-        return None, ""
+    except InputError as error:
+        return None, str(error)
     return found, verdict(found)
 
 

@@ -50,8 +50,8 @@ class Beside:
 
     Args:
         details: what `beam-dp describe` prints.
-        verdict: what `beam-dp verify` says last; empty where the card lacks what it needs.
-        verification: that led to it.
+        verdict: what `beam-dp verify` says last; or why it refuses the card.
+        verification: that led to it; None where there is none.
         entry: of the ledger that paid, where it was asked.
         truth: of the records, where their owner compares. Private.
     """
@@ -124,10 +124,19 @@ def promise_section(release: AnyRelease, beside: Beside, told: Mapping[str, str]
         if isinstance(promise, str):
             parts.append(paragraph(text(f"Of windows: {promise}.", 1_000)))
     if beside.verdict:
-        words = f"As beam-dp verify recomputes from the noise on the card, it {beside.verdict}."
-        is_kept = beside.verification is not None and beside.verification.holds
-        parts.append(paragraph(text(words, 600), "" if is_kept else "private"))
+        parts += _verified(beside.verdict, beside.verification)
     return section("The promise", *parts)
+
+
+def _verified(verdict: str, found: Verification | None) -> Iterable[str]:
+    """Yields paragraphs on what was recomputed of the promise, with all that was left open."""
+    if found is None:
+        words = f"beam-dp verify can't recompute it from the noise on the card: {verdict}."
+        yield paragraph(text(words, 600), "private")
+        return
+    words = f"As beam-dp verify recomputes from the noise on the card, it {verdict}."
+    yield paragraph(text(words, 600), "" if found.holds else "private")
+    yield from (paragraph(text(f"To be noted: {note}.", 600)) for note in found.notes)
 
 
 def _unit(promised: Guarantee) -> str:

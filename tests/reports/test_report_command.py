@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pathlib
 import re
@@ -180,3 +181,19 @@ def test_a_damaged_table_tells_nothing_of_its_records(
     assert "'sex'" in text and "secret" not in text
     (tmp_path / "people.csv").unlink()
     assert sorted([*os.listdir(tmp_path), "people.parquet"]) == before
+
+
+def test_what_verification_leaves_open_or_refuses_is_told(directory: str) -> None:
+    card, told = pathlib.Path(directory, "card.json"), []
+    stated = json.loads(card.read_text())
+    del stated["parameters"]["strategy"]
+    for mechanism in ("favourite", "mwem"):
+        card.write_text(json.dumps({**stated, "mechanism": mechanism}))
+        page = pathlib.Path(directory).with_name(f"{mechanism}.html")
+        assert main(["report", directory, "--output", str(page)]) == 0
+        told.append(page.read_text())
+    assert (
+        "it holds: epsilon 1" in told[0] and "To be noted: the card states no strategy" in told[0]
+    )
+    assert "can&#x27;t recompute it from the noise on the card: strategy: None" in told[1]
+    assert "it holds" not in told[1]
