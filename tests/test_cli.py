@@ -201,6 +201,16 @@ def test_a_flag_is_given_once(
     assert told in line(capfd, "answer", "out", *argv)
 
 
+@pytest.mark.parametrize("second", ["b.sqlite", "postgresql://bob:tell-tale@other/db"])
+def test_a_ledger_that_is_given_twice_is_told_without_its_password(
+    second: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = "postgresql://bob:tell-tale@host/db?sslpassword=tell-tale"
+    for argv in (["doctor"], ["release-intervals", "--input=a.csv"]):
+        told = line(capfd, *argv, "--ledger", first, "--ledger", second)
+        assert "(before: 'postgresql://***@host/db?***')" in told and "tell-tale" not in told
+
+
 @pytest.mark.parametrize("command", [["describe"], ["answer", "--marginal=sex"]])
 def test_a_directory_without_a_release_is_refused(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], command: list[str]

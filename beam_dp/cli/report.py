@@ -116,4 +116,5 @@ def _entry(url: str, release: Release | HorizonRelease) -> Entry:
         ids = (entry.draw_id, entry.parameters.get("horizon_id"))
         if entry.release_id == named or own in ids:
             return entry
-    raise refused("ledger", url, "must be the ledger that paid; it has no entry of this release")
+    condition = "must be the ledger that paid; it has no entry of this release"
+    raise refused("ledger", ledger.name, condition)

@@ -141,10 +141,24 @@ class Once(argparse.Action):
         """Stores the value."""
         earlier = getattr(namespace, self.dest)
         if earlier is not self.default:
-            raise refused(self.dest, values, f"must be given once (before: {shown(earlier)})")
+            before = shown(_without_secrets(earlier))
+            condition = f"must be given once (before: {before})"
+            raise refused(self.dest, _without_secrets(values), condition)
         if isinstance(values, list):  # argparse makes an empty list of "--"
             raise refused(self.dest, "--", "must be a value")
         setattr(namespace, self.dest, values)
+
+
+def _without_secrets(value: object) -> object:
+    """Returns what was typed, of a URL without whom it names and its options: nobody parsed it yet.
+
+    Example:
+        >>> _without_secrets("postgresql://bob:a@b@localhost/db?password=c")
+        'postgresql://***@localhost/db?***'
+    """
+    if not isinstance(value, str) or "://" not in value:
+        return value
+    return re.sub(r"\?.*=.*", "?***", re.sub(r"://.*@", "://***@", value, flags=re.DOTALL))
 
 
 def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:

@@ -197,3 +197,20 @@ def test_what_verification_leaves_open_or_refuses_is_told(directory: str) -> Non
     )
     assert "can&#x27;t recompute it from the noise on the card: strategy: None" in told[1]
     assert "it holds" not in told[1]
+
+
+def test_a_ledger_that_did_not_pay_is_told_without_its_password(
+    directory: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Empty:
+        name = "postgresql://bob:***@host/db"
+
+        def __init__(self, url: str) -> None:
+            pass
+
+        def datasets(self) -> list[object]:
+            return []
+
+    monkeypatch.setattr("beam_dp.privacy.ledger.Ledger", Empty)
+    told = refusal(capfd, directory, "--ledger", "postgresql://bob:tell-tale@host/db")
+    assert "'postgresql://bob:***@host/db' is refused; must be the ledger that paid" in told
