@@ -37,15 +37,15 @@ from beam_dp.releases.intervals import (
 )
 from beam_dp.releases.records import distinct_records as distinct_records
 from beam_dp.releases.release import Release as Release
+from beam_dp.releases.released_answers import (
+    MarginalAnswer as MarginalAnswer,
+    QueryAnswer as QueryAnswer,
+)
 from beam_dp.releases.sketches import (
     NoisyCounts as NoisyCounts,
     NoisySketch as NoisySketch,
     SparseAnswer as SparseAnswer,
     SparseRelease as SparseRelease,
 )
-from beam_dp.releases.synthetic_database import (
-    MarginalAnswer as MarginalAnswer,
-    QueryAnswer as QueryAnswer,
-    SyntheticDatabase as SyntheticDatabase,
-)
+from beam_dp.releases.synthetic_database import SyntheticDatabase as SyntheticDatabase
 from beam_dp.releases.window_tables import WindowTables as WindowTables

@@ -14,7 +14,8 @@ from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.intervals import IntervalRelease
 from beam_dp.releases.release import Release
-from beam_dp.releases.synthetic_database import MarginalAnswer, SyntheticDatabase
+from beam_dp.releases.released_answers import MarginalAnswer
+from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.releases.window_tables import WindowTables
 
 Tables = SyntheticDatabase | WindowTables

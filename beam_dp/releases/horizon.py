@@ -18,7 +18,8 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.measured_tables import MeasuredTable, laplace_variance
 from beam_dp.releases.noisy_tables import NoisyTables
 from beam_dp.releases.plain import plain_json
-from beam_dp.releases.synthetic_database import MarginalAnswer, QueryAnswer, SyntheticDatabase
+from beam_dp.releases.released_answers import MarginalAnswer, QueryAnswer
+from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.releases.window_tables import Level, WindowTables
 from beam_dp.windows import Blocks, Horizon
 from beam_dp.windows.blocks import block_weight

@@ -18,7 +18,7 @@ from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.query_batches import batches_of
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.measured_tables import Names, cell_variance, query_variance
-from beam_dp.releases.synthetic_database import MarginalAnswer, QueryAnswer
+from beam_dp.releases.released_answers import MarginalAnswer, QueryAnswer
 
 Table = NDArray[np.float64]
 

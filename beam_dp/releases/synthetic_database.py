@@ -20,7 +20,7 @@ from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.arrow import arrow_table
-from beam_dp.releases.error_bars import ErrorKind, Estimate
+from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.estimates import Estimates
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.marginal_weights import MAX_CELLS, marginal_weights
@@ -30,6 +30,7 @@ from beam_dp.releases.plain import library_versions, plain_json
 from beam_dp.releases.questions import Question
 from beam_dp.releases.records import check_records_format, checked_codes, checked_values
 from beam_dp.releases.release import Release
+from beam_dp.releases.released_answers import MarginalAnswer, QueryAnswer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,50 +40,6 @@ Names = tuple[str, ...]
 # What ``SmallDB`` calls it among its noise.
 NUM_RECORDS = "number of records"
 _ERROR_FIELDS = ("standard_error", "bound", "failure_probability")
-
-
-@dataclass(frozen=True, eq=False)
-class MarginalAnswer:
-    """One marginal, answered from a release.
-
-    Args:
-        attributes: names, in domain order: the axes of ``values``.
-        values: expected number of records in each cell, float64; they sum to ``num_records``.
-        standard_error: of one cell, in records; None where the release states none.
-        bound: no cell's error exceeds it, except with ``failure_probability``; in records.
-        failure_probability: in (0, 1).
-    """
-
-    attributes: Names
-    values: NDArray[np.float64]
-    standard_error: float | None = None
-    bound: float | None = None
-    failure_probability: float | None = None
-
-
-@dataclass(frozen=True)
-class QueryAnswer:
-    """One linear query, answered from a release.
-
-    Args:
-        value: in records.
-        bound: the errors of all queries that were asked, or that the release was made for, together
-            do not exceed it, except with ``failure_probability``; in records. None where no bound
-            is proved.
-        failure_probability: in (0, 1).
-        standard_error: in records; None where none can be stated honestly.
-        margin: the answer is within so many records of the truth in 95 % of cases; None as above.
-        kind: of the error: see ``error_bars.Estimate``.
-        reason: why there is no standard error; empty where there is one.
-    """
-
-    value: float
-    bound: float | None = None
-    failure_probability: float | None = None
-    standard_error: float | None = None
-    margin: float | None = None
-    kind: ErrorKind | None = None
-    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -287,15 +244,7 @@ class SyntheticDatabase(Release):
             smallest = laplace_variance(self.measurements.described if self.measurements else ())
             probability = FAILURE_PROBABILITY
             bound = noise_bound(answer.standard_error**2, number, smallest, probability)
-        return QueryAnswer(
-            answer.value,
-            bound,
-            probability,
-            answer.standard_error,
-            answer.margin,
-            answer.kind,
-            answer.reason,
-        )
+        return QueryAnswer.of(answer, bound, probability)
 
     @property
     def within_bins(self) -> str:

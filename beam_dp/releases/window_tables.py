@@ -29,7 +29,7 @@ from beam_dp.releases.measured_tables import (
 from beam_dp.releases.noisy_tables import NoisyTables
 from beam_dp.releases.plain import library_versions, plain_json
 from beam_dp.releases.release import Release
-from beam_dp.releases.synthetic_database import MarginalAnswer, QueryAnswer
+from beam_dp.releases.released_answers import MarginalAnswer, QueryAnswer
 from beam_dp.windows.horizon import MAX_WINDOWS
 
 Level = Literal["window", "block"]
