@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.rounding import up
 from beam_dp.releases.horizon import HorizonRelease
@@ -67,11 +68,11 @@ def verify_window(release: WindowTables) -> Verification:
     promise_figures(release.guarantee, stated, limits, figures)
     own = _of_window(release.guarantee, limits)
     of_one = table_steps(release.domain, release.measured, own)
+    share = share_of_blocks(stated)
     steps = level_steps(of_one, release.level, limits, stated.get("block"))
     if release.level == "window":
         loss_figures(of_one, stated, figures)
-    if stated.get("strategy") == "levels":
-        share = checked_number("share", stated.get("share"), above=0, below=1)
+    if share is not None:
         part = 1 - Fraction(math.nextafter(share, 0.0))
         if release.level == "block":
             part = Fraction(math.nextafter(share, 1.0))
@@ -101,7 +102,7 @@ def verify_horizon(release: HorizonRelease) -> Verification:
     elif "window" in plan:
         steps = [_database_step(release, limits, figures)]
     else:
-        own = _of_window(release.guarantee, limits)
+        own, share = _of_window(release.guarantee, limits), share_of_blocks(plan)
         for level, held in (("window", release.windows), ("block", release.blocks)):
             measured = dict.fromkeys(
                 each.measured for each in held.values() if isinstance(each, WindowTables)
@@ -110,14 +111,30 @@ def verify_horizon(release: HorizonRelease) -> Verification:
                 of_one = table_steps(release.workload.domain, tables, own)
                 if level == "window":
                     loss_figures(of_one, plan, figures)
-                steps += level_steps(of_one, level, limits, release.block)
+                steps += level_steps(of_one, level, limits, plan.get("block"))
             if len(measured) > 1:
                 notes.append(f"not every {level} has the same noise: what is shown is their sum")
-        if release.block is not None and not release.blocks:
+        if share is not None and not release.blocks:
             notes.append("no block is released yet: blocks are taken to spend their share")
-            part = 1 - Fraction(math.nextafter(plan["share"], 0.0))
+            part = 1 - Fraction(math.nextafter(share, 0.0))
             steps = [_with_other_level(step, part) for step in steps]
     return judged("horizon", "windows", release.guarantee, steps, figures, notes=notes)
+
+
+def share_of_blocks(stated: Mapping[str, Any]) -> float | None:
+    """Returns the share of the budget that blocks spend; None where windows alone are measured.
+
+    Raises:
+        InputError: if it is missing, or it is not said which of the two it is.
+    """
+    check_choice("strategy", stated.get("strategy"), ("independent", "levels"))
+    if stated["strategy"] == "independent":
+        if stated.get("block") is not None:
+            condition = "must not be there where windows alone are measured"
+            raise InputError("block", stated["block"], condition)
+        return None
+    checked_integer("block", stated.get("block"), 2)
+    return checked_number("share", stated.get("share"), above=0, below=1)
 
 
 def promise_figures(

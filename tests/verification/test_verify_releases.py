@@ -363,6 +363,40 @@ def test_a_window_whose_card_was_changed_does_not_hold(
         assert not verify_release(read_release(place)).holds
 
 
+@pytest.mark.parametrize("value", [None, "independent", "x"])
+@pytest.mark.parametrize("delta", DELTAS)
+def test_a_strategy_that_is_not_stated_hides_no_blocks(
+    delta: float, value: object, tmp_path: pathlib.Path
+) -> None:
+    directory = tmp_path / "out"
+    released_horizon(str(directory), leveled(delta=delta), range(6), range(2))
+    for place in ("windows/000000", "levels/3/000000"):
+        edit(
+            directory / place / "card.json", lambda card: card["parameters"].update(strategy=value)
+        )
+        with pytest.raises(InputError, match=r"(strategy|block): .* is refused"):
+            verify_release(read_release(directory / place))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda card: card["plan"].pop("block"),
+        lambda card: card["plan"].update(block=None),
+        lambda card: card["plan"].update(share=0),
+        lambda card: card["plan"].pop("strategy"),
+        lambda card: card["plan"].update(strategy="independent"),
+    ],
+)
+def test_a_horizon_that_does_not_state_its_blocks_is_refused(
+    change: Change, tmp_path: pathlib.Path
+) -> None:
+    released_horizon(str(tmp_path / "out"), leveled(block=4), range(3))
+    edit(tmp_path / "out" / "horizon.json", change)
+    with pytest.raises(InputError, match=r"(strategy|block|share): .* is refused"):
+        verify_release(read_windows(tmp_path / "out"))
+
+
 def test_a_horizon_adds_up_the_noise_of_its_windows_and_blocks(tmp_path: pathlib.Path) -> None:
     directory = str(tmp_path / "out")
     released_horizon(directory, leveled(delta=0.0), range(6), range(2))
