@@ -249,9 +249,11 @@ class Question:
             return axis, values, None
         if isinstance(attribute, NumericAttribute):
             edges = np.array(attribute.edges, np.float64)
-            values[: attribute.num_levels] = (edges[1:] + edges[:-1]) / 2
+            # Of whole numbers the largest below an edge is one less.
+            low, high = attribute.whole_ends or (edges[:-1], edges[1:])
+            values[: attribute.num_levels] = (low + high) / 2
             widths = np.zeros(attribute.size)
-            widths[: attribute.num_levels] = np.diff(edges) / 2
+            widths[: attribute.num_levels] = (high - low) / 2
             return axis, values, widths
         condition = "must be an integer or a numeric attribute"
         raise InputError("column", name, condition)

@@ -13,7 +13,7 @@ from measured_database import DOMAIN, counts, database
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain import CategoricalAttribute, Domain
+from beam_dp.domain import CategoricalAttribute, Domain, NumericAttribute
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases import write_release
@@ -59,6 +59,16 @@ def test_sums_means_and_what_is_not_known_within_bins() -> None:
     row = only(question.mean("age"))
     assert_near(row, "mean_age", held @ middles / held.sum())
     assert float(row["within_bins"]) == pytest.approx(held @ halves / held.sum(), rel=0.02)
+
+
+def test_whole_numbers_are_in_the_middle_of_those_of_their_bin() -> None:
+    domain = Domain((NumericAttribute("age", (0, 10, 20), whole=True),))
+    promise = Guarantee(20.0, 0, "add_or_remove_one", "record", 1)
+    ages = pa.table({"age": [*range(10), *range(10, 21)] * 50})
+    release = dp.release(ages, domain, dp.marginals(domain, ways=1), promise)
+    for condition, mean, within in (("age < 10", 4.5, 4.5), ("age >= 10", 15.0, 5.0)):
+        row = only(release.query(condition).mean("age"))
+        assert (row["mean_age"], row["within_bins"]) == pytest.approx((mean, within))
 
 
 def test_shares() -> None:
