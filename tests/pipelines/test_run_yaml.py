@@ -133,3 +133,15 @@ def test_a_job_that_fails_leaves_no_draft(
     path = file_of(tmp_path, read, step("Failing"), release, Failing=f"{__name__}.Failing")
     assert "the job failed" in line(capfd, "--yaml_pipeline_file", path, code=1)
     assert not draft.exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "is_told"),
+    [("json/decoder.py", True), ("pandas/io/json/_json.py", False), ("pandas/core/a.py", False)],
+)
+def test_what_reads_records_is_not_quoted_while_a_pipeline_is_built(
+    place: str, is_told: bool
+) -> None:
+    with pytest.raises(ValueError, match="tell-tale") as caught:
+        exec(compile("raise ValueError('tell-tale')", f"/lib/{place}", "exec"))
+    assert ("tell-tale" in run_yaml._told(caught.value)) == is_told
