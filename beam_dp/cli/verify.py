@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 
 EXIT_DOES_NOT_HOLD = 1
 _SHOWN_FAULTS = 20
+# What is told of the words of formulas that occur.
+_WORDS = {
+    "sensitivity": "how far one unit can move what is measured: L1, the sum of all changes;"
+    " L2, the root of the sum of their squares",
+    "scale": "of the noise, in the unit of the sensitivity",
+    "rho": "loss in zero-concentrated differential privacy",
+    "mu^2": "square of the loss in Gaussian differential privacy; Phi is the normal law",
+    "k ": "records of one unit that are used, at most",
+    "P(key": "that a key which only one unit has is released, at most",
+}
 
 
 def add_verify(commands: Any) -> None:
@@ -43,22 +53,27 @@ def run_verify(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
     else:
-        Console().print(_shown(found))
+        Console().print(told(found))
     return 0 if found.holds else EXIT_DOES_NOT_HOLD
 
 
-def _shown(found: Verification) -> RenderableType:
-    """A table of the steps, then what is wrong or to be noted, then the verdict."""
+def told(found: Verification) -> RenderableType:
+    """Returns the steps, what their words mean, what is wrong or to be noted, and the verdict."""
     from beam_dp.cli.describe import below_each_other, plain_table, plain_text, promise_facts
 
+    kind = found.kind.replace("_", " ")
     facts = {"mechanism": found.mechanism, **promise_facts(found.promise)}
     rows = []
     for place, step in enumerate((*found.steps, found.together), start=1):
         rows += _rows("=" if step is found.together else str(place), step)
     parts: list[RenderableType] = [
-        plain_table(("release", found.kind), facts.items()),
+        plain_table(("release", kind), facts.items()),
         plain_table(("step", "", ""), rows),
     ]
+    formulas = " ".join(step.formula for step in (*found.steps, found.together))
+    words = [each for each in _WORDS.items() if each[0] in formulas]
+    if words:
+        parts.append(plain_table(("where", ""), words))
     if found.faults:
         lines = [(fault,) for fault in found.faults[:_SHOWN_FAULTS]]
         if len(found.faults) > _SHOWN_FAULTS:
@@ -79,14 +94,16 @@ def _rows(place: str, step: Step) -> list[tuple[str, str, str]]:
 def verdict(found: Verification) -> str:
     """Returns one line that says whether the promise holds."""
     from beam_dp.verification.steps import above
+    from beam_dp.verification.total import more_than
 
     if found.epsilon == float("inf"):
         return "does not hold: no epsilon follows at the delta of the promise"
-    told = f"epsilon {above(found.epsilon)} at delta {found.promise.delta:g}"
     promised = f"{found.promise.epsilon:.6g} was promised"
-    figures = f"{found.num_figures:,} figures of the card were recomputed"
-    if found.holds:
-        return f"holds: {told}, where {promised}; {figures}"
     if found.epsilon > found.promise.epsilon:
-        return f"does not hold: {told}, where {promised}"
+        true = more_than(found.epsilon, found.promise.epsilon)
+        return f"does not hold: epsilon {true} at delta {found.promise.delta:g}, where {promised}"
+    told = f"epsilon {above(found.epsilon)} at delta {found.promise.delta:g}"
+    if found.holds:
+        figures = f"{found.num_figures:,} figures of the card were recomputed, and agree"
+        return f"holds: {told}, where {promised}; {figures}"
     return f"does not hold: {told}, where {promised}, but figures of the card do not follow"

@@ -16,9 +16,10 @@ from beam_dp.flags.options import option, option_of
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.rounding import root_up
 from beam_dp.verification.claims import covers
 from beam_dp.verification.steps import Step, claims_json
-from beam_dp.verification.verdict import total
+from beam_dp.verification.total import more_than, told_steps, total
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan
@@ -221,12 +222,15 @@ def check_promise(plan: Plan, guarantee: Guarantee) -> None:
     together, epsilon = total(plan.steps, guarantee)
     if not epsilon <= guarantee.epsilon:
         condition = (
-            f"must keep epsilon {guarantee.epsilon!r} at delta {guarantee.delta:g}; of what its"
-            f" plan measures epsilon {epsilon!r} is proved"
+            f"must keep epsilon {guarantee.epsilon:.6g} at delta {guarantee.delta:g}, but the noise"
+            f" of its plan keeps only epsilon {more_than(epsilon, guarantee.epsilon)}"
+            f" ({told_steps(plan.steps)})"
         )
         raise InputError("mechanism", plan.mechanism, condition)
     if plan.left_out is None and not covers(plan.loss, together.claims):
         proved = claims_json(together.claims)
+        if "mu_squared" in proved:
+            proved["mu"] = root_up(proved.pop("mu_squared"))
         condition = f"must be no less than what the plan of {plan.mechanism} reveals, {proved}"
         raise InputError("loss", plan.loss.to_json(), condition)
 

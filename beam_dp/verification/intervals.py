@@ -62,7 +62,7 @@ def interval_steps(
     """
     l1, l2_squared = column_norms(strategy)
     moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
-    what = f"measure {name.replace('_', ' ')} of {strategy.num_leaves:,} cells"
+    what = f"measure {strategy.num_leaves:,} cells by the strategy {name}"
     l1, l2_squared = moved * k * l1 * grid, moved * (k * grid) ** 2 * l2_squared
     return [noise_step(what, distribution, l1, l2_squared, scale)]
 

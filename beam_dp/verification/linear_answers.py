@@ -36,8 +36,8 @@ def verify_linear_answers(release: AnswersRelease) -> Verification:
     queries, sensitivity = _queries(release, domain), None
     if queries is None:
         notes.append(
-            "a query is too long to stand in the file whole: the sensitivities are those of the"
-            " card, and were not recomputed"
+            "A query is too long to stand in the file whole: the sensitivities are those of the"
+            " card, and were not recomputed."
         )
     else:
         figures.equal("num_queries", plan.get("num_queries"), len(queries))

@@ -10,14 +10,26 @@ from typing import Any
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.rounding import lowered
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.releases.answers import AnswersRelease
 from beam_dp.verification.claims import Claims
-from beam_dp.verification.steps import Step, above, laplace_step, noise_step, number, positive
+from beam_dp.verification.steps import (
+    Step,
+    Unstated,
+    above,
+    laplace_step,
+    noise_step,
+    number,
+    positive,
+    repeated,
+)
 from beam_dp.verification.verdict import Figures, Verification, judged
 
 SPARSE_VECTOR = "Lyu, Su and Li (2017), Algorithm 7; Dwork and Roth (2014), Theorem 3.23"
+_COUNT_SCALE = "count_scale"
 _COUNT_FAILURE = 0.25  # share of the failure probability that is the noisy count's
+_COUNT_SHARE = 0.05  # of epsilon, at most; of cards that do not state the scale of the count
 _GRID = 1 << VALUE_BITS
 
 
@@ -64,20 +76,35 @@ def online_steps(
     most = checked_integer("max_above", noise.get("max_above"), 1)
     steps = []
     if plan.get("num_records") == "noisy":
-        steps.append(laplace_step("count the records", k, _count_scale(plan, settings)))
+        steps.append(_count_step(guarantee, plan, settings))
     steps.append(_comparisons(noise, k, most))
     distribution, scale = noise.get("answer_noise"), noise.get("answer_scale")
     if scale is not None:
-        one = noise_step("measure", distribution, k * _GRID, (k * _GRID) ** 2, scale * _GRID)
-        steps.append(
-            dataclasses.replace(
-                one,
-                what=f"measure {most:,} answers",
-                numbers=f"{most:,} x ({one.numbers})",
-                claims=one.claims.repeated(most),
-            )
+        one = noise_step(
+            "measure an answer", distribution, k * _GRID, (k * _GRID) ** 2, scale * _GRID
         )
+        steps.append(repeated(one, most))
     return steps
+
+
+def _count_step(guarantee: Guarantee, plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Step:
+    """The step of the noisy number of records.
+
+    Cards of version 0.1 state the bound that its scale rounds up to, but not the scale.
+    """
+    k, what = guarantee.max_records_per_unit, "count the records"
+    if _COUNT_SCALE in plan:
+        return laplace_step(what, k, checked_number(_COUNT_SCALE, plan[_COUNT_SCALE], above=0))
+    bound = checked_number("total_bound", settings.get("total_bound"), least=1)
+    log_term = math.log(1 / (plan["failure_probability"] * _COUNT_FAILURE))
+    least = max((bound - 1) / log_term * (1 - 1e-12), math.ulp(0.0))
+    at_worst = laplace_step(what, k, least)
+    scale = k / lowered(guarantee.epsilon * _COUNT_SHARE, 64)
+    if math.ceil(scale * log_term) != bound:
+        return at_worst
+    rule = f"Every such version gave that count {_COUNT_SHARE:.0%} of epsilon, as its bound fits"
+    unstated = Unstated(_COUNT_SCALE, rule, at_worst.claims)
+    return dataclasses.replace(laplace_step(what, k, scale), unstated=unstated)
 
 
 def _comparisons(noise: Mapping[str, Any], k: int, most: int) -> Step:
@@ -90,24 +117,15 @@ def _comparisons(noise: Mapping[str, Any], k: int, most: int) -> Step:
     if redraws:
         claims = Claims.pure(threshold + question).repeated(most)
         numbers = f"{most:,} x ({k} / {ends[0]} + 2 x {k} / {ends[1]})"
-        formula = "c (k / threshold scale + 2 k / question scale)"
+        formula = "epsilon = c (k / threshold scale + 2 k / question scale)"
     else:
         claims = Claims.pure(threshold + most * question)
         numbers = f"{k} / {ends[0]} + 2 x {most:,} x {k} / {ends[1]}"
-        formula = "k / threshold scale + 2 c k / question scale"
+        formula = "epsilon = k / threshold scale + 2 c k / question scale"
     assert claims.epsilon is not None
     numbers += f" = epsilon {above(claims.epsilon)}"
-    what = f"compare with a threshold, {most:,} above"
+    what = f"compare questions with a threshold, of which c = {most:,} may be above it"
     return Step(what, formula, SPARSE_VECTOR, numbers, claims)
-
-
-def _count_scale(plan: Mapping[str, Any], settings: Mapping[str, Any]) -> float:
-    """The scale of the noisy count; of cards that do not state it the least that it can be."""
-    if "count_scale" in plan:
-        return checked_number("count_scale", plan["count_scale"], above=0)
-    bound = checked_number("total_bound", settings.get("total_bound"), least=1)
-    log_term = math.log(1 / (plan["failure_probability"] * _COUNT_FAILURE))
-    return max((bound - 1) / log_term * (1 - 1e-12), math.ulp(0.0))
 
 
 def _setting_figures(
@@ -117,9 +135,9 @@ def _setting_figures(
     beta, noise = plan["failure_probability"], settings["noise"]
     total_bound = 0.0
     if plan.get("num_records") == "noisy":
-        log_term = math.log(1 / (beta * _COUNT_FAILURE))
-        total_bound = float(math.ceil(_count_scale(plan, settings) * log_term))
-        if "count_scale" in plan:
+        if _COUNT_SCALE in plan:
+            log_term = math.log(1 / (beta * _COUNT_FAILURE))
+            total_bound = float(math.ceil(plan[_COUNT_SCALE] * log_term))
             figures.same("total_bound", settings.get("total_bound"), total_bound)
         total_bound = settings["total_bound"]
         beta *= 1 - _COUNT_FAILURE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.verification.left_out import of_release
-from beam_dp.verification.steps import Step, noise_step, selection_step
+from beam_dp.verification.steps import Step, noise_step, repeated, selection_step
 from beam_dp.verification.verdict import Figures
 
 # Of sums of units that were spent, by rounding.
@@ -46,14 +45,8 @@ def rounds_steps(
         "select a marginal", moved * k, parameters.get("selection_scale", 0.0), num_units
     )
     scale = parameters.get("measurement_scale", 0.0)
-    one = noise_step("measure it", distribution, moved * k, moved * k**2, scale)
-    measured = dataclasses.replace(
-        one,
-        what=f"measure it, {num_units:,} times",
-        numbers=f"{num_units:,} x ({one.numbers})",
-        claims=one.claims.repeated(num_units),
-    )
-    steps = [selections, measured]
+    one = noise_step("measure the selected one", distribution, moved * k, moved * k**2, scale)
+    steps = [selections, repeated(one, num_units)]
     total_scale = parameters.get("total_scale")
     if total_scale:
         of_total = noise_step(
@@ -98,14 +91,8 @@ def textbook_steps(guarantee: Guarantee, parameters: Mapping[str, Any]) -> list[
     rounds = checked_integer("num_rounds", parameters.get("num_rounds"), 1)
     k = guarantee.max_records_per_unit
     one = noise_step("measure it", distribution, k, k**2, parameters.get("measurement_scale", 0.0))
-    measured = dataclasses.replace(
-        one,
-        what=f"measure it, {rounds:,} times",
-        numbers=f"{rounds:,} x ({one.numbers})",
-        claims=one.claims.repeated(rounds),
-    )
     selected = selection_step("select a cell", k, parameters.get("selection_scale", 0.0), rounds)
-    return [selected, measured]
+    return [selected, repeated(one, rounds)]
 
 
 def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:

@@ -11,10 +11,16 @@ from typing import Any
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Domain
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.rounding import down, root_up
 from beam_dp.releases.measured_tables import MeasuredTable
-from beam_dp.verification.steps import Step, gaussian_vector, root
+from beam_dp.verification.steps import Step, Unstated, above, gaussian_vector
 from beam_dp.verification.tables import table_steps
 from beam_dp.verification.verdict import Figures
+
+_GRID = "score_grid"
+# Units of the grid that make one deviation of a score at least; where the card does not state it.
+_GRID_DEVIATIONS = 4096
+_ZERO = Fraction(0)
 
 
 def selection_steps(
@@ -28,8 +34,8 @@ def selection_steps(
 
     The first and the last step measure residuals; the scores between are one vector. Which pairs
     the last step measures follows from noise, so what it may spend is stated: what it did spend
-    must not be more. Cards of version 0.1 state neither that nor the grid of the scores, which is
-    then taken to be the coarsest.
+    must not be more. Cards of version 0.1 state neither that nor the grid of the scores; both
+    follow from what they do state (``_unstated_scores``, ``_squares``).
 
     Args:
         domain: the universe.
@@ -45,18 +51,57 @@ def selection_steps(
     figures.at_least("num_candidates", pairs, sum(len(each.names) > 1 for each in tables))
     if pairs:
         deviation = checked_number("score_deviation", parameters.get("score_deviation"), above=0)
-        grid = checked_integer("score_grid", parameters.get("score_grid", 1), 1)
-        scale = parameters.get("score_scale", deviation)
-        scores = gaussian_vector(f"score {pairs:,} pairs", moved**2 * grid**2 * pairs, scale)
-        figures.same("score_deviation", deviation, scale / grid)
-        steps.append(scores)
+        what, l2_squared = f"score {pairs:,} pairs", moved**2 * pairs
+        if _GRID in parameters:
+            grid = checked_integer(_GRID, parameters[_GRID], 1)
+            scale = parameters.get("score_scale", 0.0)
+            steps.append(gaussian_vector(what, l2_squared * grid**2, scale))
+            figures.same("score_deviation", deviation, scale / grid)
+        else:
+            steps.append(_unstated_scores(what, l2_squared, deviation))
+    squares = _squares(parameters, steps)
     measured = table_steps(domain, tables, guarantee)
-    stated = [parameters.get(name) for name in ("attributes_mu", "pairs_mu")]
-    if None not in stated:
-        mus = [Fraction(checked_number("mu", each, above=0)) for each in stated]
-        squares = sum((each**2 for each in mus), Fraction(0))
+    if squares is not None:
         measured = [_reserved(each, squares, figures) for each in measured]
     return [*measured, *steps]
+
+
+def _unstated_scores(what: str, l2_squared: int, deviation: float) -> Step:
+    """The step of scores whose grid the card does not state, by the rule of all such versions.
+
+    These added noise of s = g x deviation in steps of 1 / g, g = ceil(4096 / r) or 1, where r^2 =
+    deviation^2 - 4 / g^2 is the variance of the continuous noise.
+    """
+    # The deviation was rounded to the nearest.
+    exact = Fraction(math.nextafter(deviation, 0.0))
+
+    def grid_of(variance: Fraction) -> int:
+        return max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
+
+    grid = grid_of(exact**2)
+    while (variance := exact**2 - Fraction(4, grid**2)) > 0 and grid_of(variance) > grid:
+        grid += 1
+    step = gaussian_vector(what, l2_squared * grid**2, down(exact * grid))
+    at_worst = gaussian_vector(what, l2_squared, float(exact)).claims
+    rule = (
+        f"Every such version drew scores in steps of 1 / {_GRID_DEVIATIONS} of their noise or less"
+    )
+    return dataclasses.replace(step, unstated=Unstated(_GRID, rule, at_worst))
+
+
+def _squares(parameters: Mapping[str, Any], scores: Sequence[Step]) -> Fraction | None:
+    """The sum of mu^2 that is reserved for what is measured; None where the card does not tell.
+
+    Cards of version 0.1 state the share of the scores in all mu^2: the others have the rest.
+    """
+    stated = [parameters.get(name) for name in ("attributes_mu", "pairs_mu")]
+    if None not in stated:
+        return sum((Fraction(checked_number("mu", each, above=0)) ** 2 for each in stated), _ZERO)
+    share = parameters.get("scores_share")
+    if not scores or share is None or scores[0].claims.mu_squared is None:
+        return None
+    of_all = 1 / Fraction(checked_number("scores_share", share, above=0, below=1))
+    return scores[0].claims.mu_squared * (of_all - 1)
 
 
 def _reserved(step: Step, squares: Fraction, figures: Figures) -> Step:
@@ -67,9 +112,8 @@ def _reserved(step: Step, squares: Fraction, figures: Figures) -> Step:
     figures.number += 1
     if math.sqrt(found) > math.sqrt(squares) * (1 + 1e-9):
         figures.faults.append(
-            f"noise: what is measured has mu {root(found)}; must be at most {root(squares)}"
+            f"noise: what is measured has mu^2 {above(found)}; must be at most {above(squares)}"
         )
     claims = dataclasses.replace(step.claims, mu_squared=max(found, squares))
-    return dataclasses.replace(
-        step, numbers=f"{step.numbers}, of {root(squares)} reserved", claims=claims
-    )
+    numbers = f"{step.numbers}, of {above(squares)} reserved"
+    return dataclasses.replace(step, numbers=numbers, claims=claims)

@@ -75,7 +75,7 @@ def _sketch_step(sketch: Mapping[str, Any], moved: int, guarantee: Guarantee) ->
     if sketch.get("family") == "dense" and rows != width:
         raise InputError("num_blocks", rows, f"must be {width:,}, as the family is dense")
     grid = checked_integer("grid", sketch.get("grid", 1), 1)
-    what = f"add noise to {width:,} cells of {rows:,} rows"
+    what = f"add noise to {width:,} cells in {rows:,} rows"
     if distribution == "discrete_laplace":
         step = laplace_step(what, rows * moved, scale)
         # Rows are disjoint: each has a pure epsilon of its own, and their rhos add up.
@@ -83,9 +83,7 @@ def _sketch_step(sketch: Mapping[str, Any], moved: int, guarantee: Guarantee) ->
         assert one.rho is not None and step.claims.rho is not None
         rho = min(step.claims.rho, rows * one.rho)
         claims = dataclasses.replace(step.claims, rho=rho)
-        return dataclasses.replace(
-            step, numbers=f"{rows:,} rows: {step.numbers}, rho {above(rho)}", claims=claims
-        )
+        return dataclasses.replace(step, numbers=f"{step.numbers}, rho {above(rho)}", claims=claims)
     squared_norm = moved**2 * rows
     limit = sketch.get("max_squared_norm")
     if limit is not None:

@@ -18,7 +18,23 @@ from beam_dp.verification.conversion import rounded_up
 LAPLACE = "Dwork and Roth (2014), Theorem 3.6; Ghosh and others (2009)"
 DISCRETE_GAUSSIAN = "Canonne, Kamath and Steinke (2020), Theorem 4; Dong and others (2022)"
 _SHOWN_DIGITS = 6
+_AGREEMENT = Fraction(1, 10**9)
 EXPONENTIAL = "McSherry and Talwar (2007); Dong, Durfee and Rogers (2020)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Unstated:
+    """A figure of the noise that cards of earlier versions leave out, and what is taken for it.
+
+    Args:
+        field: its name on cards of this version.
+        rule: by which every version that left it out chose it, as a sentence.
+        worst: what the step reveals if the figure is the worst that the rest of the card allows.
+    """
+
+    field: str
+    rule: str
+    worst: Claims
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +47,7 @@ class Step:
         theorem: that the formula is of.
         numbers: put into the formula, and what comes out.
         claims: what it reveals.
+        unstated: what the card leaves out of its noise, if it is of an earlier version.
     """
 
     what: str
@@ -38,6 +55,7 @@ class Step:
     theorem: str
     numbers: str
     claims: Claims
+    unstated: Unstated | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the step as JSON values; what it reveals rounded up."""
@@ -64,11 +82,11 @@ def laplace_step(what: str, l1_sensitivity: Fraction | int, scale: float) -> Ste
     """
     epsilon = Fraction(l1_sensitivity) / positive(scale)
     numbers = f"{number(l1_sensitivity)} / {number(scale)} = epsilon {above(epsilon)}"
-    return Step(what, "L1 sensitivity / scale", LAPLACE, numbers, Claims.pure(epsilon))
+    return Step(what, "epsilon = L1 sensitivity / scale", LAPLACE, numbers, Claims.pure(epsilon))
 
 
 def gaussian_step(
-    what: str, mu_squared: Fraction | None, rho: Fraction, numbers: str, formula: str
+    what: str, mu_squared: Fraction | None, rho: Fraction, numbers: str, of: str = ""
 ) -> Step:
     """Returns the step of discrete Gaussian noise on a vector of integers.
 
@@ -76,11 +94,14 @@ def gaussian_step(
         what: gets the noise.
         mu_squared: the sum of d^2 / (s^2 - 4); None where some s is 2 or less.
         rho: the sum of d^2 / (2 s^2).
-        numbers: of both.
-        formula: of both.
+        numbers: that both follow from.
+        of: ``"sum of "`` where there are several such noises.
     """
     claims = Claims(rho=rounded_up(rho), mu_squared=mu_squared)
-    shown = f"rho {above(rho)}" if mu_squared is None else f"mu {root(mu_squared)}"
+    formula, shown = f"rho = {of}(L2 sensitivity)^2 / (2 scale^2)", f"rho {above(rho)}"
+    if mu_squared is not None:
+        formula += f"; mu^2 = {of}(L2 sensitivity)^2 / (scale^2 - 4)"
+        shown += f", mu^2 {above(mu_squared)}"
     return Step(what, formula, DISCRETE_GAUSSIAN, f"{numbers}: {shown}", claims)
 
 
@@ -95,8 +116,8 @@ def gaussian_vector(what: str, l2_squared: Fraction | int, scale: float) -> Step
     square = Fraction(l2_squared)
     mu_squared = rounded_up(square / (positive(scale) ** 2 - 4)) if scale > 2 else None
     rho = square / (2 * positive(scale) ** 2)
-    numbers = f"L2 {root(square)}, s = {number(scale)}"
-    return gaussian_step(what, mu_squared, rho, numbers, "mu^2 = (L2)^2 / (s^2 - 4)")
+    numbers = f"L2 sensitivity {root(square)}, scale {number(scale)}"
+    return gaussian_step(what, mu_squared, rho, numbers)
 
 
 def selection_step(what: str, sensitivity: Fraction | int, scale: float, times: int = 1) -> Step:
@@ -109,11 +130,29 @@ def selection_step(what: str, sensitivity: Fraction | int, scale: float, times: 
         times: how often.
     """
     epsilon = 2 * Fraction(sensitivity) / positive(scale)
-    repeats = "" if times == 1 else f"{times:,} x "
-    numbers = f"{repeats}2 x {number(sensitivity)} / {number(scale)} = epsilon"
-    numbers += f" {above(times * epsilon)}"
-    formula = "2 x sensitivity / scale; rho = epsilon^2 / 8"
-    return Step(what, formula, EXPONENTIAL, numbers, Claims.range_bounded(epsilon).repeated(times))
+    claims = Claims.range_bounded(epsilon)
+    assert claims.rho is not None
+    numbers = f"2 x {number(sensitivity)} / {number(scale)}: epsilon {above(epsilon)}"
+    one = Step(
+        what,
+        "epsilon = 2 x sensitivity / scale; rho = epsilon^2 / 8",
+        EXPONENTIAL,
+        f"{numbers}, rho {above(claims.rho)}",
+        claims,
+    )
+    return repeated(one, times)
+
+
+def repeated(one: Step, times: int) -> Step:
+    """Returns so many runs of a step as one, on the same records."""
+    if times == 1:
+        return one
+    return dataclasses.replace(
+        one,
+        what=f"{one.what}, {times:,} times",
+        numbers=f"{times:,} x ({one.numbers})",
+        claims=one.claims.repeated(times),
+    )
 
 
 def positive(scale: Any) -> Fraction:
@@ -149,20 +188,28 @@ def noise_step(
 
 def number(value: Fraction | float) -> str:
     """Returns a number in a few characters, rounded to the nearest."""
-    return f"{float(value):.6g}"
+    return f"{float(value):.{_SHOWN_DIGITS}g}"
 
 
-def above(value: Fraction | float) -> str:
+def above(value: Fraction | float, digits: int = _SHOWN_DIGITS) -> str:
     """Returns a number >= 0 in a few characters, rounded up: no loss is told for less than it is.
 
+    What is within 1e-9 of a shorter number is told as that: 2 / 39.99999999999 is 0.05, and not
+    0.0500001. Whether a promise is kept is decided by the number itself.
+
     Example:
-        >>> above(1.0000001), above(0.25), number(1.0000001)
-        ('1.00001', '0.25', '1')
+        >>> above(1.0000001), above(0.25), above(0.25 + 1e-15), number(1.0000001)
+        ('1.00001', '0.25', '0.25', '1')
     """
+    exact = Fraction(value)
+    if up(exact) == math.inf:
+        return "infinite"
+    nearest = f"{float(exact):.{digits}g}"
+    if exact <= Fraction(nearest) * (1 + _AGREEMENT):
+        return nearest
     with localcontext() as context:
-        context.prec, context.rounding = _SHOWN_DIGITS, ROUND_CEILING
-        exact = Fraction(value)
-        return f"{float(Decimal(exact.numerator) / Decimal(exact.denominator)):.{_SHOWN_DIGITS}g}"
+        context.prec, context.rounding = digits, ROUND_CEILING
+        return f"{float(Decimal(exact.numerator) / Decimal(exact.denominator)):.{digits}g}"
 
 
 def root(square: Fraction) -> str:

@@ -13,6 +13,7 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.noise.bound import noise_bound
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.rounding import UNIT
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.measured_tables import MeasuredTable, cell_variance, support_variances
@@ -29,8 +30,8 @@ from beam_dp.verification.verdict import Figures, Verification, judged
 _STRATEGIES = ("measure_all", "rounds", "selection", "small_db", "textbook")
 # What these draw does not all stand among the tables of their noise.
 _SELECTING = ("mwem", "small_db")
-# Of an answer, as a share of the records.
-_ROUNDING = 1e-10
+# Of an answer, as a share of the records: what floating point leaves of sums up to all of them.
+_ROUNDING = 64 * UNIT
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,8 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
             condition = f"must be one of {', '.join(_STRATEGIES)} for {release.mechanism}"
             raise InputError("strategy", strategy, condition)
         notes.append(
-            "the card states no strategy that this version knows: what is shown holds if the"
-            " mechanism drew no more than the tables that the card states"
+            "The card states no strategy that this version knows: what is shown holds if the"
+            " mechanism drew no more than the tables that the card states."
         )
     guarantee = of_release(release.guarantee, release.left_out)
     stated = Stated(guarantee, release.workload, release.parameters, release.noise, release.queries)
@@ -187,7 +188,8 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
             least = noise_bound(variance, cells, laplace, beta)
             figures.at_least(f"bound of {label}", error.get("bound"), least)
             if names in misfits:
-                # What the hypothesis answers is computed by sums of up to all records.
+                # The distance of two counts that may be as large as all records: 1e-9 of a bound
+                # is more than their rounding up to 70,000 times as many records as that.
                 rounding = _ROUNDING * release.represented
                 found = least + misfits[names]
                 figures.near(f"bound of {label}", error.get("bound"), found, rounding)

@@ -102,10 +102,12 @@ def _laplace(
     claims = composed(epsilons)
     assert claims.epsilon is not None
     scale = number(Fraction(tables[0].scale) / tables[0].grid)
-    numbers = f"{len(tables):,} x {moved} / {scale} = epsilon {above(claims.epsilon)}"
+    one = f"{moved} / {scale}"
+    numbers = one if len(tables) == 1 else f"{len(tables):,} x {one}"
     if len({(each.scale, each.grid) for each in tables}) > 1 or tables[0].kind == "residual":
-        numbers = f"{len(tables):,} of different scales: epsilon {above(claims.epsilon)}"
-    return Step(what, "sum of L1 sensitivity / scale", LAPLACE, numbers, claims)
+        numbers = f"{len(tables):,} of different sensitivities or scales"
+    numbers += f" = epsilon {above(claims.epsilon)}"
+    return Step(what, "epsilon = sum of L1 sensitivity / scale", LAPLACE, numbers, claims)
 
 
 def _gaussian(
@@ -134,10 +136,8 @@ def _gaussian(
     spread = number(deviations[0])
     if deviations[-1] != deviations[0]:
         spread += f" to {number(deviations[-1])}"
-    numbers = f"k = {guarantee.max_records_per_unit:,}, s = {spread} records"
-    return gaussian_step(
-        what, mu_squared, change(0) / 2, numbers, "mu^2 = sum of (L2 change)^2 / (s^2 - 4)"
-    )
+    numbers = f"records of a unit {guarantee.max_records_per_unit:,}, scale {spread} records"
+    return gaussian_step(what, mu_squared, change(0) / 2, numbers, "sum of ")
 
 
 def tables_of(entries: Iterable[object], domain: Domain) -> list[MeasuredTable]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from beam_dp.checks import is_number
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.rounding import up
-from beam_dp.verification.claims import BASIC, Claims, composed
-from beam_dp.verification.steps import Step, above, root
+from beam_dp.verification.steps import Step, above
+from beam_dp.verification.total import excess, more_than, total
 
 # Figures that follow from others agree to so many digits.
 _AGREEMENT = 1e-9
@@ -135,17 +133,14 @@ def judged(
         notes: what else is to be told.
     """
     together, epsilon = total(steps, promise, beside)
-    faults, notes = list(figures.faults), list(notes)
+    faults, notes = list(figures.faults), [*notes, *_unstated(steps, promise, beside)]
     if not epsilon <= promise.epsilon:
-        faults.insert(
-            0,
-            f"the promise is epsilon {promise.epsilon!r} at delta {promise.delta:g}; what follows"
-            f" is {epsilon!r}",
-        )
+        faults.insert(0, _broken(epsilon, promise))
     elif epsilon < _WELL_SPENT * promise.epsilon:
         notes.append(
-            f"the noise would keep epsilon {above(epsilon)}: either more was added than the"
-            " promise needs, or the card states another unit or relation than it was made for"
+            f"The noise keeps epsilon {above(epsilon)}, less than was promised: either more was"
+            " added than the promise needs, or the card states another unit or relation than it"
+            " was made for."
         )
     return Verification(
         kind,
@@ -160,42 +155,44 @@ def judged(
     )
 
 
-def total(
-    steps: Sequence[Step], promise: Guarantee, beside: Sequence[Step] = ()
-) -> tuple[Step, float]:
-    """Returns the least epsilon that is proved of some steps together, and how it was found."""
-    delta = Fraction(promise.delta)
-    everything = composed(step.claims for step in (*steps, *beside))
-    options = everything.epsilons(delta)
-    if beside:
-        added = composed(step.claims for step in beside).epsilon
-        assert added is not None
-        for theorem, each in composed(step.claims for step in steps).epsilons(delta).items():
-            sum_of_both = up(Fraction(each) + added) if math.isfinite(each) else each
-            options.setdefault(
-                f"{theorem}; then {BASIC}" if theorem != BASIC else BASIC, sum_of_both
-            )
-    if not options:
-        words = f"delta {above(everything.delta)} of {promise.delta:g}"
-        step = Step("together", "no theorem applies", "none", words, everything)
-        return step, math.inf
-    theorem, epsilon = min(options.items(), key=lambda each: each[1])
-    formula, numbers = _told(theorem, everything)
-    numbers += f"epsilon {above(epsilon)} at delta {promise.delta:g}"
-    if everything.delta:
-        numbers += f", of which {above(everything.delta)} is used up"
-    return Step("together", formula, theorem, numbers, everything), epsilon
+def _broken(epsilon: float, promise: Guarantee) -> str:
+    """What is to be known, and done, of a release whose promise its noise does not keep."""
+    stated = f"The card promises epsilon {promise.epsilon:.6g} at delta {promise.delta:g}"
+    if epsilon == math.inf:
+        return f"{stated}, but of its noise no epsilon is proved. Treat it as unprotected."
+    true = more_than(epsilon, promise.epsilon)
+    return (
+        f"{stated}, but the noise that it states keeps only epsilon {true},"
+        f" {excess(epsilon, promise.epsilon)}. Noise can't be added to what is out: count the"
+        f" release with epsilon {true} wherever its budget is counted, and tell who relies on it."
+    )
 
 
-def _told(theorem: str, claims: Claims) -> tuple[str, str]:
-    """The formula of a conversion, and the beginning of its numbers."""
-    if theorem.startswith("Canonne"):
-        found = "" if claims.rho is None else f"rho {above(claims.rho)}: "
-        return "rhos add up; least over alpha of alpha rho + tail", found
-    if theorem.startswith("Balle"):
-        mu = "" if claims.mu_squared is None else f"mu {root(claims.mu_squared)}: "
-        return "mu^2 add up; Phi(mu/2 - e/mu) - exp(e) Phi(-mu/2 - e/mu) = delta", mu
-    return "epsilons add up", ""
+def _unstated(steps: Sequence[Step], promise: Guarantee, beside: Sequence[Step]) -> list[str]:
+    """What is to be known of cards of earlier versions that leave out a figure of the noise."""
+    unstated = [step.unstated for step in steps if step.unstated is not None]
+    if not unstated:
+        return []
+    _, worst = total(
+        [
+            step if step.unstated is None else dataclasses.replace(step, claims=step.unstated.worst)
+            for step in steps
+        ],
+        promise,
+        beside,
+    )
+    fields = ", ".join(each.field for each in unstated)
+    note = f"The card is of an earlier version, and does not state {fields}."
+    note += "".join(f" {each.rule}: so it is taken here." for each in unstated)
+    if worst <= promise.epsilon:
+        return [f"{note} The promise is kept whatever it was."]
+    if worst == math.inf:
+        return [f"{note} If it was not so, nothing is proved."]
+    true = more_than(worst, promise.epsilon)
+    return [
+        f"{note} If you do not rely on that, count the release with epsilon {true},"
+        f" {excess(worst, promise.epsilon)}: that holds whatever it was."
+    ]
 
 
 def _shown(value: Any) -> str:

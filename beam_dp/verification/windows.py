@@ -17,7 +17,7 @@ from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.releases.window_tables import WindowTables
 from beam_dp.verification.claims import Claims, composed
 from beam_dp.verification.conversion import rounded_up
-from beam_dp.verification.steps import Step
+from beam_dp.verification.steps import Step, above, claims_json, number
 from beam_dp.verification.synthetic import verify_synthetic
 from beam_dp.verification.tables import table_steps
 from beam_dp.verification.verdict import Figures, Verification, judged
@@ -79,7 +79,8 @@ def verify_window(release: WindowTables) -> Verification:
         steps = [_with_other_level(step, part) for step in steps]
         other = "blocks" if release.level == "window" else "windows"
         notes.append(
-            f"the {other} are taken to spend their share: verify the directory of the horizon"
+            f"The {other} are taken to spend their share, and were not read: to have them verified,"
+            " too, verify the directory of the horizon."
         )
     return judged(
         f"tables of a {release.level}", "windows", release.guarantee, steps, figures, notes=notes
@@ -97,7 +98,7 @@ def verify_horizon(release: HorizonRelease) -> Verification:
     plan = stated["plan"]
     steps: list[Step] = []
     if not release.windows:
-        notes.append("no window is released yet: what is shown follows from the plan alone")
+        notes.append("No window is released yet: what is shown follows from the plan alone.")
         steps = [_planned_step(plan, limits)]
     elif "window" in plan:
         steps = [_database_step(release, limits, figures)]
@@ -113,9 +114,9 @@ def verify_horizon(release: HorizonRelease) -> Verification:
                     loss_figures(of_one, plan, figures)
                 steps += level_steps(of_one, level, limits, plan.get("block"))
             if len(measured) > 1:
-                notes.append(f"not every {level} has the same noise: what is shown is their sum")
+                notes.append(f"Not every {level} has the same noise: what is shown is their sum.")
         if share is not None and not release.blocks:
-            notes.append("no block is released yet: blocks are taken to spend their share")
+            notes.append("No block is released yet: blocks are taken to spend their share.")
             part = 1 - Fraction(math.nextafter(share, 0.0))
             steps = [_with_other_level(step, part) for step in steps]
     return judged("horizon", "windows", release.guarantee, steps, figures, notes=notes)
@@ -224,7 +225,7 @@ def _times(step: Step, where: str, factor: int, law: Callable[[Claims], Claims])
     return dataclasses.replace(
         step,
         what=f"{step.what}, {where}",
-        formula=f"{factor:,} x ({step.formula})",
+        formula=f"{factor:,} times: {step.formula}",
         theorem=f"{step.theorem}; {WINDOWS}",
         numbers=f"{factor:,} x ({step.numbers})",
         claims=law(step.claims),
@@ -241,8 +242,13 @@ def _with_other_level(step: Step, part: Fraction) -> Step:
             rho=None if rho is None else rounded_up(rho / part),
             mu_squared=None if mu_squared is None else rounded_up(mu_squared / part),
         )
-    formula = f"({step.formula}) / {float(part):.6g}"
-    return dataclasses.replace(step, formula=formula, claims=claims)
+    share = number(part)
+    return dataclasses.replace(
+        step,
+        formula=f"{step.formula}; / {share}, its share",
+        numbers=f"{step.numbers} / {share}",
+        claims=claims,
+    )
 
 
 def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
@@ -258,25 +264,32 @@ def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
             if epsilon is None
             else Fraction(checked_number("epsilon", epsilon, above=0)),
         )
-    words = f"{limits.windows:,} windows, as planned"
-    return Step(words, "stated", WINDOWS, words, claims.repeated(limits.windows))
+    losses = claims_json(claims).items()
+    stated = ", ".join(f"{name} {above(loss)}" for name, loss in losses).replace("_squared", "^2")
+    most = limits.windows
+    return Step(
+        f"measure {most:,} windows, as planned",
+        f"{most:,} times: the loss of one window, as stated",
+        WINDOWS,
+        f"{most:,} x ({stated})",
+        claims.repeated(most),
+    )
 
 
 def _database_step(release: HorizonRelease, limits: Limits, figures: Figures) -> Step:
     """The step of the synthetic databases of c windows, each verified by itself."""
     most: list[Claims] = []
     words = ""
-    for number in release.windows:
-        each = release.windows[number]
+    for place, each in release.windows.items():
         assert isinstance(each, SyntheticDatabase)
         found = verify_synthetic(each)
         figures.number += found.num_figures
-        figures.faults += [f"window {number}: {fault}" for fault in found.faults]
+        figures.faults += [f"window {place}: {fault}" for fault in found.faults]
         claims = composed(step.claims for step in found.steps)
         words = found.together.numbers
         if claims not in most:
             most.append(claims)
-    formula = f"{limits.windows:,} x what one window reveals"
+    formula = f"{limits.windows:,} times: what one window reveals"
     claims = composed(each.repeated(limits.windows) for each in _largest(most))
     what = f"synthetic databases of {limits.windows:,} windows"
     return Step(what, formula, WINDOWS, f"one window: {words}", claims)

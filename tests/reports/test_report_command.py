@@ -193,7 +193,7 @@ def test_what_verification_leaves_open_or_refuses_is_told(directory: str) -> Non
         assert main(["report", directory, "--output", str(page)]) == 0
         told.append(page.read_text())
     assert (
-        "it holds: epsilon 1" in told[0] and "To be noted: the card states no strategy" in told[0]
+        "it holds: epsilon 1" in told[0] and "To be noted. The card states no strategy" in told[0]
     )
     assert "can&#x27;t recompute it from the noise on the card: strategy: None" in told[1]
     assert "it holds" not in told[1]

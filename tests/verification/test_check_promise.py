@@ -17,6 +17,8 @@ import beam_dp as dp
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import Mechanism, Plan, check_promise, plan_release
 from beam_dp.mechanisms.intervals import plan_intervals
+from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
+from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.online.plan import OnlinePlan
@@ -118,8 +120,27 @@ class Careless(Mechanism):
 
 @pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Laplace(), dp.Gaussian()], ids=repr)
 def test_a_mechanism_with_half_the_noise_is_refused(mechanism: Mechanism) -> None:
-    with pytest.raises(InputError, match=r"mechanism: .* is refused; must keep epsilon 1.0"):
+    with pytest.raises(InputError, match=r"mechanism: .* is refused; must keep epsilon 1 at"):
         plan_release(Careless(mechanism), DOMAIN, PAIRS, guarantee(), "noisy")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "delta", "line"),
+    [
+        (("table discrete_gaussian",), 0.0, "delta: 0.0 is refused; must be > 0 for discrete Gau"),
+        (("table discrete_laplace", "residual discrete_gaussian"), 1e-9, "measurements: .* all be"),
+        (("table discrete_laplace",), 0.0, r"keeps only epsilon 1\.5 \(measure 1 table: 3 / 2 = "),
+    ],
+)
+def test_measurements_that_have_no_loss_are_refused(
+    kinds: tuple[str, ...], delta: float, line: str
+) -> None:
+    measured = tuple(Measurement(("a", "b"), *each.split(), 2.0) for each in kinds)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=line):
+        plan = measure_all_plan(
+            "own", PAIRS, guarantee(delta, records=3), "noisy", measured, "tight"
+        )
+        check_promise(plan, plan.guarantee)
 
 
 def test_a_mechanism_whose_plan_states_another_promise_is_refused() -> None:
@@ -140,7 +161,7 @@ def test_a_plan_is_refused_when_a_pipeline_is_built() -> None:
 
     careless = Careless(dp.Laplace())
     plan = careless.plan(DOMAIN, PAIRS, guarantee(), "noisy")
-    with pytest.raises(InputError, match=r"must keep epsilon 1.0"):
+    with pytest.raises(InputError, match=r"must keep epsilon 1 at"):
         ReleasePlanned(careless, plan)
 
 
@@ -164,7 +185,7 @@ def test_the_example_of_the_documents_passes_its_audit() -> None:
 
 def test_the_example_of_the_documents_runs_and_its_careless_copy_is_refused() -> None:
     names = run_examples(2)
-    assert "must keep epsilon 1.0" in str(names["refusal"])
+    assert "must keep epsilon 1 at" in str(names["refusal"])
     mechanism, plan = names["Favourite"](("b",)), names["plan"]
     assert sum(each.scale for each in plan.measurements) > 0
     own = plan_release(mechanism, DOMAIN, PAIRS, guarantee(), "noisy")

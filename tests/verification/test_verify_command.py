@@ -22,9 +22,11 @@ def test_each_step_is_told_by_formula_theorem_and_numbers(
     words = " ".join(shown.split())
     for expected in (
         "what count keys above a threshold",
-        "formula L1 sensitivity / scale; delta = P(key of one unit)",
+        "formula epsilon = L1 sensitivity / scale; delta = P(key of one unit)",
         "theorem Korolova and others (2009)",
         "numbers 6 / 20 = epsilon 0.3; P(a key of one unit >= 418) = 9.97956e-10",
+        "numbers 0.7 + 0.3 = epsilon 1 at delta 1e-09, of which 9.97956e-10 is used up",
+        "where sensitivity how far one unit can move what is measured",
         "holds: epsilon 1 at delta 1e-09, where 1 was promised; 12 figures",
     ):
         assert expected in words
@@ -34,7 +36,9 @@ def test_a_promise_that_fails_has_exit_code_1_and_the_true_epsilon(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["verify", str(GOLDEN / "synthetic_database_1")]) == 1
-    last = capsys.readouterr().out.splitlines()[-1]
+    shown = capsys.readouterr().out
+    words, last = " ".join(shown.split()), shown.splitlines()[-1]
+    assert "epsilon 13.8191, 13.9 times as much" in words
     assert last == "does not hold: epsilon 13.8191 at delta 1e-09, where 1 was promised"
 
 

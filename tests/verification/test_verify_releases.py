@@ -10,11 +10,21 @@ from typing import Any
 
 import pytest
 from horizons import DOMAIN, WORKLOAD, leveled, released_horizon
-from kinds_of_releases import RELEASES, guarantee, linear_answers, synthetic
+from kinds_of_releases import (
+    COUNTS,
+    DOMAIN as CELLS,
+    NOISE,
+    RELEASES,
+    guarantee,
+    linear_answers,
+    selected,
+    synthetic,
+)
 from window_plans import RECORD, horizon_of, person, plan_of, whole
 
 import beam_dp as dp
 from beam_dp.errors import InputError
+from beam_dp.mechanisms import plan_release
 from beam_dp.releases import (
     Release,
     read_release,
@@ -23,6 +33,7 @@ from beam_dp.releases import (
     release_to_bytes,
     write_release,
 )
+from beam_dp.summaries import Histogram
 from beam_dp.verification import Verification, verify_release
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
@@ -281,13 +292,81 @@ def test_a_sketch_that_its_parameters_do_not_state_does_not_hold(
     assert found is None or not found.holds
 
 
-def test_a_selection_of_version_0_1_is_told_by_the_coarsest_grid(tmp_path: pathlib.Path) -> None:
-    def older(card: dict[str, Any]) -> None:
-        for name in ("score_grid", "score_scale", "attributes_mu", "pairs_mu"):
-            del card["parameters"][name]
+NOT_IN_0_1 = ("score_grid", "score_scale", "attributes_mu", "pairs_mu", "count_scale")
 
-    found = verified_after(RELEASES[f"selection, {ADDED}"](), older, tmp_path)
-    assert found is not None and not found.holds and 1 < found.epsilon < 1.001
+
+def older(card: dict[str, Any]) -> None:
+    """Makes a card one of version 0.1, which stated less of its noise."""
+    for name in NOT_IN_0_1:
+        card.get("parameters", {}).pop(name, None)
+        card.get("plan", {}).pop(name, None)
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "records"), [(0.1, 1e-9, 5), (1, 1e-6, 1), (10, 1e-9, 1)]
+)
+def test_a_selection_of_version_0_1_holds_and_what_else_could_be_is_told(
+    epsilon: float, delta: float, records: int, relation: str, tmp_path: pathlib.Path
+) -> None:
+    """The grid that its card leaves out follows from the rest of it, by that version's rule."""
+    release = selected(guarantee(delta, relation, records, float(epsilon)))
+    found = verified_after(release, older, tmp_path)
+    assert found is not None and found.holds
+    assert found.epsilon == pytest.approx(verify_release(release).epsilon, rel=1e-12)
+    assert "does not state score_grid" in found.notes[0] and "% more" in found.notes[0]
+
+
+def test_less_noise_in_a_selection_of_version_0_1_does_not_hold(tmp_path: pathlib.Path) -> None:
+    change = together(older, halved("parameters", "score_deviation"))
+    found = verified_after(RELEASES[f"selection, {ADDED}"](), change, tmp_path)
+    assert found is not None and not found.holds and found.epsilon > 1.05
+
+
+@pytest.mark.parametrize("name", ["private_mw pure", "private_mw textbook", "sparse_mw pure"])
+def test_a_noisy_count_of_version_0_1_holds_and_what_else_could_be_is_told(
+    name: str, tmp_path: pathlib.Path
+) -> None:
+    release = RELEASES[f"{name}, {ADDED}"]()
+    found = verified_after(release, older, tmp_path)
+    assert found is not None and found.holds
+    assert found.epsilon == pytest.approx(verify_release(release).epsilon, rel=1e-12)
+    assert "does not state count_scale" in found.notes[0]
+    assert "count the release with epsilon 1.000" in found.notes[0]
+
+
+def test_a_bound_that_another_count_has_is_taken_at_its_worst(tmp_path: pathlib.Path) -> None:
+    change = together(older, lambda card: card["settings"].update(total_bound=88.0))
+    found = verified_after(RELEASES[f"sparse_mw pure, {ADDED}"](), change, tmp_path)
+    assert found is not None and not found.holds and found.epsilon > 1.04
+
+
+def test_how_much_is_missing_and_what_to_do_is_told(tmp_path: pathlib.Path) -> None:
+    found = verified_after(RELEASES[f"laplace, {ADDED}"](), every_noise, tmp_path)
+    assert found is not None
+    assert found.faults[0] == (
+        "The card promises epsilon 1 at delta 1e-09, but the noise that it states keeps only"
+        " epsilon 2, 2 times as much. Noise can't be added to what is out: count the release with"
+        " epsilon 2 wherever its budget is counted, and tell who relies on it."
+    )
+
+
+@pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Gaussian(), dp.Laplace()], ids=repr)
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+def test_bounds_of_cells_agree_to_1e_9_of_themselves_up_to_ten_million_records(
+    mechanism: Any, relation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the room for the rounding of counts, which only more records need."""
+    monkeypatch.setattr("beam_dp.verification.synthetic._ROUNDING", 0.0)
+    promise, counts = guarantee(relation=relation), 10**5 * COUNTS
+    number = "noisy" if relation == ADDED else int(counts.sum())
+    workload = dp.marginals(CELLS, ways=2)
+    plan = plan_release(mechanism, CELLS, workload, promise, number)
+    marginals = Histogram(CELLS, counts).marginals(plan.summary_tables)
+    release = again(plan.release(marginals, NOISE))
+    assert release.represented > 9 * 10**6  # type: ignore[union-attr]
+    found = verify_release(release)
+    assert found.holds and found.num_figures >= 20
 
 
 def test_queries_too_long_for_the_file_are_noted() -> None:

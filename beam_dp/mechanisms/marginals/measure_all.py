@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
+from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_joins, check_sums
@@ -104,13 +105,20 @@ def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
 
     Privacy: Laplace tables have epsilon, Gaussian residuals the mu of their calibration on a fine
     grid, Gaussian tables on the integers the rho of theirs.
+
+    Raises:
+        InputError: if Gaussian noise is to be pure, or noises of several kinds are to be one loss.
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
     kinds = {(each.kind, each.distribution) for each in measurements}
     if kinds <= {("table", "discrete_laplace")} and (kinds or delta == 0):
         return Loss.pure(epsilon)
+    if delta == 0 and any(distribution == "discrete_gaussian" for _, distribution in kinds):
+        raise InputError("delta", delta, "must be > 0 for discrete Gaussian noise")
     if kinds <= {("residual", "discrete_gaussian")}:
         return Loss.gaussian(discrete_gaussian_mu(epsilon, delta))
     if kinds == {("table", "discrete_gaussian")}:
         return Loss.zcdp(zcdp_rho(epsilon, delta))
-    raise AssertionError("a strategy must be of one kind, whose loss is known")
+    told = ", ".join(sorted(" with ".join(each) for each in kinds))
+    condition = "must all be tables with one noise, or residuals with discrete Gaussian noise"
+    raise InputError("measurements", told, condition)
