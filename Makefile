@@ -118,7 +118,7 @@ FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.stamp-test
 	-$(PIP) --editable '.[fuzz]'
 	for target in read_release read_records read_sparse_release read_window read_horizon \
-	  parse_domain parse_workload domain_draft; do \
+	  parse_domain parse_workload domain_draft verify; do \
 	  $(BIN)/python tests/fuzz/run.py $$target --seconds $(FUZZ_SECONDS) || exit 1; \
 	done
 

@@ -111,6 +111,7 @@ def main() -> None:
             "parse_domain",
             "parse_workload",
             "domain_draft",
+            "verify",
         ),
     )
     parser.add_argument("--runs", type=int, default=10**6)

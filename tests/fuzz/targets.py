@@ -17,6 +17,7 @@ from fuzz.horizon_target import read_horizon_target
 from fuzz.mutations import mutate_bytes, mutate_json, raised_by
 from fuzz.records_target import read_records_target
 from fuzz.sparse_target import read_sparse_release_target
+from fuzz.verify_target import verify_target
 from fuzz.window_target import read_window_target
 from releases.release_examples import DOMAIN, DRAW, release_of
 
@@ -209,4 +210,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "parse_domain": parse_domain_target,
     "parse_workload": parse_workload_target,
     "domain_draft": draft_target,
+    "verify": verify_target,
 }

@@ -1,0 +1,143 @@
+"""Cards of every kind, damaged anywhere: refused in one line, or judged, and not too well."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import pathlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from fuzz.choices import Choices
+from fuzz.damaged_releases import CARD, fuzz_folder
+from fuzz.mutations import mutate_json, raised_by
+from horizons import leveled, released_horizon
+from rich.console import Console
+from verification.kinds_of_releases import RELEASES
+
+from beam_dp.checks import is_number
+from beam_dp.cli.verify import told
+from beam_dp.errors import InputError
+from beam_dp.releases import holds_horizon, read_release, read_windows, write_release
+from beam_dp.verification import Verification, verify_release
+
+HORIZON, WINDOW = "horizon", "window of a horizon"
+NAMES = (*RELEASES, HORIZON, WINDOW)
+# Figures of which less is less privacy, and those of which more is.
+LESS = frozenset(
+    [
+        "scale",
+        "threshold_scale",
+        "question_scale",
+        "answer_scale",
+        "selection_scale",
+        "measurement_scale",
+        "total_scale",
+        "score_scale",
+        "count_scale",
+        "threshold",
+    ]
+)
+MORE = frozenset(
+    [
+        "max_records_per_unit",
+        "max_weight",
+        "num_units",
+        "num_rounds",
+        "max_above",
+        "size",
+        "num_candidates",
+        "score_grid",
+        "attributes_mu",
+        "pairs_mu",
+        "num_blocks",
+    ]
+)
+OF_PROMISE = frozenset(("epsilon", "delta"))
+FACTORS = (0.5, 0.1, 0.9, 0.999, 1 - 1e-6)
+
+
+@cache
+def _good(name: str) -> tuple[pathlib.Path, str, str, float]:
+    """Where a release is, which file is damaged, its text, and the epsilon that follows."""
+    place = fuzz_folder() / f"verified {NAMES.index(name)}"
+    file = CARD
+    if name in (HORIZON, WINDOW):
+        released_horizon(str(place), leveled(), (0, 1), (0,))
+        file = "horizon.json"
+        if name == WINDOW:
+            place, file = place / "windows" / "000000", CARD
+    else:
+        write_release(RELEASES[name](), place)
+    return place, file, (place / file).read_text("utf-8"), _verified(place).epsilon
+
+
+def verify_target(data: bytes) -> None:
+    """A real card after any damage; or one that states less noise, or promises more, than is so."""
+    choices = Choices(data)
+    place, file, text, epsilon = _good(choices.one_of(NAMES))
+    card, is_worse = json.loads(text), bool(choices.number(2))
+    if is_worse:
+        if choices.number(2):
+            _delete_one(card, choices)
+        _worsen(card, choices)
+        text = json.dumps(card)
+    else:
+        text = mutate_json(card, choices)
+    (place / file).write_text(text, "utf-8")
+    raised_by(lambda: _check(_verified(place), epsilon if is_worse else 0.0), InputError)
+
+
+def _verified(place: pathlib.Path) -> Verification:
+    directory = str(place)
+    read: Callable[[str], Any] = read_windows if holds_horizon(directory) else read_release
+    return verify_release(read(directory))
+
+
+def _check(found: Verification, least: float) -> None:
+    """What is found can be told, and a card that was made worse is not found to be better."""
+    file = io.StringIO()
+    Console(file=file, width=80).print(told(found))
+    assert max(map(len, file.getvalue().splitlines())) <= 80
+    json.dumps(found.to_json(), allow_nan=False)
+    if found.holds:
+        assert not math.isnan(found.epsilon) and found.epsilon <= found.promise.epsilon
+        assert found.epsilon >= least * (1 - 1e-9), (found.epsilon, least)
+
+
+def _worsen(card: Any, choices: Choices) -> None:
+    """Makes one figure such that less privacy follows from it than was so, or more is promised."""
+    places = list(_figures(card))
+    if not places:
+        return
+    holder, key = choices.one_of(places)
+    factor = choices.one_of(FACTORS)
+    value = holder[key]
+    if key in MORE:
+        factor = 1 / factor
+    changed = value * factor
+    if isinstance(value, int):
+        changed = math.ceil(changed) if key in MORE else math.floor(changed)
+    holder[key] = changed
+
+
+def _figures(value: Any, is_promise: bool = False) -> Any:
+    """Every holder and key of a figure of the noise, or of the promise."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, below in items:
+        if isinstance(below, dict | list):
+            yield from _figures(below, key == "guarantee")
+        elif is_number(below) and (key in LESS | MORE or (is_promise and key in OF_PROMISE)):
+            yield value, key
+
+
+def _delete_one(card: Any, choices: Choices) -> None:
+    """Deletes one field, as cards of earlier versions lack some.
+
+    Not the counts beside a release with all that is said of them: without these less is released.
+    """
+    holders = [card, *(each for each in card.values() if isinstance(each, dict) and each)]
+    holder = choices.one_of(holders)
+    del holder[choices.one_of(sorted(set(holder) - {"left_out"}))]
