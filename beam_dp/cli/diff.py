@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from beam_dp.cli.tables import print_table
+from beam_dp.cli.tables import counted, print_table
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import refused
 
@@ -39,24 +39,41 @@ def run_diff(options: argparse.Namespace) -> None:
         FlagError: if a flag is refused.
         InputError: if a directory holds no release, or the two do not hold the same cells.
     """
-    from beam_dp.releases import compare_releases, read_release
+    from beam_dp.releases import holds_horizon, read_release
 
     if options.limit < 1:
         raise refused("limit", options.limit, "must be >= 1")
+    for name, directory in (("A", options.first), ("B", options.second)):
+        if holds_horizon(directory):
+            condition = "holds many windows: name two of them, such as DIR/windows/000000"
+            raise InputError(name, directory, condition)
     first, second = read_release(options.first), read_release(options.second)
     if first.draw_id == second.draw_id:
         raise InputError("B", options.second, "must be another release than A: both are one draw")
     workload = None if options.marginal is None else _workload(first, options.marginal)
-    found = compare_releases(first, second, workload)
+    found = _compared(first, second, workload)
     if options.json:
         print(json.dumps([each.to_json() for each in found], ensure_ascii=False))
         return
     columns = ("cell", "A", "B", "difference", "standard error", "z")
     rows = [_row(each) for each in found[: options.limit]]
-    print_table("records", columns, rows, range(1, len(columns)))
+    print(f"A  {options.first}\nB  {options.second}\n")
+    print_table("counts in records", columns, rows, range(1, len(columns)))
     if len(found) > options.limit:
-        print(f"{options.limit} of {len(found):,} cells; --limit shows more")
-    print(_summary(found))
+        print(f"{options.limit:,} of {len(found):,} cells are shown; --limit shows more")
+    print(f"\n{_summary(found)}")
+
+
+def _compared(first: Release, second: Release, workload: Workload | None) -> list[CellDifference]:
+    from beam_dp.releases import compare_releases
+
+    try:
+        return compare_releases(first, second, workload)
+    except InputError as error:
+        if error.name != "workload":
+            raise
+        condition = "must be given: A and B were made for no marginal that is the same"
+        raise refused("marginal", None, condition) from None
 
 
 def _row(each: CellDifference) -> tuple[str, ...]:
@@ -68,12 +85,16 @@ def _row(each: CellDifference) -> tuple[str, ...]:
 
 
 def _summary(found: list[CellDifference]) -> str:
+    """What the z-scores come to, in lines of at most 80 characters."""
     scores = [each.z_score for each in found if each.z_score is not None]
+    if not scores:
+        return "No cell has an error bar: whether noise alone makes them differ can't be told."
     far = sum(abs(score) > _FAR for score in scores)
-    text = f"{far:,} of {len(scores):,} cells differ by more than {_FAR:g} standard errors"
+    lines = [f"{far:,} of {len(scores):,} cells differ by more than {_FAR:g} standard errors (z)."]
     if len(scores) < len(found):
-        text += f"; {len(found) - len(scores):,} cells have {NO_ERROR_BAR}"
-    return text
+        lines.append(f"{counted(len(found) - len(scores), 'cell')} without an error bar.")
+    lines.append("Noise alone does that to 3 cells in 1,000, or up to 10 if it is Laplace noise.")
+    return "\n".join(lines)
 
 
 def _workload(release: Release, given: list[str]) -> Workload:

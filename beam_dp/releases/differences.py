@@ -94,7 +94,10 @@ def compare_releases(
         found = list(_cells(first, second, workload))
     else:
         kinds = f"{type(first).__name__} and {type(second).__name__}"
-        condition = "must both hold marginals of one domain, or both interval counts"
+        condition = (
+            "must both be synthetic databases or tables of windows, of one domain, or both"
+            " interval counts"
+        )
         raise InputError("releases", kinds, condition)
     return sorted(found, key=_rank)
 

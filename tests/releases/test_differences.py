@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from horizons import leveled, released_horizon
 from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
 
 import beam_dp as dp
@@ -98,7 +99,7 @@ def test_only_what_both_releases_hold_is_compared() -> None:
 @pytest.mark.parametrize(
     ("second", "expected"),
     [
-        (lambda: intervals(COUNTS), "must both hold marginals of one domain"),
+        (lambda: intervals(COUNTS), "must both be synthetic databases or tables"),
         (lambda: synthetic(COUNTS, ONES), "must be given: the releases were made for no marginal"),
     ],
 )
@@ -124,13 +125,44 @@ def test_the_command_shows_cells_and_their_number(
     assert main(["diff", *directories, "--limit", "2"]) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
-    assert "sex 1, class 1" in shown and "2 of 6 cells; --limit shows more" in shown
+    assert "sex 1, class 1" in shown and "2 of 6 cells are shown; --limit shows more" in shown
     assert "of 6 cells differ by more than 3 standard errors" in shown
     assert main(["diff", *directories, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found) == 6 and found[0]["cell"] == {"sex": "1", "class": "1"}
     assert main(["diff", *directories, "--marginal", "sex"]) == 0
     assert "of 2 cells differ" in capsys.readouterr().out
+
+
+def test_what_can_not_be_compared_costs_one_line(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other, many = (str(tmp_path / name) for name in ("one", "other", "many"))
+    write_release(synthetic(COUNTS), one)
+    write_release(synthetic(COUNTS, ONES), other)
+    assert main(["diff", one, other]) == 2
+    line = capsys.readouterr().err
+    assert (
+        line.startswith("error: --marginal: ") and "made for no marginal that is the same" in line
+    )
+    released_horizon(many, leveled(), range(1))
+    assert main(["diff", one, many]) == 2
+    assert capsys.readouterr().err.startswith("error: B: ")
+    assert main(["diff", many, one]) == 2
+    assert "such as DIR/windows/000000" in capsys.readouterr().err
+
+
+def test_cells_without_an_error_bar_are_not_judged(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directories = [str(tmp_path / name) for name in "ab"]
+    promise = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "person_id", 1)
+    for directory in directories:
+        plan = plan_release(dp.SmallDB(size=3), DOMAIN, ONES, promise, "noisy")
+        marginals = Histogram(DOMAIN, COUNTS).marginals(plan.summary_tables)
+        write_release(plan.release(marginals, NoiseSource()), directory)
+    assert main(["diff", *directories]) == 0
+    assert "No cell has an error bar" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
