@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.encoding.contributions import RecordWords, limit_records
+from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import encode_all_records, encode_records
 from beam_dp.encoding.tables import Table
+from beam_dp.encoding.unit_costs import CostLimit, UnitCosts
+from beam_dp.encoding.words import RecordWords
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism
 from beam_dp.mechanisms.draw_database import draw_database
@@ -159,21 +161,28 @@ def _count(
     batches = records.batches(columns)
     if plan.left_out is None:
         encoded = (encode_records(*how, batch) for batch in batches)
-        return _summary(accumulator, encoded, plan.domain, plan.promised), None
+        return _summary(accumulator, encoded, plan.domain, plan.promised, plan.unit_costs), None
     both = [encode_all_records(*how, batch) for batch in batches]
     inside, outside = ([pair[side] for pair in both] for side in range(2))
     counts = HistogramAccumulator(plan.left_out.domain)
     left_out = _summary(counts, iter(outside), plan.left_out.domain, plan.promised)
-    return _summary(accumulator, iter(inside), plan.domain, plan.promised), left_out.counts
+    summary = _summary(accumulator, iter(inside), plan.domain, plan.promised, plan.unit_costs)
+    return summary, left_out.counts
 
 
 def _summary(
-    accumulator: Any, batches: Iterator[EncodedBatch], domain: Domain, guarantee: Guarantee
+    accumulator: Any,
+    batches: Iterator[EncodedBatch],
+    domain: Domain,
+    guarantee: Guarantee,
+    unit_costs: UnitCosts | None = None,
 ) -> Any:
-    """Returns the exact summary of at most k records of each unit."""
+    """Returns the exact summary of at most k records of each unit, at most of these costs."""
     if guarantee.privacy_unit != RECORD:
         words = RecordWords(domain)
-        batches = iter([limit_records(words, batches, guarantee.max_records_per_unit)])
+        cost_limit = None if unit_costs is None else CostLimit(words, unit_costs)
+        most = guarantee.max_records_per_unit
+        batches = iter([limit_records(words, batches, most, cost_limit)])
     state = accumulator.create()
     for batch in batches:
         state = accumulator.add_batch(state, batch)

@@ -9,8 +9,8 @@ import pyarrow as pa
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.encoding.contributions import RecordWords, WindowWords
 from beam_dp.encoding.records import encode_windows
+from beam_dp.encoding.words import RecordWords, WindowWords
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
 from beam_dp.transforms.counting.limit_windows import _CountInOrder, _SendPanes

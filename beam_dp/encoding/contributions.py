@@ -8,167 +8,20 @@ that is done again keeps the same ones, and one unit more or less changes at mos
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain import Domain
-from beam_dp.encoding.batch import EncodedBatch, WindowBatch
-from beam_dp.encoding.key_batch import KeyBatch
 from beam_dp.encoding.split import split_by
+from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.units import mix
-
-Columns = list[NDArray[Any]]
+from beam_dp.encoding.words import Columns, Words
 
 # Records whose hashes are looked at for identical ones; rarer than one in so many, they are left.
 _SAMPLE = 2**12
 _RARE = 2**9
 _HASHED_RECORDS = 2**16
-
-
-class Words(Protocol):
-    """How records of one kind travel: as a few integer columns, together with their units."""
-
-    @property
-    def dtypes(self) -> Sequence[np.dtype[Any]]:
-        """The types of the columns."""
-
-    def from_batch(self, batch: Any) -> Columns:
-        """Returns a batch as columns of shape (n,)."""
-
-    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> Any:
-        """Returns the records of ``from_batch``, all that are kept of their units, without these.
-
-        Args:
-            columns: of shape (n,).
-            units: shape (2, n), fingerprints.
-        """
-
-
-class RecordWords:
-    """Encoded records as a few integer columns.
-
-    Args:
-        domain: the universe. Where it has no index, runs of attributes share a word.
-    """
-
-    def __init__(self, domain: Domain) -> None:
-        self.domain = domain
-        self.dtypes = [
-            np.dtype("<u4" if group.num_cells <= 2**32 else "<u8") for group in domain.groups
-        ]
-
-    def from_batch(self, batch: EncodedBatch) -> Columns:
-        """Returns a batch as words, one array of shape (n,) a group of attributes."""
-        if self.domain.has_index:
-            return [batch.cell_index(self.domain).astype(self.dtypes[0])]
-        words = self.domain.words(batch.code_columns(self.domain))
-        return [word.astype(dtype) for word, dtype in zip(words, self.dtypes, strict=True)]
-
-    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> EncodedBatch:
-        """Returns the records of ``from_batch``, without units."""
-        if self.domain.has_index:
-            return EncodedBatch(cells=columns[0].astype(np.int64))
-        groups = zip(self.domain.groups, columns, strict=True)
-        codes = [column for group, word in groups for column in group.codes(word.astype(np.int64))]
-        return EncodedBatch(codes=codes)
-
-
-class WindowWords:
-    """Encoded records with the windows that they count in, as two integer columns.
-
-    Args:
-        domain: the universe; it must have an index.
-    """
-
-    def __init__(self, domain: Domain) -> None:
-        self.dtypes = [np.dtype("<u4"), *RecordWords(domain).dtypes]
-
-    def from_batch(self, batch: WindowBatch) -> Columns:
-        """Returns the windows and the cells of a batch."""
-        columns = zip((batch.numbers, batch.cells), self.dtypes, strict=True)
-        return [column.astype(dtype) for column, dtype in columns]
-
-    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> WindowBatch:
-        """Returns the records of ``from_batch``, without units."""
-        numbers, cells = (column.astype(np.int64) for column in columns)
-        return WindowBatch(numbers, cells)
-
-
-class KeyWords:
-    """Weighted elements of a huge universe as two integer columns."""
-
-    dtypes: Sequence[np.dtype[Any]] = (np.dtype("<u8"), np.dtype("<i8"))
-
-    def from_batch(self, batch: KeyBatch) -> Columns:
-        """Returns the elements and the weights of a batch."""
-        return [batch.keys, batch.weights]
-
-    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> KeyBatch:
-        """Returns the records of ``from_batch``, without units."""
-        keys, weights = columns
-        return KeyBatch(keys.astype(np.uint64), weights.astype(np.int64))
-
-
-def to_bytes(
-    words: Words, units: NDArray[np.uint64], columns: Columns, counts: NDArray[np.int64]
-) -> bytes:
-    """Returns records with their units and counts as bytes.
-
-    Counts take no more bytes than the largest one needs, and none where each is 1; the last byte
-    says how many.
-
-    Args:
-        words: how records travel.
-        units: shape (2, n), fingerprints.
-        columns: the records, arrays of shape (n,).
-        counts: shape (n,), how many records each stands for, >= 1.
-    """
-    width = 0
-    if (counts != 1).any():
-        width = np.min_scalar_type(int(counts.max())).itemsize
-    typed = zip(columns, words.dtypes, strict=True)
-    return b"".join(
-        (
-            units.astype("<u8", copy=False).tobytes(),
-            *(column.astype(dtype, copy=False).tobytes() for column, dtype in typed),
-            counts.astype(f"<u{width}").tobytes() if width else b"",
-            bytes((width,)),
-        )
-    )
-
-
-def from_bytes(
-    words: Words, chunks: Iterable[bytes]
-) -> tuple[NDArray[np.uint64], Columns, NDArray[np.int64]]:
-    """Returns the units, the records and the counts of many ``to_bytes``, joined."""
-    units: list[NDArray[np.uint64]] = [np.empty((2, 0), np.uint64)]
-    columns: list[Columns] = [[np.empty(0, dtype)] for dtype in words.dtypes]
-    counts: list[NDArray[Any]] = [np.empty(0, np.int64)]
-    for chunk in chunks:
-        width = chunk[-1]
-        num_records = (len(chunk) - 1) // (record_bytes(words) + width)
-        units.append(np.frombuffer(chunk, "<u8", 2 * num_records).reshape(2, -1))
-        position = 16 * num_records
-        for collected, dtype in zip(columns, words.dtypes, strict=True):
-            collected.append(np.frombuffer(chunk, dtype, num_records, position))
-            position += dtype.itemsize * num_records
-        if width:
-            counts.append(np.frombuffer(chunk, f"<u{width}", num_records, position))
-        else:
-            counts.append(np.ones(num_records, np.uint8))
-    return (
-        np.concatenate(units, axis=1),
-        [np.concatenate(collected) for collected in columns],
-        # Counts of records fit: no input has 2^63 of them.
-        np.concatenate(counts, dtype=np.int64, casting="unsafe"),
-    )
-
-
-def record_bytes(words: Words) -> int:
-    """Returns how many bytes a record takes with its unit, without its count."""
-    return 16 + sum(dtype.itemsize for dtype in words.dtypes)
 
 
 def split_by_unit(
@@ -240,8 +93,12 @@ def select_records(
     words: Sequence[NDArray[Any]],
     counts: NDArray[np.int64],
     max_records_per_unit: int,
+    cost_limit: CostLimit | None = None,
 ) -> NDArray[np.intp]:
     """Returns which records stay: of each unit those with the lowest hashes, at most k.
+
+    With a limit of costs these stay only before the first, in the order of their hashes, with which
+    their unit costs more.
 
     Each record's hash is that of its unit, its words and its number among the unit's identical
     records, so that a unit's k records are a uniform sample of its records, and which of
@@ -260,6 +117,7 @@ def select_records(
         words: the records, arrays of shape (n,).
         counts: shape (n,), how many records each row stands for, >= 1; identical rows add up.
         max_records_per_unit: k, >= 1.
+        cost_limit: of each unit, besides.
 
     Returns:
         Positions of the records that stay, each as often as so many of its kind stay.
@@ -271,7 +129,10 @@ def select_records(
         return np.empty(0, np.intp)
     order, unit = _group(units)
     (starts,) = np.nonzero(_differs(unit))
-    fits = (np.add.reduceat(counts[order], starts) <= max_records_per_unit)[unit]
+    num_free = max_records_per_unit
+    if cost_limit is not None:
+        num_free = min(num_free, cost_limit.costs.num_free)
+    fits = (np.add.reduceat(counts[order], starts) <= num_free)[unit]
     kept = np.repeat(order[fits], counts[order[fits]])
     if fits.all():
         return kept
@@ -283,17 +144,25 @@ def select_records(
     (starts,) = np.nonzero(new)
     counts = np.add.reduceat(counts[order[together]], starts)
     kinds = together[starts]
-    lowest = _lowest_of_each(unit[kinds], hashes[kinds], counts, max_records_per_unit)
-    return np.concatenate((kept, order[kinds[lowest]]))
+    lowest = kinds[_lowest_of_each(unit[kinds], hashes[kinds], counts, max_records_per_unit)]
+    if cost_limit is not None:
+        lowest = lowest[cost_limit.keeps(unit[lowest], [word[lowest] for word in words])]
+    return np.concatenate((kept, order[lowest]))
 
 
-def limit_records(words: Words, batches: Iterable[Any], max_records_per_unit: int) -> Any:
+def limit_records(
+    words: Words,
+    batches: Iterable[Any],
+    max_records_per_unit: int,
+    cost_limit: CostLimit | None = None,
+) -> Any:
     """Returns one batch of the records that stay, of all records in one place.
 
     Args:
         words: how records are held meanwhile.
         batches: with units; all records.
         max_records_per_unit: k, >= 1.
+        cost_limit: of each unit, besides.
     """
     units: list[NDArray[np.uint64]] = [np.empty((2, 0), np.uint64)]
     columns: list[Columns] = [[np.empty(0, dtype)] for dtype in words.dtypes]
@@ -304,7 +173,7 @@ def limit_records(words: Words, batches: Iterable[Any], max_records_per_unit: in
     all_units = np.concatenate(units, axis=1)
     held = [np.concatenate(collected) for collected in columns]
     counts = np.ones(all_units.shape[1], np.int64)
-    kept = select_records(all_units, held, counts, max_records_per_unit)
+    kept = select_records(all_units, held, counts, max_records_per_unit, cost_limit)
     return words.to_batch([column[kept] for column in held], all_units[:, kept])
 
 

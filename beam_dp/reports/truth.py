@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
-from beam_dp.encoding.contributions import RecordWords, limit_records
+from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.files import read_table
 from beam_dp.encoding.records import encode_records
 from beam_dp.encoding.tables import Table
+from beam_dp.encoding.words import RecordWords
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.releases.intervals import IntervalRelease

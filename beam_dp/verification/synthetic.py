@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_dp.checks import checked_number
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.noise.bound import noise_bound
@@ -113,7 +114,20 @@ def synthetic_steps(stated: Stated, figures: Figures) -> list[Step]:
         raise InputError("noise", 0, "must state the tables that were measured")
     if strategy == "measure_all":
         figures.equal("num_measurements", parameters.get("num_measurements"), len(tables))
-    return table_steps(domain, tables, guarantee)
+    return table_steps(domain, tables, guarantee, max_unit_cost=_max_unit_cost(parameters, tables))
+
+
+def _max_unit_cost(parameters: Mapping[str, Any], tables: Sequence[MeasuredTable]) -> float | None:
+    """Returns what a unit's records may cost; None where their number alone is limited.
+
+    It is of all that is measured together, and of nothing else.
+    """
+    if "max_unit_cost" not in parameters:
+        return None
+    most = checked_number("max_unit_cost", parameters["max_unit_cost"], least=1)
+    if any((each.kind, each.distribution) != ("residual", "discrete_gaussian") for each in tables):
+        raise InputError("max_unit_cost", most, "limits residuals with Gaussian noise alone")
+    return most
 
 
 def measured_tables(stated: Stated) -> list[MeasuredTable]:

@@ -22,14 +22,19 @@ _MAX_PATTERNS = 20
 
 
 def table_steps(
-    domain: Domain, tables: Sequence[MeasuredTable], guarantee: Guarantee, what: str = "measure"
+    domain: Domain,
+    tables: Sequence[MeasuredTable],
+    guarantee: Guarantee,
+    what: str = "measure",
+    max_unit_cost: float | None = None,
 ) -> list[Step]:
     """Returns the steps that measure some tables: one for each kind and noise.
 
     A record is in one cell of each table. So k records of a unit move a table by k in L1 norm and
     by k in L2 norm; where they are replaced, by 2 k and by sqrt(2) k. What one record moves of
     residuals follows from the sizes of the attributes; what a replacement moves, from the
-    attributes in which the two records agree.
+    attributes in which the two records agree. Records of a unit that are kept up to the cost of C
+    equal ones move residuals with Gaussian noise as C of them do: that is what cost means.
     """
     found = []
     for kind in ("table", "residual"):
@@ -43,7 +48,7 @@ def table_steps(
             if distribution == "discrete_laplace":
                 found.append(_laplace(words, domain, held, guarantee))
             else:
-                found.append(_gaussian(words, domain, held, guarantee))
+                found.append(_gaussian(words, domain, held, guarantee, max_unit_cost))
     return found
 
 
@@ -111,9 +116,20 @@ def _laplace(
 
 
 def _gaussian(
-    what: str, domain: Domain, tables: Sequence[MeasuredTable], guarantee: Guarantee
+    what: str,
+    domain: Domain,
+    tables: Sequence[MeasuredTable],
+    guarantee: Guarantee,
+    max_unit_cost: float | None,
 ) -> Step:
-    records = guarantee.max_records_per_unit**2
+    most = Fraction(guarantee.max_records_per_unit)
+    limit = f"records of a unit {guarantee.max_records_per_unit:,}"
+    is_limited = tables[0].kind == "residual" and (
+        guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE
+    )
+    if is_limited and max_unit_cost is not None and max_unit_cost < most:
+        most, limit = Fraction(max_unit_cost), f"cost of a unit {number(max_unit_cost)}"
+    records = most**2
 
     def change(less: int) -> Fraction:
         """The sum of d^2 / (s^2 - less)."""
@@ -136,7 +152,7 @@ def _gaussian(
     spread = number(deviations[0])
     if deviations[-1] != deviations[0]:
         spread += f" to {number(deviations[-1])}"
-    numbers = f"records of a unit {guarantee.max_records_per_unit:,}, scale {spread} records"
+    numbers = f"{limit}, scale {spread} records"
     return gaussian_step(what, mu_squared, change(0) / 2, numbers, "sum of ")
 
 

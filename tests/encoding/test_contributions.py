@@ -12,16 +12,13 @@ from hypothesis import given, settings, strategies as st
 from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.encoding.contributions import (
-    RecordWords,
     add_identical,
     distinct_units,
-    from_bytes,
-    record_bytes,
     select_records,
     split_by_unit,
-    to_bytes,
 )
 from beam_dp.encoding.units import unit_fingerprints
+from beam_dp.encoding.words import RecordWords, from_bytes, record_bytes, to_bytes
 
 Records = list[tuple[int, int]]  # unit, cell
 

@@ -9,10 +9,11 @@ from typing import ClassVar, Literal
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
-from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
+from beam_dp.mechanisms.marginals.measure_all import measure_all_plan, unit_cost_plan
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_request
 from beam_dp.mechanisms.marginals.strategies import residual_strategy
+from beam_dp.mechanisms.marginals.unit_costs import MAX_UNIT_COST, check_max_unit_cost
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import root_up
@@ -31,6 +32,7 @@ class Gaussian(Mechanism):
 
     Args:
         calibration: ``tight`` or ``textbook``.
+        max_unit_cost: as of ``MWEM``.
 
     Reference: Canonne, Kamath and Steinke (2020) for the noise.
     """
@@ -38,11 +40,13 @@ class Gaussian(Mechanism):
     calibration: Literal["tight", "textbook"] = dataclasses.field(
         default="tight", metadata=CALIBRATION
     )
+    max_unit_cost: float | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
     name: ClassVar[str] = "gaussian"
     summary: ClassVar[str] = "measures all, with Gaussian noise"
 
     def __post_init__(self) -> None:
         check_calibration(self.calibration)
+        check_max_unit_cost(self.max_unit_cost, self.calibration)
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
@@ -51,6 +55,8 @@ class Gaussian(Mechanism):
         check_request(domain, workload, guarantee, num_records)
         if guarantee.delta == 0:
             raise InputError("delta", 0.0, "must be > 0 for the Gaussian mechanism")
+        if self.max_unit_cost is not None:
+            return unit_cost_plan(self.name, workload, guarantee, num_records, self.max_unit_cost)
         total_is_public = num_records != "noisy"
         if self.calibration == "tight":
             measurements = residual_strategy(workload, guarantee, total_is_public)

@@ -6,12 +6,14 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
+from beam_dp.encoding.unit_costs import UnitCosts
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_joins, check_sums
-from beam_dp.mechanisms.marginals.strategies import predicted_variance
+from beam_dp.mechanisms.marginals.strategies import predicted_variance, residual_strategy
 from beam_dp.mechanisms.marginals.synthesis import synthesise
+from beam_dp.mechanisms.marginals.unit_costs import check_unit_cost, unit_costs
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
@@ -28,6 +30,7 @@ class MeasureAllPlan(MarginalsPlan):
     Args: as of ``MarginalsPlan``, and
         calibration: ``tight`` or ``textbook``.
         predicted_cell_error: root mean squared error of a cell before the fit, in records.
+        max_unit_cost: C, where records of a unit are limited by what they cost (``unit_costs``).
     """
 
     strategy: ClassVar[str] = "measure_all"
@@ -35,11 +38,21 @@ class MeasureAllPlan(MarginalsPlan):
 
     calibration: str
     predicted_cell_error: float
+    max_unit_cost: float | None = None
+
+    @property
+    def unit_costs(self) -> UnitCosts | None:
+        """See ``MarginalsPlan``."""
+        if self.max_unit_cost is None:
+            return None
+        return unit_costs(self.domain, self.measurements, self.max_unit_cost)
 
     def _stated(self) -> dict[str, Any]:
+        limits = {} if self.max_unit_cost is None else {"max_unit_cost": self.max_unit_cost}
         return {
             "calibration": self.calibration,
             "strategy": self.strategy,
+            **limits,
             "num_measurements": len(self.measurements),
             "predicted_cell_error": self.predicted_cell_error,
         }
@@ -63,6 +76,7 @@ def measure_all_plan(
     num_records: NumRecords,
     measurements: tuple[Measurement, ...],
     calibration: str,
+    max_unit_cost: float | None = None,
 ) -> MeasureAllPlan:
     """Returns the plan of a mechanism that measures a fixed set of tables once.
 
@@ -73,6 +87,7 @@ def measure_all_plan(
         num_records: the public number of records, or ``"noisy"``.
         measurements: of one kind, calibrated for the guarantee.
         calibration: ``tight`` or ``textbook``.
+        max_unit_cost: C, where they are calibrated for it.
 
     Raises:
         InputError: if no hypothesis can join the marginals of the workload, or the noise or sums
@@ -97,6 +112,33 @@ def measure_all_plan(
         loss=_loss(guarantee, measurements),
         calibration=calibration,
         predicted_cell_error=math.sqrt(variance),
+        max_unit_cost=max_unit_cost,
+    )
+
+
+def unit_cost_plan(
+    mechanism: str,
+    workload: Workload,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    max_unit_cost: float,
+) -> MeasureAllPlan:
+    """Returns the plan that measures all residuals of records limited by what a unit costs.
+
+    Args:
+        mechanism: its name.
+        workload: what the release must answer.
+        guarantee: what it keeps.
+        num_records: ``"noisy"``.
+        max_unit_cost: C.
+
+    Raises:
+        InputError: as ``check_unit_cost`` and ``measure_all_plan``.
+    """
+    check_unit_cost(workload, guarantee, num_records, max_unit_cost)
+    measurements = residual_strategy(workload, guarantee, False, max_unit_cost)
+    return measure_all_plan(
+        mechanism, workload, guarantee, num_records, measurements, "tight", max_unit_cost
     )
 
 

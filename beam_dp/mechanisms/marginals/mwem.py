@@ -10,7 +10,7 @@ from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.options import IntegerOr, option
 from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
-from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
+from beam_dp.mechanisms.marginals.measure_all import measure_all_plan, unit_cost_plan
 from beam_dp.mechanisms.marginals.plan import (
     MAX_CELLS,
     MarginalsPlan,
@@ -25,6 +25,7 @@ from beam_dp.mechanisms.marginals.strategies import (
     residual_strategy,
 )
 from beam_dp.mechanisms.marginals.textbook_mwem import plan_textbook
+from beam_dp.mechanisms.marginals.unit_costs import MAX_UNIT_COST, check_max_unit_cost
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 
@@ -50,6 +51,10 @@ class MWEM(Mechanism):
         num_rounds: of selection, >= 1; ``"annealed"`` lets their number follow from what they
             find; None measures everything at once, as is predicted to be best.
         calibration: ``tight`` or ``textbook``.
+        max_unit_cost: C: of a unit with many records these are kept up to the cost of C equal ones,
+            which are more of them the less they are alike, and at most ``max_records_per_unit``;
+            the noise is as for C records. For Gaussian noise under add-or-remove-one, where
+            everything is measured at once. See ``unit_costs``.
 
     Reference: Hardt, Ligett and McSherry (2012).
     """
@@ -66,6 +71,7 @@ class MWEM(Mechanism):
     calibration: Literal["tight", "textbook"] = dataclasses.field(
         default="tight", metadata=CALIBRATION
     )
+    max_unit_cost: float | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
     name: ClassVar[str] = "mwem"
     summary: ClassVar[str] = "measures what is predicted to be best, then fits"
 
@@ -77,6 +83,10 @@ class MWEM(Mechanism):
                 raise InputError("num_rounds", rounds, "must be a number in the textbook algorithm")
         elif rounds is not None:
             checked_integer("num_rounds", rounds, 1, 100_000, note=" or 'annealed'")
+        check_max_unit_cost(self.max_unit_cost, self.calibration)
+        if self.max_unit_cost is not None and rounds is not None:
+            condition = "must be left out with num_rounds, for rounds select what they measure"
+            raise InputError("max_unit_cost", self.max_unit_cost, condition)
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
@@ -88,6 +98,8 @@ class MWEM(Mechanism):
             return plan_textbook(workload, guarantee, num_records, rounds)
         if self.num_rounds is not None:
             return plan_rounds(workload, guarantee, num_records, self.num_rounds)
+        if self.max_unit_cost is not None:
+            return unit_cost_plan(self.name, workload, guarantee, num_records, self.max_unit_cost)
         if not joins_fit(workload):
             if guarantee.delta > 0:
                 return plan_selection(workload, guarantee, num_records)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from beam_dp.checks import check_is
 from beam_dp.domain import Domain
+from beam_dp.encoding.unit_costs import UnitCosts
 from beam_dp.errors import InputError, magnitude
 from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
 from beam_dp.hypotheses.residual_basis import Support
@@ -84,6 +85,14 @@ class MarginalsPlan(Plan):
         """What measuring and fitting take."""
         measured = num_noisy_cells(self.domain, self.measurements)
         return fit_resources(self.hypothesis_cells, measured)
+
+    @property
+    def unit_costs(self) -> UnitCosts | None:
+        """What limits the records of a unit besides their number; None where nothing does.
+
+        The exact tables must hold no other records: the promise counts on it.
+        """
+        return None
 
     @property
     def memory_bytes(self) -> float:

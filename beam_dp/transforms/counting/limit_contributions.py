@@ -12,17 +12,9 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain import Domain
-from beam_dp.encoding.contributions import (
-    Columns,
-    RecordWords,
-    Words,
-    add_identical,
-    from_bytes,
-    record_bytes,
-    select_records,
-    split_by_unit,
-    to_bytes,
-)
+from beam_dp.encoding.contributions import add_identical, select_records, split_by_unit
+from beam_dp.encoding.unit_costs import CostLimit, UnitCosts
+from beam_dp.encoding.words import Columns, RecordWords, Words, from_bytes, record_bytes, to_bytes
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
@@ -47,6 +39,7 @@ class LimitContributions(beam.PTransform):
         max_records_per_unit: k, >= 1.
         num_partitions: keys of the shuffle, a power of two up to 2^16; a partition is held in
             one worker's memory.
+        cost_limit: of each unit, besides k.
 
     Raises:
         InputError: when applied, if the records are windowed or unbounded.
@@ -55,19 +48,24 @@ class LimitContributions(beam.PTransform):
     """
 
     def __init__(
-        self, records: Domain | Words, max_records_per_unit: int, num_partitions: int = 256
+        self,
+        records: Domain | Words,
+        max_records_per_unit: int,
+        num_partitions: int = 256,
+        cost_limit: CostLimit | None = None,
     ) -> None:
         super().__init__()
         self.words = RecordWords(records) if isinstance(records, Domain) else records
         self.max_records_per_unit = max_records_per_unit
         self.num_partitions = num_partitions
+        self.cost_limit = cost_limit
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Partitions by unit, groups, selects."""
         refuse_windows(records)
         send = functools.partial(send_as_one, self.words)
         partition = beam.ParDo(PartitionUnits(self.words, self.num_partitions, send))
-        select = beam.ParDo(_Select(self.words, self.max_records_per_unit))
+        select = beam.ParDo(_Select(self.words, self.max_records_per_unit, self.cost_limit))
         return (
             records
             | "Partition" >> partition.with_output_types(tuple[int, bytes])
@@ -81,6 +79,7 @@ def limited(
     kept_as: Domain | Words,
     guarantee: Guarantee,
     label: str = "Limit",
+    unit_costs: UnitCosts | None = None,
 ) -> beam.PCollection[Any]:
     """Returns at most k records of each privacy unit: all of them, where the unit is the record.
 
@@ -89,10 +88,16 @@ def limited(
         kept_as: as ``LimitContributions`` takes it.
         guarantee: which names the unit and k.
         label: of the step.
+        unit_costs: which limit them besides; of records of a domain.
     """
     if guarantee.privacy_unit == RECORD:
         return records
-    return records | label >> LimitContributions(kept_as, guarantee.max_records_per_unit)
+    most = guarantee.max_records_per_unit
+    if unit_costs is None:
+        return records | label >> LimitContributions(kept_as, most)
+    assert isinstance(kept_as, Domain)
+    cost_limit = CostLimit(RecordWords(kept_as), unit_costs)
+    return records | label >> LimitContributions(kept_as, most, cost_limit=cost_limit)
 
 
 class PartitionUnits(beam.DoFn):
@@ -173,12 +178,15 @@ def send_as_one(
 class _Select(beam.DoFn):
     """Keeps at most k records of each unit of a partition."""
 
-    def __init__(self, words: Words, max_records_per_unit: int) -> None:
+    def __init__(
+        self, words: Words, max_records_per_unit: int, cost_limit: CostLimit | None
+    ) -> None:
         self.words = words
         self.max_records_per_unit = max_records_per_unit
+        self.cost_limit = cost_limit
 
     @withhold_messages
     def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         units, words, counts = from_bytes(self.words, partition[1])
-        kept = select_records(units, words, counts, self.max_records_per_unit)
+        kept = select_records(units, words, counts, self.max_records_per_unit, self.cost_limit)
         return iter([self.words.to_batch([word[kept] for word in words], units[:, kept])])

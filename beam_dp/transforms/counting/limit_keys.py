@@ -9,8 +9,8 @@ import apache_beam as beam
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.encoding.contributions import Columns, KeyWords
 from beam_dp.encoding.key_batch import KeyBatch
+from beam_dp.encoding.words import Columns, KeyWords
 from beam_dp.hashing import BlockSigns
 from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.guarantee import RECORD

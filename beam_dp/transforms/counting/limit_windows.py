@@ -22,17 +22,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain import Domain
 from beam_dp.encoding.batch import EncodedBatch, WindowBatch
-from beam_dp.encoding.contributions import (
-    Columns,
-    RecordWords,
-    WindowWords,
-    distinct_units,
-    from_bytes,
-    select_records,
-    to_bytes,
-)
+from beam_dp.encoding.contributions import distinct_units, select_records
 from beam_dp.encoding.records import encode_windows
 from beam_dp.encoding.split import split_by
+from beam_dp.encoding.words import Columns, RecordWords, WindowWords, from_bytes, to_bytes
 from beam_dp.summaries import HistogramAccumulator
 from beam_dp.transforms.counting.beam_windows import BeamWindows, of_each_window, stamp
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits

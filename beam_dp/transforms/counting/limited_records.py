@@ -8,6 +8,7 @@ import apache_beam as beam
 
 from beam_dp.domain import Domain
 from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.unit_costs import UnitCosts
 from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries import HistogramAccumulator
@@ -24,6 +25,7 @@ def limited_records(
     *,
     as_cells: bool,
     left_out: LeftOutPlan | None = None,
+    unit_costs: UnitCosts | None = None,
 ) -> tuple[beam.PCollection[EncodedBatch], beam.PCollection[tuple[int, bytes]] | None]:
     """Returns the records inside a domain, at most k a unit, and how many others there are.
 
@@ -36,6 +38,7 @@ def limited_records(
         guarantee: whose unit and limit are kept.
         as_cells: how to encode.
         left_out: how the others are counted; None to forget them.
+        unit_costs: which limit the records inside the domain besides their number.
 
     Returns:
         Encoded records; and shards of the exact counts of ``left_out.domain``, or None. Both are
@@ -49,8 +52,8 @@ def limited_records(
     encode = EncodeRecords(domain, unit, as_cells=as_cells, keep_left_out=left_out is not None)
     encoded = records | "Encode" >> encode
     if left_out is None:
-        return limited(encoded, domain, guarantee), None
-    inside = limited(encoded[INSIDE], domain, guarantee)
+        return limited(encoded, domain, guarantee, unit_costs=unit_costs), None
+    inside = limited(encoded[INSIDE], domain, guarantee, unit_costs=unit_costs)
     outside = limited(encoded[LEFT_OUT], left_out.domain, guarantee, "Limit left out")
     accumulator = HistogramAccumulator(left_out.domain)
     return inside, outside | "Summarise left out" >> Summarise(accumulator)

@@ -11,7 +11,7 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dp.checks import check_is
-from beam_dp.encoding.contributions import KeyWords
+from beam_dp.encoding.words import KeyWords
 from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey, universe_elements
 from beam_dp.mechanisms.online.log import answer_line

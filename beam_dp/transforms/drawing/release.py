@@ -60,6 +60,7 @@ class ReleasePlanned(beam.PTransform):
             self.plan.promised,
             as_cells=isinstance(self.accumulator, HistogramAccumulator),
             left_out=self.plan.left_out,
+            unit_costs=self.plan.unit_costs,
         )
         shards = encoded | "Summarise" >> Summarise(self.accumulator)
         release = functools.partial(_release, self.mechanism, self.plan, self.accumulator)
