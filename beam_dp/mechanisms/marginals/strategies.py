@@ -39,6 +39,9 @@ TOTAL_SHARE = 0.02
 # gets, the fewer of them are kept. Of flights of planes this share keeps a few percent more than
 # 0.02 does, and lowers errors by a tenth; a smaller one gains no more.
 _UNIT_COST_TOTAL_SHARE = 0.005
+# Noise for units of many records is strong: there this deviation an order was better than the other
+# or as good, for flights of planes and for nltcs and seven columns of adult dealt out to units.
+_UNIT_COST_HIGH_ORDER_DEVIATION = 2.5
 # Patterns of agreement between two records are enumerated up to this many attributes.
 _MAX_PATTERN_ATTRIBUTES = 20
 
@@ -138,7 +141,10 @@ def residual_measurements(
     shares = np.sqrt(costs / np.array(list(benefits.values())))
     if is_fitted:
         orders = np.array([max(len(support), 2) - 2 for support in chosen])
-        shares *= _HIGH_ORDER_DEVIATION ** (2 * orders)
+        deviation = _HIGH_ORDER_DEVIATION
+        if max_unit_cost is not None:
+            deviation = _UNIT_COST_HIGH_ORDER_DEVIATION
+        shares *= deviation ** (2 * orders)
     if is_fitted and () in benefits:
         total = chosen.index(())
         others = float((costs / shares).sum() - 1 / shares[total])

@@ -26,6 +26,7 @@ from audit_sketch_runs import sketch_run_audits
 from audit_sketches import sketch_audits
 from audit_sparse_online import sparse_online_audits
 from audit_streams import stream_audits
+from audit_unit_costs import unit_cost_audits
 from audit_views import Finding
 from audit_windows import window_audits
 from audit_workloads import workload_audits
@@ -47,6 +48,7 @@ AUDITS = [
     *sketch_audits(),
     *sketch_run_audits(),
     *clipping_audits(),
+    *unit_cost_audits(),
     *sparse_online_audits(),
     *live_audits(),
     *window_audits(),

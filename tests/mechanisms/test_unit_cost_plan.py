@@ -1,0 +1,174 @@
+"""The limit that a plan sets to what a unit's records cost, against exact arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from tiny import ADD, domain_of, promise, workload_of
+
+import beam_dp as dp
+from beam_dp.domain import Domain
+from beam_dp.encoding.unit_costs import MAX_RECORDS, PARTS
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import MWEM, Gaussian
+from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.verification import verify_release
+
+DELTA = 1e-9
+
+
+def planned(sizes: tuple[int, ...], ways: int, most: float = 3.0) -> MarginalsPlan:
+    domain = domain_of(*sizes)
+    return MWEM(max_unit_cost=most).plan(
+        domain, workload_of(domain, ways), promise(ADD, DELTA, 1.0, 12), "noisy"
+    )
+
+
+def precision(measurement: Measurement) -> Fraction:
+    return Fraction(measurement.grid**2) / (Fraction(measurement.scale) ** 2 - 4)
+
+
+def overlap(domain: Domain, plan: MarginalsPlan, agree: tuple[bool, ...]) -> Fraction:
+    """What two records that agree there have in common, by the residuals' inner products."""
+    return sum(
+        (
+            precision(each)
+            * math.prod(
+                (int(agree[axis]) - Fraction(1, domain.shape[axis]) for axis in axes),
+                start=Fraction(1),
+            )
+            for each in plan.measurements
+            for axes in [domain.axes(each.names)]
+        ),
+        Fraction(0),
+    )
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (2, 2, 2), (7, 1, 4), (16, 3, 2, 5), (300, 2)])
+@pytest.mark.parametrize("ways", [1, 2, 3])
+def test_costs_are_at_least_the_exact_ones_and_hardly_more(
+    sizes: tuple[int, ...], ways: int
+) -> None:
+    plan = planned(sizes, min(ways, len(sizes)))
+    costs = plan.unit_costs
+    assert costs is not None
+    assert costs.limit == 9 * PARTS
+    one = overlap(plan.domain, plan, (True,) * len(sizes))
+    for agree in itertools.product((False, True), repeat=len(sizes)):
+        pattern = sum(int(agree[axis]) << bit for bit, axis in enumerate(costs.axes))
+        exact = overlap(plan.domain, plan, agree) / one
+        if not all(agree[axis] for axis in range(len(sizes)) if sizes[axis] == 1):
+            continue
+        assert exact <= Fraction(int(costs.pairs[pattern]), PARTS) <= exact + Fraction(2, PARTS)
+    assert costs.pairs[-1] == PARTS == costs.pairs.max()
+
+
+@pytest.mark.parametrize("mechanism", [MWEM(max_unit_cost=3.0), Gaussian(max_unit_cost=3.0)])
+def test_noise_is_that_of_so_many_equal_records(mechanism: MWEM | Gaussian) -> None:
+    domain = domain_of(3, 4)
+    workload = workload_of(domain, 2)
+    plan = mechanism.plan(domain, workload, promise(ADD, DELTA, 1.0, 50), "noisy")
+    one = overlap(domain, plan, (True, True))
+    mu = plan.loss.mu
+    assert mu is not None
+    assert 9 * one <= Fraction(mu) ** 2 <= 9 * one * Fraction(1 + 1e-9)
+    assert plan.public["max_unit_cost"] == 3.0
+    plain = dataclasses.replace(mechanism, max_unit_cost=None).plan(
+        domain, workload, promise(ADD, DELTA, 1.0, 50), "noisy"
+    )
+    assert "max_unit_cost" not in plain.public
+    assert plain.unit_costs is None
+
+
+UNIT = promise(ADD, DELTA, 1.0, 12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"privacy_unit": "record", "max_records_per_unit": 1}, "the privacy unit is a record"),
+        ({"max_records_per_unit": 2}, "from 1 to max_records_per_unit, which is 2"),
+        ({"neighboring": "replace_one"}, "under replace_one: use add_or_remove_one"),
+        ({"delta": 0.0}, "Gaussian noise needs a delta > 0"),
+        ({"max_records_per_unit": MAX_RECORDS + 1}, f"max_records_per_unit: {MAX_RECORDS + 1}"),
+    ],
+)
+def test_what_it_cannot_limit_is_refused(change: dict[str, object], message: str) -> None:
+    domain = domain_of(2, 2)
+    guarantee = dataclasses.replace(UNIT, **change)
+    number = 10 if guarantee.neighboring.value == "replace_one" else "noisy"
+    for mechanism in (MWEM(max_unit_cost=3.0), Gaussian(max_unit_cost=3.0)):
+        if guarantee.delta == 0 and isinstance(mechanism, Gaussian):
+            continue
+        with pytest.raises(InputError, match=message):
+            mechanism.plan(domain, workload_of(domain, 2), guarantee, number)
+
+
+def test_a_public_number_of_records_is_refused() -> None:
+    domain = domain_of(2, 2)
+    with pytest.raises(InputError, match="use num_records noisy"):
+        MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, 100)
+
+
+def test_a_selection_is_refused() -> None:
+    domain = domain_of(*(32,) * 12)
+    with pytest.raises(
+        InputError, match=r"3\.0 is refused; must be left out where noise"
+    ):
+        MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, "noisy")
+
+
+def test_more_attributes_than_patterns_are_listed_of_are_refused() -> None:
+    domain = domain_of(*(2,) * 21)
+    with pytest.raises(InputError, match="more than 20 attributes; it has 21"):
+        MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, "noisy")
+
+
+@pytest.mark.parametrize("most", [0.5, -1.0, math.nan, math.inf, "3"])
+def test_a_limit_is_a_finite_number_of_at_least_one(most: float) -> None:
+    with pytest.raises(InputError, match="max_unit_cost"):
+        MWEM(max_unit_cost=most)
+
+
+def test_it_goes_with_no_rounds_and_no_textbook() -> None:
+    for options in ({"num_rounds": 3}, {"num_rounds": "annealed"}, {"calibration": "textbook"}):
+        with pytest.raises(
+            InputError, match=r"3\.0 is refused; must be left out with"
+        ):
+            MWEM(max_unit_cost=3.0, **options)
+    with pytest.raises(InputError, match=r"3\.0 is refused; must be left out with"):
+        Gaussian("textbook", 3.0)
+
+
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(2)
+    person = np.repeat(np.arange(60), rng.integers(1, 40, 60))
+    columns = {f"a{axis}": rng.integers(0, size, person.size) for axis, size in enumerate((3, 4))}
+    return pd.DataFrame({**columns, "person": person})
+
+
+def test_the_card_tells_of_it_and_is_verified() -> None:
+    domain = domain_of(3, 4)
+    guarantee = Guarantee(1.0, DELTA, ADD, "person", 30)
+    release = dp.release(
+        frame(), domain, workload_of(domain, 2), guarantee, mechanism=MWEM(max_unit_cost=8.0)
+    )
+    assert release.parameters["max_unit_cost"] == 8.0
+    found = verify_release(release)
+    assert not found.faults
+    assert 0.999 < found.epsilon <= 1.0
+    assert "C = 8" in found.steps[0].numbers
+    # Who takes the field away, or lowers it, is told what the noise hides in truth.
+    wrong = dict(release.parameters)
+    del wrong["max_unit_cost"]
+    assert verify_release(dataclasses.replace(release, parameters=wrong)).epsilon > 3
+    larger = {**release.parameters, "max_unit_cost": 9.0}
+    assert verify_release(dataclasses.replace(release, parameters=larger)).epsilon > 1.1

@@ -1,0 +1,182 @@
+"""Audits of units whose records are limited by what they cost together, and their mutants.
+
+"costs": what neighbours spend after that, over all that a unit can hold, in every order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from audit_cases import Audit, Mutant
+from audit_views import Finding
+from noise_sources import Draw, NoNoise
+from numpy.typing import NDArray
+from tiny import ADD, domain_of, promise, share_spent, workload_of
+
+from beam_dp import in_memory
+from beam_dp.encoding import contributions as contributions_module, unit_costs as encoding_module
+from beam_dp.encoding.batch import EncodedBatch
+from beam_dp.encoding.unit_costs import CostLimit, UnitCosts
+from beam_dp.mechanisms import MWEM, Gaussian, Mechanism
+from beam_dp.mechanisms.marginals import unit_costs as unit_costs_module
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.summaries.choice import choose_accumulator
+
+Patch = pytest.MonkeyPatch
+
+SIZES, MOST, DELTA = (2, 3), 5, 1e-6
+OTHERS = (0, 3, 3)  # of another unit, which is always there
+
+
+def costs(mechanism: Mechanism, guarantee: Guarantee) -> Finding:
+    """Over all multisets of records, one more than are ever kept, and some of their orders."""
+    domain = domain_of(*SIZES)
+    plan = mechanism.plan(domain, workload_of(domain, 2), guarantee, "noisy")
+    empty = draws(plan, ())
+    shares, is_a_function = [], True
+    for size in range(1, guarantee.max_records_per_unit + 2):
+        for held in itertools.combinations_with_replacement(range(domain.num_cells), size):
+            found = [draws(plan, order) for order in (held, held[::-1], held[1:] + held[:1])]
+            shares += [share_spent(guarantee, each, empty) for each in found]
+            is_a_function &= all(same(each, found[0]) for each in found)
+    return Finding(max(shares) <= 1 + 1e-9 and max(shares) >= 0.9 and is_a_function)
+
+
+def draws(plan: MarginalsPlan, held: Sequence[int]) -> list[Draw]:
+    """What is handed to the noise for a unit's records, in the order in which they arrive."""
+    cells = np.array([*held, *OTHERS], np.int64)
+    units = np.array([[1] * cells.size, [7] * len(held) + [8] * len(OTHERS)], np.uint64)
+    batches = (
+        EncodedBatch(cells=cells[part], units=units[:, part])
+        for part in (slice(0, 2), slice(2, None))
+    )
+    accumulator = choose_accumulator(plan.domain, plan.summary_tables)
+    counts = in_memory._summary(accumulator, batches, plan.domain, plan.guarantee, plan.unit_costs)
+    tables = counts.marginals(plan.summary_tables)
+    noise = NoNoise()
+    for each in plan.measurements:
+        each.draw(tables, noise)
+    return noise.draws
+
+
+def same(first: list[Draw], second: list[Draw]) -> bool:
+    return all((a.exact == b.exact).all() for a, b in zip(first, second, strict=True))
+
+
+def planned(change: Callable[[UnitCosts], UnitCosts]) -> Callable[[Patch], None]:
+    """The limit that a plan states is another one."""
+    from beam_dp.mechanisms.marginals import measure_all as measure_all_module
+
+    original = unit_costs_module.unit_costs
+    return lambda patch: patch.setattr(
+        measure_all_module, "unit_costs", lambda *given: change(original(*given))
+    )
+
+
+def measured_otherwise(patch: Patch) -> None:
+    """What is measured is settled after the records were limited for something else."""
+    from beam_dp.mechanisms.marginals import measure_all as measure_all_module
+
+    original = unit_costs_module.unit_costs
+
+    def mutant(domain: Any, measurements: Any, most: float) -> UnitCosts:
+        singles = [each for each in measurements if len(each.names) != 1]
+        return original(domain, singles, most)
+
+    patch.setattr(measure_all_module, "unit_costs", mutant)
+
+
+def kept_by(change: Callable[[UnitCosts, Any, Any], NDArray[np.bool_]]) -> Callable[[Patch], None]:
+    return lambda patch: patch.setattr(UnitCosts, "keeps", change)
+
+
+def one_late(costs: UnitCosts, unit: Any, codes: Any) -> NDArray[np.bool_]:
+    """The record with which the cost is above the limit stays, too."""
+    kept = KEEPS(costs, unit, codes)
+    first = np.r_[True, unit[1:] != unit[:-1]]
+    return kept | np.r_[False, kept[:-1]] & ~first
+
+
+def by_their_mean(costs: UnitCosts, unit: Any, codes: Any) -> NDArray[np.bool_]:
+    """Each record is compared with itself and the last one before it, not with all."""
+    starts = np.flatnonzero(np.r_[True, unit[1:] != unit[:-1]])
+    kept = np.zeros(unit.size, np.bool_)
+    for start, stop in itertools.pairwise([*starts, unit.size]):
+        total = 0
+        for place in range(start, stop):
+            total += encoding_module.PARTS
+            if place > start:
+                pattern = sum(
+                    int(codes[axis][place] == codes[axis][place - 1]) << bit
+                    for bit, axis in enumerate(costs.axes)
+                )
+                total += 2 * int(costs.pairs[pattern])
+            if total > costs.limit:
+                break
+            kept[place] = True
+    return kept
+
+
+KEEPS = UnitCosts.keeps
+
+
+def in_order_of_arrival(patch: Patch) -> None:
+    original = contributions_module.select_records
+
+    def mutant(
+        units: Any, words: Any, counts: Any, most: int, cost_limit: CostLimit | None = None
+    ) -> NDArray[np.intp]:
+        if cost_limit is None:
+            return original(units, words, counts, most)
+        order = np.argsort(units[1], kind="stable")
+        kept = cost_limit.keeps(units[1][order].astype(np.intp), [word[order] for word in words])
+        return order[kept]
+
+    patch.setattr(contributions_module, "select_records", mutant)
+
+
+def without_a_limit(patch: Patch) -> None:
+    patch.setattr(
+        in_memory,
+        "limit_records",
+        lambda words, batches, most, _: contributions_module.limit_records(words, batches, most),
+    )
+
+
+MUTANTS = {
+    "their number alone is limited": without_a_limit,
+    "measured after they were limited": measured_otherwise,
+    "a limit of twice C squared": planned(
+        lambda each: dataclasses.replace(each, limit=2 * each.limit)
+    ),
+    "pairs counted once": planned(lambda each: dataclasses.replace(each, pairs=each.pairs // 2)),
+    "records that agree nowhere cost less than nothing": planned(
+        lambda each: dataclasses.replace(
+            each, pairs=np.r_[-encoding_module.PARTS, each.pairs[1:]].astype(np.int64)
+        )
+    ),
+    "the record above the limit stays": kept_by(one_late),
+    "compared with the record before": kept_by(by_their_mean),
+    "in order of arrival": in_order_of_arrival,
+}
+
+
+def unit_cost_audits() -> list[Audit]:
+    """A unit of up to six records, which are worth at most two or three."""
+    found = []
+    for name, mechanism, most in (
+        ("mwem, unit costs", MWEM(max_unit_cost=2.0), MOST),
+        ("gaussian, unit costs", Gaussian(max_unit_cost=2.5), MOST),
+    ):
+        guarantee = promise(ADD, DELTA, 1.0, most)
+        check = functools.partial(costs, mechanism, guarantee)
+        mutants = {bug: Mutant(apply, "costs") for bug, apply in MUTANTS.items()}
+        found.append(Audit(name, guarantee, {"costs": check}, mutants))
+    return found
