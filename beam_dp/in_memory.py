@@ -15,7 +15,7 @@ from beam_dp.encoding.batch import EncodedBatch
 from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import encode_all_records, encode_records
 from beam_dp.encoding.tables import Table
-from beam_dp.encoding.unit_costs import CostLimit, UnitCosts
+from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import RecordWords
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism
@@ -26,6 +26,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.ledger import Ledger, Token, check_edges_paid
 from beam_dp.privacy.ledger.origin import Origin, place_text
+from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase, probe_output, write_release

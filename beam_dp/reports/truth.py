@@ -19,11 +19,13 @@ from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.files import read_table
 from beam_dp.encoding.records import encode_records
 from beam_dp.encoding.tables import Table
+from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import RecordWords
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.releases.intervals import IntervalRelease
 from beam_dp.releases.synthetic_database import SyntheticDatabase
+from beam_dp.releases.unit_costs import unit_costs
 from beam_dp.reports.about import AnyRelease
 from beam_dp.reports.cells import Groups
 
@@ -106,10 +108,20 @@ def read_truth(release: AnyRelease, path: str | os.PathLike[str]) -> Truth:
     num_inside = sum(len(each.code_columns(domain)[0]) for each in inside)
     kept = inside
     if unit != RECORD:
-        most = release.guarantee.max_records_per_unit
-        kept = [limit_records(RecordWords(domain), iter(inside), most)]
+        most, words = release.guarantee.max_records_per_unit, RecordWords(domain)
+        kept = [limit_records(words, iter(inside), most, _cost_limit(release, words))]
     parts = [each.code_columns(domain) for each in kept]
     codes = [np.concatenate(column) for column in zip(*parts, strict=True)]
     if not codes:
         codes = [np.zeros(0, np.int64) for _ in domain]
     return Truth(domain, codes, held.num_rows - num_inside, num_inside - len(codes[0]))
+
+
+def _cost_limit(release: AnyRelease, words: RecordWords) -> CostLimit | None:
+    """What limited the records of a unit besides their number, as the card says."""
+    if not isinstance(release, SyntheticDatabase) or release.measurements is None:
+        return None
+    most = release.parameters.get("max_unit_cost")
+    if most is None:
+        return None
+    return CostLimit(words, unit_costs(release.domain, release.measurements.described, most))

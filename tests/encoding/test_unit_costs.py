@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from beam_dp.domain import Domain, IntegerAttribute
-from beam_dp.encoding import unit_costs as module
 from beam_dp.encoding.contributions import select_records
-from beam_dp.encoding.unit_costs import PARTS, CostLimit, UnitCosts
+from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import RecordWords
+from beam_dp.privacy import unit_costs as module
+from beam_dp.privacy.unit_costs import PARTS, UnitCosts
 
 DOMAIN = Domain(tuple(IntegerAttribute(name, 0, 2) for name in "abc"))
 RECORDS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 26)), max_size=80)

@@ -14,12 +14,12 @@ from tiny import ADD, domain_of, promise, workload_of
 
 import beam_dp as dp
 from beam_dp.domain import Domain
-from beam_dp.encoding.unit_costs import MAX_RECORDS, PARTS
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.unit_costs import MAX_RECORDS, PARTS
 from beam_dp.verification import verify_release
 
 DELTA = 1e-9
@@ -120,9 +120,7 @@ def test_a_public_number_of_records_is_refused() -> None:
 
 def test_a_selection_is_refused() -> None:
     domain = domain_of(*(32,) * 12)
-    with pytest.raises(
-        InputError, match=r"3\.0 is refused; must be left out where noise"
-    ):
+    with pytest.raises(InputError, match=r"3\.0 is refused; must be left out where noise"):
         MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, "noisy")
 
 
@@ -140,9 +138,7 @@ def test_a_limit_is_a_finite_number_of_at_least_one(most: float) -> None:
 
 def test_it_goes_with_no_rounds_and_no_textbook() -> None:
     for options in ({"num_rounds": 3}, {"num_rounds": "annealed"}, {"calibration": "textbook"}):
-        with pytest.raises(
-            InputError, match=r"3\.0 is refused; must be left out with"
-        ):
+        with pytest.raises(InputError, match=r"3\.0 is refused; must be left out with"):
             MWEM(max_unit_cost=3.0, **options)
     with pytest.raises(InputError, match=r"3\.0 is refused; must be left out with"):
         Gaussian("textbook", 3.0)

@@ -6,20 +6,21 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
-from beam_dp.encoding.unit_costs import UnitCosts
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_joins, check_sums
 from beam_dp.mechanisms.marginals.strategies import predicted_variance, residual_strategy
 from beam_dp.mechanisms.marginals.synthesis import synthesise
-from beam_dp.mechanisms.marginals.unit_costs import check_unit_cost, unit_costs
+from beam_dp.mechanisms.marginals.unit_costs import check_unit_cost
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.unit_costs import unit_costs
 from beam_dp.summaries import Marginals
 
 

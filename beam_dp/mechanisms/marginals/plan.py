@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from beam_dp.checks import check_is
 from beam_dp.domain import Domain
-from beam_dp.encoding.unit_costs import UnitCosts
 from beam_dp.errors import InputError, magnitude
 from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
 from beam_dp.hypotheses.residual_basis import Support
@@ -19,6 +18,7 @@ from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_no
 from beam_dp.mechanisms.resources import Resources, fit_resources
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase

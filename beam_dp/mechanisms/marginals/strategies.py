@@ -7,7 +7,7 @@ workload by their weights, of the unbiased estimate. Fitting lowers it further, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +23,7 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.rounding import raised, root_up, up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.measured_tables import cell_variance, support_variances
+from beam_dp.releases.unit_costs import agreement_overlaps
 from beam_dp.summaries.marginals import merge_tables
 
 # On a grid this fine the discreteness of Gaussian noise costs less than 1e-6 of it.
@@ -197,36 +198,6 @@ def residual_sensitivity(
     # An attribute of one code cannot differ.
     different = overlaps[tuple(slice(int(domain.shape[axis] == 1), 2) for axis in used)]
     return math.sqrt(max(one, 2 * one - 2 * float(different.min())))
-
-
-def agreement_overlaps(
-    domain: Domain,
-    used: Sequence[int],
-    supports: Sequence[Support],
-    precisions: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Returns the sum over residuals of precision x inner product of two records' residuals.
-
-    Each attribute of a residual contributes 1 - 1/size where the records agree and -1/size where
-    they differ.
-
-    Args:
-        domain: the universe.
-        used: axes of all supports, ascending.
-        supports: of the residuals.
-        precisions: one over their variances, shape (len(supports),).
-
-    Returns:
-        shape (2,) * len(used): of two records that agree exactly where the index is 1.
-    """
-    overlaps = np.zeros((2,) * len(used))
-    for support, precision in zip(supports, precisions, strict=True):
-        overlaps[tuple(int(axis in support) for axis in used)] += precision
-    for position, axis in enumerate(used):
-        size = domain.shape[axis]
-        factors = np.array([[1.0, -1 / size], [1.0, 1 - 1 / size]])
-        overlaps = np.moveaxis(np.tensordot(factors, overlaps, axes=(1, position)), 0, position)
-    return overlaps
 
 
 def table_strategy(tables: Iterable[Names], guarantee: Guarantee) -> tuple[Measurement, ...]:

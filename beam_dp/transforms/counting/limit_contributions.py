@@ -13,9 +13,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain import Domain
 from beam_dp.encoding.contributions import add_identical, select_records, split_by_unit
-from beam_dp.encoding.unit_costs import CostLimit, UnitCosts
+from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.encoding.words import Columns, RecordWords, Words, from_bytes, record_bytes, to_bytes
 from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 

@@ -20,13 +20,15 @@ from numpy.typing import NDArray
 from tiny import ADD, domain_of, promise, share_spent, workload_of
 
 from beam_dp import in_memory
-from beam_dp.encoding import contributions as contributions_module, unit_costs as encoding_module
+from beam_dp.encoding import contributions as contributions_module
 from beam_dp.encoding.batch import EncodedBatch
-from beam_dp.encoding.unit_costs import CostLimit, UnitCosts
+from beam_dp.encoding.unit_costs import CostLimit
 from beam_dp.mechanisms import MWEM, Gaussian, Mechanism
-from beam_dp.mechanisms.marginals import unit_costs as unit_costs_module
+from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.unit_costs import PARTS, UnitCosts
+from beam_dp.releases import unit_costs as unit_costs_module
 from beam_dp.summaries.choice import choose_accumulator
 
 Patch = pytest.MonkeyPatch
@@ -72,8 +74,6 @@ def same(first: list[Draw], second: list[Draw]) -> bool:
 
 def planned(change: Callable[[UnitCosts], UnitCosts]) -> Callable[[Patch], None]:
     """The limit that a plan states is another one."""
-    from beam_dp.mechanisms.marginals import measure_all as measure_all_module
-
     original = unit_costs_module.unit_costs
     return lambda patch: patch.setattr(
         measure_all_module, "unit_costs", lambda *given: change(original(*given))
@@ -82,8 +82,6 @@ def planned(change: Callable[[UnitCosts], UnitCosts]) -> Callable[[Patch], None]
 
 def measured_otherwise(patch: Patch) -> None:
     """What is measured is settled after the records were limited for something else."""
-    from beam_dp.mechanisms.marginals import measure_all as measure_all_module
-
     original = unit_costs_module.unit_costs
 
     def mutant(domain: Any, measurements: Any, most: float) -> UnitCosts:
@@ -111,7 +109,7 @@ def by_their_mean(costs: UnitCosts, unit: Any, codes: Any) -> NDArray[np.bool_]:
     for start, stop in itertools.pairwise([*starts, unit.size]):
         total = 0
         for place in range(start, stop):
-            total += encoding_module.PARTS
+            total += PARTS
             if place > start:
                 pattern = sum(
                     int(codes[axis][place] == codes[axis][place - 1]) << bit
@@ -158,9 +156,7 @@ MUTANTS = {
     ),
     "pairs counted once": planned(lambda each: dataclasses.replace(each, pairs=each.pairs // 2)),
     "records that agree nowhere cost less than nothing": planned(
-        lambda each: dataclasses.replace(
-            each, pairs=np.r_[-encoding_module.PARTS, each.pairs[1:]].astype(np.int64)
-        )
+        lambda each: dataclasses.replace(each, pairs=np.r_[-PARTS, each.pairs[1:]].astype(np.int64))
     ),
     "the record above the limit stays": kept_by(one_late),
     "compared with the record before": kept_by(by_their_mean),
