@@ -11,6 +11,7 @@ import numpy as np
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.least_overlap import least_overlap
 from beam_dp.privacy.rounding import UNIT
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.verification.claims import Claims, composed
@@ -74,7 +75,9 @@ def largest_change(
         return one
     used = sorted({axis for axes, _ in entries for axis in axes if domain.shape[axis] > 1})
     if len(used) > _MAX_PATTERNS:
-        return 4 * one
+        supports = [axes for axes, _ in entries]
+        bound = least_overlap(domain.shape, supports, [float(weight) for _, weight in entries])
+        return max(one, 2 * one - 2 * Fraction(bound))
     # By pattern of agreement, a bit an attribute: first the weights of the sets, each then turned
     # into what they come to where two records agree exactly there.
     overlaps = np.zeros(2 ** len(used))

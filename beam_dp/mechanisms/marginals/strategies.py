@@ -20,6 +20,7 @@ from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, freedoms, residual_norm
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.least_overlap import least_overlap
 from beam_dp.privacy.rounding import raised, root_up, up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.measured_tables import cell_variance, support_variances
@@ -45,6 +46,9 @@ _UNIT_COST_TOTAL_SHARE = 0.005
 _UNIT_COST_HIGH_ORDER_DEVIATION = 2.5
 # Patterns of agreement between two records are enumerated up to this many attributes.
 _MAX_PATTERN_ATTRIBUTES = 20
+# A card's precisions are those of a plan but for rounding; the search for a bound may then end a
+# little elsewhere, and whoever verifies the card must not find less noise than it needs.
+_SEARCH_MARGIN = 1e-7
 
 
 def predicted_variance(
@@ -175,7 +179,7 @@ def residual_sensitivity(
 
     Under add-or-remove-one every record costs the same. Under replace-one the two records'
     residuals overlap where the records agree; all patterns of agreement are tried up to 20
-    attributes, and the triangle inequality bounds the rest. A replaced record may also leave the
+    attributes, and ``least_overlap`` bounds the rest. A replaced record may also leave the
     domain, or come from outside: then only one of the two counts.
 
     Args:
@@ -193,7 +197,8 @@ def residual_sensitivity(
         return math.sqrt(one)
     used = sorted({axis for support in supports for axis in support})
     if len(used) > _MAX_PATTERN_ATTRIBUTES:
-        return 2 * math.sqrt(one)
+        least = least_overlap(domain.shape, supports, precisions)
+        return math.sqrt(max(one, 2 * one - 2 * least)) * (1 + _SEARCH_MARGIN)
     overlaps = agreement_overlaps(domain, used, supports, precisions)
     # An attribute of one code cannot differ.
     different = overlaps[tuple(slice(int(domain.shape[axis] == 1), 2) for axis in used)]
