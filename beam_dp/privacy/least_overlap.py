@@ -112,7 +112,8 @@ def _best_curvature(single: Vector, pairs: Vector, agree: Vector) -> Vector:
             if decrement < 1e-3 * weight:
                 break
         weight /= 4
-    return curvature * scale
+    best: Vector = curvature * scale
+    return best
 
 
 def _raised(pairs: Vector, curvature: Vector) -> Vector:
