@@ -161,7 +161,7 @@ def test_the_card_tells_of_it_and_is_verified() -> None:
     found = verify_release(release)
     assert not found.faults
     assert 0.999 < found.epsilon <= 1.0
-    assert "C = 8" in found.steps[0].numbers
+    assert "cost of a unit 8" in found.steps[0].numbers
     # Who takes the field away, or lowers it, is told what the noise hides in truth.
     wrong = dict(release.parameters)
     del wrong["max_unit_cost"]

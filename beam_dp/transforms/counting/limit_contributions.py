@@ -180,7 +180,10 @@ class _Select(beam.DoFn):
     """Keeps at most k records of each unit of a partition."""
 
     def __init__(
-        self, words: Words, max_records_per_unit: int, cost_limit: CostLimit | None
+        self,
+        words: Words,
+        max_records_per_unit: int,
+        cost_limit: CostLimit | None = None,
     ) -> None:
         self.words = words
         self.max_records_per_unit = max_records_per_unit

@@ -290,14 +290,16 @@ def skip_limit(patch: Patch) -> None:
     patch.setattr(
         limit_module,
         "select_records",
-        lambda units, words, counts, most: np.repeat(np.arange(counts.size), counts),
+        lambda units, words, counts, most, _: np.repeat(np.arange(counts.size), counts),
     )
 
 
 def bound_cells(patch: Patch) -> None:
     """At most k records of a unit in each cell: as many cells as it likes."""
 
-    def mutant(units: np.ndarray, words: Any, counts: np.ndarray, most: int) -> np.ndarray:
+    def mutant(
+        units: np.ndarray, words: Any, counts: np.ndarray, most: int, _: object
+    ) -> np.ndarray:
         by_cell = np.stack([units[0], units[1] + words[0].astype(np.uint64)])
         return contributions.select_records(by_cell, words, counts, most)
 
