@@ -46,6 +46,7 @@ class NoPrivacyPlan(Plan):
     summary_tables: tuple[tuple[str, ...], ...]
     within_bins: str = "midpoint"
     records_format: str = "avro"
+    unit_costs: None = None
 
     @property
     def steps(self) -> tuple[Step, ...]:
