@@ -160,3 +160,21 @@ def test_the_choice_of_a_sparse_release_is_compared_with_the_best():
     # Laplace noise of scale 1, and nothing below the threshold.
     assert rows[0].error == pytest.approx(1.357, rel=0.05)
     assert 1 <= rows[1].ratio < 1.3
+
+
+def test_limits_of_costs_and_numbers_are_compared(monkeypatch, capsys):
+    import accuracy_tables
+    import unit_costs
+
+    from beam_dp.domain import Domain, IntegerAttribute
+
+    domain = Domain(tuple(IntegerAttribute(name, 0, 1) for name in "abcd"))
+    columns = [*np.random.default_rng(3).integers(0, 2, (4, 3000))]
+    monkeypatch.setattr(accuracy_tables, "load", lambda name: (domain, columns))
+
+    monkeypatch.setattr(sys, "argv", ["unit_costs.py", "nltcs", "--limits", "3", "--runs", "2"])
+    unit_costs.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0] for line in lines[-2:]] == ["| 3 records", "| cost 3"]
+    by_number, by_cost = (int(line.split(" | ")[1].replace(",", "")) for line in lines[-2:])
+    assert by_number < by_cost
