@@ -10,7 +10,7 @@ import pytest
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.numbers import integer, number
-from beam_dp.flags.options import IntegerOr, flags_of, option, texts_of, values_of
+from beam_dp.flags.options import OrWord, flags_of, option, texts_of, values_of
 from beam_dp.mechanisms.registry import ANSWERS, SKETCHES, SYNTHETIC, options_of
 from pipelines import answer_queries, release_projection, release_synthetic_database
 
@@ -48,9 +48,11 @@ def test_texts_of_flags_give_the_fields_and_fields_give_the_texts() -> None:
 def test_a_text_that_is_no_value_is_refused_by_the_name_of_the_flag() -> None:
     with pytest.raises(InputError, match=r"^w: 'wide' is refused; must be a whole number$"):
         values_of(Choice, {"w": "wide"})
-    assert IntegerOr("all")("size", "all") == "all" and IntegerOr("all")("size", "9") == 9
+    assert (
+        OrWord(integer, "all")("size", "all") == "all" and OrWord(integer, "all")("size", "9") == 9
+    )
     with pytest.raises(InputError, match=r"^size: 'most' .* a whole number or 'all'$"):
-        IntegerOr("all")("size", "most")
+        OrWord(integer, "all")("size", "most")
 
 
 def test_a_default_is_refused_nowhere_and_another_value_where_it_does_not_apply() -> None:

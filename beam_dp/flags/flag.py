@@ -45,7 +45,7 @@ class Flag:
         is_switch: whether it is given alone.
         form: what its text must be, as far as that shows without any other flag: a file that is
             there, or text that stands for one; files of a glob, of which one is there.
-        word: what a flag that is an integer takes besides, such as ``noisy``.
+        word: what a flag that is a number takes besides, such as ``noisy``.
     """
 
     name: str
@@ -187,10 +187,9 @@ def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
 def _check_number(flag: Flag, value: str) -> None:
     """Refuses what is no number, where it must be one; its range is judged by what takes it."""
     try:
-        if flag.form == "number":
-            number(flag.name, value)
-        elif flag.form == "integer" and value != flag.word:
-            integer(flag.name, value, flag.word and f"or {flag.word!r}")
+        if flag.form in ("number", "integer") and value != flag.word:
+            read = number if flag.form == "number" else integer
+            read(flag.name, value, flag.word and f"or {flag.word!r}")
     except InputError as error:
         raise refused(flag.name, value, error.condition) from None
 

@@ -7,12 +7,13 @@ import math
 from beam_dp.errors import InputError
 
 
-def number(name: str, text: str) -> float:
+def number(name: str, text: str, or_word: str = "") -> float:
     """Returns a text as a float; only its form is judged here, not its range.
 
     Args:
         name: what the error calls it: a flag.
         text: its value. ``1_000``, which Python reads, is refused: it may be a slip.
+        or_word: what else the flag takes, for the refusal.
 
     Raises:
         InputError: if it is not a number.
@@ -26,7 +27,7 @@ def number(name: str, text: str) -> float:
             return float(text)
     except ValueError:
         pass
-    raise InputError(name, text, "must be a number")
+    raise InputError(name, text, f"must be a number {or_word}".rstrip())
 
 
 def integer(name: str, text: str, or_word: str = "") -> int:

@@ -46,10 +46,11 @@ def option(
     """
     form: Form = "text"
     word = ""
-    if isinstance(read, IntegerOr):
-        form, word = "integer", read.word
-    elif read in (number, integer):
-        form = "number" if read is number else "integer"
+    number_or_text: Any = read
+    if isinstance(read, OrWord):
+        number_or_text, word = read.read, read.word
+    if number_or_text in (number, integer):
+        form = "number" if number_or_text is number else "integer"
     flag = Flag(name, help, metavar, default=default, choices=choices, form=form, word=word)
     return option_of(flag, read)
 
@@ -60,18 +61,20 @@ def option_of(flag: Flag, read: Callable[[str, str], Any] = as_text) -> dict[str
 
 
 @dataclasses.dataclass(frozen=True)
-class IntegerOr:
-    """What reads a whole number, or one word.
+class OrWord:
+    """What reads a number, or one word.
 
     Args:
+        read: ``number`` or ``integer``.
         word: that is valid, too.
     """
 
+    read: Callable[[str, str, str], float]
     word: str
 
-    def __call__(self, name: str, text: str) -> int | str:
+    def __call__(self, name: str, text: str) -> float | str:
         """Returns the number or the word; the flag's name is for the refusal."""
-        return text if text == self.word else integer(name, text, f"or {self.word!r}")
+        return text if text == self.word else self.read(name, text, f"or {self.word!r}")
 
 
 def flags_of(*options: type[Any]) -> tuple[Flag, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -53,6 +54,30 @@ def unit_costs(
     pairs = np.minimum(np.ceil((shares + 8 * UNIT) * PARTS), PARTS).astype(np.int64)
     pairs[-1] = PARTS
     return UnitCosts(tuple(used), pairs, int(Fraction(max_unit_cost) ** 2 * PARTS))
+
+
+def chance_cost(domain: Domain, measurements: Sequence[MeasuredTable], num_records: int) -> float:
+    """Returns C so that so many records which agree by chance alone are kept by ``unit_costs``.
+
+    Two records with independent and uniform codes have, on average, nothing in common but what
+    each adds to the total: the inner products of all other residuals average to 0.
+
+    Args:
+        domain: the universe.
+        measurements: as of ``unit_costs``.
+        num_records: K >= 1.
+
+    Returns:
+        A whole number from 1 to K.
+    """
+    precisions = {domain.axes(each.names): 1 / each.variance for each in measurements}
+    one = sum(
+        precision * math.prod(1 - 1 / domain.shape[axis] for axis in support)
+        for support, precision in precisions.items()
+    )
+    shared = precisions.get((), 0.0) / one
+    cost = math.sqrt(num_records + num_records * (num_records - 1) * shared)
+    return float(min(math.ceil(cost), num_records))
 
 
 def agreement_overlaps(

@@ -88,6 +88,21 @@ def test_noise_is_that_of_so_many_equal_records(mechanism: MWEM | Gaussian) -> N
     assert plain.unit_costs is None
 
 
+@pytest.mark.parametrize("most", [2, 12, 1000])
+def test_a_planned_limit_keeps_records_that_agree_by_chance(most: int) -> None:
+    domain = domain_of(3, 4, 2)
+    guarantee = promise(ADD, DELTA, 1.0, most)
+    plan = MWEM(max_unit_cost="planned").plan(domain, workload_of(domain, 2), guarantee, "noisy")
+    limit, costs = plan.public["max_unit_cost"], plan.unit_costs
+    assert costs is not None and limit == int(limit) and 1 <= limit <= most
+    # Each record with itself, and with others that agree as uniform codes do.
+    chances = np.ones(1)
+    for axis in costs.axes:
+        chances = np.r_[chances * (1 - 1 / domain.shape[axis]), chances / domain.shape[axis]]
+    expected = most + most * (most - 1) * float(chances @ costs.pairs) / PARTS
+    assert (limit - 1) ** 2 < expected * (1 + 1e-6) and limit**2 > expected * (1 - 1e-6)
+
+
 UNIT = promise(ADD, DELTA, 1.0, 12)
 
 
@@ -130,7 +145,7 @@ def test_more_attributes_than_patterns_are_listed_of_are_refused() -> None:
         MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, "noisy")
 
 
-@pytest.mark.parametrize("most", [0.5, -1.0, math.nan, math.inf, "3"])
+@pytest.mark.parametrize("most", [0.5, -1.0, math.nan, math.inf, "3", "plan"])
 def test_a_limit_is_a_finite_number_of_at_least_one(most: float) -> None:
     with pytest.raises(InputError, match="max_unit_cost"):
         MWEM(max_unit_cost=most)

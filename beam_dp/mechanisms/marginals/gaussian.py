@@ -13,7 +13,7 @@ from beam_dp.mechanisms.marginals.measure_all import measure_all_plan, unit_cost
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_request
 from beam_dp.mechanisms.marginals.strategies import residual_strategy
-from beam_dp.mechanisms.marginals.unit_costs import MAX_UNIT_COST, check_max_unit_cost
+from beam_dp.mechanisms.marginals.unit_costs import MAX_UNIT_COST, UnitCost, check_max_unit_cost
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import root_up
@@ -40,7 +40,7 @@ class Gaussian(Mechanism):
     calibration: Literal["tight", "textbook"] = dataclasses.field(
         default="tight", metadata=CALIBRATION
     )
-    max_unit_cost: float | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
+    max_unit_cost: UnitCost | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
     name: ClassVar[str] = "gaussian"
     summary: ClassVar[str] = "measures all, with Gaussian noise"
 

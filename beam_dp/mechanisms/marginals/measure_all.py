@@ -12,7 +12,7 @@ from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_joins, check_sums
 from beam_dp.mechanisms.marginals.strategies import predicted_variance, residual_strategy
 from beam_dp.mechanisms.marginals.synthesis import synthesise
-from beam_dp.mechanisms.marginals.unit_costs import check_unit_cost
+from beam_dp.mechanisms.marginals.unit_costs import UnitCost, check_unit_cost
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
@@ -20,7 +20,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.unit_costs import unit_costs
+from beam_dp.releases.unit_costs import chance_cost, unit_costs
 from beam_dp.summaries import Marginals
 
 
@@ -122,7 +122,7 @@ def unit_cost_plan(
     workload: Workload,
     guarantee: Guarantee,
     num_records: NumRecords,
-    max_unit_cost: float,
+    max_unit_cost: UnitCost,
 ) -> MeasureAllPlan:
     """Returns the plan that measures all residuals of records limited by what a unit costs.
 
@@ -131,12 +131,17 @@ def unit_cost_plan(
         workload: what the release must answer.
         guarantee: what it keeps.
         num_records: ``"noisy"``.
-        max_unit_cost: C.
+        max_unit_cost: C, or ``"planned"``.
 
     Raises:
         InputError: as ``check_unit_cost`` and ``measure_all_plan``.
     """
     check_unit_cost(workload, guarantee, num_records, max_unit_cost)
+    if max_unit_cost == "planned":
+        # What residuals share of the budget does not hang on C.
+        any_scale = residual_strategy(workload, guarantee, False, 1.0)
+        most = guarantee.max_records_per_unit
+        max_unit_cost = chance_cost(workload.domain, any_scale, most)
     measurements = residual_strategy(workload, guarantee, False, max_unit_cost)
     return measure_all_plan(
         mechanism, workload, guarantee, num_records, measurements, "tight", max_unit_cost

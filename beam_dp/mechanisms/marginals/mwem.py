@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from beam_dp.checks import checked_integer
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags.options import IntegerOr, option
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.options import OrWord, option
 from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan, unit_cost_plan
 from beam_dp.mechanisms.marginals.plan import (
@@ -25,7 +26,7 @@ from beam_dp.mechanisms.marginals.strategies import (
     residual_strategy,
 )
 from beam_dp.mechanisms.marginals.textbook_mwem import plan_textbook
-from beam_dp.mechanisms.marginals.unit_costs import MAX_UNIT_COST, check_max_unit_cost
+from beam_dp.mechanisms.marginals.unit_costs import MAX_UNIT_COST, UnitCost, check_max_unit_cost
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 
@@ -54,7 +55,8 @@ class MWEM(Mechanism):
         max_unit_cost: C: of a unit with many records these are kept up to the cost of C equal ones,
             which are more of them the less they are alike, and at most ``max_records_per_unit``;
             the noise is as for C records. For Gaussian noise under add-or-remove-one, where
-            everything is measured at once. See ``unit_costs``.
+            everything is measured at once. ``"planned"``: the cost of ``max_records_per_unit`` of
+            them that agree as often as random codes do. See ``unit_costs``.
 
     Reference: Hardt, Ligett and McSherry (2012).
     """
@@ -65,13 +67,13 @@ class MWEM(Mechanism):
             "rounds of mwem: a number, or 'annealed'; by default none, if the workload fits one"
             " model",
             "T",
-            IntegerOr("annealed"),
+            OrWord(integer, "annealed"),
         ),
     )
     calibration: Literal["tight", "textbook"] = dataclasses.field(
         default="tight", metadata=CALIBRATION
     )
-    max_unit_cost: float | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
+    max_unit_cost: UnitCost | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
     name: ClassVar[str] = "mwem"
     summary: ClassVar[str] = "measures what is predicted to be best, then fits"
 

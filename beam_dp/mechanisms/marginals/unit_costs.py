@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import number
-from beam_dp.flags.options import option
+from beam_dp.flags.options import OrWord, option
 from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.marginals.plan import joins_fit
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.privacy.unit_costs import MAX_ATTRIBUTES, MAX_RECORDS
 from beam_dp.queries.workload import Workload
 
+UnitCost = float | Literal["planned"]
+
 MAX_UNIT_COST = option(
-    "a unit's records are kept up to this cost, at which C equal records would be: more of them the"
-    " less they are alike",
+    "a unit's records are kept up to the cost of C equal ones, which are more of them the less they"
+    " are alike; 'planned': up to that of max_records_per_unit which agree by chance alone",
     "C",
-    number,
+    OrWord(number, "planned"),
 )
 
 
-def check_max_unit_cost(max_unit_cost: float | None, calibration: str) -> None:
+def check_max_unit_cost(max_unit_cost: UnitCost | None, calibration: str) -> None:
     """Refuses a limit of what a unit costs that is none, whatever is asked.
 
     Raises:
@@ -28,14 +32,15 @@ def check_max_unit_cost(max_unit_cost: float | None, calibration: str) -> None:
     """
     if max_unit_cost is None:
         return
-    checked_number("max_unit_cost", max_unit_cost, least=1)
+    if max_unit_cost != "planned":
+        checked_number("max_unit_cost", max_unit_cost, least=1, note=" or 'planned'")
     if calibration == "textbook":
         condition = "must be left out with calibration textbook, which measures no residuals"
         raise InputError("max_unit_cost", max_unit_cost, condition)
 
 
 def check_unit_cost(
-    workload: Workload, guarantee: Guarantee, num_records: NumRecords, max_unit_cost: float
+    workload: Workload, guarantee: Guarantee, num_records: NumRecords, max_unit_cost: UnitCost
 ) -> None:
     """Refuses a limit of what a unit costs where nothing is planned that it could be of.
 
@@ -49,7 +54,7 @@ def check_unit_cost(
     if guarantee.privacy_unit == RECORD:
         raise refuse("must be left out where the privacy unit is a record")
     most = guarantee.max_records_per_unit
-    if not 1 <= max_unit_cost <= most:
+    if max_unit_cost != "planned" and not 1 <= max_unit_cost <= most:
         raise refuse(f"must be from 1 to max_records_per_unit, which is {most:,}")
     if most > MAX_RECORDS:
         condition = f"must be at most {MAX_RECORDS:,} where max_unit_cost is given"
