@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -91,4 +92,28 @@ def sums_of(table: NDArray[np.float64], queries: Sequence[VectorQuery]) -> Vecto
             shape = (len(part), vectors.shape[1]) + (1,) * (summed.ndim - 2)
             summed = (summed * vectors.reshape(shape)).sum(axis=1)
         found[start : start + len(part)] = summed
+    return found
+
+
+def sums_over_records(
+    codes: Sequence[NDArray[Any]], counts: NDArray[np.int64], queries: Sequence[VectorQuery]
+) -> Vector:
+    """Returns the answers of queries about records.
+
+    Args:
+        codes: of each attribute, shape (num_distinct,).
+        counts: how many records equal each, shape (num_distinct,).
+        queries: of any attributes.
+
+    Returns:
+        shape (num_queries,), float64.
+
+    Cost: about 5 ns an attribute, query and distinct record.
+    """
+    found = np.empty(len(queries))
+    for place, query in enumerate(queries):
+        weights = counts.astype(np.float64)
+        for axis, vector in zip(query.axes, query.vectors, strict=True):
+            weights *= vector[codes[axis]]
+        found[place] = weights.sum()
     return found

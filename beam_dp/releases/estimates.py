@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.basis import subsets
 from beam_dp.hypotheses.residual_basis import Support
-from beam_dp.queries.vector_query import Axes, Vector, VectorQuery, sums_of
+from beam_dp.queries.vector_query import Axes, Vector, VectorQuery, sums_of, sums_over_records
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import ErrorKind, Estimate, Ratio
-from beam_dp.releases.fitted_errors import MAX_ATTRIBUTES, FittedErrors, times
+from beam_dp.releases.exact_errors import exact_variances
+from beam_dp.releases.fitted_errors import MAX_ATTRIBUTES, FittedErrors
 from beam_dp.releases.measured_tables import support_variances
 from beam_dp.releases.unbiased_tables import unbiased_tables
+from beam_dp.releases.unmeasured_pairs import UnmeasuredPair
 
 if TYPE_CHECKING:
     from beam_dp.releases.synthetic_database import SyntheticDatabase
@@ -75,14 +77,15 @@ class Estimates:
             by_axes.setdefault(query.axes, []).append(place)
         found: dict[int, tuple[Estimate, Estimate | None]] = {}
         for part in self._parts(by_axes):
-            fitted = self._fitted_tables(part)
+            fitted = self._fitted_tables([each for each in part if not self._is_sparse(each)])
+            self._learn_pairs(part)
             covered = [axes for axes in part if self.covers(axes)]
             unbiased = self._unbiased_tables(covered)
             for axes in part:
                 places = by_axes[axes]
                 asked = [queries[place] for place in places]
                 answers = zip(
-                    self._fitted(asked, fitted[axes]),
+                    self._fitted(asked, fitted.get(axes)),
                     self._unbiased(asked, unbiased.get(axes)),
                     strict=True,
                 )
@@ -100,17 +103,17 @@ class Estimates:
         Returns:
             In the unit of the values; as of ``ratios``.
         """
-        return self.ratios(counted, axis, [values] * len(counted))
+        return self.ratios(counted, [(axis, values)] * len(counted))
 
     def ratios(
-        self, counted: Sequence[VectorQuery], axis: int, values: Sequence[Vector]
+        self, counted: Sequence[VectorQuery], values: Sequence[tuple[int, Vector]]
     ) -> list[Estimate]:
         """Returns means of values of one attribute, each over the records that a query counts.
 
         Args:
             counted: each 1 or 0 for every code, of any attributes.
-            axis: of the attribute.
-            values: for each, shape (size,); 0 and 1 make a share.
+            values: for each, the position of an attribute and a value of each code, shape (size,);
+                0 and 1 make a share.
 
         Returns:
             In the unit of the values. The error is that of the ratio by the delta method: to first
@@ -119,20 +122,26 @@ class Estimates:
             number of records may be 0.
         """
         asked = list(zip(counted, values, strict=True))
-        sums = self.both([query.with_vectors({axis: each}) for query, each in asked])
+        # Sums and numbers of the same attributes share their tables, and so do centred sums.
+        sums = [query.with_vectors({axis: each}) for query, (axis, each) in asked]
+        found = list(self.both([*sums, *counted]))
         both = [
             tuple(map(Ratio, totals, numbers))
-            for totals, numbers in zip(sums, self.both(counted), strict=True)
+            for totals, numbers in zip(found[: len(asked)], found[len(asked) :], strict=True)
         ]
-        answers: list[list[Estimate | None]] = [[] for _ in asked]
-        for place in range(2):
-            centred = [
-                query.with_vectors({axis: each - ratios[place].value})
-                for (query, each), ratios in zip(asked, both, strict=True)
-            ]
-            for found, ratios, moved in zip(answers, both, self.both(centred), strict=True):
-                found.append(ratios[place].with_error(moved[place]))
-        return [self.better(_known(fitted), unbiased) for fitted, unbiased in answers]
+        centred = [
+            query.with_vectors({axis: each - ratios[place].value})
+            for place in range(2)
+            for (query, (axis, each)), ratios in zip(asked, both, strict=True)
+        ]
+        moved = list(self.both(centred))
+        answers = []
+        for ratios, fitted, unbiased in zip(
+            both, moved[: len(asked)], moved[len(asked) :], strict=True
+        ):
+            known = ratios[0].with_error(fitted[0])
+            answers.append(self.better(_known(known), ratios[1].with_error(unbiased[1])))
+        return answers
 
     @staticmethod
     def better(fitted: Estimate, unbiased: Estimate | None) -> Estimate:
@@ -188,6 +197,18 @@ class Estimates:
         answers = self.release.answer(self._workload(sets))
         return {axes: answer.values for axes, answer in zip(sets, answers, strict=True)}
 
+    def _is_sparse(self, axes: Axes) -> bool:
+        """Whether records answer for a table that has more cells than there are records."""
+        release, shape = self.release, self._domain.shape
+        names = [self._domain.names[axis] for axis in axes]
+        is_larger = math.prod(shape[axis] for axis in axes) > len(release.counts)
+        return is_larger and release.is_answered_by_records(names)
+
+    def _record_sums(self, queries: Sequence[VectorQuery]) -> Vector:
+        release = self.release
+        scale = release.represented / max(release.num_records, 1)
+        return sums_over_records(release.codes, release.counts, queries) * scale
+
     def _unbiased_tables(self, sets: Sequence[Axes]) -> Mapping[Axes, NDArray[np.float64]]:
         measured = self.release.measurements
         if not sets or measured is None:
@@ -209,7 +230,7 @@ class Estimates:
         deviations = _DEVIATIONS["discrete_laplace" if is_laplace else "discrete_gaussian"]
         kind: ErrorKind = "exact" if measured.are_fixed else "approximate"
         found = []
-        errors = np.sqrt(_exact_variances(self._domain, queries, variances))
+        errors = np.sqrt(exact_variances(self._domain, queries, variances))
         # Noise on a grid stays within half a step more as often as noise without one.
         margins = errors * deviations
         steps = max(1 / each.grid for each in measured.described) * _largest_weights(queries)
@@ -220,16 +241,17 @@ class Estimates:
         return found
 
     def _fitted(
-        self, queries: Sequence[VectorQuery], table: NDArray[np.float64]
+        self, queries: Sequence[VectorQuery], table: NDArray[np.float64] | None
     ) -> Iterator[Estimate]:
         """Answers from the fitted distribution, with the errors that the model predicts."""
         axes = queries[0].axes
-        values = sums_of(table, queries).tolist()
+        sums = self._record_sums if table is None else partial(sums_of, table)
+        values = sums(queries).tolist()
         reason = self._no_error(axes)
         if reason:
             yield from (Estimate(value, reason=reason) for value in values)
             return
-        held = sums_of(table, [query.held for query in queries])
+        held = sums([query.held for query in queries])
         is_covered = self.covers(axes) and self._is_fitted(axes)
         kind: ErrorKind = "approximate" if is_covered else "model_based"
         errors = self._model(axes).of(queries, held)
@@ -242,16 +264,44 @@ class Estimates:
             return "the release keeps no measurements"
         if len(axes) > MAX_ATTRIBUTES:
             return f"more than {MAX_ATTRIBUTES} attributes are concerned"
+        if len(axes) > 2 and self._dependence is None and not self.covers(axes):
+            return "no two attributes were measured together"
         domain, variances = self._domain, self._variances(axes)
         for support in subsets(axes):
             if len(support) > 2:
                 break
-            if any(domain.shape[axis] == 1 for axis in support):
+            if support in self._scored or any(domain.shape[axis] == 1 for axis in support):
                 continue
             if not (math.isfinite(variances[support]) and self._is_fitted(support)):
                 names = " with ".join(domain.names[axis] for axis in support)
                 return f"{names or 'the number of records'} was not measured"
         return ""
+
+    @cached_property
+    def _scored(self) -> dict[Support, float]:
+        """The noisy distances from independence of pairs that were scored and not measured."""
+        measured = self.release.measurements
+        if measured is None or measured.distances is None:
+            return {}
+        pairs = {self._domain.axes(names): each for names, each in measured.distances.pairs.items()}
+        return {axes: each for axes, each in pairs.items() if not self._is_fitted(axes)}
+
+    @cached_property
+    def _known_pairs(self) -> dict[Support, UnmeasuredPair]:
+        return {}
+
+    def _learn_pairs(self, sets: Iterable[Axes]) -> None:
+        """Takes in what is known of the pairs that were not measured, of some sets together."""
+        measured = self.release.measurements
+        if measured is None or measured.distances is None:
+            return
+        inside = {pair for axes in sets for pair in combinations(axes, 2) if pair in self._scored}
+        number, deviation = self.release.represented, measured.distances.deviation
+        for part in self._parts(sorted(inside - self._known_pairs.keys())):
+            for pair, table in self._fitted_tables(part).items():
+                expected = number * np.outer(*(self._shares[axis] for axis in pair))
+                known = UnmeasuredPair(self._scored[pair], deviation, table, expected)
+                self._known_pairs[pair] = known
 
     def _is_fitted(self, support: Support) -> bool:
         """Whether the fit knows of what was measured of some attributes."""
@@ -288,6 +338,7 @@ class Estimates:
             self._dependence,
             self.release.represented,
             {each: variances[each] for each in variances if self._is_fitted(each)},
+            {pair: known for pair, known in self._known_pairs.items() if set(pair) <= set(axes)},
         )
 
     @cached_property
@@ -327,30 +378,6 @@ def _known(fitted: Estimate | None) -> Estimate:
     """Every question has a fitted answer."""
     assert fitted is not None
     return fitted
-
-
-def _exact_variances(
-    domain: Domain, queries: Sequence[VectorQuery], variances: Mapping[Support, float]
-) -> Vector:
-    """Returns the variances of unbiased answers, of queries of the same axes.
-
-    A residual sees of a vector with sum s and squared norm n, over d codes, s^2 / d^2 where its
-    attribute was summed out, and n - s^2 / d where it was not.
-    """
-    axes = queries[0].axes
-    own, free = (np.empty((len(axes), len(queries))) for _ in range(2))
-    for place, axis in enumerate(axes):
-        size = domain.shape[axis]
-        vectors = np.array([query.vectors[place] for query in queries])
-        sums = vectors.sum(axis=1)
-        own[place] = np.maximum((vectors**2).sum(axis=1) - sums**2 / size, 0.0)
-        free[place] = (sums / size) ** 2
-    total = np.zeros(len(queries))
-    for support, variance in variances.items():
-        mask = np.isin(axes, support)
-        factor = own[mask].prod(axis=0) * free[~mask].prod(axis=0)
-        total += times(factor, variance)
-    return total
 
 
 def _largest_weights(queries: Sequence[VectorQuery]) -> Vector:

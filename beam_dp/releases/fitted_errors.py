@@ -13,7 +13,9 @@ correlation. How strongly the attributes of this table depend on each other is s
 mean square of Cramer's coefficient over the pairs that were measured. What a maximum-entropy fit
 of all pairs leaves of orders three and more was 0.03 V to 0.07 V on six tables (nltcs and two
 halves of it, seven and five columns of adult, flights), and each order that is measured more left
-0.4 times as much. ``benchmarks/error_bars.py`` measures how often the errors hold.
+0.4 times as much; beside it stands what chance makes of interactions in a table of N records,
+1 / sqrt(N). Pairs that were scored and not measured have a model of their own, in
+``unmeasured_pairs.py``. ``benchmarks/error_bars.py`` measures how often the errors hold.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import numpy as np
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.queries.vector_query import Vector, VectorQuery
+from beam_dp.releases.unmeasured_pairs import UnmeasuredPair
 
 # Of the interactions that the fit of all smaller ones leaves, in units of V.
 _THIRD_ORDER = 0.05
@@ -46,6 +49,7 @@ class FittedErrors:
         num_records: that the release stands for.
         variances: of the orthonormal coefficients of each set of attributes that was measured and
             that the fit knows of, in squared records; infinite for all others.
+        unmeasured: what is known of other pairs of attributes.
     """
 
     def __init__(
@@ -55,12 +59,14 @@ class FittedErrors:
         dependence: float | None,
         num_records: float,
         variances: Mapping[Support, float],
+        unmeasured: Mapping[Support, UnmeasuredPair],
     ) -> None:
         self._domain = domain
         self._shares = shares
         self._dependence = dependence
         self._num_records = num_records
         self._variances = variances
+        self._unmeasured = unmeasured
 
     def of(self, queries: Sequence[VectorQuery], held: Vector) -> Vector:
         """Returns the root mean squared errors that the model predicts.
@@ -70,8 +76,8 @@ class FittedErrors:
             held: for each, the fitted number of records that it counts anything of.
 
         Returns:
-            shape (num_queries,), records; infinite where an interaction of one or two attributes
-            was not measured, of which nothing can be said.
+            shape (num_queries,), records; infinite where nothing is known of an interaction of one
+            or two attributes.
 
         Cost: 2^k steps of numpy for k attributes, however many queries.
         """
@@ -103,6 +109,13 @@ class FittedErrors:
             total += _mixed(
                 of_noise, self._variances.get(support, math.inf), of_prior, self._prior(support)
             )
+        for pair, known in self._unmeasured.items():
+            first, second = (
+                np.array([query.vectors[axes.index(axis)] for query in queries]) for axis in pair
+            )
+            of_others = seen[~np.isin(axes, pair)].prod(axis=0)
+            own_lift = known.lift(first != 0, second != 0)
+            total += known.invented(first, second) ** 2 * of_others * np.maximum(lift / own_lift, 1)
         return np.sqrt(total)
 
     def _prior(self, support: Support) -> float:
@@ -110,15 +123,17 @@ class FittedErrors:
         order = len(support)
         if order < 2:
             return math.inf
+        if order == 2 and not math.isfinite(self._variances.get(support, math.inf)):
+            # Which pairs are measured was somebody's choice: others may be anything.
+            known = self._unmeasured.get(support)
+            return math.inf if known is None else known.size**2
         if self._dependence is None:
             return math.inf
-        size = self._dependence
-        if order > 2:
-            size *= _THIRD_ORDER * _NEXT_ORDER ** (order - 3)
-        elif not math.isfinite(self._variances.get(support, math.inf)):
-            # Which pairs are measured was somebody's choice: others may be anything.
-            return math.inf
-        return (self._num_records * size) ** 2
+        if order == 2:
+            return (self._num_records * self._dependence) ** 2
+        size = self._dependence * _THIRD_ORDER * _NEXT_ORDER ** (order - 3)
+        # Chance alone, of who is in the table, makes an interaction of about 1 / sqrt(N).
+        return (self._num_records * size) ** 2 + self._num_records
 
 
 def _mixed(of_noise: Vector, variance: float, of_prior: Vector, prior: float) -> Vector:

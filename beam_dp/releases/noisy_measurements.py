@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.releases.measured_tables import MeasuredTable
+from beam_dp.releases.pair_distances import PairDistances
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +23,7 @@ class NoisyMeasurements:
         are_fixed: whether it was fixed before any record was read what is measured, and how
             precisely. Else noise had a say in it, and estimates from these tables are unbiased
             only approximately.
+        distances: the noisy scores of pairs, where it was chosen by these what is measured.
 
     Raises:
         InputError: if a table is not finite, or there are not as many as are described.
@@ -30,6 +32,7 @@ class NoisyMeasurements:
     described: tuple[MeasuredTable, ...]
     tables: tuple[NDArray[np.float64], ...]
     are_fixed: bool
+    distances: PairDistances | None = None
 
     def __post_init__(self) -> None:
         if len(self.described) != len(self.tables):

@@ -188,7 +188,7 @@ class Question:
         codes, levels = np.arange(attribute.size), range(1, attribute.num_levels + 1)
         prefixes = [(codes < end).astype(np.float64) for end in levels]
         asked = [query for query in counted.values() for _ in prefixes]
-        below = self._estimates.ratios(asked, axis, prefixes * len(counted))
+        below = self._estimates.ratios(asked, [(axis, each) for each in prefixes] * len(counted))
         rows: list[tuple[Any, ...]] = []
         for start in range(0, len(below), len(prefixes)):
             part = below[start : start + len(prefixes)]

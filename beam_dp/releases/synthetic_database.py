@@ -170,7 +170,8 @@ class SyntheticDatabase(Release):
         scale = self.represented / max(self.num_records, 1)
         for names in workload:
             if names not in tables:
-                tables[names] = self.record_marginal(names).astype(np.float64) * scale
+                records = self.record_marginal(names)
+                tables[names] = np.multiply(records, scale, dtype=np.float64)
         return [
             MarginalAnswer(names, tables[names], **self.errors.get(names, {})) for names in workload
         ]

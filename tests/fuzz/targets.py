@@ -33,6 +33,7 @@ from beam_dp.releases.files.records_card import fields, payload
 from beam_dp.releases.files.values import encode_bytes, encode_long
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
+from beam_dp.releases.pair_distances import PairDistances
 
 RECORDS = avro.records_file(DRAW)
 HYPOTHESIS = file_name(DRAW, "hypothesis")
@@ -51,11 +52,12 @@ def _good() -> tuple[SyntheticDatabase, dict[str, bytes]]:
     domain = DOMAIN.with_impossible([{"hours": [[-3, 12], "other"], "age": [[17, 25], None]}])
     shapes = [domain.restrict(each.names).shape for each in described]
     tables = tuple(np.arange(math.prod(shape), dtype=float).reshape(shape) for shape in shapes)
+    distances = PairDistances(2.5, {("hours", "age"): 7.5, ("age", "member"): -0.5})
     release = release_of(
         domain,
         num_records=40,
         noise=[each.to_json() for each in described],
-        measurements=NoisyMeasurements(described, tables, True),
+        measurements=NoisyMeasurements(described, tables, False, distances),
     )
     return release, payload(release)
 

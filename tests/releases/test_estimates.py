@@ -236,15 +236,25 @@ def test_the_model_mixes_noise_and_what_is_expected() -> None:
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
     domain = DOMAIN.restrict(["sex", "in/out"])
     query = VectorQuery.of({0: [1, 0], 1: [1, 0]})
-    model = FittedErrors(domain, shares, 0.1, 1000.0, variances)
+    model = FittedErrors(domain, shares, 0.1, 1000.0, variances, {})
     # Of each attribute the literal has s = n = 1 over 2 codes: seen 1/4, own 1/2; p^2, p (1 - p).
     noise = 25 * 0.5 * 0.5
     prior = (1000 * 0.1) ** 2 * (0.75 * 0.25) * (0.5 * 0.5)
     singles = 4 * (0.75**2 * 0.5**2) + 9 * 0.5 * 0.25 + 16 * 0.5 * 0.75**2
     expected = singles + noise * prior / (noise + prior)
     assert model.of([query], np.array([375.0])) == pytest.approx([math.sqrt(expected)])
-    unknown = FittedErrors(domain, shares, 0.1, 1000.0, {**variances, (0, 1): math.inf})
+    unknown = FittedErrors(domain, shares, 0.1, 1000.0, {**variances, (0, 1): math.inf}, {})
     assert np.isinf(unknown.of([query], np.array([375.0]))).all()
+
+
+def test_chance_alone_makes_interactions() -> None:
+    """Of attributes that do not depend on each other: as much as one record more or less a cell."""
+    domain = DOMAIN.restrict(["sex", "in/out"])
+    domain = Domain((*domain.attributes, CategoricalAttribute("third", ("x", "y"))))
+    known = dict.fromkeys(subsets((0, 1)), 0.0) | dict.fromkeys([(2,), (0, 2), (1, 2)], 0.0)
+    model = FittedErrors(domain, [np.array([0.5, 0.5])] * 3, 0.0, 1000.0, known, {})
+    query = VectorQuery.of({axis: [1, 0] for axis in range(3)})
+    assert model.of([query], np.array([125.0])) == pytest.approx([math.sqrt(1000 / 4**3)])
 
 
 def test_measurements_are_written_and_read(tmp_path: pathlib.Path) -> None:

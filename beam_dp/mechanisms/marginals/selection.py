@@ -42,6 +42,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.pair_distances import PairDistances
 from beam_dp.releases.unbiased_tables import Combination
 from beam_dp.summaries import Marginals
 
@@ -168,6 +169,10 @@ class SelectionPlan(MarginalsPlan):
             progress,
             joined=[*chosen, *(each for each in _singles(domain) if not joined.issuperset(each))],
             num_bounded_cells=sum(_num_cells(domain, each) for each in [*pairs, *_singles(domain)]),
+            distances=PairDistances(
+                budget.score_deviation,
+                {names_of(domain, axes): score for axes, score in scores.items()},
+            ),
             fit={"num_joined_pairs": len(chosen), "num_other_pairs": len(loose)},
         )
 

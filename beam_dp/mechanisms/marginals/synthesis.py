@@ -41,6 +41,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.releases.measured_tables import cell_variance, support_variances
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
+from beam_dp.releases.pair_distances import PairDistances
 from beam_dp.releases.unbiased_tables import Combination
 
 _FAILURE_PROBABILITY = 0.05  # of the bounds of errors
@@ -83,6 +84,7 @@ def synthesise(
     *,
     joined: Sequence[Support] | None = None,
     num_bounded_cells: int | None = None,
+    distances: PairDistances | None = None,
     fit: Mapping[str, Any] | None = None,
 ) -> SyntheticDatabase:
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
@@ -97,6 +99,7 @@ def synthesise(
             What was measured of others is left to the records, which answer for it.
         num_bounded_cells: cells whose bounds must hold together, where noise decided which of
             them were measured; by default those of each marginal alone.
+        distances: the noisy scores by which it was chosen what is measured.
         fit: what the mechanism has to say about how it went, for the card.
     """
     domain, workload = plan.domain, plan.workload
@@ -117,10 +120,8 @@ def synthesise(
     if progress is not None:
         progress("records", 1, 1)
     if isinstance(basis, ResidualBasis):
-        max_error = _ROUNDING_SHARE * found.estimated_error
-        codes, counts = array_release(
-            basis, domain, found.log_weights, total, importance, max_error
-        )
+        most = _ROUNDING_SHARE * found.estimated_error
+        codes, counts = array_release(basis, domain, found.log_weights, total, importance, most)
     else:
         targets = loose_targets(basis, found.log_weights, total, layout, everything, loose)
         codes, counts = tree_release(domain, basis, found.log_weights, total, targets)
@@ -130,6 +131,7 @@ def synthesise(
     record_tables = [names_of(domain, axes) for axes in loose]
     misfit = _misfits(plan, layout, everything.values, expected, released, record_tables)
     log_tables = log_potentials(basis, found.log_weights, joined)
+    held = NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed, distances)
     return SyntheticDatabase(
         domain=domain,
         workload=workload,
@@ -143,7 +145,7 @@ def synthesise(
         record_tables=record_tables,
         draw_id=noise.draw_id(),
         noise=[measurement.to_json() for measurement in measurements],
-        measurements=NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed),
+        measurements=held,
         errors=marginal_errors(plan, layout, measurements, misfit, num_bounded_cells),
         parameters=plan.public,
         fit={**_stated_fit(basis, found), **(fit or {})},

@@ -29,6 +29,7 @@ from beam_dp.releases.files.records_columns import columns_bytes, read_columns
 from beam_dp.releases.files.tables import read_tables, table_bytes
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
+from beam_dp.releases.pair_distances import PairDistances
 from beam_dp.releases.records import (
     MAX_BIN_VALUES,
     RECORDS_FORMATS,
@@ -72,7 +73,7 @@ def fields(release: SyntheticDatabase) -> dict[str, Any]:
         "workload": release.workload.to_json(),
         "parameters": dict(release.parameters),
         "noise": list(release.noise),
-        **({} if measured is None else {"measurements": {"fixed": measured.are_fixed}}),
+        **({} if measured is None else {"measurements": _stated_measurements(measured)}),
         "errors": [{"marginal": list(names), **e} for names, e in release.errors.items()],
         "fit": dict(release.fit),
         "record_tables": [list(names) for names in release.record_tables],
@@ -163,6 +164,11 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     )
 
 
+def _stated_measurements(measured: NoisyMeasurements) -> dict[str, Any]:
+    scored = {} if measured.distances is None else {"distances": measured.distances.to_json()}
+    return {"fixed": measured.are_fixed, **scored}
+
+
 def _measurements(
     parsed: Mapping[str, Any],
     domain: Domain,
@@ -172,13 +178,15 @@ def _measurements(
     if "measurements" not in tables:
         return None
     stated = parsed["measurements"]
-    if not isinstance(stated, dict) or set(stated) != {"fixed"}:
+    if not isinstance(stated, dict) or not {"fixed"} <= set(stated) <= {"fixed", "distances"}:
         raise InputError("measurements", type(stated).__name__, "must say whether they are fixed")
     described = tuple(MeasuredTable.from_json(each, domain) for each in parsed["noise"])
     if [each.names for each in described] != [names for names, _ in tables["measurements"]]:
         raise InputError("measurements", len(described), "must be those of the card's noise")
     drawn = tuple(table for _, table in tables["measurements"])
-    return NoisyMeasurements(described, drawn, stated["fixed"])
+    scored = stated.get("distances")
+    distances = None if scored is None else PairDistances.from_json(scored, domain)
+    return NoisyMeasurements(described, drawn, stated["fixed"], distances)
 
 
 def _records(card: Card, payload: Payload, domain: Domain, num_records: int) -> Records:
