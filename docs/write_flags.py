@@ -1,13 +1,14 @@
 """What is made from the flags themselves: tables of them, and the templates for Dataflow.
 
-`make generated` writes docs/flags.md, beam_dp/cli/program_flags.json and dataflow/*.json. Tests
-fail while what is committed is not what this makes.
+`make generated` writes docs/flags.md, beam_dp/cli/*_flags.json and dataflow/*.json. Tests fail while
+what is committed is not what this makes.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.metadata
 import json
 import pathlib
 import sys
@@ -17,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # for what is in thi
 
 from beam_dp.cli.main import PIPELINES, command_parsers
 from beam_dp.cli.plan_flags import FLAGS as PLAN_FLAGS
-from beam_dp.cli.programs import FLAGS_FILE, PROGRAMS, import_program
+from beam_dp.cli.programs import BEAM_FLAGS_FILE, FLAGS_FILE, PROGRAMS, import_program
 from beam_dp.flags.flag import Flag
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -70,6 +71,13 @@ def kept_flags() -> str:
     return "{" + ",\n".join(programs) + "}\n"
 
 
+def kept_beam_flags() -> str:
+    """Returns the names of the flags of the installed Beam, and its version, as JSON."""
+    version = importlib.metadata.version("apache-beam")
+    names = sorted(set(import_program("flags").beam_options()))
+    return json.dumps({"version": version, "flags": names}, indent=0) + "\n"
+
+
 def _kept(flag: Flag) -> str:
     """Returns a flag as one line of JSON, without the fields that have their defaults."""
     fields = {
@@ -108,6 +116,7 @@ def _sentence(text: str) -> str:
 
 if __name__ == "__main__":
     FLAGS_FILE.write_text(kept_flags(), encoding="utf-8")
+    BEAM_FLAGS_FILE.write_text(kept_beam_flags(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
-    print(PAGE.relative_to(ROOT), FLAGS_FILE.relative_to(ROOT), sep="\n")
+    print(*(path.relative_to(ROOT) for path in (PAGE, FLAGS_FILE, BEAM_FLAGS_FILE)), sep="\n")
     sys.exit(import_program("flex_templates").main([str(ROOT / "dataflow")]))

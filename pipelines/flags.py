@@ -45,12 +45,7 @@ def parse(
 
 def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
     """Refuses what Beam does not know either, and what Beam knows but cannot read."""
-    beam = Parser(add_help=False, conflict_handler="resolve")
-    # Beam marks options that a job template fills in later by a method of its own parser.
-    beam.add_value_provider_argument = beam.add_argument  # type: ignore[attr-defined]
-    for options in pipeline_options.PipelineOptions.__subclasses__():
-        if options.__module__.startswith("apache_beam."):
-            options._add_argparse_args(beam)
+    beam = _beam_parser()
     # A lone "--" ends the flags for argparse, and would hide everything behind it.
     _, unknown = (None, ["--"]) if "--" in rest else beam.parse_known_args(rest)
     if not unknown:
@@ -58,11 +53,26 @@ def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
     name = unknown[0].partition("=")[0]
     if not name.startswith("-"):
         raise no_flag(name)
-    known = [
-        *our_options,
-        *(option for action in beam._actions for option in action.option_strings),
-    ]
-    raise unknown_flag(name, nearest(name, known))
+    raise unknown_flag(name, nearest(name, [*our_options, *_options(beam)]))
+
+
+def beam_options() -> list[str]:
+    """Returns the flags that the installed Beam knows, with their dashes."""
+    return _options(_beam_parser())
+
+
+def _beam_parser() -> Parser:
+    parser = Parser(add_help=False, conflict_handler="resolve")
+    # Beam marks options that a job template fills in later by a method of its own parser.
+    parser.add_value_provider_argument = parser.add_argument  # type: ignore[attr-defined]
+    for options in pipeline_options.PipelineOptions.__subclasses__():
+        if options.__module__.startswith("apache_beam."):
+            options._add_argparse_args(parser)
+    return parser
+
+
+def _options(parser: Parser) -> list[str]:
+    return [option for action in parser._actions for option in action.option_strings]
 
 
 def typed(argv: Sequence[str]) -> dict[str, str]:

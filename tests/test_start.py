@@ -11,14 +11,19 @@ import subprocess
 import sys
 
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from processor_time import slowness
 
 from beam_dp.cli.main import PIPELINES, main
-from beam_dp.cli.programs import PROGRAMS, flags_of_program, import_program
+from beam_dp.cli.programs import (
+    PROGRAMS,
+    check_beam_names,
+    flags_of_program,
+    import_program,
+)
 from beam_dp.flags.command_line import SLIP
 from beam_dp.flags.files import check_files
-from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts, nearest
+from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
+from pipelines.flags import beam_options
 
 ROOT = pathlib.Path(__file__).parents[1]
 HEAVY = (
@@ -40,6 +45,8 @@ REFUSED = {
     "must match a file": [RELEASE, *GIVEN, "--input=no/such/*.parquet"],
     "must be a file that can be read": [RELEASE, *GIVEN[:-1], f"--input={__file__}", "--domain=no"],
     "must be a flag, or follow one": [RELEASE, *GIVEN, "records.csv"],
+    "--frobnicate: unknown flag": [RELEASE, *GIVEN, f"--input={__file__}", "--frobnicate=1"],
+    "the nearest is --runner": [RELEASE, *GIVEN, f"--input={__file__}", "--runer", "DirectRunner"],
     "--delta: missing": ["plan", "--epsilon=1", "--num_records=1", "--domain=a", "--workload=b"],
     "--workload: 'no.jsonl' is refused": [
         *("plan", *PLANNED, f"--domain={__file__}", "--workload=no.jsonl", "--num_records=9"),
@@ -146,13 +153,25 @@ def test_the_file_of_flags_is_made_from_the_programs() -> None:
     assert kept == made, "run `make generated`"
 
 
+def test_the_file_of_beams_flags_is_made_from_beam() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "write_flags.py"))["kept_beam_flags"]()
+    kept = (ROOT / "beam_dp" / "cli" / "beam_flags.json").read_text("utf-8")
+    if json.loads(made)["version"] == json.loads(kept)["version"]:
+        assert kept == made, "run `make generated`"
+    else:  # it is not used with another version
+        check_beam_names(["--no_flag_at_all"], [])
+
+
+def test_what_beam_knows_is_no_unknown_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_beam_names(["--runner", "PrismRunner", "--direct_num_workers=-1"], [])
+    with pytest.raises(FlagError, match=r"^--runer: unknown flag.*the nearest is --runner$"):
+        check_beam_names(["--runner", "PrismRunner", "--runer=x"], [])
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "3.99")
+    check_beam_names(["--runer=x"], [])  # another Beam may know it
+
+
 def test_no_flag_of_beams_is_taken_for_a_slip_of_ours() -> None:
-    beam = Parser(add_help=False, conflict_handler="resolve")
-    beam.add_value_provider_argument = beam.add_argument  # type: ignore[attr-defined]
-    for options in PipelineOptions.__subclasses__():
-        if options.__module__.startswith("apache_beam."):
-            options._add_argparse_args(beam)
-    theirs = {option for action in beam._actions for option in action.option_strings}
+    theirs = {*beam_options()}
     for name in PROGRAMS:
         ours = {f"--{flag.name}" for flag in flags_of_program(name)}
         near = [

@@ -19,6 +19,7 @@ from beam_dp.cli.ledger import add_ledger, run_ledger
 from beam_dp.cli.plan import add_plan, run_plan
 from beam_dp.cli.programs import (
     PROGRAMS,
+    check_beam_names,
     command_of,
     description_of_program,
     flags_of_program,
@@ -128,9 +129,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 def _run_pipeline(module: str, arguments: list[str]) -> int:
     """Refuses what shows in the command line alone, and only then imports the program, and Beam."""
     flags = flags_of_program(module)
-    given, _ = parse_own(
+    given, rest = parse_own(
         flags, arguments, program=command_of(module), description=description_of_program(module)
     )
+    check_beam_names(rest, flags)
     check_files(flags, given)
     _check_guarantee(flags, given)
     try:

@@ -1,22 +1,26 @@
 """Names, flags and import paths of the programs that need Beam, installed or in a checkout.
 
-Their flags stand beside the mechanisms that take them: to ask the programs costs seconds. So they
-are kept in a file, which `make generated` makes from the programs, and a test holds to be so.
+Their flags stand beside the mechanisms that take them, and Beam's in Beam: to ask them costs seconds.
+So they are kept in files, which `make generated` makes, and tests hold to be so.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
 import importlib.util
 import json
 import pathlib
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from beam_dp.flags.flag import Flag
+from beam_dp.flags.command_line import unknown_flag
+from beam_dp.flags.flag import Flag, nearest
 
 FLAGS_FILE = pathlib.Path(__file__).with_name("program_flags.json")
+BEAM_FLAGS_FILE = pathlib.Path(__file__).with_name("beam_flags.json")
 
 # Each with what it is for, in a few words.
 PROGRAMS = {
@@ -56,6 +60,29 @@ def flags_of_program(program: str) -> tuple[Flag, ...]:
 def description_of_program(program: str) -> str:
     """Returns the first line of what a program says of itself, without importing it."""
     return str(_kept()[program]["description"])
+
+
+def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
+    """Refuses a flag that Beam does not know, without importing Beam.
+
+    Only where the installed Beam is of the version whose flags were kept; any other judges itself.
+
+    Args:
+        rest: what the flags of a program left of a command line.
+        own: these flags.
+
+    Raises:
+        FlagError: naming the first unknown flag, and the nearest known one.
+
+    Example:
+        >>> check_beam_names(["--runner", "DirectRunner", "--direct_num_workers=2"], [])
+    """
+    names = [text.partition("=")[0] for text in rest if text.startswith("--")]
+    kept: dict[str, Any] = json.loads(BEAM_FLAGS_FILE.read_text("utf-8"))
+    unknown = [name for name in names if name not in kept["flags"]]
+    if unknown and importlib.metadata.version("apache-beam") == kept["version"]:
+        known = [*(f"--{flag.name}" for flag in own), *kept["flags"]]
+        raise unknown_flag(unknown[0], nearest(unknown[0], known))
 
 
 @functools.cache
