@@ -1,7 +1,7 @@
 """What is made from the flags themselves: tables of them, and the templates for Dataflow.
 
-`make generated` writes docs/flags.md, beam_dp/cli/*_flags.json and dataflow/*.json. Tests fail while
-what is committed is not what this makes.
+`make generated` writes docs/flags.md, beam_dp/cli/*_flags.json and dataflow/*.json. Tests fail
+while what is committed is not what this makes.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pathlib
 import shlex
 import sys
 import traceback
@@ -22,6 +23,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dp.cli.programs import command_of
+from beam_dp.errors import public_fault
 from beam_dp.flags.flag import Flag, FlagError, refused
 from beam_dp.transforms.writing.write_outputs import outputs_of
 
@@ -41,6 +43,7 @@ _READERS = (
     *("/apache_beam/yaml/", "/yaml/", "/jinja2/", "/jsonschema/"),
     *("/json/decoder.py", "/argparse.py"),  # and not pandas/io/json, which reads records
 )
+_SCHEMA_FOLLOWS = "Failed validating "
 
 
 def _main(argv: Sequence[str], progress: Progress) -> int:
@@ -58,7 +61,7 @@ def _main(argv: Sequence[str], progress: Progress) -> int:
     except FlagError:
         raise
     except Exception as error:
-        raise FlagError(_told(error)) from None
+        raise FlagError(_told(error, given["yaml_pipeline_file"])) from None
     finally:
         root.removeFilter(nothing)
     outputs = outputs_of(pipeline)
@@ -95,23 +98,36 @@ def _read(
     return options, build
 
 
-def _told(error: BaseException) -> str:
+def _told(error: BaseException, path: str) -> str:
     """Returns one line about a pipeline that can't be built.
 
     A transform may look into its files while it is built, as Beam's ``ReadFromCsv`` does, and quote
     a record. So a message is shown if what was wrong was found by what reads the YAML, or by our
-    own transforms, whose words are public.
+    own transforms, whose words are public; and a module that is missing, if the file names it.
     """
     cause = error
     while cause.__cause__ is not None or (cause.__context__ and not cause.__suppress_context__):
         cause = cause.__cause__ or cause.__context__ or cause
     place = traceback.extract_tb(cause.__traceback__)[-1].filename.replace("\\", "/")
     if isinstance(cause, ConfigError) or any(reader in place for reader in _READERS):
-        return " ".join(str(error).split()) or type(error).__name__
+        # Where a file does not fit Beam's schema, the schema itself follows, over pages.
+        text = str(error).partition(_SCHEMA_FOLLOWS)[0]
+        return " ".join(text.split()) or type(error).__name__
+    if (fault := public_fault(cause)) is not None and _is_named(cause, path):
+        return f"the pipeline can't be built: {fault}"
     return (
         f"the pipeline can't be built: {type(cause).__name__} in {place.rpartition('/')[2]}; its"
         " message is withheld, because it may quote records, and nothing of it was kept"
     )
+
+
+def _is_named(error: BaseException, path: str) -> bool:
+    """Whether an error is of a module that the YAML itself names, so that no record did."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    try:
+        return bool(name) and str(name) in pathlib.Path(path).read_text("utf-8")
+    except (OSError, ValueError):
+        return False
 
 
 def main(argv: Sequence[str] | None = None) -> int:

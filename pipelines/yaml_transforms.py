@@ -15,6 +15,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dp.errors import InputError
+from beam_dp.flags.command_line import in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.shared import INPUT, INPUT_FORMAT
 from beam_dp.privacy.ledger.url import holds_secrets
@@ -220,4 +221,4 @@ def _in_words_of(flags: Sequence[Flag]) -> Iterator[None]:
     try:
         yield
     except (FlagError, InputError) as error:
-        raise ConfigError(without_dashes(" ".join(str(error).split()), flags)) from None
+        raise ConfigError(without_dashes(in_words_of_flags(error, flags), flags)) from None

@@ -102,7 +102,8 @@ def test_restrict_keeps_the_order_given(domain):
 
 def test_an_unknown_attribute_is_refused_with_the_nearest(domain):
     with pytest.raises(
-        InputError, match="attribute: 'agee' is refused; the nearest known is 'age'"
+        InputError,
+        match="attribute: 'agee' is refused; is not an attribute; the nearest known is 'age'",
     ):
         domain["agee"]
     assert "age" in domain and "agee" not in domain

@@ -89,8 +89,8 @@ def check_answer(options: argparse.Namespace) -> None:
     Raises:
         FlagError: naming the flags.
     """
-    asked = [name for name in _WHAT if getattr(options, name)]
-    limits = [name for name in ("where", "group_by") if getattr(options, name) is not None]
+    asked = [name for name in _WHAT if _is_given(options, name)]
+    limits = [name for name in ("where", "group_by") if _is_given(options, name)]
     if len(asked) > 1:
         raise FlagError(f"--{asked[1]}: must not be given with --{asked[0]}")
     if not asked and not limits:
@@ -104,4 +104,9 @@ def check_answer(options: argparse.Namespace) -> None:
 
 def asks_a_question(options: argparse.Namespace) -> bool:
     """Returns whether synthetic records are asked for counts, means and such."""
-    return any(getattr(options, name) for name in QUESTIONS)
+    return any(_is_given(options, name) for name in QUESTIONS)
+
+
+def _is_given(options: argparse.Namespace, name: str) -> bool:
+    """Whether a flag stands on the command line, be it with an empty text."""
+    return getattr(options, name) not in (None, False)

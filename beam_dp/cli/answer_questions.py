@@ -37,10 +37,12 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
         tables = _answers(options, asked)
     except InputError as error:
         named = [name for name in _FLAGS.get(error.name, ()) if getattr(options, name) is not None]
-        flag = named[0] if named else error.name.partition(",")[0]
+        # What is refused of a condition may name an attribute, too.
+        argument, comma, attribute = error.name.partition(",")
+        flag = named[0] if named else argument
         if flag == "where" and options.where is None:
             flag = "share"
-        raise refused(flag, error.value, error.condition) from None
+        raise refused(f"{flag}{comma}{attribute}", error.value, error.condition) from None
     for table in tables:
         if options.json:
             print(json.dumps([*map(_finite, table.rows())], ensure_ascii=False))

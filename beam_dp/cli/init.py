@@ -77,7 +77,11 @@ def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
     from beam_dp.schemas.edges import binned_attribute
 
     num_bins = integer("bins", given["bins"])
-    return draft.with_attribute(binned_attribute(read_release(given["edges_from"]), num_bins))
+    try:
+        release = read_release(given["edges_from"])
+    except InputError as error:
+        raise InputError("edges_from", error.value, error.condition) from None
+    return draft.with_attribute(binned_attribute(release, num_bins))
 
 
 def _tell(draft: DomainDraft, output: str) -> None:

@@ -28,7 +28,7 @@ from beam_dp.cli.programs import (
 from beam_dp.cli.report import add_report, run_report
 from beam_dp.cli.verify import add_verify, run_verify
 from beam_dp.errors import InputError
-from beam_dp.flags.command_line import in_words_of_flags, parse_own
+from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own
 from beam_dp.flags.files import check_files
 from beam_dp.flags.flag import Flag, FlagError, Parser, nearest, refused
 
@@ -119,6 +119,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
             f" the nearest is {nearest(arguments[0], known_commands)}"
         )
     options, unknown = parser.parse_known_args(arguments)
+    if unknown and not unknown[0].startswith("-"):
+        raise no_flag(unknown[0])
     if unknown:
         command = commands[options.command]
         flags = [option for action in command._actions for option in action.option_strings]

@@ -1,7 +1,7 @@
 """Names, flags and import paths of the programs that need Beam, installed or in a checkout.
 
-Their flags stand beside the mechanisms that take them, and Beam's in Beam: to ask them costs seconds.
-So they are kept in files, which `make generated` makes, and tests hold to be so.
+Their flags stand beside the mechanisms that take them, and Beam's in Beam: to ask either costs
+seconds. So they are kept in files, which `make generated` makes, and tests hold to be so.
 """
 
 from __future__ import annotations

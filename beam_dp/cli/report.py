@@ -58,7 +58,10 @@ def run_report(options: argparse.Namespace) -> None:
         truth = None if options.against is None else read_truth(release, options.against)
     except InputError as error:
         raise refused("against", error.value, error.condition) from None
-    entry = None if options.ledger is None else _entry(options.ledger, release)
+    try:
+        entry = None if options.ledger is None else _entry(options.ledger, release)
+    except InputError as error:
+        raise refused("ledger", error.value, error.condition) from None
     verification, verdict = _verified(release)
     beside = Beside(described(release), verdict, verification, entry, truth)
     page = report_page(release, beside).encode()

@@ -43,12 +43,16 @@ def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> 
         "the nearest known is 'age'"
         >>> nearest_known("zzz", ["sex", "age"])
         "known are 'sex', 'age'"
+        >>> nearest_known("male", ["Female", "Male"])
+        "the nearest known is 'Male'"
     """
     names = list(known)
     # Comparing takes the product of the lengths, and a file may hold names of any length.
     comparable = [each for each in names[:_COMPARED_NAMES] if len(each) <= _COMPARED_LETTERS]
     is_comparable = len(name) <= _COMPARED_LETTERS
-    near = difflib.get_close_matches(name, comparable, n=1) if is_comparable else []
+    near = [each for each in comparable if each.casefold() == name.casefold()]
+    if is_comparable and not near:
+        near = difflib.get_close_matches(name, comparable, n=1)
     if near:
         return f"the nearest known is {shown(near[0])}"
     if not list_all:

@@ -148,7 +148,8 @@ class Domain:
         positions = []
         for name in names:
             if name not in self._axis:
-                raise InputError("attribute", name, nearest_known(str(name), self.names))
+                condition = f"is not an attribute; {nearest_known(str(name), self.names)}"
+                raise InputError("attribute", name, condition)
             positions.append(self._axis[name])
         return tuple(positions)
 

@@ -6,6 +6,7 @@ Everything is asked of the very encoder of a release, also what another declarat
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections import Counter
 from collections.abc import Iterator
 from operator import itemgetter
@@ -183,4 +184,6 @@ def _shown(scalar: pa.Scalar) -> str:
         value = scalar.as_py()
     except (ValueError, OverflowError, ArithmeticError, NotImplementedError):
         return str(scalar)  # what Python's own types cannot hold
+    if isinstance(value, datetime.date):  # and a time, which is one
+        value = value.isoformat()
     return "null" if value is None else shown(value)

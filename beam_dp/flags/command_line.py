@@ -51,7 +51,11 @@ def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> s
     for flag in flags:
         if flag.is_switch:
             text = text.replace(f"unless {flag.name} is", f"unless --{flag.name} is")
-    return f"--{text}" if error.name in {flag.name for flag in flags} else text
+    if error.name not in {flag.name for flag in flags}:
+        return text
+    if error.value is None:
+        text = text.replace(f"{error.name}: None is refused", f"{error.name}: missing", 1)
+    return f"--{text}"
 
 
 def unknown_flag(name: str, near: str) -> FlagError:

@@ -59,8 +59,14 @@ class Flag:
     word: str = ""
 
 
-# What argparse says of the value of a switch.
-_IGNORED = "ignored explicit argument "
+# What argparse says, and what we say; the rest of its words stands in the place of {}.
+_REQUIRED = "the following arguments are required"
+_SAID = {
+    "ignored explicit argument ": "{} is refused; must be given alone: this flag takes no value",
+    "invalid int value: ": "{} is refused; must be a whole number",
+    "expected one argument": "must be followed by a value{}",
+    "expected 2 arguments": "must be followed by two values{}",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -86,9 +92,11 @@ class Parser(argparse.ArgumentParser):
         """Raises what argparse would print."""
         # "argument --epsilon: expected one argument" names the flag; the rest is our form.
         name, colon, text = message.removeprefix("argument ").partition(": ")
-        if text.startswith(_IGNORED):
-            value = text.removeprefix(_IGNORED)
-            text = f"{value} is refused; must be given alone: this flag takes no value"
+        if name == _REQUIRED:
+            raise FlagError(f"{text}: missing; must be given")
+        for words, form in _SAID.items():
+            if text.startswith(words):
+                text = form.format(text.removeprefix(words))
         raise FlagError(f"{name}{colon}{text}")
 
     def add_flags(self, flags: Iterable[Flag]) -> None:

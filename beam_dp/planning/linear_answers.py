@@ -111,7 +111,7 @@ def small_db_option(job: PlanningJob) -> Option:
     if plan.bound is not None:
         # A small database of intervals needs fewer records than the theorem knows of.
         bound = dataclasses.replace(bound, max_error=min(bound.max_error, plan.bound))
-    note = f"{best:,} records, drawn by {plan.choice.sampler}"
+    note = f"{best:,} record{'' if best == 1 else 's'}, drawn by {plan.choice.sampler}"
     if best * 1.1 >= largest and largest < MAX_SIZE:
         note += ", and more cannot be drawn"
     return Option(

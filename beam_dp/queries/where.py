@@ -157,10 +157,13 @@ class _Reader:
                 raise InputError("where", self._source(left), "must be `attribute in (...)`")
             left, right = right, left
             op = _MIRRORED.get(type(op), type(op))()
-        if not self._is_name(left) or self._is_name(right):
-            raise InputError("where", self._source(left), "must be compared with a level")
+        if not self._is_name(left):
+            raise InputError("where", self._source(left), "must be compared with an attribute")
         assert isinstance(left, ast.Name)
         axis, attribute = self._attribute(left.id)
+        if self._is_name(right):
+            condition = f"must be a level of {shown(attribute.name)}: texts stand in quotes"
+            raise InputError("where", self._source(right), condition)
         if type(op) in _ORDERS:
             return {axis: self._ordered(attribute, type(op), self._value(right))}
         if isinstance(op, ast.In | ast.NotIn):

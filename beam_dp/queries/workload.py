@@ -268,7 +268,8 @@ def _in_domain_order(domain: Domain, names: Any) -> Names:
         raise InputError("workload", names, "a marginal must name at least one attribute")
     for name in names:
         if name not in domain:
-            raise InputError("workload", name, nearest_known(name, domain.names))
+            condition = f"is not an attribute; {nearest_known(name, domain.names)}"
+            raise InputError("workload", name, condition)
     if len(set(names)) < len(names):
         raise InputError("workload", ",".join(names), "a marginal must name an attribute once")
     return tuple(sorted(names, key=lambda name: domain.axes((name,))))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beam_dp.domain.files import domain_from_json
@@ -103,6 +104,17 @@ def test_values_that_are_left_out_are_shown_first(
     assert check(tmp_path, rows, AGE, flags=["--limit", "1"]) == 1
     printed = capsys.readouterr().out
     assert "1  'x' -> left out" in printed and "'5'" not in printed
+
+
+def test_times_are_shown_as_they_are_written(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = pa.array([datetime.datetime(2024, 2, 3, 10), datetime.datetime(2024, 5, 1)])
+    pq.write_table(pa.table({"at": times}), tmp_path / "times.parquet")
+    at = {"name": "at", "type": "datetime", "edges": ["2024-01-01T00:00", "2024-06-01T00:00"]}
+    domain = json.dumps({"attributes": [at]})
+    assert main(["--domain", domain, "--sample", str(tmp_path / "times.parquet")]) == 0
+    assert "  '2024-02-03T10:00:00' -> [2024-01-01" in capsys.readouterr().out
 
 
 def test_a_damaged_file_is_named_in_a_line(

@@ -75,7 +75,7 @@ def test_no_other_budget_may_pay_and_nothing_is_spent(
     argv = flags_of(program, tmp_path, None)
     before = everything_under(tmp_path)
     err = refused(program, argv, capfd)
-    assert "--ledger: None is refused; must be given, the one that paid before" in err
+    assert "--ledger: missing; must be given, the one that paid before" in err
     err = refused(program, flags_of(program, tmp_path, other), capfd)
     assert "must be the one that paid before: the edges of 'age' come from" in err
     err = refused(program, flags_of(program, tmp_path, ledger, dataset_id="others"), capfd)
@@ -138,5 +138,5 @@ def test_a_table_in_memory_is_refused_alike(tmp_path: pathlib.Path) -> None:
 def test_beam_yaml_refuses_alike() -> None:
     config = {"epsilon": 1, "delta": 0, "neighboring": "add_or_remove_one",
               "privacy_unit": "record", "attribute": "age", "output": "out"}  # fmt: skip
-    with pytest.raises(ValueError, match="ledger: None is refused; must be given, the one that"):
+    with pytest.raises(ValueError, match=r"^ledger: missing; must be given, the one that"):
         ReleaseIntervals(**config, domain=FROM_RELEASE)

@@ -94,8 +94,11 @@ def test_every_privacy_parameter_is_required(flag: str) -> None:
             "error: --calibration: 'thight' is refused; must be one of tight, textbook;"
             " the nearest is 'tight'",
         ),
-        (("--workload",), "error: --workload: expected one argument"),
-        (("--direct_num_workers=many",), "error: --direct_num_workers: invalid int value: 'many'"),
+        (("--workload",), "error: --workload: must be followed by a value"),
+        (
+            ("--direct_num_workers=many",),
+            "error: --direct_num_workers: 'many' is refused; must be a whole number",
+        ),
         (("records.csv",), "error: 'records.csv' is refused; must be a flag, or follow one"),
     ],
 )

@@ -104,7 +104,10 @@ def test_empty_input_gives_a_release(tmp_path: pathlib.Path) -> None:
         ),
         ({"attribute": "constant"}, "must have from 2 to 1,048,576 levels; it has 1"),
         ({"attribute": "many"}, "must have from 2 to 1,048,576 levels; it has 1,048,577"),
-        ({"attribute": "agee"}, "--attribute: 'agee' is refused; the nearest known is 'age'"),
+        (
+            {"attribute": "agee"},
+            "--attribute: 'agee' is refused; is not an attribute; the nearest known is 'age'",
+        ),
         ({"attribute": None}, "--attribute: missing"),
         ({"strategy": "trees"}, "--strategy: 'trees' is refused; must be one of best,"),
         ({"strategy": "sine", "delta": "0"}, "--strategy: 'sine' is refused; must be 'best' or"),

@@ -104,6 +104,20 @@ def test_an_unknown_transform_or_runner_costs_one_line(
 
 
 @pytest.mark.slow
+def test_a_file_that_beam_does_not_understand_costs_few_words(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = pathlib.Path(file_of(tmp_path, *job(tmp_path)))
+    path.write_text(path.read_text().replace("type: chain", "type: chian"))
+    shown = line(capfd, "--yaml_pipeline_file", str(path))
+    assert re.fullmatch(r"error: 'chian' is not valid under any .* around line \d+", shown), shown
+    other = {"Own": "no_such_module.Own"}
+    path = pathlib.Path(file_of(tmp_path, *job(tmp_path), step("Own"), **other))
+    shown = line(capfd, "--yaml_pipeline_file", str(path))
+    assert shown.endswith("can't be built: the module 'no_such_module' is not installed")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("broken", "code"), [(Quoting, 2), (Failing, 1)])
 def test_what_may_quote_a_record_is_withheld(
     broken: type, code: int, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]

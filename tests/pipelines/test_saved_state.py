@@ -172,7 +172,7 @@ def test_what_cannot_be_resumed_costs_one_line_and_no_state(tmp_path, capfd):
     (tmp_path / "damaged" / "hypothesis.npz").write_bytes(b"PK nothing")
     before = everything_under(tmp_path / "state")
     for named, pattern in (
-        ({"resume": state}, r"--ledger: None is refused; must be given: 'people/1' in it paid"),
+        ({"resume": state}, r"--ledger: missing; must be given: 'people/1' in it paid"),
         ({"resume": state, **paid(tmp_path, "other")}, r"--dataset_id: 'other' is refused; must"),
         ({"resume": state, "num_questions": "9", **known}, r"num_questions was 10, and is 9$"),
         ({"resume": state, "epsilon": "7", **known}, r"--resume: .*guarantee.epsilon was "),

@@ -40,8 +40,8 @@ def test_a_file_of_json_lines(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "condition"),
     [
-        ("marginals:agee", "'agee' is refused; the nearest known is 'age'"),
-        ("marginals:", "'' is refused; known are 'age', 'sex'"),
+        ("marginals:agee", "'agee' is refused; is not an attribute; the nearest known is 'age'"),
+        ("marginals:", "'' is refused; is not an attribute; known are 'age', 'sex'"),
         ("marginals:age,age", "'age,age' is refused; a marginal must name an attribute once"),
         ("marginals:age,sex;sex,age", "'age,sex' is refused; must list each marginal once"),
         ("marginals:0", "must be an integer from 1 to 4"),
@@ -77,7 +77,10 @@ def test_an_unknown_specification_is_refused_in_one_line(spec, condition):
         ),
         ('{"marginal": ["age"], "weight": NaN}', "NaN is not a JSON number at line 1"),
         ('{"marginal": ["age"], "weight": true}', "must be a finite number > 0, as a weight"),
-        ('\n{"marginal": ["agee"]}', "line 2: 'agee': the nearest known is 'age'"),
+        (
+            '\n{"marginal": ["agee"]}',
+            "line 2: 'agee': is not an attribute; the nearest known is 'age'",
+        ),
         ('{"marginal": []}', "line 1: []: a marginal must name at least one attribute"),
         ('{"marginal": "age"}', "line 1: 'age': a marginal must be a list"),
         ('{"marginal": [3]}', "line 1: [3]: a marginal must be a list"),

@@ -136,6 +136,8 @@ def test_the_entry_of_a_ledger_is_shown(
     other = str(GOLDEN / "intervals_1")
     text = refusal(capfd, other, "--ledger", url, "--output", str(tmp_path / "other.html"))
     assert "must be the ledger that paid" in text
+    text = refusal(capfd, other, "--ledger", "no.db", "--output", str(tmp_path / "other.html"))
+    assert text.startswith("error: --ledger: 'sqlite:///no.db' is refused; must exist"), text
     assert not (tmp_path / "other.html").exists()
 
 

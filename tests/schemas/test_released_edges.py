@@ -178,7 +178,7 @@ def test_what_is_refused_writes_nothing(
         (("s.json", "--output=absent/d"), "--output: 'absent/d' is refused; must be a file that"),
         (("s.json", "--output=d", "--table=t"), "--table: 't' is refused; must be given for SQL"),
         (("s.json", "--output=d", "--from=x"), "--from: 'x' is refused; must be 'arrow', 'avro'"),
-        (("s.json", "--output=d", "--edges_from=no", "--bins=6"), "release: 'no' is refused"),
+        (("s.json", "--output=d", "--edges_from=no", "--bins=6"), "--edges_from: 'no' is refused"),
         (("s.xyz", "--output=d"), "--from: missing; must say how to read 's.xyz'"),
         (("s.json", "--output=d", "--fro=x"), "--fro=x: unknown; the nearest flag is --from"),
     ]:
