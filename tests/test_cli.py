@@ -75,7 +75,7 @@ def test_describe_says_what_was_promised(
         "one person, of which at most 3 records are used",
         "60 (a noisy count)",
         "3 marginals",
-        "discrete_gaussian",
+        "discrete Gaussian",
         "num_rounds",
         "getting in/out of bed",
         "age, in [bold]years[/]",  # a name is a name, not markup
@@ -252,7 +252,9 @@ def test_a_ledger_is_declared_spent_from_and_printed(
     assert (
         "[bold]visits[/] protects person, add or remove one budget epsilon 1, delta 1e-09" in told
     )
-    assert "left epsilon 1 for a pure release, epsilon 1 for a Gaussian one" in told
+    assert (
+        "left epsilon 1 for a release that needs no delta, as with Laplace noise epsilon 1" in told
+    )
     guarantee = Guarantee(0.25, 0.0, "add_or_remove_one", "person", 3)
     origin = Origin("Zoë", "the monthly report, " * 10, "/data/[red]out")
     ledger = Ledger(ledger_url)
@@ -261,7 +263,8 @@ def test_a_ledger_is_declared_spent_from_and_printed(
     out = capfd.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     told = " ".join(out.split())
-    assert "spent epsilon 0.25 at this delta left epsilon 0.75 for a pure release, no Gau" in told
+    assert "spent epsilon 0.25 at this delta left epsilon 0.75 for a release that" in told
+    assert "as with Laplace noise nothing for others" in told
     (entry,) = ledger.entries("[bold]visits[/]")
     when = entry.spent_at.replace("T", " ").replace("+00:00", " UTC")
     paid = "[bold]visits[/]/1 laplace, epsilon 0.25, delta 0, spent"

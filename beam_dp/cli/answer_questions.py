@@ -13,7 +13,13 @@ from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, refused
 from beam_dp.flags.numbers import number
 from beam_dp.releases import SyntheticDatabase
-from beam_dp.releases.questions import BESIDE_ANSWERS, AnswerTable, Question, answer_text
+from beam_dp.releases.questions import (
+    BESIDE_ANSWERS,
+    AnswerTable,
+    Question,
+    answer_text,
+    group_text,
+)
 
 _KINDS = {"exact": "exact", "approximate": "approximate", "model_based": "by a model"}
 # The names of arguments, and the flags that they come from.
@@ -88,7 +94,9 @@ def print_answers(table: AnswerTable, title: str, limit: int) -> None:
         reasons.add(row["reason"])
         if len(rows) < limit:
             told = _KINDS.get(row["error"], "no error bar")
-            rows.append((*(answer_text(row[name]) for name in (*names, *bars)), told))
+            groups = [group_text(row[name]) for name in names[: table.num_groups]]
+            answers = [answer_text(row[name]) for name in (*names[table.num_groups :], *bars)]
+            rows.append((*groups, *answers, told))
     columns = (*names, *(shown[bar] for bar in bars), "error")
     print_table(title, columns, rows, range(len(names) - 1, len(columns) - 1))
     if len(table) > len(rows):

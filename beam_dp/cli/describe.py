@@ -6,6 +6,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from beam_dp.checks import is_integer
 from beam_dp.cli.tables import counted, guarantee_text, unit_text
 from beam_dp.domain import Attribute
 from beam_dp.domain.ordered import BinnedAttribute
@@ -71,7 +72,7 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         parts.append(left_out_table(release.left_out))
     parts.append(_errors(release))
     if release.noise:
-        parts.append(first_lines("noise", release.noise))
+        parts.append(noise_table(release.noise))
     rest = {"parameter": release.parameters, "fit": release.fit, "made with": release.versions}
     return below_each_other([*parts, *facts_tables(rest)])
 
@@ -262,6 +263,54 @@ def first_lines(title: str, entries: Sequence[Mapping[str, Any]]) -> RenderableT
     if len(entries) > _SHOWN_NOISE:
         lines.append(f"and {len(entries) - _SHOWN_NOISE:,} more: see card.json")
     return plain_table((title,), [(line,) for line in lines])
+
+
+def noise_table(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Returns what got noise, of which distribution, and how much of it.
+
+    Args:
+        entries: as a card states them; the first ones are shown, one a line.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    rows = [_noise_row(entry) for entry in entries[:_SHOWN_NOISE]]
+    if len(entries) > _SHOWN_NOISE:
+        rows.append((f"and {len(entries) - _SHOWN_NOISE:,} more: see card.json", "", ""))
+    parts: list[RenderableType] = [plain_table(("noise", "of a cell", "standard deviation"), rows)]
+    if any(_is_residual(entry) for entry in entries):
+        parts.append(Text("(beyond): what a table tells beyond those of fewer of its attributes"))
+    return Group(*parts)
+
+
+def _noise_row(entry: Mapping[str, Any]) -> tuple[str, str, str]:
+    names = entry.get("attributes")
+    if isinstance(names, list):
+        measured = ", ".join(map(str, names)) or "number of records"
+        measured += " (beyond)" if names and _is_residual(entry) else ""
+    else:
+        measured = short_value(entry.get("what", entry.get("tables")))
+    scale, grid = entry.get("scale"), entry.get("grid", 1)
+    if isinstance(scale, float) and is_integer(grid) and 0 < grid < 2**53:
+        scale /= grid  # units of the grid make one record
+    deviation = entry.get("standard_deviation")
+    told = "" if deviation is None else f"{short_value(deviation)} records"
+    return measured, f"{noise_text(entry.get('distribution'))}, scale {short_value(scale)}", told
+
+
+def noise_text(distribution: Any) -> str:
+    """Returns the name of a distribution as people write it.
+
+    Example:
+        >>> noise_text("discrete_laplace")
+        'discrete Laplace'
+    """
+    words = short_value(distribution).replace("_", " ")
+    return words.replace("laplace", "Laplace").replace("gaussian", "Gaussian")
+
+
+def _is_residual(entry: Mapping[str, Any]) -> bool:
+    return entry.get("measured") == "residual"
 
 
 def short_value(value: Any) -> str:

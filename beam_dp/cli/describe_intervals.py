@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from beam_dp.cli.describe import below_each_other, facts_tables, left_out_facts, promise_facts
+from beam_dp.cli.describe import (
+    below_each_other,
+    facts_tables,
+    left_out_facts,
+    noise_text,
+    promise_facts,
+)
 from beam_dp.releases.intervals import IntervalRelease
 
 if TYPE_CHECKING:
@@ -30,7 +36,7 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
         "levels": f"{num_leaves:,}, from {attribute.label(0)} to {attribute.label(num_leaves - 1)}",
         "error": f"{math.sqrt(release.mean_squared_error):,.1f} records,"
         " the root of the mean squared error over all intervals",
-        "noise": f"{release.choice[1]}, scale {release.scale:.6g}, grid {release.grid}",
+        "noise": f"{noise_text(release.choice[1])}, scale {release.scale / release.grid:.4g}",
         **left_out_facts(release.left_out),
         "draw": release.draw_id,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from beam_dp.cli.describe import below_each_other, facts_tables, promise_facts
+from beam_dp.cli.describe import below_each_other, facts_tables, noise_text, promise_facts
 from beam_dp.cli.tables import counted
 from beam_dp.releases.sketches import SparseRelease
 
@@ -38,7 +38,7 @@ def describe_sparse(release: SparseRelease) -> RenderableType:
         tables["sketch"] = {
             "family": sketch.family,
             "cells": f"{len(sketch.cells):,} in {counted(sketch.num_blocks, 'row')}",
-            "noise of a cell": f"{sketch.distribution.replace('_', ' ')}, scale {sketch.scale:.4g}",
+            "noise of a cell": f"{noise_text(sketch.distribution)}, scale {sketch.scale:.4g}",
             "estimator": sketch.estimator.replace("_", " "),
         }
     if release.histogram is not None:
@@ -46,7 +46,7 @@ def describe_sparse(release: SparseRelease) -> RenderableType:
         tables["histogram"] = {
             "keys that are held": f"{len(histogram.elements):,}",
             "least count": f"{histogram.threshold:,}",
-            "noise of a count": f"discrete laplace, scale {histogram.scale:.4g}",
+            "noise of a count": f"discrete Laplace, scale {histogram.scale:.4g}",
         }
     tables["parameter"] = {
         name: value

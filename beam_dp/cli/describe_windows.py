@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from beam_dp.cli.describe import (
     below_each_other,
     facts_tables,
-    first_lines,
+    noise_table,
     plain_table,
     promise_facts,
     short_value,
@@ -44,7 +44,7 @@ def describe_window(release: WindowTables) -> RenderableType:
     parts = [
         *facts_tables({"release": facts}),
         errors_table(release),
-        first_lines("noise", [each.to_json() for each in release.measured]),
+        noise_table([each.to_json() for each in release.measured]),
         *facts_tables({"parameter": release.parameters, "made with": release.versions}),
     ]
     return below_each_other(parts)

@@ -13,6 +13,13 @@ from beam_dp.windows.promise import MECHANISM
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+# What a loss is called where people read what is left for one more release of its kind.
+_KINDS = (
+    ("pure", "a release that needs no delta, as with Laplace noise"),
+    ("gaussian", "one with Gaussian noise"),
+    ("zcdp", "any other, such as mwem in rounds"),
+)
+
 
 def ledger_table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Returns all budgets, and what was paid from them, in lines of words for ``rich`` to print.
@@ -27,8 +34,9 @@ def ledger_table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableT
             ("protects", f"{report['privacy_unit']}, {report['neighboring'].replace('_', ' ')}"),
             ("budget", f"epsilon {report['epsilon']:g}, delta {report['delta']:g}"),
             ("spent", f"epsilon {report['spent_epsilon']:.4g} at this delta"),
-            ("left", left_text(report["remaining_epsilon"], report["remaining_slack"])),
         ]
+        left = left_lines(report["remaining_epsilon"], report["remaining_slack"])
+        rows += zip(("left", *("" for _ in left[1:])), left, strict=True)
         parts.append(plain_table((report["dataset_id"], ""), rows))
     entries = [entry for report in reports for entry in report["entries"]]
     if entries:
@@ -37,8 +45,8 @@ def ledger_table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableT
     return below_each_other(parts)
 
 
-def left_text(epsilons: Mapping[str, float], slack: float) -> str:
-    """Returns what one more release may have of a budget, in words.
+def left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
+    """Returns what one more release may have of a budget, a line for each kind that has something.
 
     Numbers are rounded down, so that a release that asks for one of them fits.
 
@@ -48,18 +56,19 @@ def left_text(epsilons: Mapping[str, float], slack: float) -> str:
             holds a histogram of keys is.
 
     Example:
-        >>> left_text({"pure": 0.4, "gaussian": 0.0, "zcdp": 0.0}, 0.0)
-        'epsilon 0.4 for a pure release, no Gaussian one, no zero-concentrated one; no histogram'
+        >>> left_lines({"pure": 0.0, "gaussian": 0.4, "zcdp": 0.0}, 0.0)
+        ['epsilon 0.4 for one with Gaussian noise', 'nothing for others']
+        >>> left_lines({"pure": 0.0, "gaussian": 0.0, "zcdp": 0.0}, 0.0)
+        ['nothing']
     """
-    words = {"pure": "pure", "gaussian": "Gaussian", "zcdp": "zero-concentrated"}
-    noun, told = "release", []
-    for kind, epsilon in epsilons.items():
-        left, article = rounded_down(epsilon), f"{words[kind]} {noun}"
-        told.append(f"epsilon {left} for a {article}" if float(left) > 0 else f"no {article}")
-        noun = "one"
+    left = {kind: rounded_down(epsilon) for kind, epsilon in epsilons.items()}
+    told = [f"epsilon {left[kind]} for {words}" for kind, words in _KINDS if float(left[kind]) > 0]
     held = rounded_down(slack)
-    told_of_slack = f"delta {held} for a histogram of keys" if float(held) > 0 else "no histogram"
-    return f"{', '.join(told)}; {told_of_slack}"
+    if float(held) > 0:
+        told.append(f"delta {held} for a histogram of keys")
+    if not told:
+        return ["nothing"]
+    return told if len(told) > len(_KINDS) else [*told, "nothing for others"]
 
 
 def rounded_down(number: float) -> str:

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_number
-from beam_dp.domain import IntegerAttribute, NumericAttribute, nearest_known
-from beam_dp.domain.ordered import OrderedAttribute
+from beam_dp.domain import Attribute, IntegerAttribute, NumericAttribute, nearest_known
+from beam_dp.domain.attributes import NULL_LABEL
+from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.errors import InputError
 from beam_dp.queries.vector_query import Vector, VectorQuery
 from beam_dp.queries.where import Mask, read_condition
+from beam_dp.releases.arrow import arrow_column
 from beam_dp.releases.error_bars import Estimate, weakest_kind
 from beam_dp.releases.estimates import Estimates
 
@@ -36,12 +38,14 @@ class AnswerTable:
     """Answers with their error bars, a row a group; it prints as a table.
 
     Args:
-        columns: values by name: the labels of the groups (with ``_`` behind the name of one that is
+        columns: values by name: those of the groups (with ``_`` behind the name of one that is
             called as a column of the answers is), then the answer, ``standard_error``,
             ``margin`` (the answer is within so much of the truth in 95 % of cases), ``error``
             (exact, approximate or model_based; None where there is no error bar) and ``reason``
             (why there is none). Of binned values ``within_bins`` is how far the answer may be off
             besides, because where values lie in their bins is not known.
+        num_groups: how many of the columns name the groups: integers, booleans and texts as the
+            released records hold them, the label of a bin, None for null.
 
     Example:
         >>> AnswerTable({"sex": ["Female", "Male"], "count": [1094.125, 85.9], "reason": ["", ""]})
@@ -51,6 +55,7 @@ class AnswerTable:
     """
 
     columns: Mapping[str, Sequence[Any]]
+    num_groups: int = 0
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -62,12 +67,14 @@ class AnswerTable:
 
     def __repr__(self) -> str:
         columns = []
-        for name, values in self.columns.items():
+        for place, (name, values) in enumerate(self.columns.items()):
             if name == "reason" and not any(values):
                 continue
             # Numbers stand on the right, below one another.
-            is_text = all(isinstance(value, str | None) for value in values)
-            texts = [name, *(answer_text(value) for value in values[:_MAX_SHOWN])]
+            is_group = place < self.num_groups
+            is_text = is_group or all(isinstance(value, str | None) for value in values)
+            written = group_text if is_group else answer_text
+            texts = [name, *map(written, values[:_MAX_SHOWN])]
             width = max(map(len, texts))
             columns.append([text.ljust(width) if is_text else text.rjust(width) for text in texts])
         lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
@@ -200,7 +207,7 @@ class Question:
                 rows.append((value, None, None, None, reason))
         names = (f"quantile_{name}", "low", "high", "error", "reason")
         columns = [list(column) for column in zip(*rows, strict=True)]
-        return self._with_labels(dict(zip(names, columns, strict=True)))
+        return self._with_groups(dict(zip(names, columns, strict=True)))
 
     @property
     def _estimates(self) -> Estimates:
@@ -270,27 +277,47 @@ class Question:
             columns["within_bins"] = within
         columns["error"] = [each.kind for each in answers]
         columns["reason"] = [each.reason for each in answers]
-        return self._with_labels(columns)
+        return self._with_groups(columns)
 
-    def _with_labels(self, answers: Mapping[str, Sequence[Any]]) -> AnswerTable:
-        """The answers behind the labels of their groups, each column under a name of its own."""
+    def _with_groups(self, answers: Mapping[str, Sequence[Any]]) -> AnswerTable:
+        """The answers behind the values of their groups, each column under a name of its own."""
         domain, columns = self.release.domain, dict[str, Sequence[Any]]()
         groups = [*self._counted()]
         for place, name in enumerate(self.groups):
             column = name
             while column in BESIDE_ANSWERS or column in answers or column in columns:
                 column += "_"
-            columns[column] = [domain[name].label(codes[place]) for codes in groups]
-        return AnswerTable({**columns, **answers})
+            columns[column] = _values_of(domain[name], [codes[place] for codes in groups])
+        return AnswerTable({**columns, **answers}, len(self.groups))
 
 
 def answer_text(value: str | float | None) -> str:
-    """Returns a label or a number as people read it."""
+    """Returns a number or a text as people read it."""
     if isinstance(value, str) or value is None:
         return value or ""
     if not math.isfinite(value):
         return "none"
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.4g}"
+
+
+def group_text(value: str | float | None) -> str:
+    """Returns the value of a group as people read it.
+
+    Example:
+        >>> group_text(None), group_text(True), group_text(12345)
+        ('null', 'true', '12345')
+    """
+    if value is None:
+        return NULL_LABEL
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _values_of(attribute: Attribute, codes: Sequence[int]) -> list[Any]:
+    """Values of some codes in the type of the released records; of a bin, its label."""
+    if isinstance(attribute, BinnedAttribute):
+        return [None if code == attribute.null_code else attribute.label(code) for code in codes]
+    values: list[Any] = arrow_column(attribute, np.array(codes), None).to_pylist()
+    return values
 
 
 def _indicator(size: int, code: int) -> NDArray[np.float64]:

@@ -21,7 +21,7 @@ def test_a_release_is_described_by_what_it_promises():
         "epsilon 1, delta 1e-09, add or remove one", "one person_id, of which at most 2 records",
         "50 (a noisy count)", "getting in/out of bed", "[17, 25)",
         "standard error of a cell", "2.5",
-        "11", "discrete_gaussian", "calibration", "num_rounds", "residual", "numpy",
+        "11", "discrete Gaussian, scale 2.5", "calibration", "num_rounds", "residual", "numpy",
     ):  # fmt: skip
         assert part in text, part
 
@@ -88,6 +88,29 @@ def test_tables_of_a_release_fit_80_columns():
         assert rows and rows == same
     assert "[17, 25) [25, 35) [35, 45) ... [65, 91]" in " ".join("\n".join(narrow).split())
     assert "school  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa  b" in "\n".join(narrow)
+
+
+def test_noise_is_told_in_words_and_in_records():
+    table = {"measured": "table", "distribution": "discrete_laplace", "scale": 3.0, "grid": 1}
+    residual = {"measured": "residual", "distribution": "discrete_gaussian", "scale": 90.0}
+    noise = [
+        {"attributes": ["age", "sex"], **table, "standard_deviation": 4.223},
+        {"attributes": ["age"], **residual, "grid": 60, "standard_deviation": 1.5},
+        {"attributes": [], **residual, "grid": 60, "standard_deviation": 1.5},
+        {"what": "choice of the records", "distribution": "exponential", "scale": 7.0},
+    ]
+    told = [" ".join(each.split()) for each in text_of(release_of(noise=noise)).splitlines()]
+    for row in (
+        "noise of a cell standard deviation",
+        "age, sex discrete Laplace, scale 3 4.223 records",
+        "age (beyond) discrete Gaussian, scale 1.5 1.5 records",
+        "number of records discrete Gaussian, scale 1.5 1.5 records",
+        "choice of the records exponential, scale 7",
+        "(beyond): what a table tells beyond those of fewer of its attributes",
+    ):
+        assert row in told, row
+    many = text_of(release_of(noise=noise * 3))
+    assert "and 2 more: see card.json" in many
 
 
 def test_one_is_no_plural():

@@ -14,8 +14,11 @@ from measured_database import DOMAIN, counts, database
 import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.domain import CategoricalAttribute, Domain, NumericAttribute
+from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
+from beam_dp.in_memory import release
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import marginals
 from beam_dp.releases import write_release
 from beam_dp.releases.error_bars import Estimate, weakest_kind
 from beam_dp.releases.questions import AnswerTable, _reached
@@ -47,6 +50,29 @@ def test_groups_are_those_that_the_condition_leaves() -> None:
     table = database().query("town in ('a', 'c')").group_by("town", "sex").count()
     assert table.columns["town"] == ["a", "a", "c", "c"]
     assert table.columns["sex"] == ["F", "M", "F", "M"]
+
+
+def test_groups_have_the_values_of_the_released_records() -> None:
+    table = pa.table({"rich": [True, None, False], "rooms": [3, 5, 5], "smokes": ["y", "n", "n"]})
+    domain = domain_from_json(
+        {
+            "attributes": [
+                {"name": "rich", "type": "boolean", "nullable": True},
+                {"name": "rooms", "type": "integer", "min": 3, "max": 5},
+                {"name": "smokes", "type": "boolean", "true_values": ["y"], "false_values": ["n"]},
+            ]
+        }
+    )
+    guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    found = release(table, domain, marginals(domain, ways=1), guarantee).query()
+    assert found.group_by("rich").count().columns["rich"] == [False, True, None]
+    assert found.group_by("rooms").count().to_arrow().schema.field("rooms").type == pa.int64()
+    assert found.group_by("smokes").count().columns["smokes"] == ["n", "y"]
+    assert len(list(found.where("rich and smokes").count().rows())) == 1
+    first, *rows = repr(found.group_by("rich").count()).splitlines()
+    assert first.startswith("rich ") and [row.split()[0] for row in rows] == [
+        *("false", "true", "null")
+    ]
 
 
 def test_sums_means_and_what_is_not_known_within_bins() -> None:
@@ -182,7 +208,7 @@ def test_json_of_questions(directory: str, capsys: pytest.CaptureFixture[str]) -
         ([], "nothing is asked; must be given one of --marginal, --queries"),
         (["--count", "--mean", "age"], "--mean: must not be given with --count"),
         (["--where", "age < 30"], "--where: 30 is refused; must be an edge of 'age'"),
-        (["--where", "town == 'z'"], "--where: 'z' is refused"),
+        (["--where", "town == 'z'"], "--where, attribute 'town': 'z' is refused"),
         (["--share", "age < 30"], "--share: 30 is refused"),
         (["--mean", "sex"], "--mean: 'sex' is refused"),
         (["--sum", "sexx"], "--sum: 'sexx' is refused"),
