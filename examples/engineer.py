@@ -60,13 +60,13 @@ def declare(story: Story) -> None:
     story.step(
         "A domain, from a declared schema",
         "`init` reads names and types, and nothing of the rows. What a schema does not say is an"
-        " open point, and no program takes the file before all are filled in.",
+        " open point, and so is what looks like an identifier; no program takes the file before.",
     )
     drafted = story.run("beam-dp init visits.parquet --output visits.json")
-    assert "6 attributes, 7 open points" in drafted
+    assert "6 attributes, 8 open points" in drafted
     job = "beam-dp plan --domain visits.json --workload marginals:2 --num_records 16000"
     refused = story.run(f"{job} --epsilon 1 {PROMISE}", code=2)
-    assert "is open" in refused and "and 6 more" in refused
+    assert "is open" in refused and "and 7 more" in refused
     story.say(
         "They are filled in from the form that visitors get. The column of the privacy unit,"
         " person_id, is removed: it is protected, not released."

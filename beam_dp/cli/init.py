@@ -23,6 +23,7 @@ _FLAGS = (
      " its edges from it; needs --bins"),
     ("bins", "B", "how many bins of about equal mass, from 2 to 10,000; needs --edges_from"),
 )  # fmt: skip
+_SHOWN_NAMES = 8
 
 
 def add_init(commands: Any) -> None:
@@ -87,7 +88,7 @@ def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
 def _tell(draft: DomainDraft, output: str) -> None:
     from rich.console import Console
 
-    from beam_dp.cli.describe import plain_table
+    from beam_dp.cli.describe import plain_table, plain_text
 
     points, console = draft.open_points, Console()
     open_rows = [(str(each.attribute), each.key, each.task) for each in points]
@@ -101,8 +102,15 @@ def _tell(draft: DomainDraft, output: str) -> None:
             console.print()
             console.print(plain_table(header, rows))
     print()
+    if nullable := [str(each["name"]) for each in draft.attributes if each.get("nullable") is True]:
+        names = ", ".join(nullable[:_SHOWN_NAMES]) + (", ..." if nullable[_SHOWN_NAMES:] else "")
+        console.print(
+            plain_text(f"Null is admitted by the schema, and is one more level, in {names}.")
+        )
+        print('Each level costs accuracy: remove "nullable" where null cannot occur.')
+        print()
     if points:
-        print("Fill these in from what is publicly known, never from the records, or remove the")
+        print("Fill open points in from public knowledge, never from the records, or remove the")
         print("attribute: no release takes the file before. Then try it on made-up rows:")
     else:
         print("Remove what is not to be released. Then try it on made-up rows:")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +18,11 @@ from beam_dp.domain.open_points import OpenPoint, open_points, to_confirm, to_fi
 from beam_dp.errors import InputError, shown
 from beam_dp.schemas.columns import Column
 from beam_dp.storage.new_file import write_new_file
+
+# The last word of a name of a column that tells people or things apart.
+_UNITS = frozenset(
+    ("id", "ids", "uid", "uuid", "guid", "identifier", "email", "mail", "phone", "ssn", "username")
+)
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,21 @@ def _entry(column: Column) -> dict[str, Any]:
     assert column.kind is not None
     keys = _KEYS[column.kind](column)
     nullable = {"nullable": True} if column.nullable else {}
-    return {"name": column.name, "type": column.kind, **keys, **nullable}
+    kind: Any = column.kind
+    if _names_units(column):
+        kind = to_fill_in(
+            f"remove this attribute if it tells people or things apart, as a privacy unit does;"
+            f' else write "{column.kind}"'
+        )
+    return {"name": column.name, "type": kind, **keys, **nullable}
+
+
+def _names_units(column: Column) -> bool:
+    """Whether a column is likely to tell units apart, by its name and its declared type alone."""
+    is_listed = bool(column.values) or column.is_domain
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+", column.name)
+    last = words[-1].lower() if words else ""
+    return column.kind in ("integer", "categorical") and not is_listed and last in _UNITS
 
 
 def _categorical(column: Column) -> dict[str, Any]:

@@ -76,6 +76,42 @@ def test_a_create_table_says_types_nulls_and_constraints_to_confirm(
 
 
 @pytest.mark.parametrize(
+    ("name", "is_unit"),
+    [
+        *((name, True) for name in ("person_id", "userId", "ID", "e-mail", "UUID", "visit id")),
+        *((name, False) for name in ("paid", "idle", "id_type", "valid", "humidity", "", "age")),
+    ],
+)
+def test_a_column_that_tells_people_apart_is_open_by_its_name(name: str, is_unit: bool) -> None:
+    properties = {name or "x": {"type": "integer", "minimum": 0, "maximum": 9}}
+    ((_, entry),) = entries({"type": "object", "properties": properties}).items()
+    assert isinstance(entry["type"], dict) == is_unit
+    if is_unit:
+        with pytest.raises(dp.InputError, match=r"type is open: 'remove this attribute if it"):
+            dp.domain_draft({"type": "object", "properties": properties}).domain()
+
+
+def test_values_that_are_declared_tell_nobody_apart() -> None:
+    properties = {"site_id": {"enum": ["a", "b"]}, "is_id": {"type": "boolean"}}
+    found = entries({"type": "object", "properties": properties})
+    assert [each["type"] for each in found.values()] == ["categorical", "boolean"]
+    assert entries({"person_id": 85})["person_id"]["type"] == "integer"  # sizes are a domain
+
+
+def test_what_null_costs_is_told(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(
+        '[{"name": "age", "type": "BOOL"}, {"name": "a", "type": "BOOL", "mode": "REQUIRED"}]'
+    )
+    assert main(["init", str(schema), "--output", str(tmp_path / "domain.json")]) == 0
+    told = capsys.readouterr().out
+    assert "Null is admitted by the schema, and is one more level, in age.\n" in told
+    assert 'costs accuracy: remove "nullable" where null cannot occur' in told
+
+
+@pytest.mark.parametrize(
     "check",
     ["age > 3 OR alive", "age < top", "age IN (1, NULL)", "age <> 3", "f(age) > 3", "age IN ()"],
 )
