@@ -44,6 +44,19 @@ def run_plan(options: argparse.Namespace) -> None:
 
 def _plan(texts: Mapping[str, str | None], as_json: bool) -> None:
     check_plan(texts)
+    _rank(texts, as_json)
+    if texts["domain"] is not None and not as_json:
+        from rich.console import Console
+        from rich.text import Text
+
+        from beam_dp.cli.plan_command import edges_lines
+        from beam_dp.domain.files import read_domain
+
+        for line in edges_lines(read_domain(texts["domain"])):
+            Console().print("", Text(line), sep="\n")
+
+
+def _rank(texts: Mapping[str, str | None], as_json: bool) -> None:
     # What plans takes a second to import.
     from rich.console import Console
 

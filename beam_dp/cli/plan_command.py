@@ -9,6 +9,7 @@ from typing import Any
 
 from beam_dp.cli.programs import command_of
 from beam_dp.domain import Domain
+from beam_dp.domain.edges_from import released_edges
 from beam_dp.domain.files import read_domain
 from beam_dp.errors import InputError
 from beam_dp.flags.numbers import integer, number
@@ -117,6 +118,7 @@ def command_line(
     guarantee = job.guarantee
     flags = {"input": texts["input"] or "INPUT"}
     if isinstance(job, PlanningJob):
+        flags |= paying_flags(job.domain)
         flags["domain"] = texts["domain"] or "DOMAIN"
         flags["workload"] = texts["workload"] or "WORKLOAD"
     else:
@@ -143,6 +145,26 @@ def command_line(
         del flags["workload"]
     flags["output"] = texts["output"] or "OUTPUT"
     return typed(option.program, flags, guarantee.delta)
+
+
+def paying_flags(domain: Domain) -> dict[str, str]:
+    """Returns the flags of the budget that must pay, where edges came from a release it paid for.
+
+    Example:
+        >>> paying_flags(Domain(()))
+        {}
+    """
+    ids = [origin.dataset_id for _, origin in released_edges(domain)]
+    return {"ledger": "LEDGER", "dataset_id": ids[0]} if ids else {}
+
+
+def edges_lines(domain: Domain) -> list[str]:
+    """Returns what is told of edges that came from a release: who must pay, and why."""
+    return [
+        f"{source}: the same budget must pay, {origin.dataset_id!r} of that ledger, with what is"
+        " left of it, for both add up"
+        for source, origin in released_edges(domain)
+    ]
 
 
 def typed(program: str, flags: Mapping[str, str], delta: float) -> str:

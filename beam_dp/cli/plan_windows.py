@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from beam_dp.cli.plan_command import typed
+from beam_dp.cli.plan_command import paying_flags, typed
 from beam_dp.cli.plan_flags import HORIZON
 from beam_dp.cli.plan_target import large_epsilon_lines, target_title, with_epsilon
 from beam_dp.cli.tables import numbers_table, short
+from beam_dp.domain import Domain
 from beam_dp.domain.files import read_domain
 from beam_dp.flags.numbers import number
 from beam_dp.flags.windows import FILE_TIME, UNIT, read_horizon, read_measured, read_window_unit
@@ -69,13 +70,13 @@ def plan_windows(texts: Mapping[str, str | None], target: Target | None, as_json
     lines = [stated["promise"], *large_epsilon_lines(epsilon)] if epsilons else [stated["promise"]]
     title = None if target is None else target_title(target, promise)
     Console().print(_table(title, shown, epsilons, len(options), lines))
-    print(f"\n{_command(options[0], given)}")
+    print(f"\n{_command(options[0], given, workload.domain)}")
 
 
-def _command(option: WindowsOption, given: Mapping[str, str]) -> str:
+def _command(option: WindowsOption, given: Mapping[str, str], domain: Domain) -> str:
     """Returns what to type to release windows in a way."""
     placed = {"input": "INPUT", "event_time": "EVENT_TIME", "arrival": FILE_TIME}
-    flags = {name: given.get(name, place) for name, place in placed.items()}
+    flags = {name: given.get(name, place) for name, place in placed.items()} | paying_flags(domain)
     asked = ("domain", "workload", *(flag.name for flag in HORIZON), "privacy_unit")
     limits = ("max_records_per_unit", *(flag.name for flag in UNIT))
     flags |= {name: given[name] for name in (*asked, *limits) if name in given}

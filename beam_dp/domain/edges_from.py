@@ -7,9 +7,11 @@ is about the same people, so it must be paid for from the same budget; this name
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from beam_dp.errors import InputError, shown
 
 _RELEASE = re.compile(r"(?P<dataset_id>.{1,200})/[1-9][0-9]{0,9}")
 _DRAW = re.compile("[0-9a-f]{32}")
@@ -55,3 +57,38 @@ def read_edges_from(given: Any) -> EdgesFrom | None:
     if not (release.isprintable() and _RELEASE.fullmatch(release) and _DRAW.fullmatch(draw)):
         return None
     return EdgesFrom(release, draw)
+
+
+def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, EdgesFrom]]:
+    """Yields the releases that edges of attributes came from, each told in words before.
+
+    Args:
+        attributes: of a domain, or the domain itself.
+    """
+    for attribute in attributes:
+        origin: EdgesFrom | None = getattr(attribute, "edges_from", None)
+        if origin is not None:
+            name, release = shown(getattr(attribute, "name", "")), shown(origin.ledger_release)
+            yield f"the edges of {name} come from the release {release}", origin
+
+
+def check_edges_budget(attributes: Iterable[object], dataset_id: str | None) -> None:
+    """Refuses edges that came from a release, where another budget pays, or none.
+
+    It is what a transform can tell from its token. Two ledgers may know the same dataset id:
+    ``privacy.ledger.check_edges_paid`` tells them apart.
+
+    Args:
+        attributes: of what is to be released.
+        dataset_id: from whose budget a token paid; None where there is no token.
+
+    Raises:
+        InputError: naming ``ledger_token``.
+
+    Example:
+        >>> check_edges_budget([], None)
+    """
+    for source, origin in released_edges(attributes):
+        if dataset_id != origin.dataset_id:
+            condition = f"must be of {shown(origin.dataset_id)}: {source}, and budgets add up"
+            raise InputError("ledger_token", dataset_id, condition)

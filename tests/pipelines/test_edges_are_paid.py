@@ -17,7 +17,7 @@ from test_release_windows_program import window_flags
 import beam_dp as dp
 from beam_dp.cli.main import main as cli
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger import Ledger
+from beam_dp.privacy.ledger import Ledger, Token
 from beam_dp.privacy.loss import Loss
 from beam_dp.yaml import ReleaseIntervals
 from pipelines import (
@@ -133,6 +133,32 @@ def test_a_table_in_memory_is_refused_alike(tmp_path: pathlib.Path) -> None:
     with pytest.raises(dp.InputError, match="dataset_id: 'others' is refused; must be 'visits'"):
         dp.release(pa.table(asked[0]), *asked[1:], ledger=ledger, dataset_id="others")
     assert len(ledger.entries("others")) == 0
+
+
+@pytest.mark.parametrize("kind", ["synthetic", "intervals"])
+def test_a_transform_takes_a_token_of_that_budget_only(tmp_path: pathlib.Path, kind: str) -> None:
+    domain = dp.parse_domain({"attributes": FROM_RELEASE["attributes"][:1]})
+    guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
+    ledger = ledger_of(tmp_path, DRAW)
+
+    def made(token: Token | None, domain: dp.Domain = domain) -> object:
+        if kind == "intervals":
+            return dp.ReleaseIntervals(domain, "age", guarantee, "tree", token)
+        workload = dp.marginals(domain, ways=1)
+        return dp.ReleaseSyntheticDatabase(
+            domain, workload, guarantee, dp.Laplace(), ledger_token=token
+        )
+
+    def paid(dataset_id: str) -> Token:
+        mechanism = "intervals" if kind == "intervals" else "laplace"
+        return ledger.spend(dataset_id, guarantee, Loss.pure(1.0), mechanism)
+
+    told = "must be of 'visits': the edges of 'age' come from the release 'visits/1'"
+    for token, given in ((None, "None"), (paid("others"), "'others'")):
+        with pytest.raises(dp.InputError, match=f"^ledger_token: {given} is refused; {told}"):
+            made(token)
+    made(paid("visits"))
+    made(None, dp.parse_domain({"attributes": DOMAIN["attributes"][:1]}))
 
 
 def test_beam_yaml_refuses_alike() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from plan_words import KINDS, argv
@@ -123,3 +124,26 @@ def test_refusals_are_counted_and_shown_with_all(capsys: pytest.CaptureFixture[s
 def test_one_refusal_is_one_mechanism(capsys: pytest.CaptureFixture[str]) -> None:
     words = argv(KINDS["intervals"], epsilon="1")
     assert "not possible: 1 more mechanism; --all says why" in lines_of(capsys, words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        ("marginals", {"epsilon": "1"}),
+        ("marginals", {"target_error": "50"}),
+        ("windows", {"epsilon": "1"}),
+    ],
+)
+def test_edges_from_a_release_say_which_budget_must_pay(
+    capsys: pytest.CaptureFixture[str], kind: str, asked: dict[str, str]
+) -> None:
+    origin = {"ledger_release": "visits/1", "draw_id": "0f" * 16}
+    age = {"name": "age", "type": "numeric", "edges": [0, 20, 40], "edges_from": origin}
+    domain = json.dumps({"attributes": [age]})
+    words = argv(KINDS[kind], domain=domain, workload="marginals:1", **asked)
+    told = " ".join(" ".join(lines_of(capsys, words)).split())
+    assert "--ledger LEDGER --dataset_id visits" in told
+    assert told.endswith(
+        "the edges of 'age' come from the release 'visits/1': the same budget must pay, 'visits' of"
+        " that ledger, with what is left of it, for both add up"
+    )

@@ -8,7 +8,7 @@ e2)-private for the people of both. A ledger adds that up if both are entries of
 from __future__ import annotations
 
 from beam_dp.domain import Domain
-from beam_dp.domain.edges_from import EdgesFrom
+from beam_dp.domain.edges_from import EdgesFrom, released_edges
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.url import LedgerError
@@ -30,14 +30,11 @@ def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> 
     Example:
         >>> check_edges_paid(Domain(()), None, "")
     """
-    for attribute in domain:
-        origin: EdgesFrom | None = getattr(attribute, "edges_from", None)
-        if origin is not None:
-            _check_origin(f"the edges of {shown(attribute.name)}", origin, ledger, dataset_id)
+    for source, origin in released_edges(domain):
+        _check_origin(source, origin, ledger, dataset_id)
 
 
-def _check_origin(what: str, origin: EdgesFrom, ledger: Ledger | None, dataset_id: str) -> None:
-    source = f"{what} come from the release {shown(origin.ledger_release)}"
+def _check_origin(source: str, origin: EdgesFrom, ledger: Ledger | None, dataset_id: str) -> None:
     if ledger is None:
         condition = f"must be given, the one that paid before: {source}, and budgets add up"
         raise InputError("ledger", None, condition)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import apache_beam as beam
 
 from beam_dp.domain import Domain
+from beam_dp.domain.edges_from import check_edges_budget
 from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.noise.source import NoiseSource
@@ -101,9 +102,9 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         records_format: of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
 
     Raises:
-        InputError: if the mechanism refuses these parameters, or the token paid for something
-            else; when applied, if the records are
-            windowed or unbounded, or lack a column.
+        InputError: if the mechanism refuses these parameters, the token paid for something else, or
+            edges of the domain came from a release and no token of its budget pays; when applied,
+            if the records are windowed or unbounded, or lack a column.
 
     Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
@@ -134,6 +135,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             records_format,
         )
         super().__init__(mechanism, plan, ledger_token)
+        check_edges_budget(domain, None if ledger_token is None else ledger_token.dataset_id)
 
 
 def _release(

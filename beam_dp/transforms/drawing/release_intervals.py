@@ -11,6 +11,7 @@ import apache_beam as beam
 import numpy as np
 
 from beam_dp.domain import Domain
+from beam_dp.domain.edges_from import check_edges_budget
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.intervals.plan import StrategyChoice
@@ -92,9 +93,9 @@ class ReleaseIntervals(ReleasePlannedIntervals):
             5 % of the budget: see ``plan_left_out``. The release then has them as ``left_out``.
 
     Raises:
-        InputError: if the attribute is not ordered, the strategy can't keep the guarantee, or the
-            token paid for something else; when applied, if the records are windowed or unbounded,
-            or lack a column.
+        InputError: if the attribute is not ordered, the strategy can't keep the guarantee, the
+            token paid for something else, or the edges came from a release and no token of its
+            budget pays; when applied, if the records are windowed or unbounded, or lack a column.
 
     Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
@@ -113,6 +114,7 @@ class ReleaseIntervals(ReleasePlannedIntervals):
     ) -> None:
         plan = plan_attribute(domain, attribute, guarantee, strategy, count_left_out)
         super().__init__(domain, attribute, plan, ledger_token)
+        check_edges_budget(self.domain, None if ledger_token is None else ledger_token.dataset_id)
 
 
 def plan_attribute(
