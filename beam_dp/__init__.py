@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from beam_dp.cli.report import report as report
     from beam_dp.domain import (
         BooleanAttribute as BooleanAttribute,
         CategoricalAttribute as CategoricalAttribute,
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from beam_dp.windows import Horizon as Horizon, WindowUnit as WindowUnit
 
 _MODULES = {
+    "beam_dp.cli.report": ("report",),
     "beam_dp.domain": (
         "BooleanAttribute",
         "CategoricalAttribute",

@@ -46,49 +46,86 @@ def run_report(options: argparse.Namespace) -> None:
         FlagError: if a flag is refused.
         InputError: if there is no release, or a damaged one.
     """
+    flags = {name: getattr(options, name) for name in ("output", "ledger", "against")}
+    try:
+        output = report(options.directory, **flags)
+    except InputError as error:
+        if error.name not in flags:
+            raise
+        if error.value is None:
+            raise FlagError(f"--{error.name}: missing; {error.condition}") from None
+        raise refused(error.name, error.value, error.condition) from None
+    is_private = options.against is not None
+    whose = "PRIVATE: holds exact counts of records" if is_private else "public, as the release is"
+    print(f"{output} ({whose})")
+
+
+def report(
+    directory: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    ledger: str | None = None,
+    against: str | os.PathLike[str] | None = None,
+) -> pathlib.Path:
+    """Writes one HTML page for people: what a release promises, its answers and their errors.
+
+    Privacy: a function of the release, and as public, unless ``against`` is given: then the page is
+    as private as these records.
+
+    Args:
+        directory: that holds a release, of any kind.
+        output: the page, which must not exist yet; by default the directory's name with ``.html``.
+        ledger: URL of the ledger that paid, whose entry is shown.
+        against: a Parquet, CSV or Avro file of the records, to compare with.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        InputError: if an argument is refused, there is no release, or a damaged one.
+
+    Example:
+        >>> report("out/visits")  # doctest: +SKIP
+        PosixPath('out/visits.html')
+    """
     from beam_dp.cli.kinds import described
     from beam_dp.releases import holds_horizon, read_release, read_windows
     from beam_dp.reports import Beside, read_truth, report_page
 
-    output = pathlib.Path(_output(options))
-    _check_output(output)
-    is_horizon = holds_horizon(options.directory)
-    release = (read_windows if is_horizon else read_release)(options.directory)
+    place = os.fspath(directory)
+    page = pathlib.Path(_beside(place) if output is None else output)
+    _check_output(page)
+    release = (read_windows if holds_horizon(place) else read_release)(place)
     try:
-        truth = None if options.against is None else read_truth(release, options.against)
+        truth = None if against is None else read_truth(release, os.fspath(against))
     except InputError as error:
-        raise refused("against", error.value, error.condition) from None
+        raise InputError("against", error.value, error.condition) from None
     try:
-        entry = None if options.ledger is None else _entry(options.ledger, release)
+        entry = None if ledger is None else _entry(ledger, release)
     except InputError as error:
-        raise refused("ledger", error.value, error.condition) from None
+        raise InputError("ledger", error.value, error.condition) from None
     verification, verdict = _verified(release)
     beside = Beside(described(release), verdict, verification, entry, truth)
-    page = report_page(release, beside).encode()
-    try:
-        # What compares with records is for nobody else's eyes.
-        write_new_file(output, page, is_private=truth is not None)
-    except InputError as error:
-        raise refused("output", error.value, error.condition) from None
-    whose = "PRIVATE: holds exact counts of records" if truth else "public, as the release is"
-    print(f"{output} ({whose})")
+    # What compares with records is for nobody else's eyes.
+    text = report_page(release, beside).encode()
+    write_new_file(page, text, is_private=truth is not None)
+    return page
 
 
-def _output(options: argparse.Namespace) -> str:
-    if options.output is not None:
-        return str(options.output)
-    name = options.directory.rstrip("/")
+def _beside(directory: str) -> str:
+    """Returns the page's name, beside the directory."""
+    name = directory.rstrip("/")
     if "://" in name or not os.path.basename(name).strip("."):
-        raise FlagError("--output: missing; must be given: the file to write")
+        raise InputError("output", None, "must be given: the file to write")
     return f"{name}.html"
 
 
 def _check_output(output: pathlib.Path) -> None:
     """Refuses, before anything is computed, what could not be written at the end."""
     if output.exists() or output.is_symlink():
-        raise refused("output", str(output), "must not exist: nothing is overwritten")
+        raise InputError("output", str(output), "must not exist: nothing is overwritten")
     if not output.parent.is_dir():
-        raise refused("output", str(output), "must be in a directory that exists")
+        raise InputError("output", str(output), "must be in a directory that exists")
 
 
 def _verified(release: Release | HorizonRelease) -> tuple[Verification | None, str]:
@@ -107,8 +144,7 @@ def _entry(url: str, release: Release | HorizonRelease) -> Entry:
     """Returns the entry of a ledger that paid for a release.
 
     Raises:
-        FlagError: if the ledger has none.
-        InputError: if it can't be read.
+        InputError: if the ledger has none, or can't be read.
     """
     from beam_dp.privacy.ledger import Ledger
     from beam_dp.reports import name_of, paid_by
@@ -120,4 +156,4 @@ def _entry(url: str, release: Release | HorizonRelease) -> Entry:
         if entry.release_id == named or own in ids:
             return entry
     condition = "must be the ledger that paid; it has no entry of this release"
-    raise refused("ledger", ledger.name, condition)
+    raise InputError("ledger", ledger.name, condition)

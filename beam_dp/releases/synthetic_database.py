@@ -144,6 +144,8 @@ class SyntheticDatabase(Release):
     def answer(self, workload: Workload) -> list[MarginalAnswer]:
         """Returns the marginals of a workload, from the hypothesis or the records.
 
+        A marginal whose cells each have an error bar is ``query().group_by("age", "sex").count()``.
+
         Args:
             workload: any marginals of the release's domain, also ones it was not made for.
 

@@ -17,6 +17,7 @@ import pyarrow.parquet
 import pytest
 from pages import GOLDEN, Parsed
 
+import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.domain import CategoricalAttribute, Domain, IntegerAttribute
 from beam_dp.in_memory import release
@@ -111,6 +112,25 @@ def test_a_page_with_the_truth_is_marked_private(
     assert "200 beyond the limit of their unit" in page
     assert any(each.get("class") == "truth" for _, each in parsed.elements)
     assert stat.S_IMODE(os.stat(output).st_mode) == 0o600
+
+
+def test_the_page_is_made_in_python_as_well(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    directory = str(GOLDEN / "intervals_1")
+    pages = tmp_path / "python.html", tmp_path / "shell.html"
+    assert dp.report(directory, pages[0]) == pages[0]
+    assert main(["report", directory, "--output", str(pages[1])]) == 0
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    for arguments, name in [
+        (("no/such/release", tmp_path / "a.html"), "release"),
+        ((directory, pages[0]), "output"),
+        (("gs://bucket/release",), "output"),
+    ]:
+        with pytest.raises(dp.InputError, match=f"^{name}: "):
+            dp.report(*arguments)
+    with pytest.raises(dp.InputError, match=r"^against: 'no.csv' is refused"):
+        dp.report(directory, tmp_path / "a.html", against="no.csv")
 
 
 def test_the_entry_of_a_ledger_is_shown(
