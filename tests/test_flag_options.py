@@ -63,7 +63,7 @@ def test_a_default_is_refused_nowhere_and_another_value_where_it_does_not_apply(
     }
     check_applies({"mode": "a", "epsilon": "1"}, "two", flags)
     check_applies({"mode": "b"}, "one", flags)
-    with pytest.raises(FlagError, match=r"^--mode applies only to one and three$"):
+    with pytest.raises(FlagError, match=r"^--mode applies only to --mechanism one and three$"):
         check_applies({"mode": "b"}, "two", flags)
 
 
@@ -84,6 +84,8 @@ def test_a_flag_of_another_mechanism_is_refused_by_name(name: str) -> None:
     own = {flag.name for flag in table[name]}
     for flag in flags_of(*SYNTHETIC.values()):
         if flag.name not in own:
-            with pytest.raises(FlagError, match=rf"^--{flag.name} applies only to [\w, ]+$") as e:
+            with pytest.raises(
+                FlagError, match=rf"^--{flag.name} applies only to --mechanism [\w, ]+$"
+            ) as e:
                 check_applies({flag.name: "1"}, name, table)
             assert not re.search(rf"\b{name}\b", str(e.value))

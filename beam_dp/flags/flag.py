@@ -205,28 +205,28 @@ def _check_number(flag: Flag, value: str) -> None:
 def check_applies(
     given: Mapping[str, str], chosen: str, flags_of: Mapping[str, Iterable[Flag]]
 ) -> None:
-    """Refuses flags that apply only to others than what was chosen.
+    """Refuses flags that apply only to other mechanisms than the one that was chosen.
 
     Args:
         given: the texts of the flags that were given or have a default.
-        chosen: one of the keys of ``flags_of``, such as the value of --mechanism.
+        chosen: one of the keys of ``flags_of``: the value of --mechanism.
         flags_of: the flags that apply to each choice. What none of them has applies to all.
 
     Raises:
-        FlagError: naming the flag, and to what it applies.
+        FlagError: naming the flag, and the mechanisms to which it applies.
 
     Example:
         >>> flags = {"mwem": (Flag("num_rounds", ""),), "small_db": (Flag("size", ""),)}
         >>> check_applies({"size": "5"}, "mwem", flags)
         Traceback (most recent call last):
-        beam_dp.flags.flag.FlagError: --size applies only to small_db
+        beam_dp.flags.flag.FlagError: --size applies only to --mechanism small_db
     """
     known = {flag.name: flag for flags in flags_of.values() for flag in flags}
     own = {flag.name for flag in flags_of[chosen]}
     for name, text in given.items():
         if name in known and name not in own and text != known[name].default:
             takers = [each for each, flags in flags_of.items() if name in {f.name for f in flags}]
-            raise FlagError(f"--{name} applies only to {listed(takers)}")
+            raise FlagError(f"--{name} applies only to --mechanism {listed(takers)}")
 
 
 def one_of(value: str, known: Sequence[str]) -> str:

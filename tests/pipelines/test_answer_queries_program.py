@@ -227,7 +227,10 @@ def test_the_installed_command_is_the_same_program(tmp_path, capfd):
         ({"max_error": "nan"}, r"--max_error: nan is refused; must be"),
         ({"max_updates": "-1"}, r"--max_updates: -1 is refused; must be"),
         ({"max_updates": "3", "calibration": "textbook"}, r"--calibration: 'textbook' is refused"),
-        ({"max_updates": "3", "mechanism": "laplace"}, r"--max_updates applies only to private_mw"),
+        (
+            {"max_updates": "3", "mechanism": "laplace"},
+            r"--max_updates applies only to --mechanism private_mw",
+        ),
         ({"calibration": "textbook", "mechanism": "laplace"}, r"--calibration applies only to"),
         ({"delta": "0", "mechanism": "gaussian"}, r"--delta: 0.0 is refused; must be > 0"),
         ({"failure_probability": "2", "mechanism": "laplace"}, r"--failure_probability: 2.0 is"),

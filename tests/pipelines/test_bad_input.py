@@ -109,7 +109,7 @@ def test_gaussian_noise_needs_a_delta(
 
 def test_laplace_has_no_rounds(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     argv = job_flags(tmp_path, mechanism="laplace", num_rounds="3")
-    refused(capfd, tmp_path, argv, r"error: --num_rounds applies only to mwem\n")
+    refused(capfd, tmp_path, argv, r"error: --num_rounds applies only to --mechanism mwem\n")
 
 
 def test_a_missing_input_is_refused(
