@@ -38,7 +38,7 @@ CASES = {
     **{f"{name} --help": [name, "--help"] for name in (*PROGRAMS, *COMMANDS)},
     "beam-dp completion bash": ["completion", "bash"],
     "an unknown flag": [RELEASE, *FLAGS, *FILES, "--epsilom=1"],
-    "a flag near none of ours": [RELEASE, *FLAGS, *FILES, "--frobnicate=1"],
+    "a flag that Beam does not know either": [RELEASE, *FLAGS, *FILES, "--frobnicate=1"],
     "a bad number": [RELEASE, *FLAGS, *FILES, "--max_records_per_unit=one"],
     "a missing flag": [RELEASE, *FLAGS],
     "a repeated flag": [RELEASE, *FLAGS, *FILES, "--epsilon=2"],

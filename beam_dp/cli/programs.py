@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 import importlib.util
 import json
 import pathlib
@@ -80,7 +79,11 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
     names = [text.partition("=")[0] for text in rest if text.startswith("--")]
     kept: dict[str, Any] = json.loads(BEAM_FLAGS_FILE.read_text("utf-8"))
     unknown = [name for name in names if name not in kept["flags"]]
-    if unknown and importlib.metadata.version("apache-beam") == kept["version"]:
+    if not unknown:
+        return
+    import importlib.metadata  # which takes as long as all else that help and refusals need
+
+    if importlib.metadata.version("apache-beam") == kept["version"]:
         known = [*(f"--{flag.name}" for flag in own), *kept["flags"]]
         raise unknown_flag(unknown[0], nearest(unknown[0], known))
 
