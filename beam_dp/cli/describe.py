@@ -202,7 +202,7 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
     )
     smaller = num_stated - _SHOWN_MARGINALS
     if smaller > 0:
-        parts.append(Text(f"and {smaller:,} more, with smaller errors"))
+        parts.append(Text(f"and {smaller:,} more, with no larger errors"))
     not_shown = len(ordered) - max(num_stated, _SHOWN_MARGINALS)
     if not_shown > 0:
         parts.append(
@@ -276,14 +276,17 @@ def noise_table(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
 
     rows = [_noise_row(entry) for entry in entries[:_SHOWN_NOISE]]
     if len(entries) > _SHOWN_NOISE:
-        rows.append((f"and {len(entries) - _SHOWN_NOISE:,} more: see card.json", "", ""))
-    parts: list[RenderableType] = [plain_table(("noise", "of a cell", "standard deviation"), rows)]
+        rows.append((f"and {len(entries) - _SHOWN_NOISE:,} more: see card.json", "", "", ""))
+    header = ("noise", "of a cell", "scale", "standard deviation")
+    parts: list[RenderableType] = [plain_table(header, rows)]
+    if any("standard_deviation" in entry for entry in entries):
+        parts.append(Text("scale and standard deviation of one cell's noise, in records"))
     if any(_is_residual(entry) for entry in entries):
         parts.append(Text("(beyond): what a table tells beyond those of fewer of its attributes"))
     return Group(*parts)
 
 
-def _noise_row(entry: Mapping[str, Any]) -> tuple[str, str, str]:
+def _noise_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
     names = entry.get("attributes")
     if isinstance(names, list):
         measured = ", ".join(map(str, names)) or "number of records"
@@ -294,8 +297,8 @@ def _noise_row(entry: Mapping[str, Any]) -> tuple[str, str, str]:
     if isinstance(scale, float) and is_integer(grid) and 0 < grid < 2**53:
         scale /= grid  # units of the grid make one record
     deviation = entry.get("standard_deviation")
-    told = "" if deviation is None else f"{short_value(deviation)} records"
-    return measured, f"{noise_text(entry.get('distribution'))}, scale {short_value(scale)}", told
+    told = "" if deviation is None else short_value(deviation)
+    return measured, noise_text(entry.get("distribution")), short_value(scale), told
 
 
 def noise_text(distribution: Any) -> str:

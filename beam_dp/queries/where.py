@@ -26,7 +26,7 @@ Mask = NDArray[np.bool_]
 _MAX_LENGTH = 10_000
 _FORMS = (
     "must be conditions such as `age < 40`, `sex == 'female'` and `class in (1, 2)`, joined by"
-    " `and`, `or` and `not`"
+    " `and`, `or` and `not`; names that hold blanks or signs stand in backquotes"
 )
 _WORDS = {"null": None, "None": None, "true": True, "false": False}
 # Names that Python does not allow stand in backquotes, or are words of its statements, such as

@@ -21,7 +21,7 @@ def test_a_release_is_described_by_what_it_promises():
         "epsilon 1, delta 1e-09, add or remove one", "one person_id, of which at most 2 records",
         "50 (a noisy count)", "getting in/out of bed", "[17, 25)",
         "standard error of a cell", "2.5",
-        "11", "discrete Gaussian, scale 2.5", "calibration", "num_rounds", "residual", "numpy",
+        "11", "discrete Gaussian", "calibration", "num_rounds", "residual", "numpy",
     ):  # fmt: skip
         assert part in text, part
 
@@ -42,10 +42,10 @@ def test_marginals_without_an_error_are_counted_apart():
     domain = domain_from_json({f"a{i}": 60 for i in range(10)})
     release = release_of(domain)
     text = text_of(release)
-    assert "and 25 more, with smaller errors" in text and "no error is stated" not in text
+    assert "and 25 more, with no larger errors" in text and "no error is stated" not in text
     stated = dict(list(release.errors.items())[:30])
     text = text_of(release_of(domain, errors=stated))
-    assert "and 10 more, with smaller errors" in text
+    assert "and 10 more, with no larger errors" in text
     assert "and 15 more that were not measured whole: no error is stated" in text
 
 
@@ -101,11 +101,12 @@ def test_noise_is_told_in_words_and_in_records():
     ]
     told = [" ".join(each.split()) for each in text_of(release_of(noise=noise)).splitlines()]
     for row in (
-        "noise of a cell standard deviation",
-        "age, sex discrete Laplace, scale 3 4.223 records",
-        "age (beyond) discrete Gaussian, scale 1.5 1.5 records",
-        "number of records discrete Gaussian, scale 1.5 1.5 records",
-        "choice of the records exponential, scale 7",
+        "noise of a cell scale standard deviation",
+        "age, sex discrete Laplace 3 4.223",
+        "age (beyond) discrete Gaussian 1.5 1.5",
+        "number of records discrete Gaussian 1.5 1.5",
+        "choice of the records exponential 7",
+        "scale and standard deviation of one cell's noise, in records",
         "(beyond): what a table tells beyond those of fewer of its attributes",
     ):
         assert row in told, row
