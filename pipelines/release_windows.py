@@ -51,7 +51,7 @@ from beam_dp.releases.files.horizon import begin_horizon, holds_horizon, release
 from beam_dp.releases.files.horizon_card import HorizonCard
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, horizon_card
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
-from beam_dp.windows import Horizon, seconds_of_duration
+from beam_dp.windows import Horizon, seconds_of_duration, span_text
 
 from . import flags
 from .beam_flags import runner_name
@@ -305,7 +305,7 @@ def _preview(job: Job) -> None:
     plan, stated = job.plan, job.plan.public
     facts = {
         "promise": stated["promise"],
-        "grace": f"{plan.horizon.grace:,} s for records that arrive late",
+        "grace": f"{span_text(plan.horizon.grace)} for records that arrive late",
         "error": _error(plan),
     }
     places = {"input": str(job.card.source["input"]), "output": job.output}

@@ -15,7 +15,7 @@ from beam_dp.cli.describe import (
 from beam_dp.cli.describe_windows import errors_table, moment
 from beam_dp.cli.tables import counted
 from beam_dp.releases import HorizonRelease, WindowTables
-from beam_dp.windows import Blocks
+from beam_dp.windows import Blocks, span_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,7 +57,7 @@ def _facts(release: HorizonRelease) -> dict[str, str]:
         **promise_facts(release.guarantee),
         "promise": stated["promise"],
         "windows": f"{horizon.num_windows:,} of {horizon.window_text}, {ends}; each waits"
-        f" {horizon.grace:,} s for late records",
+        f" {span_text(horizon.grace)} for late records",
         "released": f"{len(release.windows):,} of {horizon.num_windows:,} windows",
         "workload": workload_text(release.workload),
         "source": "can be read again" if stated["replayable"] else "can't be read again",

@@ -100,10 +100,7 @@ def report(
         truth = None if against is None else read_truth(release, os.fspath(against))
     except InputError as error:
         raise InputError("against", error.value, error.condition) from None
-    try:
-        entry = None if ledger is None else _entry(ledger, release)
-    except InputError as error:
-        raise InputError("ledger", error.value, error.condition) from None
+    entry = None if ledger is None else _entry(ledger, release)
     verification, verdict = _verified(release)
     beside = Beside(described(release), verdict, verification, entry, truth)
     # What compares with records is for nobody else's eyes.

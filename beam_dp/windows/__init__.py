@@ -5,6 +5,7 @@ from beam_dp.windows.horizon import (
     Horizon as Horizon,
     counted_windows as counted_windows,
     seconds_of_duration as seconds_of_duration,
+    span_text as span_text,
 )
 from beam_dp.windows.unit import (
     KeptWindows as KeptWindows,

@@ -74,10 +74,7 @@ class Horizon:
             >>> Horizon(0, 3600, 1, 0).window_text, Horizon(0, 5400, 1, 0).window_text
             ('1h', '90m')
         """
-        unit = max(
-            (u for u in _SECONDS if self.window % _SECONDS[u] == 0), key=_SECONDS.__getitem__
-        )
-        return f"{self.window // _SECONDS[unit]}{unit}"
+        return span_text(self.window)
 
     @property
     def end(self) -> int:
@@ -172,3 +169,15 @@ def _moment(name: str, value: object) -> int:
     if not is_integer(value) or not _FIRST <= value <= _LAST:
         raise InputError(name, value, f"{condition}, or seconds since 1970")
     return value
+
+
+def span_text(seconds: int) -> str:
+    """Returns a number of seconds in the largest unit that holds it whole.
+
+    Example:
+        >>> span_text(1800), span_text(86_400), span_text(0)
+        ('30m', '1d', '0s')
+    """
+    whole = [unit for unit in _SECONDS if seconds and seconds % _SECONDS[unit] == 0]
+    unit = max(whole, key=_SECONDS.__getitem__, default="s")
+    return f"{seconds // _SECONDS[unit]}{unit}"

@@ -52,7 +52,7 @@ def test_describe_says_the_promise_what_is_released_and_how_wrong_it_is(
         "at most 2 of any 6 consecutive windows of 1h, at most 1 in each",
         "protects one person_id in any 6 consecutive windows of 1h",
         "released 4 of 6 windows",
-        "6 of 1h, 2026-11-23T00:00:00Z to 2026-11-23T06:00:00Z; each waits 1,800 s",
+        "6 of 1h, 2026-11-23T00:00:00Z to 2026-11-23T06:00:00Z; each waits 30m",
         "0 to 2 2026-11-23T00:00:00Z 2026-11-23T03:00:00Z",
         "4 2026-11-23T04:00:00Z 2026-11-23T05:00:00Z",
         "blocks 1 of 2 released, 3 windows",
