@@ -219,7 +219,7 @@ def test_a_window_is_described(tmp_path: pathlib.Path, capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     for part in (
         "3, 2026-11-23T03:00:00Z to", "2026-11-23T04:00:00Z", "epsilon 1, delta 1e-09",
-        "a record", "a noisy count, standard error", "age, member", "discrete_laplace",
+        "a record", "a noisy count, standard error", "age, member", "discrete Laplace",
         "strategy", "independent", "0123456789abcdef",
     ):  # fmt: skip
         assert part in text, part
