@@ -98,7 +98,7 @@ def _read(
     return options, build
 
 
-def _told(error: BaseException, path: str) -> str:
+def _told(error: BaseException, path: str = "") -> str:
     """Returns one line about a pipeline that can't be built.
 
     A transform may look into its files while it is built, as Beam's ``ReadFromCsv`` does, and quote

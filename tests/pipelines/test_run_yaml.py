@@ -159,3 +159,16 @@ def test_what_reads_records_is_not_quoted_while_a_pipeline_is_built(
     with pytest.raises(ValueError, match="tell-tale") as caught:
         exec(compile("raise ValueError('tell-tale')", f"/lib/{place}", "exec"))
     assert ("tell-tale" in run_yaml._told(caught.value)) == is_told
+
+
+@pytest.mark.parametrize(("text", "is_told"), [("Own: alice.Own", True), ("Own: bob.Own", False)])
+def test_a_module_is_named_only_if_the_file_names_it(
+    text: str, is_told: bool, tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(text)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        raise ModuleNotFoundError("alice is 34", name="alice")
+    told = run_yaml._told(caught.value, str(path))
+    assert ("the module 'alice' is not installed" in told) == is_told
+    assert "alice is 34" not in told
