@@ -66,7 +66,8 @@ def _beam_parser() -> Parser:
     # Beam marks options that a job template fills in later by a method of its own parser.
     parser.add_value_provider_argument = parser.add_argument  # type: ignore[attr-defined]
     for options in pipeline_options.PipelineOptions.__subclasses__():
-        if options.__module__.startswith("apache_beam."):
+        # Others are there or not, as modules of Beam happen to be imported.
+        if options.__module__ == pipeline_options.__name__:
             options._add_argparse_args(parser)
     return parser
 
