@@ -382,11 +382,12 @@ DELTAS = (0.0, 1e-9)
 
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize(
-    "name", ["levels", "no block yet", "sliding", "record", "whole", "none yet"]
+    "name", ["levels", "no block yet", "sliding", "record", "whole", "several tables", "none yet"]
 )
 def test_windows_and_horizons_keep_their_promise(
     name: str, delta: float, tmp_path: pathlib.Path
 ) -> None:
+    noise = "discrete_gaussian" if delta else "discrete_laplace"
     plan, windows, blocks = {
         "levels": (leveled(delta=delta), range(6), range(2)),
         "no block yet": (leveled(delta=delta, block=4), range(3), ()),
@@ -400,10 +401,21 @@ def test_windows_and_horizons_keep_their_promise(
                 delta=delta,
                 strategy="levels",
                 block=3,
-                distribution="discrete_gaussian" if delta else "discrete_laplace",
+                distribution=noise,
             ),
             range(9),
             range(3),
+        ),
+        "several tables": (
+            plan_of(
+                10,
+                person(2, 5),
+                dp.marginals(DOMAIN, ways=1),
+                delta=delta,
+                distribution=noise,
+            ),
+            range(2),
+            (),
         ),
         "none yet": (plan_of(10, person(2, 5), WORKLOAD, delta=delta), (), ()),
     }[name]
