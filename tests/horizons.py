@@ -45,7 +45,8 @@ def counts_of(number: int) -> np.ndarray:
 
 
 def commit_window(plan: Any, directory: str, number: int, horizon_id: str) -> Any:
-    held = marginals_of(plan, counts_of(number))
+    cells = np.resize(counts_of(number), plan.workload.domain.num_cells)
+    held = marginals_of(plan, cells)
     release = plan.draw(number, held, NoiseSource(), horizon_id)
     assert commit_release(release, window_directory(directory, number))
     return release
