@@ -83,6 +83,8 @@ def release(
             value of the domain has; then nothing was spent, drawn or written.
         LedgerError: if the ledger can't be used.
         ReleaseError: if what was written was lost.
+        Exception: whatever kept the release from being written; its ``release`` is the release,
+            for the budget is spent and another draw would cost it again.
 
     Cost: of encoding and counting tens of nanoseconds a record and attribute, on one thread; memory
     of the table, of 16 bytes and the codes a record where the unit is not the record, and of the
@@ -129,10 +131,23 @@ def release(
         plan = dataclasses.replace(plan, **plan.payment(token))
     drawn = _draw(mechanism, plan, summary, left_out)
     if output is not None:
-        write_release(drawn, output)
+        _write(drawn, output)
     if ledger is not None and token is not None:
         ledger.mark_released(token, drawn.draw_id)
     return drawn
+
+
+def _write(drawn: SyntheticDatabase, output: str | os.PathLike[str]) -> None:
+    """Writes a release; where that fails, the exception holds what was paid for."""
+    try:
+        write_release(drawn, output)
+    except Exception as error:
+        error.release = drawn  # type: ignore[attr-defined]
+        error.add_note(
+            "The release was drawn and its budget is spent: it is this exception's attribute"
+            " `release`. Write it elsewhere with dp.write_release(error.release, directory)."
+        )
+        raise
 
 
 def _check_columns(records: Table, domain: Domain, privacy_unit: str) -> list[str]:

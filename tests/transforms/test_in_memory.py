@@ -264,3 +264,19 @@ print(*sys.modules)
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert "beam_dp" in loaded and "apache_beam" not in loaded
+
+
+def test_a_release_that_cannot_be_written_is_not_lost(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(in_memory, "write_release", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), output=tmp_path / "out")
+    monkeypatch.undo()
+    assert "dp.write_release(error.release, directory)" in caught.value.__notes__[0]
+    kept = caught.value.release  # type: ignore[attr-defined]
+    dp.write_release(kept, tmp_path / "elsewhere")
+    assert dp.read_release(tmp_path / "elsewhere").draw_id == kept.draw_id
