@@ -41,8 +41,9 @@ def binned_attribute(release: Release, num_bins: int) -> BinnedAttribute:
         num_bins: at most this many bins, from 2 to 10,000 and to the number of levels.
 
     Returns:
-        The attribute in bins: an integer attribute becomes a numeric one, whose last edge is one
-        above its largest integer. Fewer than ``num_bins`` where the noise hides them.
+        The attribute in bins: an integer attribute becomes a numeric one of whole numbers, whose
+        last edge is its largest integer, or half above it where that has a bin of its own. Fewer
+        than ``num_bins`` where the noise hides them.
 
     Raises:
         InputError: if the release is none of interval counts, no ledger paid for it, or its noise
@@ -50,7 +51,7 @@ def binned_attribute(release: Release, num_bins: int) -> BinnedAttribute:
 
     Example:
         >>> binned_attribute(read_release("out/ages"), 8).edges  # doctest: +SKIP
-        (0.0, 9.0, 17.0, 24.0, 33.0, 42.0, 51.0, 63.0, 100.0)
+        (0.0, 9.0, 17.0, 24.0, 33.0, 42.0, 51.0, 63.0, 99.0)
     """
     if not isinstance(release, IntervalRelease):
         condition = "must be a release of interval counts: beam-dp release-intervals"
@@ -115,7 +116,11 @@ def _in_bins(release: IntervalRelease, cuts: list[int], origin: EdgesFrom) -> Bi
     }
     if isinstance(attribute, IntegerAttribute):
         edges: list[Any] = [attribute.minimum + cut for cut in cuts]
-        return NumericAttribute(attribute.name, tuple(edges), edges_from=origin, **shared)
+        # The last bin holds its last edge too: no integer above the largest may come in.
+        edges[-1] = attribute.maximum if edges[-2] < attribute.maximum else edges[-2] + 0.5
+        return NumericAttribute(
+            attribute.name, tuple(edges), whole=True, edges_from=origin, **shared
+        )
     assert isinstance(attribute, BinnedAttribute)
     edges = [attribute.edges[cut] for cut in cuts]
     return type(attribute)(attribute.name, tuple(edges), edges_from=origin, **shared)

@@ -40,6 +40,12 @@ def released(
     return release_intervals(plan, array, Seeded(seed), attribute, parameters)
 
 
+def cuts(attribute: Any) -> NDArray[np.int64]:
+    """Where the bins of an integer column start, and one above its largest integer."""
+    first, last = attribute.whole_ends
+    return np.append(first, last[-1] + 1)
+
+
 def ages() -> NDArray[np.int64]:
     """Counts of 100 ages of 20,000 people; a tenth of them is of one age."""
     counts = np.round(18_000 * np.exp(-(((np.arange(100) - 35) / 20) ** 2)) / 34).astype(np.int64)
@@ -51,7 +57,7 @@ def ages() -> NDArray[np.int64]:
 def test_bins_have_about_equal_masses(strategy: str) -> None:
     counts = ages()
     attribute = binned_attribute(released(counts, strategy=strategy, epsilon=5.0), 8)
-    edges = np.asarray(attribute.edges, int)
+    edges = cuts(attribute)
     masses = np.add.reduceat(counts, edges[:-1])
     assert (edges[0], edges[-1], len(masses)) == (0, 100, 8)
     assert masses.max() < 1.4 * counts.sum() / 8 and masses.min() > 0.6 * counts.sum() / 8
@@ -64,7 +70,7 @@ def test_a_level_of_more_than_its_share_is_a_bin_and_the_others_share_the_rest()
     assert {20.0, 21.0} <= {*edges} and len(edges) == 7
     top = np.full(64, 100, np.int64)
     top[63] = 50_000
-    assert binned_attribute(released(top, epsilon=5.0), 4).edges[-2:] == (63.0, 64.0)
+    assert binned_attribute(released(top, epsilon=5.0), 4).edges[-2:] == (63.0, 63.5)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -74,7 +80,7 @@ def test_no_bin_is_made_of_noise(strategy: str, seed: int) -> None:
     counts[[10, 11, 70]] = [400, 600, 800]
     release = released(counts, strategy=strategy, epsilon=0.5, seed=seed)
     try:
-        edges = np.asarray(binned_attribute(release, 40).edges, int)
+        edges = cuts(binned_attribute(release, 40))
     except dp.InputError as error:
         assert "above its noise" in str(error)
         return
@@ -113,6 +119,16 @@ def test_edges_are_those_of_the_release(attribute: Any) -> None:
     assert [getattr(found, key) for key in kept] == [getattr(attribute, key) for key in kept]
     again = dp.parse_domain({"attributes": [found.to_json()]})["x"]
     assert again == found and again.edges_from == found.edges_from is not None
+
+
+@pytest.mark.parametrize("counts", [[1000] * 16, [10] * 15 + [9000]])
+def test_an_integer_column_in_bins_has_its_own_integers(counts: list[int]) -> None:
+    found = binned_attribute(released(counts), 4)
+    assert isinstance(found, dp.NumericAttribute) and found.whole
+    ends = found.whole_ends
+    assert ends is not None and (ends[0][0], ends[1][-1]) == (0, 15)
+    # What is above the largest integer is outside, as before.
+    assert found.edges[-1] < 16
 
 
 @pytest.mark.parametrize("bins", [1, 0, 17, 2.0, True])
