@@ -49,6 +49,14 @@ class UnitCosts:
             number -= 1
         return number
 
+    def holds(self, other: UnitCosts) -> bool:
+        """Returns whether what another limit keeps is within this one, for the same pairs."""
+        return (
+            self.axes == other.axes
+            and np.array_equal(self.pairs, other.pairs)
+            and other.limit <= self.limit
+        )
+
     def keeps(self, unit: NDArray[np.intp], codes: Codes) -> NDArray[np.bool_]:
         """Returns which records stay: of each unit the first ones, before the limit is passed.
 

@@ -16,6 +16,7 @@ import beam_dp as dp
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian
+from beam_dp.mechanisms.contract import check_promise
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.guarantee import Guarantee
@@ -183,3 +184,28 @@ def test_the_card_tells_of_it_and_is_verified() -> None:
     assert verify_release(dataclasses.replace(release, parameters=wrong)).epsilon > 3
     larger = {**release.parameters, "max_unit_cost": 9.0}
     assert verify_release(dataclasses.replace(release, parameters=larger)).epsilon > 1.1
+
+
+@pytest.mark.parametrize(
+    "kept_by", ["nothing", "another limit", "costs of other measurements", "a smaller limit"]
+)
+def test_a_plan_whose_records_are_kept_otherwise_is_refused(
+    kept_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a mechanism of somebody's own states of costs is no proof that it limits them."""
+    plan = planned((3, 4), 2, 3.0)
+    check_promise(plan, plan.guarantee)
+    own = plan.unit_costs
+    assert own is not None
+    held = {
+        "nothing": None,
+        "another limit": dataclasses.replace(own, limit=own.limit + 1),
+        "costs of other measurements": planned((3, 4), 1, 3.0).unit_costs,
+        "a smaller limit": dataclasses.replace(own, limit=own.limit - 1),
+    }[kept_by]
+    monkeypatch.setattr(type(plan), "unit_costs", held)
+    if kept_by == "a smaller limit":
+        check_promise(plan, plan.guarantee)
+        return
+    with pytest.raises(InputError, match="must keep epsilon 1 at"):
+        check_promise(plan, plan.guarantee)

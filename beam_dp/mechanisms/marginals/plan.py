@@ -22,6 +22,7 @@ from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.unit_costs import unit_costs
 from beam_dp.summaries import Marginals
 from beam_dp.verification.steps import Step
 from beam_dp.verification.synthetic import Stated, synthetic_steps
@@ -109,13 +110,23 @@ class MarginalsPlan(Plan):
             Stated(
                 guarantee=self.guarantee,
                 workload=self.workload,
-                parameters=self.public,
+                parameters=self._declared_parameters(),
                 noise=self._declared_noise(),
                 queries=self._declared_queries(),
                 is_drawn=False,
             ),
             Figures(),
         )
+
+    def _declared_parameters(self) -> dict[str, Any]:
+        """What the card states; no limit of costs that is not the one which records are kept by."""
+        stated, kept_by = self.public, self.unit_costs
+        most = stated.get("max_unit_cost")
+        if most is None:
+            return stated
+        if kept_by is None or not unit_costs(self.domain, self.measurements, most).holds(kept_by):
+            del stated["max_unit_cost"]
+        return stated
 
     def _declared_noise(self) -> list[dict[str, Any]]:
         """What is known of the noise before anything is drawn, as a card states it."""
