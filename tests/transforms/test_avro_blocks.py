@@ -91,3 +91,53 @@ def test_a_file_of_something_else_than_records_is_refused() -> None:
     fastavro.writer(target, {"type": "long"} | {"name": "x"}, [1, 2])
     with pytest.raises(ValueError, match="record"):
         avro_blocks.read_header(io.BytesIO(target.getvalue()))
+
+
+COLOUR = {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}
+POINT = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}]}
+MANY: dict[str, Any] = {
+    "type": "record",
+    "name": "Many",
+    "fields": [
+        {"name": "colour", "type": COLOUR},
+        {"name": "id", "type": "long"},
+        {"name": "again", "type": ["null", "Colour"]},
+        {"name": "place", "type": ["null", POINT, "string"]},
+        {"name": "bytes", "type": {"type": "fixed", "name": "Four", "size": 4}},
+        {"name": "list", "type": {"type": "array", "items": ["null", "Point"]}},
+        {"name": "map", "type": {"type": "map", "values": "double"}},
+        {"name": "flag", "type": ["boolean", "null"]},
+        {"name": "born", "type": {"type": "int", "logicalType": "date"}},
+    ],
+}
+
+
+@pytest.mark.parametrize("number", [1, 2, 9])
+def test_columns_are_the_same_whichever_others_are_read(number: int) -> None:
+    """Also where the type of one is defined in another, which is then read as well."""
+    records = [
+        {
+            "colour": ["RED", "BLUE"][i % 2],
+            "id": i,
+            "again": [None, "BLUE", "RED"][i % 3],
+            "place": [None, {"x": i}, "here"][i % 3],
+            "bytes": bytes([i] * 4),
+            "list": [None, {"x": 1}][: i % 3],
+            "map": {"a": i / 2},
+            "flag": [True, None][i % 2],
+            "born": i,
+        }
+        for i in range(40)
+    ]
+    target = io.BytesIO()
+    fastavro.writer(target, MANY, records, sync_interval=100)
+    names = [field["name"] for field in MANY["fields"]]
+    whole = read(target.getvalue(), [], names)
+    assert [row["id"] for row in whole] == list(range(40))
+    for columns in itertools.combinations(names, number):
+        expected = [{name: row[name] for name in columns} for row in whole]
+        assert read(target.getvalue(), [333], list(columns)) == expected
+    schema = avro_blocks.read_header(io.BytesIO(target.getvalue())).schema
+    assert avro_blocks._of_columns(schema, ["again"]) is None
+    found = avro_blocks._of_columns(schema, ["again", "colour"])
+    assert found is not None and len(found["fields"]) == 2

@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import fastavro
 import pyarrow as pa
+from fastavro.schema import UnknownType
 
 from beam_dp.encoding.column_types import ColumnType
 from beam_dp.encoding.units import arrow_column
@@ -30,8 +31,9 @@ class AvroHeader:
     Args:
         types: of the record's fields, by their names: what they mean, as declared.
         times: the columns whose integers are dates or times, with Arrow's types for these.
-        header: the header's bytes, with dates and times declared as the integers they are
-            (a date that Python cannot hold must not stop the job).
+        schema: of the records, with dates and times declared as the integers they are (a date that
+            Python cannot hold must not stop the job).
+        header: the header's bytes, with that schema.
         length: bytes of the header in the file.
         marker: the sync marker that ends the header and each block.
         codec: how blocks are compressed.
@@ -39,6 +41,7 @@ class AvroHeader:
 
     types: Mapping[str, ColumnType]
     times: Mapping[str, pa.DataType]
+    schema: Any
     header: bytes
     length: int
     marker: bytes
@@ -55,9 +58,10 @@ def read_header(file: IO[bytes]) -> AvroHeader:
     metadata, marker, length = _read_metadata(file)
     schema = parse_schema(metadata[b"avro.schema"])
     codec = metadata.get(b"avro.codec", b"null").decode()
-    header = encode_header(_without_times(schema), {"avro.codec": codec}, marker)
+    plain = _without_times(schema)
+    header = encode_header(plain, {"avro.codec": codec}, marker)
     types, times = column_types(schema), time_types(schema)
-    return AvroHeader(types, times, header, length, marker, codec)
+    return AvroHeader(types, times, plain, header, length, marker, codec)
 
 
 def _read_metadata(file: IO[bytes]) -> tuple[dict[bytes, bytes], bytes, int]:
@@ -122,7 +126,9 @@ def range_batches(
     kinds = [header.times.get(name) if name in times else None for name in columns]
     values: list[list[Any]] = [[] for _ in columns]
     reader = fastavro.block_reader(
-        io.BytesIO(header.header + blocks), handle_unicode_errors="surrogateescape"
+        io.BytesIO(header.header + blocks),
+        _of_columns(header.schema, columns),
+        handle_unicode_errors="surrogateescape",
     )
     for block in reader:
         records = list(block)
@@ -133,6 +139,20 @@ def range_batches(
             values = [[] for _ in columns]
     if values[0]:
         yield _batch(columns, values, kinds)
+
+
+def _of_columns(schema: Any, columns: Sequence[str]) -> Any | None:
+    """Returns the schema of some columns, so that the others are passed over without a value.
+
+    None where the type of one is defined in a column that is not among them.
+    """
+    fields = [each for each in schema["fields"] if each["name"] in columns]
+    if len(fields) == len(schema["fields"]):
+        return None
+    try:
+        return fastavro.parse_schema({**schema, "fields": fields})
+    except UnknownType:
+        return None
 
 
 def _batch(
