@@ -195,3 +195,30 @@ def test_a_malformed_header_is_refused(data: bytes) -> None:
 def test_a_header_may_be_all_there_is(end: bytes) -> None:
     data = b"a,b" + end
     assert csv_lines.read_header(io.BytesIO(data)) == (["a", "b"], len(data))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([b'"', b",", b"\n", b"\r", b"\r\n", b"a", b'"a"', b'""']), max_size=24
+    ),
+    st.sampled_from([1, 3, 2**17]),
+)
+def test_quotes_that_only_surround_fields_are_seen_at_once(parts: list[bytes], piece: int) -> None:
+    """And only such: a block that is called plain has no line with odd quotes."""
+    block = b"".join(parts) + b"\n"
+    if b'"' not in block:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_lines, "_PIECE_BYTES", piece)
+        is_plain = csv_lines._all_plain(block)
+        patch.setattr(csv_lines, "_all_plain", lambda _: False)
+        clean, odd = csv_lines._take_out_odd_quotes(block)
+    if is_plain:
+        assert (clean, odd) == (block, [])
+    fields = [field for line in block.splitlines() for field in line.split(b",")]
+    if all(b'"' not in field[1:-1] for field in fields):
+        surrounded = all(
+            (field[:1] == b'"') == (field[-1:] == b'"') and field != b'"' for field in fields
+        )
+        assert is_plain == surrounded
