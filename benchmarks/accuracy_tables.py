@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import sys
@@ -29,21 +30,66 @@ ADULT7 = [
 ]
 # Files, and the columns that are used of them.
 FILES = {"nltcs": ("nltcs", None), "adult7": ("adult", ADULT7), "adult": ("adult", None)}
-NAMES = sorted([*FILES, "wide"])
-
-WIDE_SEED = 20_261_120
-WIDE_RECORDS = 170_000
-_WIDE_SIZES = (2, 32, 5, 12, 3, 16, 8, 24, 4, 10, 20, 6)
-_WIDE_COLUMNS = 35
-_WIDE_CLASSES = 8
-
 Codes = list[NDArray[np.int64]]
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeTable:
+    """A generated table of correlated columns, like those of people.
+
+    Each value comes from one of three distributions, whichever a coin says: its column's own, one
+    that follows the record's hidden class, or one that follows the value of a column nearby. So
+    all columns depend on each other a little, and some a lot; no small junction tree holds it all.
+
+    Args:
+        seed: of everything drawn.
+        num_records: rows.
+        sizes: number of codes of every column.
+    """
+
+    seed: int
+    num_records: int
+    sizes: tuple[int, ...]
+
+    def draw(self) -> tuple[Domain, Codes]:
+        """Returns the domain and the records."""
+        generator = np.random.default_rng(self.seed)
+        nothing = np.zeros(self.num_records, np.int64)
+        classes = generator.choice(
+            _NUM_CLASSES, size=self.num_records, p=generator.dirichlet([2.0] * _NUM_CLASSES)
+        )
+        codes: Codes = []
+        for column, size in enumerate(self.sizes):
+            values = _draw(generator, nothing, 1, size, 1.0)
+            coin = generator.random(self.num_records)
+            by_class = _draw(generator, classes, _NUM_CLASSES, size, 0.5)
+            values = np.where(coin < 0.4, by_class, values)
+            if column:
+                parent = int(generator.integers(max(0, column - 6), column))
+                by_parent = _draw(generator, codes[parent], self.sizes[parent], size, 0.2)
+                values = np.where(coin > 0.5, by_parent, values)
+            codes.append(values)
+        text = ", ".join(f'"c{column:02}": {size}' for column, size in enumerate(self.sizes))
+        return read_domain("{" + text + "}"), codes
+
+
+_NUM_CLASSES = 8
+_WIDE_SIZES = (2, 32, 5, 12, 3, 16, 8, 24, 4, 10, 20, 6)
+MADE = {
+    # About 10^33 cells.
+    "wide": MadeTable(20_261_120, 170_000, tuple(_WIDE_SIZES[i % 12] for i in range(35))),
+    # 8.4 M cells: one array.
+    "binary23": MadeTable(20_261_121, 47_000, (2,) * 23),
+    # Two columns of very many codes: their pair alone has 38,076 cells.
+    "tall9": MadeTable(20_261_122, 100_000, (8, 501, 2, 76, 5, 12, 3, 16, 6)),
+}
+NAMES = sorted([*FILES, *MADE])
 
 
 def load(name: str) -> tuple[Domain, Codes]:
     """Returns a domain and its records, one array of codes an attribute."""
-    if name == "wide":
-        return wide_table()
+    if name in MADE:
+        return MADE[name].draw()
     directory = os.environ.get("BEAM_DP_DATA")
     if not directory:
         sys.exit("BEAM_DP_DATA must name the folder that holds nltcs.csv and adult.csv")
@@ -52,33 +98,6 @@ def load(name: str) -> tuple[Domain, Codes]:
     full = read_domain(str(pathlib.Path(directory, f"{stem}-domain.json")))
     domain = full if names is None else full.restrict(names)
     return domain, [table[each].to_numpy().astype(np.int64) for each in domain.names]
-
-
-def wide_table() -> tuple[Domain, Codes]:
-    """Returns a generated table of 35 correlated columns: about 10^33 cells.
-
-    Each value comes from one of three distributions, whichever a coin says: its column's own, one
-    that follows the record's hidden class, or one that follows the value of a column nearby. So
-    all columns depend on each other a little, and some a lot; no junction tree holds it all.
-    """
-    generator = np.random.default_rng(WIDE_SEED)
-    sizes = [_WIDE_SIZES[column % len(_WIDE_SIZES)] for column in range(_WIDE_COLUMNS)]
-    classes = generator.choice(
-        _WIDE_CLASSES, size=WIDE_RECORDS, p=generator.dirichlet([2.0] * _WIDE_CLASSES)
-    )
-    codes: Codes = []
-    for column, size in enumerate(sizes):
-        values = _draw(generator, np.zeros(WIDE_RECORDS, np.int64), 1, size, 1.0)
-        coin = generator.random(WIDE_RECORDS)
-        by_class = _draw(generator, classes, _WIDE_CLASSES, size, 0.5)
-        values = np.where(coin < 0.4, by_class, values)
-        if column:
-            parent = int(generator.integers(max(0, column - 6), column))
-            by_parent = _draw(generator, codes[parent], sizes[parent], size, 0.2)
-            values = np.where(coin > 0.5, by_parent, values)
-        codes.append(values)
-    text = ", ".join(f'"c{column:02}": {size}' for column, size in enumerate(sizes))
-    return read_domain("{" + text + "}"), codes
 
 
 def _draw(
