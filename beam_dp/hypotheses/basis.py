@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.hypotheses.residual_basis import Support, coefficients_table, support_slices
+from beam_dp.hypotheses.contrasts import Support, coefficients_table, support_slices
 
 
 class Coefficients(Protocol):

@@ -21,10 +21,11 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from beam_dp.hypotheses.basis import Basis, Coefficients, carry_over
-from beam_dp.hypotheses.residual_basis import ResidualBasis, contrast_matrix
+from beam_dp.hypotheses.contrasts import contrast_matrix
+from beam_dp.hypotheses.quasi_newton import Penalised, Point, QuasiNewton
+from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.hypotheses.threads import on_one_thread
 
 Progress = Callable[[str, int, int], None]
@@ -45,10 +46,9 @@ _TIE = 0.01
 _ONE_WAY_PENALTY = 1e-3
 # Size, in standard deviations, of the shift of the observations that probes the fit's freedom.
 _PROBE = 0.1
-_MAX_EVALUATIONS = 1000
 # Passes that fits took: NLTCS and Adult, 2 to 15 columns, epsilon 0.1 to 10. How many one takes is
 # a function of its draw; these are not.
-_USUAL_PASSES = (1000, 4000)
+_USUAL_PASSES = (300, 1000)
 _ANNOUNCED_SECONDS = 10  # what may take so long says how long it usually takes
 _TOLERANCE = 1e-6
 
@@ -127,14 +127,13 @@ def fit_maximum_entropy(
         signs: shape (num_coefficients,), independent fair signs.
         progress: called once, with the step's name, and where it may be long how long it usually
             takes: so many passes of the time that one has taken.
-        tolerance: nats a coefficient within which each step is solved. Ten times the default
-            costs a third of the passes where coefficients are many, and about 1 % of accuracy.
+        tolerance: nats a coefficient within which each step is solved.
 
     Returns:
         The fit.
 
-    Cost: a few hundred to a few thousand passes over the cells of the domain, or of its tree;
-    memory of about 10 arrays of that size.
+    Cost: some hundred passes over the cells of the domain, or of its tree; memory of about 10
+    arrays of that size, and of 2^24 numbers, or 40 a coefficient if that is more.
     Reference: Hanke and Groetsch (1998) for the path; Stein (1981) and Ramani, Blu and Unser
     (2008) for the estimate.
     """
@@ -151,41 +150,41 @@ def fit_maximum_entropy(
         freedom = (fitted_shifted - fitted) * shift / _PROBE**2
         return float((weights * ((fitted - values) ** 2 - variances + 2 * freedom)).sum())
 
-    paths = [start[chosen] for start in starts]
-    fitted = [problem.coefficients(paths[0])]
+    points = [problem.at(starts[0][chosen])]
     started = time.thread_time()
-    fitted.append(problem.coefficients(paths[1]))
+    points.append(problem.at(starts[1][chosen]))
     if progress is not None:
         # Not step by step: how many there are depends on a draw that may never be released.
         progress(_announced(time.thread_time() - started), 1, 1)
     # Candidates are the steps that tie with the best one so far, smoothest first.
-    least = error = estimate(*fitted)
-    candidates = [(error, 0, math.inf, paths[0], fitted[0])]
+    least = error = estimate(*(point.gradient for point in points))
+    candidates = [(error, 0, math.inf, points[0])]
     penalty, best_step, step = _FIRST_PENALTY, 0, 0
     while step < _MAX_STEPS and step - best_step < _PATIENCE:
         step += 1
         penalties = variances * penalty
-        path = problem.step(values, penalties, paths[0], paths[0])
+        paths = [point.place for point in points]
+        first = problem.step(values, penalties, paths[0], points[0])
         # The shifted path runs close to the other one, so it starts from where that one went.
-        other = problem.step(values + shift, penalties, paths[1], path + paths[1] - paths[0])
-        paths = [path, other]
-        fitted = [problem.coefficients(path) for path in paths]
-        previous, error = error, estimate(*fitted)
+        other = problem.at(first.place + paths[1] - paths[0])
+        other = problem.step(values + shift, penalties, paths[1], other)
+        points = [first, other]
+        previous, error = error, estimate(first.gradient, other.gradient)
         if error < least:
             least, best_step = error, step
-        candidates.append((error, step, penalty, path, fitted[0]))
+        candidates.append((error, step, penalty, first))
         tie = least + ((1 + _TIE) ** 2 - 1) * abs(least)
         candidates = [candidate for candidate in candidates if candidate[0] <= tie]
         penalty /= _COARSE_RATIO if error < previous / 2 else _FINE_RATIO
-    error, step, penalty, path, coefficients = candidates[0]
+    error, step, penalty, point = candidates[0]
     log_weights = starts[0].copy()
-    log_weights[chosen] = path
+    log_weights[chosen] = point.place
     return Fit(
         log_weights=log_weights,
         steps=step,
         penalty=penalty,
         estimated_error=math.sqrt(max(error, 0.0)),
-        mismatch=float(np.mean((coefficients - values) ** 2 / variances)) if len(chosen) else 0.0,
+        mismatch=float(np.mean((point.gradient - values) ** 2 / variances)) if len(chosen) else 0.0,
     )
 
 
@@ -194,7 +193,7 @@ def _announced(seconds: float) -> str:
 
     Example:
         >>> _announced(1e-4), _announced(0.056)
-        ('fit', 'fit: about 56 to 220 s')
+        ('fit', 'fit: about 17 to 56 s')
     """
     least, most = (float(f"{passes * seconds:.2g}") for passes in _USUAL_PASSES)
     return "fit" if most < _ANNOUNCED_SECONDS else f"fit: about {least:.0f} to {most:.0f} s"
@@ -227,7 +226,8 @@ def refit(
     start = log_weights[chosen]
     result = log_weights.copy()
     penalties = penalty * observed.variances[chosen]
-    result[chosen] = problem.step(observed.values[chosen], penalties, start, start)
+    found = problem.step(observed.values[chosen], penalties, start, problem.at(start))
+    result[chosen] = found.place
     return result
 
 
@@ -263,9 +263,9 @@ def independent_log_weights(
             observed.values[where] * scale,
             _ONE_WAY_PENALTY * observed.variances[where] * scale**2,
             start,
-            start,
+            problem.at(start),
         )
-        result[where] = fitted * scale
+        result[where] = fitted.place * scale
     return result
 
 
@@ -283,59 +283,35 @@ class _Problem:
         self._basis = basis
         self._chosen = chosen
         self._total = total
-        self._tolerance = tolerance
+        # A dual within a small share of a nat a coefficient is solved: noise moves it by half one.
+        self._tolerance = tolerance * len(chosen)
         self._full = log_weights.copy()
         self._shift = math.log(basis.num_cells)
-        self._curvature = total * _independent_variances(basis, log_weights)[chosen]
+        curvature = total * _independent_variances(basis, log_weights)[chosen]
+        self._solver = QuasiNewton(self._moments, curvature)
 
-    def coefficients(self, path: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the hypothesis's own coefficients, in records."""
-        return self._moments(path)[1]
+    def at(self, path: NDArray[np.float64]) -> Point:
+        """Returns the hypothesis of some log-weights: its gradient are its own coefficients."""
+        return self._solver.at(path)
 
     def step(
         self,
         values: NDArray[np.float64],
         penalties: NDArray[np.float64],
         reference: NDArray[np.float64],
-        start: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
+        start: Point,
+    ) -> Point:
         """Returns the log-weights that solve one step from a reference."""
-        scale = np.sqrt(self._curvature + penalties)
-
-        def objective(scaled: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            path = scaled / scale
-            moved = path - reference
-            log_sum, fitted = self._moments(path)
-            value = self._total * log_sum - path @ values + 0.5 * (penalties * moved) @ moved
-            return float(value), (fitted - values + penalties * moved) / scale
-
-        # The solver starts where its tolerance is taken from: that is computed once.
-        first = [objective(start * scale)]
-        first_value, _ = first[0]
-        found = minimize(
-            lambda scaled: first.pop() if first else objective(scaled),
-            start * scale,
-            jac=True,
-            method="L-BFGS-B",
-            options={
-                "maxcor": 20,
-                "maxiter": _MAX_EVALUATIONS,
-                "maxfun": _MAX_EVALUATIONS,
-                # A dual within a small share of a nat a coefficient is solved: noise moves
-                # it by half a nat. (The solver's tolerance is relative to its value.)
-                "ftol": self._tolerance * len(start) / max(1.0, abs(first_value)),
-                "gtol": 0.0,
-            },
-        )
-        return np.asarray(found.x / scale)
+        problem = Penalised(values, penalties, reference)
+        return self._solver.minimise(problem, start, self._tolerance)
 
     def _moments(self, path: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Returns the log of the sum of weights and the normalised coefficients, in records."""
+        """Returns the log of the sum of weights and the coefficients, both in records."""
         self._full[self._chosen] = path
         log_sum, coefficients = self._basis.log_moments(self._full, self._shift)
         # The next call is for a similar hypothesis: its sum will be nearly the same.
         self._shift = log_sum
-        return log_sum, coefficients[self._chosen] * self._total
+        return self._total * log_sum, coefficients[self._chosen] * self._total
 
 
 def _independent_variances(basis: Basis, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.hypotheses.basis import MarginalCoefficients
+from beam_dp.hypotheses.contrasts import Support, contrast_matrix, num_contrasts
 from beam_dp.hypotheses.elimination import axes_of, mask_of, maximal_masks
 from beam_dp.hypotheses.junction_tree import JunctionTree
-from beam_dp.hypotheses.residual_basis import Support, contrast_matrix, num_contrasts
 from beam_dp.hypotheses.tree_marginals import tree_marginals
 
 # Above this many codes a product with the matrix of contrasts costs more than subtracting means.

@@ -221,4 +221,4 @@ def test_a_long_fit_says_how_long_it_usually_takes_by_the_time_of_one_pass(
             basis, observed, 100, ones, ones, lambda *step, to=steps: to.append(step)
         )
         told.append(steps)
-    assert told == [[("fit: about 50 to 200 s", 1, 1)]] * 2
+    assert told == [[("fit: about 15 to 50 s", 1, 1)]] * 2

@@ -16,13 +16,14 @@ from beam_dp.hypotheses.basis import (
     marginal_of,
     squared_scale,
 )
+from beam_dp.hypotheses.contrasts import Support, num_contrasts
 from beam_dp.hypotheses.maximum_entropy import (
     NoisyCoefficients,
     fit_maximum_entropy,
     independent_log_weights,
     refit,
 )
-from beam_dp.hypotheses.residual_basis import ResidualBasis, Support, num_contrasts
+from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.hypotheses.tree_basis import TreeBasis
 
 
