@@ -133,7 +133,7 @@ def fit_maximum_entropy(
         The fit.
 
     Cost: some hundred passes over the cells of the domain, or of its tree; memory of about 10
-    arrays of that size, and of 2^24 numbers, or 40 a coefficient if that is more.
+    arrays of that size, and of up to 2^25 numbers, or 39 a coefficient where that is more.
     Reference: Hanke and Groetsch (1998) for the path; Stein (1981) and Ramani, Blu and Unser
     (2008) for the estimate.
     """

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# Steps remembered: as many as pay, of as many numbers as memory has room for.
+# Steps remembered: as many as pay, but with what is made of them no more than so many numbers.
 _MOST_STEPS = 200
-_LEAST_STEPS = 20
-_REMEMBERED_NUMBERS = 2**24
+_LEAST_STEPS = 13
+_REMEMBERED_NUMBERS = 2**25
 _MAX_EVALUATIONS = 1000
 _MAX_TRIALS = 30
 # A trial step is long enough where the slope has fallen to the second share of what it was, and
@@ -88,7 +88,7 @@ class QuasiNewton:
     ) -> None:
         self._evaluate = evaluate
         self._curvature = curvature
-        most = _REMEMBERED_NUMBERS // max(1, 2 * len(curvature))
+        most = _REMEMBERED_NUMBERS // max(1, 3 * len(curvature))
         self._steps: deque[_Pair] = deque(maxlen=min(max(most, _LEAST_STEPS), _MOST_STEPS))
 
     def at(self, place: NDArray[np.float64]) -> Point:

@@ -202,8 +202,9 @@ class _Moves:
         gains: NDArray[np.float32],
     ) -> None:
         """Moves the records that do not crowd each other out."""
-        left = rows * tables.size + self._codes[movers, axis][:, None]
-        entered = rows * tables.size + wanted[:, None]
+        own = self._codes[movers, axis]
+        left = rows * tables.size + own[:, None]
+        entered = left + (wanted - own)[:, None]
         change = tables.change(left, entered)
         # Where moves meet in a cell, or leave the same one, each makes the others' gain smaller.
         # Of a share p of them each loses p times what it would lose among all.
@@ -247,9 +248,10 @@ class _StackedTables:
         strides: NDArray[np.float64],
     ) -> None:
         self.size = size
-        self._strides = strides.T
-        self.weights = np.array(weights)
         lengths = [len(table) for table in tables]
+        # Single precision holds whole numbers so small, and products take half as long.
+        self._strides = strides.T.astype(np.float32 if sum(lengths) < 2**24 else np.float64)
+        self.weights = np.array(weights)
         self._starts = np.cumsum([0, *lengths[:-1]], dtype=np.int64)
         self._surplus = np.concatenate(tables)
         self._row_weights = np.repeat(self.weights, lengths)[:, None]
@@ -293,6 +295,7 @@ class _StackedTables:
         return np.split(self._surplus, self._starts[1:])
 
 
-def _cells(records: NDArray[np.int32], strides: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Returns numbers of cells: whole numbers below 2^53, which products of doubles keep."""
-    return (records.astype(np.float64) @ strides).astype(np.int64)
+def _cells(records: NDArray[np.int32], strides: NDArray[Any]) -> NDArray[np.int64]:
+    """Returns numbers of cells, as products: whole numbers that the type of strides holds."""
+    numbers: NDArray[Any] = records.astype(strides.dtype) @ strides
+    return numbers.astype(np.int64)
