@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from beam_dp.hypotheses import rounding
 from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.hypotheses.rounding import round_systematically, round_to_records
 
@@ -69,6 +70,37 @@ def test_rounding_is_much_better_than_systematic_and_than_draws():
 
     assert error(counts) < 0.5 * error(round_systematically(weights, 2000))
     assert error(counts) < 0.01 * error(drawn)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2,) * 17, (70, 2, 3, 90)])
+def test_moving_single_records_lowers_what_corrections_leave(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+):
+    basis = ResidualBasis(shape, SUPPORTS)
+    weights = np.random.default_rng(7).gamma(1.0, size=basis.num_cells)
+    importance = np.ones(basis.num_coefficients)
+    weights /= weights.sum()
+
+    def error() -> float:
+        counts = round_to_records(basis, weights, 2000, importance, 0.0)
+        return float((basis.analyse(counts - weights * 2000) ** 2).sum())
+
+    moved = error()
+    monkeypatch.setattr(rounding, "_MAX_ROUNDS", 0)
+    assert moved < 0.8 * error()
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2,) * 17, (70, 2, 3, 90)])
+def test_moves_leave_the_highest_filled_cells_and_enter_the_lowest_ones(shape: tuple[int, ...]):
+    basis, rng = ResidualBasis(shape, SUPPORTS), np.random.default_rng(9)
+    counts = rng.integers(0, 2, size=basis.num_cells) * 3
+    gradient = rng.normal(size=basis.num_coefficients)
+    table = basis.synthesise(gradient)
+    found = rounding._Records.of(basis, counts).moves(gradient, 5)
+    sources, targets = basis.domain_cells(found.sources), basis.domain_cells(found.targets)
+    assert (counts[sources] > 0).all()
+    np.testing.assert_allclose(table[sources], np.sort(table[counts > 0])[::-1][:5])
+    np.testing.assert_allclose(table[targets], np.sort(table)[:5])
 
 
 def test_rounding_stops_at_the_wanted_error():
