@@ -65,6 +65,17 @@ def test_a_sensitivity_that_no_double_holds_is_rounded_up() -> None:
         assert 9001 * most / Fraction(first.scale) <= Fraction(0.7)
 
 
+def test_tables_of_any_shares_spend_no_more_than_was_promised() -> None:
+    rng = random.Random(2)
+    for guarantee in PROMISES:
+        shares = [10 ** rng.uniform(-9, 9) for _ in range(rng.randint(1, 40))]
+        found = table_strategy([("a",)] * len(shares), guarantee, shares)
+        most = moved(guarantee) * guarantee.max_records_per_unit
+        spent = sum(most / Fraction(each.scale) for each in found)
+        assert Fraction(guarantee.epsilon) * (1 - Fraction(1, 10**14)) < spent
+        assert spent <= Fraction(guarantee.epsilon)
+
+
 def test_intervals_spend_no_more_than_was_promised() -> None:
     for guarantee, leaves in itertools.product(PROMISES, (1, 7, 100)):
         matrix = tree((3, leaves)) if leaves > 3 else tree((leaves,))

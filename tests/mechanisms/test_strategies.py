@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from fractions import Fraction
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +41,7 @@ from beam_dp.mechanisms.marginals.strategies import (
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.summaries import Histogram
+from beam_dp.testing import audit
 
 SHAPES = [(2,), (1,), (3, 2), (2, 2, 2), (4, 1, 2), (5, 3)]
 
@@ -143,6 +147,79 @@ def test_textbook_gaussian_keeps_its_guarantee(neighboring: str, most: int):
     guarantee = promise(neighboring, APPROXIMATE, 1.0, most)
     plan = Gaussian("textbook").plan(workload.domain, workload, guarantee, 100)
     assert 0.7 < worst_share(workload.domain, plan.measurements, guarantee) <= 1
+
+
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 100.0), (3.0, 1e-9, 1e9), (1e-300, 1.0, 1e300)])
+def test_tables_of_different_weights_spend_their_guarantee_and_no_more(
+    neighboring: str, most: int, weights: tuple[float, ...]
+):
+    guarantee = promise(neighboring, PURE, 0.7, most)
+    for sizes, ways in (((2, 2, 2), 2), ((2, 3, 2), 1)):
+        workload = workload_of(domain_of(*sizes), ways, weights)
+        found = best_table_strategy(workload, guarantee, True, 100)
+        assert 0.999999 < worst_share(workload.domain, found, guarantee) <= 1
+        moved = most * (1 if neighboring == ADD else 2)
+        assert sum(moved / Fraction(each.scale) for each in found) <= Fraction(0.7)
+
+
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+def test_the_law_of_tables_with_different_noise_is_private(neighboring: str):
+    """Exact laws on all neighbours: two tables, a third and two thirds of epsilon."""
+    domain, guarantee = domain_of(2, 2), promise(neighboring, PURE, 6.0)
+    tables = [("a0",), ("a1",)]
+
+    def audited(measurements: tuple[Measurement, ...]) -> audit.ExactAudit:
+        def law(data: tuple[int, ...]) -> audit.Law:
+            cells = [
+                audit.discrete_laplace(draw.scale, int(value), -3, 5)
+                for draw in draws_of(domain, measurements, data)
+                for value in draw.exact.ravel()
+            ]
+            return audit.product_law(cells)
+
+        return audit.audit_law(law, range(4), guarantee, num_others=1)
+
+    found = audited(table_strategy(tables, guarantee, [1.0, 2.0]))
+    assert found.is_private and found.epsilon > 0.99 * guarantee.epsilon
+    # Shares that nothing makes add up to one, and the best of them for each table.
+    (first, _), (_, second) = (
+        table_strategy(tables, guarantee, shares) for shares in ([2.0, 1.0], [1.0, 2.0])
+    )
+    assert not audited((first, second)).is_private
+
+
+def test_disjoint_tables_share_epsilon_by_the_cube_roots_of_their_weights():
+    workload = Workload(domain_of(500, 500, 500), (("a0",), ("a1",), ("a2",)), (1.0, 8.0, 64.0))
+    found = best_table_strategy(workload, promise(ADD), True, 2**26)
+    assert [each.scale for each in found] == pytest.approx([7, 7 / 2, 7 / 4], rel=1e-9)
+
+
+@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize("sizes, ways", [((3, 2, 4), 2), ((2, 2, 2, 2), 2), ((5, 9), 1)])
+def test_no_other_shares_of_laplace_tables_predict_less_error(
+    sizes: tuple[int, ...], ways: int, public: bool
+):
+    """Of what is near, and of what is not; residuals are shared by tables where ways are 2."""
+    guarantee = promise(ADD, PURE, 0.01)
+
+    def predicted(workload: Workload, tables: tuple[tuple[str, ...], ...], shares: Any) -> float:
+        found = table_strategy(tables, guarantee, shares)
+        return predicted_variance(workload, found, public)
+
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        workload = workload_of(domain_of(*sizes), ways)
+        workload = dataclasses.replace(workload, weights=tuple(rng.gamma(0.3, size=len(workload))))
+        tables = workload.maximal()
+        shares = strategies._best_shares(workload, tables, public)
+        best = predicted(workload, tables, shares)
+        assert best <= predicted(workload, tables, None)
+        for deviation in (1e-3, 0.1, 1.0):
+            factors = np.exp(rng.normal(0, deviation, len(tables)))
+            other = [share * factor for share, factor in zip(shares or [], factors, strict=True)]
+            assert predicted(workload, tables, other) >= best * (1 - 1e-6)
 
 
 def test_known_noise_scales():

@@ -61,10 +61,11 @@ def audit(
     planned: Guarantee | None = None,
     num_records: Any = 20,
     ways: int = 1,
+    weights: tuple[float, ...] = (),
 ) -> float:
     """The share of the promise that is spent, where the plan may have been made for another."""
     domain = domain_of(2, 2)
-    workload = workload_of(domain, ways)
+    workload = workload_of(domain, ways, weights)
     plan = plan_of(mechanism, workload, planned or promised, num_records)
 
     def run(plan: MarginalsPlan, held: Marginals, noise: Any) -> None:
@@ -112,6 +113,7 @@ AUDITS: dict[str, Callable[[], float]] = {
     "residuals, replace one": lambda: audit(Gaussian(), promise(REPLACE, APPROXIMATE), ways=2),
     "gaussian tables": lambda: audit(Gaussian("textbook"), promise(REPLACE, APPROXIMATE)),
     "laplace tables": lambda: audit(Laplace("textbook"), promise(REPLACE)),
+    "laplace shares": lambda: audit(Laplace(), promise(), weights=(1.0, 1000.0)),
     "rounds": lambda: audit(ROUNDS, promise()),
     "rounds, noisy total": lambda: audit(ROUNDS, promise(ADD, APPROXIMATE), num_records="noisy"),
     "rounds, replace one": lambda: audit(ROUNDS, promise(REPLACE, APPROXIMATE)),
@@ -187,6 +189,18 @@ def forget_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def share_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every Laplace table is given its share of what the one with the largest should get."""
+    original = strategies.table_strategy
+
+    def mutant(tables: Any, guarantee: Guarantee, shares: Any = None) -> Any:
+        found = original(tables, guarantee, shares)
+        least, equal = min(each.scale for each in found), original(tables, guarantee)[0].scale
+        return tuple(dataclasses.replace(each, scale=each.scale * least / equal) for each in found)
+
+    monkeypatch.setattr(strategies, "table_strategy", mutant)
+
+
 def forget_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores in finer units than their noise."""
     original = Scripted.select
@@ -233,6 +247,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     ),
     "gaussian noise halved": ("gaussian tables", lambda patch: scale_calls(patch, "gaussian", 0.5)),
     "laplace noise halved": ("laplace tables", lambda patch: scale_calls(patch, "laplace", 0.5)),
+    "shares of laplace tables that add up to more": ("laplace shares", share_too_much),
     "factor 2 of the selection forgotten": (
         "rounds",
         lambda patch: change_budget(

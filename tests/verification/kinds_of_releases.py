@@ -28,6 +28,11 @@ from beam_dp.summaries import ElementCounts, Histogram, Projection
 DOMAIN: Domain = read_domain('{"a": 2, "b": 3, "c": 4}')
 COUNTS = np.arange(24, dtype=np.int64) % 7 * 5
 NOTHING = dict.fromkeys(("value", "standard_error", "bound", "route"))
+WEIGHTED = dp.Workload(
+    DOMAIN,
+    tuple((name,) for name in DOMAIN.names),
+    tuple(1000.0**n for n in range(len(DOMAIN.names))),
+)
 NOISE = NoiseSource()
 
 
@@ -142,6 +147,7 @@ def _fill() -> None:
             "mwem": lambda p=both: synthetic(dp.MWEM(), p),
             "mwem pure": lambda p=pure: synthetic(dp.MWEM(), p),
             "laplace": lambda p=both: synthetic(dp.Laplace(), p),
+            "laplace weights": lambda p=both: synthetic(dp.Laplace(), p, workload=WEIGHTED),
             "laplace textbook": lambda p=pure: synthetic(dp.Laplace(calibration="textbook"), p),
             "gaussian": lambda p=both: synthetic(dp.Gaussian(), p),
             "gaussian textbook": lambda p=both: synthetic(dp.Gaussian(calibration="textbook"), p),

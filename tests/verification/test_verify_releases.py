@@ -125,6 +125,13 @@ def every_noise(card: dict[str, Any]) -> None:
             entry["standard_deviation"] /= 2
 
 
+def one_noise(card: dict[str, Any]) -> None:
+    """Takes a tenth off the scale of the table that has the most noise."""
+    entry = max(card["noise"], key=lambda each: each["scale"])
+    entry["scale"] *= 0.9
+    entry["standard_deviation"] *= 0.9
+
+
 LOWER = raised_guarantee(epsilon=0.9)
 MORE_RECORDS = raised_guarantee(max_records_per_unit=3)
 LESS_DELTA = raised_guarantee(delta=1e-12)
@@ -141,6 +148,7 @@ TAMPERED: list[tuple[str, Change]] = [
     (f"gaussian, {ADDED}", raised_guarantee(neighboring="replace_one")),
     (f"laplace, {ADDED}", raised_guarantee(neighboring="replace_one")),
     *((f"{name}, {ADDED}", every_noise) for name in ("mwem", "laplace", "gaussian textbook")),
+    *((f"{name}, {ADDED}", one_noise) for name in ("laplace", "laplace weights")),
     *((f"{name}, {ADDED}", every_noise) for name in ("annealed", "rounds pure", "selection")),
     (f"rounds, {ADDED}", halved("parameters", "selection_scale")),
     (f"rounds, {ADDED}", halved("parameters", "measurement_scale")),

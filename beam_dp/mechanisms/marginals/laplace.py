@@ -20,8 +20,9 @@ class Laplace(Mechanism):
 
     Privacy: epsilon, pure, for the relation and unit of the guarantee; a delta is left unspent.
     A record changes one cell of each of m tables by one: the scale is m / epsilon (2m under
-    replace-one), times the records of a unit. ``textbook`` measures the workload's marginals;
-    ``tight`` the unions of them that are predicted to be best, up to the joint table.
+    replace-one), times the records of a unit, where all tables get an equal share of epsilon.
+    ``textbook`` measures the workload's marginals so; ``tight`` the unions of them that are
+    predicted to be best, up to the joint table, with the shares that are.
 
     Args:
         calibration: ``tight`` or ``textbook``.

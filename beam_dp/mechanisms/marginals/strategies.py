@@ -7,7 +7,7 @@ workload by their weights, of the unbiased estimate. Fitting lowers it further, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.hypotheses.basis import subsets
+from beam_dp.hypotheses.basis import subsets, supports_inside
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, freedoms, residual_norm
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
@@ -44,6 +44,11 @@ _UNIT_COST_TOTAL_SHARE = 0.005
 # Noise for units of many records is strong: there this deviation an order was better than the other
 # or as good, for flights of planes and for nltcs and seven columns of adult dealt out to units.
 _UNIT_COST_HIGH_ORDER_DEVIATION = 2.5
+# Shares of Laplace tables are looked for in so many steps at most, until they move this little.
+_MAX_SHARE_STEPS = 100
+_SHARE_TOLERANCE = 1e-4
+# No table gets less than this part of an equal share, lest its noise not fit.
+_LEAST_SHARE = 2.0**-10
 # Patterns of agreement between two records are enumerated up to this many attributes.
 _MAX_PATTERN_ATTRIBUTES = 20
 # A card's precisions are those of a plan but for rounding; the search for a bound may then end a
@@ -128,17 +133,7 @@ def residual_measurements(
         One measurement for each support that the workload can use.
     """
     domain = workload.domain
-    wanted = dict.fromkeys(supports, 0.0)
-    for names, weight in zip(workload.marginals, workload.weights, strict=True):
-        axes = domain.axes(names)
-        cells = math.prod(domain.shape[axis] for axis in axes)
-        for support in subsets(axes):
-            if support in wanted:
-                shape = [domain.shape[axis] for axis in support]
-                summed = cells // math.prod(shape)
-                wanted[support] += weight * freedoms(shape) / (summed * cells)
-    # An attribute of one code has no residual: its benefit is 0 and nothing is measured.
-    benefits = {support: benefit for support, benefit in wanted.items() if benefit > 0}
+    benefits = _benefits(workload, supports)
     if not benefits:
         return ()
     chosen = list(benefits)
@@ -205,17 +200,28 @@ def residual_sensitivity(
     return math.sqrt(max(one, 2 * one - 2 * float(different.min())))
 
 
-def table_strategy(tables: Iterable[Names], guarantee: Guarantee) -> tuple[Measurement, ...]:
-    """Returns Laplace measurements of whole tables, each with the same noise.
+def table_strategy(
+    tables: Iterable[Names], guarantee: Guarantee, shares: Iterable[float] | None = None
+) -> tuple[Measurement, ...]:
+    """Returns Laplace measurements of whole tables.
 
     Privacy: epsilon, pure. A record changes one cell of each table by 1, a replacement two; k
-    records of a unit k times as many: the scale is that L1 sensitivity over epsilon.
+    records of a unit k times as many: the scale of a table is that L1 sensitivity over its part of
+    epsilon. The parts are rational numbers that add up to epsilon, and each scale is rounded up.
+
+    Args:
+        tables: what is measured.
+        guarantee: of which epsilon is used.
+        shares: of epsilon, > 0, one a table, whatever they add up to; by default equal ones.
     """
     tables = list(tables)
-    moved = guarantee.neighboring.num_moved
-    sensitivity = moved * guarantee.max_records_per_unit * len(tables)
-    scale = up(Fraction(sensitivity) / Fraction(guarantee.epsilon))
-    return tuple(Measurement(names, "table", "discrete_laplace", scale) for names in tables)
+    exact = [Fraction(share) for share in shares or [1.0] * len(tables)]
+    sensitivity = guarantee.neighboring.num_moved * guarantee.max_records_per_unit
+    one = sensitivity * sum(exact) / Fraction(guarantee.epsilon)
+    return tuple(
+        Measurement(names, "table", "discrete_laplace", up(one / share))
+        for names, share in zip(tables, exact, strict=True)
+    )
 
 
 def gaussian_table(names: Names, guarantee: Guarantee, mu: float) -> Measurement:
@@ -244,7 +250,8 @@ def best_table_strategy(
 
     Fewer tables share the budget when small ones are united into larger ones, whose marginals
     then sum more noise. All unions that ``merge_tables`` makes for limits that double are
-    compared, from the marginals themselves to the joint table of all their attributes.
+    compared, from the marginals themselves to the joint table of all their attributes, each with
+    the best shares for its tables and with equal ones.
 
     Args:
         workload: what the release must answer.
@@ -266,8 +273,83 @@ def best_table_strategy(
     while limit < 2 * max_cells:
         covers.add(tuple(sorted(merge_tables(domain, workload.maximal(), min(limit, max_cells)))))
         limit *= 2
-    candidates = [table_strategy(cover, guarantee) for cover in sorted(covers)]
+    candidates = []
+    for cover in sorted(covers):
+        shares = _best_shares(workload, cover, total_is_public)
+        candidates += [table_strategy(cover, guarantee, each) for each in (shares, None)]
     return min(candidates, key=lambda each: predicted_variance(workload, each, total_is_public))
+
+
+def _benefits(workload: Workload, supports: Iterable[Support]) -> dict[Support, float]:
+    """Returns what the variance of each residual adds to the objective, times all weights.
+
+    Residuals that nothing of the workload holds, or with an attribute of one code, are left out.
+    """
+    domain = workload.domain
+    wanted = dict.fromkeys(supports, 0.0)
+    for names, weight in zip(workload.marginals, workload.weights, strict=True):
+        axes = domain.axes(names)
+        cells = math.prod(domain.shape[axis] for axis in axes)
+        for support in subsets(axes):
+            if support in wanted:
+                shape = [domain.shape[axis] for axis in support]
+                summed = cells // math.prod(shape)
+                wanted[support] += weight * freedoms(shape) / (summed * cells)
+    return {support: benefit for support, benefit in wanted.items() if benefit > 0}
+
+
+def _best_shares(
+    workload: Workload, tables: Sequence[Names], total_is_public: bool
+) -> list[float] | None:
+    """Returns the shares of epsilon for tables that minimise the predicted variance, or nearly.
+
+    A table with a share x measures a residual with a precision of a x^2, where 1 / a cells are
+    summed; residuals that several tables hold add their precisions up, and the objective is the
+    sum of benefits over precisions. With q the parts of one precision p at the present shares,
+    1 / p <= sum of (q / p)^2 / (a x^2), for 1 / x is convex, and here they are equal. The bound is
+    a sum of C / x^2 over tables, least for shares proportional to the cube roots of C. So no step
+    raises the objective; where no residual is shared, the first one ends at the minimum. Where
+    some are, the objective is not convex and the end is a local minimum: of 20 covers of four
+    workloads at most 1.5 % above the best end of six random starts, and mostly the same.
+
+    Discrete noise has the variance of continuous noise where that is large; where it is small,
+    equal shares may be better.
+
+    Returns:
+        One share a table; None where nothing is worth measuring.
+
+    Reference: Hunter and Lange (2004) for minimising by such bounds.
+    """
+    domain = workload.domain
+    supports = [domain.axes(names) for names in workload.closure()]
+    if total_is_public:
+        supports.remove(())
+    benefits = _benefits(workload, supports)
+    places = {support: place for place, support in enumerate(benefits)}
+    held = [
+        (
+            table,
+            places[support],
+            1 / math.prod(domain.shape[axis] for axis in set(axes) - {*support}),
+        )
+        for table, axes in enumerate(map(domain.axes, tables))
+        for support in supports_inside(axes, benefits)
+    ]
+    if not held:
+        return None
+    of_table, of_support = (np.array([each[part] for each in held]) for part in (0, 1))
+    precision = np.array([each[2] for each in held])
+    benefit = np.array(list(benefits.values())) / max(benefits.values())
+    shares = np.full(len(tables), 1 / len(tables))
+    for _ in range(_MAX_SHARE_STEPS):
+        squares = shares[of_table] ** 2
+        summed = np.bincount(of_support, precision * squares, len(benefit))
+        costs = precision * squares**2 * (benefit / summed**2)[of_support]
+        before, shares = shares, np.cbrt(np.bincount(of_table, costs, len(tables)))
+        shares = np.maximum(shares / shares.sum(), _LEAST_SHARE / len(tables))
+        if np.abs(shares - before).max() <= _SHARE_TOLERANCE * shares.max():
+            break
+    return shares.tolist()
 
 
 def _residual_measurement(domain: Domain, support: Support, variance: float) -> Measurement:

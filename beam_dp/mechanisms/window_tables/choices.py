@@ -14,7 +14,6 @@ from beam_dp.mechanisms.contract import check_noise
 from beam_dp.mechanisms.marginals.strategies import predicted_variance
 from beam_dp.mechanisms.window_tables.levels import (
     gaussian_level,
-    laplace_level,
     laplace_tables,
     most_squares,
 )
@@ -98,7 +97,7 @@ class Noise:
 
     Args:
         distribution: of the noise.
-        scale: of Laplace noise, in records, where windows have the whole budget.
+        scale: the least of Laplace noise, in records, where windows have the whole budget.
         cell_variance: of a cell of a window then, averaged over the workload.
         max_windows_per_unit: c.
     """
@@ -118,11 +117,11 @@ class Noise:
         """
         most = unit.max_windows_per_unit
         if distribution == "discrete_laplace":
-            measured = laplace_level(laplace_tables(workload, promise), promise, _WHOLE)
+            measured = laplace_tables(workload, promise)
         else:
             measured = gaussian_level(workload, promise, unit, _WHOLE, most_squares(most))
         variance = predicted_variance(workload, measured, False)
-        return cls(distribution, measured[0].scale, variance, most)
+        return cls(distribution, min(each.scale for each in measured), variance, most)
 
     def variance(self, part: Fraction, block: int | None = None) -> float:
         """Returns the variance of a cell of a window, or of a block, for a part of the budget."""

@@ -6,16 +6,15 @@ import dataclasses
 import math
 from fractions import Fraction
 
-from beam_dp.mechanisms.marginals.measurements import Measurement, Names
+from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.strategies import (
     best_table_strategy,
     gaussian_table,
     residual_measurements,
-    table_strategy,
 )
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.rounding import down, root_down
+from beam_dp.privacy.rounding import root_down, up
 from beam_dp.queries.workload import Workload
 from beam_dp.windows import WindowUnit
 
@@ -42,8 +41,8 @@ def most_squares(max_windows_per_unit: int, block: int | None = None) -> int:
     return whole * (block or 1) ** 2 + rest**2
 
 
-def laplace_tables(workload: Workload, promise: Guarantee) -> tuple[Names, ...]:
-    """Returns the tables that are best measured with Laplace noise: marginals, or unions of some.
+def laplace_tables(workload: Workload, promise: Guarantee) -> tuple[Measurement, ...]:
+    """Returns the best Laplace measurements of one window, for the whole budget.
 
     Args:
         workload: what is asked.
@@ -53,24 +52,23 @@ def laplace_tables(workload: Workload, promise: Guarantee) -> tuple[Names, ...]:
     largest = max(
         math.prod(domain.shape[axis] for axis in domain.axes(names)) for names in workload
     )
-    found = best_table_strategy(workload, promise, False, max(largest, _MAX_UNITED_CELLS))
-    return tuple(each.names for each in found)
+    return best_table_strategy(workload, promise, False, max(largest, _MAX_UNITED_CELLS))
 
 
-def laplace_level(
-    tables: tuple[Names, ...], promise: Guarantee, part: Fraction
-) -> tuple[Measurement, ...]:
+def laplace_level(whole: tuple[Measurement, ...], part: Fraction) -> tuple[Measurement, ...]:
     """Returns Laplace measurements of each window, or of each block, for a part of the budget.
 
     Privacy: part x epsilon, pure, of all windows that are promised together, or of all blocks of a
-    horizon. A unit has at most k c records in them, which ``promise`` says, and each record counts
-    in one cell of each of m tables of one window, and of one block: the L1 sensitivity is k c m,
-    wherever they lie. Neighbours: one unit is added or removed.
+    horizon. A unit has at most k c records in them, which their promise says, and each record
+    counts in one cell of each table of one window, and of one block: the L1 sensitivity of a table
+    is k c, wherever they lie, and all of them together have epsilon at the scales of the whole.
+    Neighbours: one unit is added or removed.
+
+    Args:
+        whole: ``laplace_tables``.
+        part: of epsilon.
     """
-    epsilon = down(Fraction(promise.epsilon) * part)
-    # A large delta was allowed for the whole.
-    own = dataclasses.replace(promise, epsilon=epsilon, allow_large_delta=True)
-    return table_strategy(tables, own)
+    return tuple(dataclasses.replace(each, scale=up(Fraction(each.scale) / part)) for each in whole)
 
 
 def gaussian_level(

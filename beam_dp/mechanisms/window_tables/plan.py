@@ -325,8 +325,8 @@ def _planned(
     if choice.block is not None:
         parts.append((choice.share, most_squares(most, choice.block)))
     if choice.distribution == "discrete_laplace":
-        tables = laplace_tables(workload, promise)
-        measured = [laplace_level(tables, promise, part) for part, _ in parts]
+        whole = laplace_tables(workload, promise)
+        measured = [laplace_level(whole, part) for part, _ in parts]
         loss = Loss.pure(promise.epsilon)
     else:
         measured = [

@@ -111,6 +111,7 @@ OVER_A_TREE: dict[str, Any] = {
 PRICE_OF_A_TREE = {**OVER_A_TREE, "checks": ("price",)}
 MECHANISMS: dict[str, list[Case]] = {
     "laplace": both(Laplace(), PURE),
+    "laplace, weights": both(Laplace(), PURE, weights=(1.0, 40.0), sizes=(4, 2), base=(12, 5) * 4),
     "laplace textbook": both(Laplace("textbook"), PURE, runs=5000),
     "laplace, noisy total": [case(Laplace(), ADD, PURE, **NOISY)],
     "gaussian": both(Gaussian(), DELTA, checks=NO_LAW, runs=4000),
@@ -279,6 +280,18 @@ def leave_a_round_out(patch: Patch) -> None:
     )
 
 
+def share_too_much(patch: Patch) -> None:
+    """Every table of a Laplace strategy is given its share of what the largest one should get."""
+    original = strategies.table_strategy
+
+    def mutant(tables: Any, guarantee: Guarantee, shares: Any = None) -> Any:
+        found = original(tables, guarantee, shares)
+        least, equal = min(each.scale for each in found), original(tables, guarantee)[0].scale
+        return tuple(dataclasses.replace(each, scale=each.scale * least / equal) for each in found)
+
+    patch.setattr(strategies, "table_strategy", mutant)
+
+
 def cheaper_units(patch: Patch) -> None:
     original = RoundBudget.of_round
     patch.setattr(RoundBudget, "of_round", lambda self, units: original(self, 2 * units))
@@ -313,6 +326,8 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
         found["noise doubled in the sampler"] = Mutant(double_scales, "black box", blinds=True)
     if name in ("laplace", "laplace textbook", "gaussian", "gaussian textbook"):
         found["n used as a scale"] = Mutant(scale_by_size, "price")
+    if name == "laplace, weights":
+        found["shares of tables that add up to more"] = Mutant(share_too_much, "price")
     if name in ("laplace", "laplace textbook"):
         # A few thousand runs refute an epsilon of 3 outright; the 12 of Gaussian noise they cannot.
         found["one draw for all runs"] = Mutant(draw_once_for_all, "black box")

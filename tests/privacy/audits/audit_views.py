@@ -84,6 +84,7 @@ class Case:
         num_records: public, or noisy.
         sizes: of the domain's attributes; the workload is each of them alone.
         ways: the same with all sets of so many attributes.
+        weights: of the workload's marginals; by default 1.
         tree_cells: of a selected tree, for the path that wide domains take.
         base: everybody else's records.
         runs: of the black-box audit, on each neighbour.
@@ -102,6 +103,7 @@ class Case:
     num_records: NumRecords = 20
     sizes: tuple[int, ...] = (2, 2)
     ways: int = 1
+    weights: tuple[float, ...] = ()
     tree_cells: int | None = None
     base: tuple[int, ...] = (12, 5, 0, 0)
     runs: int = 2000
@@ -120,7 +122,9 @@ def planned_for(guarantee: Guarantee) -> Guarantee:
 def case_plan(case: Case, mechanism: Mechanism, sizes: tuple[int, ...]) -> MarginalsPlan:
     domain = domain_of(*sizes)
     guarantee = planned_for(case.guarantee)
-    return mechanism.plan(domain, marginals_of(domain, case.ways), guarantee, case.num_records)
+    workload = marginals_of(domain, case.ways)
+    workload = dataclasses.replace(workload, weights=case.weights[: len(workload)])
+    return mechanism.plan(domain, workload, guarantee, case.num_records)
 
 
 @functools.cache
