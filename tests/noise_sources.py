@@ -20,6 +20,10 @@ class Draw:
     exact: NDArray[np.int64]
     scale: float
 
+    @property
+    def is_selection(self) -> bool:
+        return self.kind in ("select", "permute_and_flip")
+
 
 class NoNoise(NoiseSource):
     """Adds nothing, selects the best score, and keeps what it was handed."""
@@ -37,6 +41,10 @@ class NoNoise(NoiseSource):
 
     def select(self, scores: NDArray[np.int64], scale: float) -> int:
         self.draws.append(Draw("select", np.array(scores), scale))
+        return self.selected(scores)
+
+    def permute_and_flip(self, scores: NDArray[np.int64], scale: float) -> int:
+        self.draws.append(Draw("permute_and_flip", np.array(scores), scale))
         return self.selected(scores)
 
     def signs(self, size: int) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from scipy import stats
 
 from beam_dp.errors import InputError
 from beam_dp.noise.source import NoiseSource
+from beam_dp.testing.audit import permute_and_flip
 
 FALSE_ALARM = 1e-6
 DRAWS = 30_000
@@ -94,6 +95,19 @@ def test_selection_follows_its_law_and_no_other_scale(base: int):
         assert rejects(counts, np.exp(scores / (2.0 * wrong)))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("base", [0, 10**9, 2**60, -(2**62)])
+def test_permute_and_flip_follows_its_law_and_no_other(base: int):
+    scores = np.array([10, 9, 5, 0], np.int64)
+    noise = NoiseSource()
+    drawn = [noise.permute_and_flip(base + scores, 2.0) for _ in range(3000)]
+    counts = np.bincount(drawn, minlength=4)
+    assert not rejects(counts, np.array([*permute_and_flip([10, 9, 5, 0], 2.0).values()]))
+    assert rejects(counts, np.exp(scores / 2.0))
+    for wrong in (0.7, 1.3):
+        assert rejects(counts, np.array([*permute_and_flip([10, 9, 5, 0], wrong * 2.0).values()]))
+
+
 def test_selection_law_known_answer():
     # Scores (10, 9, 5, 0), epsilon 1, sensitivity 1: scale 2.
     law = np.exp(np.array([10, 9, 5, 0]) / 2.0)
@@ -115,10 +129,13 @@ def test_selection_at_the_limits():
     ends = np.array([-(2**63), 2**63 - 1])
     assert {noise.select(ends, 1.0) for _ in range(20)} == {1}
     assert 0 <= noise.select(ends, 2.0**50) <= 1
+    assert noise.permute_and_flip(np.array([-7]), 1.0) == 0
+    assert {noise.permute_and_flip(ends, 1.0) for _ in range(20)} == {1}
+    assert 0 <= noise.permute_and_flip(ends, 2.0**50) <= 1
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, -math.inf, 2.0**51])
-@pytest.mark.parametrize("kind", ["laplace", "gaussian", "select"])
+@pytest.mark.parametrize("kind", ["laplace", "gaussian", "select", "permute_and_flip"])
 def test_scales_that_give_no_noise_or_do_not_fit_are_refused(kind: str, scale: float):
     with pytest.raises(InputError, match="scale"):
         getattr(NoiseSource(), kind)(np.zeros(3, np.int64), scale)

@@ -118,6 +118,9 @@ def share_spent(guarantee: Guarantee, first: Sequence[Draw], second: Sequence[Dr
             # The exponential mechanism: its log-ratios have at most this range.
             cost = float(np.ptp(change)) / one.scale
             epsilon, rho, mu_squared = epsilon + cost, rho + cost**2 / 8, math.inf
+        elif one.kind == "permute_and_flip":
+            cost = float(np.ptp(change)) / one.scale
+            epsilon, rho, mu_squared = epsilon + cost, rho + cost**2 / 2, math.inf
         else:
             epsilon, rho = math.inf if squared else epsilon, rho + squared / (2 * one.scale**2)
             known = one.scale > 2 or not squared

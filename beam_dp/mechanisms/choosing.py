@@ -8,7 +8,6 @@ a count of records moves by 1 under add-or-remove-one, a difference of two by 2 
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.scores import MAX_SCORE
-from beam_dp.noise.exponentials import exp_bounds
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import up
 
@@ -64,8 +62,7 @@ def permute_and_flip(
 ) -> int:
     """Visits the candidates in random order and takes r with probability exp(-gap(r) / scale).
 
-    The gap is to the largest score, the scale 2D / epsilon: the best candidate is always taken,
-    so one visit to each suffices.
+    The gap is to the largest score, the scale 2D / epsilon.
 
     Privacy: epsilon, pure, for the relation and unit of the sensitivity D. No bounded range, so
     no better than epsilon^2 / 2 zero-concentrated: among many rounds prefer the exponential
@@ -87,18 +84,7 @@ def permute_and_flip(
     Cost: up to 1e-5 s a candidate; the number of visits depends on the scores.
     Reference: McKenna and Sheldon (2020), Theorems 1, 2 and 5. The coins are tossed exactly.
     """
-    scale = Fraction(selection_scale(sensitivity, epsilon, monotone))
-    exact = _checked(scores).tolist()
-    best = max(exact)
-    unvisited = list(range(len(exact)))
-    while True:
-        position = noise.below(len(unvisited))
-        candidate, unvisited[position] = unvisited[position], unvisited[-1]
-        unvisited.pop()
-        exponent = (best - exact[candidate]) / scale
-        # The best one needs no coin, and must not fail where bounds leave a doubt.
-        if not exponent or noise.coin(partial(exp_bounds, exponent)):
-            return int(candidate)
+    return noise.permute_and_flip(_checked(scores), selection_scale(sensitivity, epsilon, monotone))
 
 
 def geometric_noisy_max(

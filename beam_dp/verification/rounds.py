@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_choice, checked_integer
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.verification.left_out import of_release
-from beam_dp.verification.steps import Step, noise_step, repeated, selection_step
+from beam_dp.verification.steps import Step, flip_step, noise_step, repeated, selection_step
 from beam_dp.verification.verdict import Figures
 
 # Of sums of units that were spent, by rounding.
@@ -41,7 +41,11 @@ def rounds_steps(
     num_units = checked_integer("num_units", parameters.get("num_units"), 1)
     moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
     # A replacement moves a table by k in two cells, a count and an L1 distance by 2 k.
-    selections = selection_step(
+    # Cards of earlier versions do not say which one: they had no other.
+    named = parameters.get("selection", "exponential_mechanism")
+    check_choice("selection", named, ("permute_and_flip", "exponential_mechanism"))
+    select = flip_step if named == "permute_and_flip" else selection_step
+    selections = select(
         "select a marginal", moved * k, parameters.get("selection_scale", 0.0), num_units
     )
     scale = parameters.get("measurement_scale", 0.0)

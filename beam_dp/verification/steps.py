@@ -19,6 +19,7 @@ LAPLACE = "Dwork and Roth (2014), Theorem 3.6; Ghosh and others (2009)"
 DISCRETE_GAUSSIAN = "Canonne, Kamath and Steinke (2020), Theorem 4; Dong and others (2022)"
 _SHOWN_DIGITS = 6
 _AGREEMENT = Fraction(1, 10**9)
+PERMUTE_AND_FLIP = "McKenna and Sheldon (2020), Theorem 1"
 EXPONENTIAL = "McSherry and Talwar (2007); Dong, Durfee and Rogers (2020)"
 
 
@@ -141,6 +142,17 @@ def selection_step(what: str, sensitivity: Fraction | int, scale: float, times: 
         claims,
     )
     return repeated(one, times)
+
+
+def flip_step(what: str, sensitivity: Fraction | int, scale: float, times: int = 1) -> Step:
+    """Returns the step of permute-and-flip with scores that move either way: no bounded range.
+
+    Args: as of ``selection_step``.
+    """
+    epsilon = 2 * Fraction(sensitivity) / positive(scale)
+    numbers = f"2 x {number(sensitivity)} / {number(scale)}: epsilon {above(epsilon)}"
+    formula = "epsilon = 2 x sensitivity / scale"
+    return repeated(Step(what, formula, PERMUTE_AND_FLIP, numbers, Claims.pure(epsilon)), times)
 
 
 def repeated(one: Step, times: int) -> Step:

@@ -100,7 +100,7 @@ def test_an_annealed_schedule_spends_more_where_measuring_tells_nothing(delta: f
     plan = plan_of(MWEM(num_rounds="annealed"), workload, promise(delta=delta), 1)
     noise = NoNoise()
     run(plan, summary(plan, np.zeros(4, dtype=np.int64)), noise)
-    scales = [draw.scale for draw in noise.draws if draw.kind != "select"]
+    scales = [draw.scale for draw in noise.draws if not draw.is_selection]
     units = [(scales[0] / scale) ** (1 if delta == 0 else 2) for scale in scales]
     assert units[:2] == pytest.approx([1, growth])
     assert sum(units) == pytest.approx(plan.public["num_units"])
@@ -116,7 +116,7 @@ def test_scores_change_by_no_more_than_their_sensitivity(neighboring: str, most:
 
     def select_only(plan, marginals, noise):
         run(plan, marginals, noise)
-        noise.draws[:] = [draw for draw in noise.draws if draw.kind == "select"]
+        noise.draws[:] = [draw for draw in noise.draws if draw.is_selection]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rounds_module, "_SELECTION_SHARE", 0.999999)
@@ -153,8 +153,10 @@ def test_public_parameters_state_what_is_used(guarantee: Guarantee):
     noise = NoNoise()
     run(plan, summary(plan, np.arange(6)), noise)
     kinds = [draw.kind for draw in noise.draws]
-    measured = "laplace" if guarantee.delta == 0 else "gaussian"
-    assert kinds == [measured, *["select", measured] * 4]
+    selected, measured = "select", "gaussian"
+    if guarantee.delta == 0:
+        selected, measured = "permute_and_flip", "laplace"
+    assert kinds == [measured, *[selected, measured] * 4]
     public = plan.public
     assert noise.draws[0].scale == public["total_scale"]
     assert noise.draws[0].exact.item() == 15

@@ -68,7 +68,7 @@ def selected(monkeypatch: pytest.MonkeyPatch, textbook: bool, counts: list[int])
     noise = Scripted()
     mechanism = MWEM(num_rounds=1, calibration=calibration)  # type: ignore[arg-type]
     mechanism.release(plan, summary(plan, np.array(counts)), noise)
-    draw = next(each for each in noise.draws if each.kind == "select")
+    draw = next(each for each in noise.draws if each.is_selection)
     return draw.exact / draw.scale
 
 

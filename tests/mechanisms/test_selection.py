@@ -275,12 +275,12 @@ def test_rounds_over_a_tree_spend_exactly_their_units(
         mechanism.release(plan, summary(plan, np.arange(12)), noise)
     unit = round_budget(guarantee, plan.public["num_units"], total != "noisy")
     power = 1 if delta == PURE else 2
-    measured = [draw for draw in noise.draws if draw.kind != "select"]
+    measured = [draw for draw in noise.draws if not draw.is_selection]
     spent = 0.0
     if total == "noisy":
         assert measured.pop(0).scale == unit.total_scale
         spent = 1 / unit.total_scale if delta == PURE else 1 / (2 * unit.total_scale**2)
-    selections = [draw for draw in noise.draws if draw.kind == "select"]
+    selections = [draw for draw in noise.draws if draw.is_selection]
     units = [(unit.measurement_scale / draw.scale) ** power for draw in measured]
     assert sum(units) == pytest.approx(plan.public["num_units"], rel=1e-9)
     scales = [draw.scale for draw in selections]

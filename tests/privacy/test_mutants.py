@@ -203,10 +203,7 @@ def share_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores in finer units than their noise."""
-    original = Scripted.select
-    monkeypatch.setattr(
-        Scripted, "select", lambda self, scores, scale: original(self, scores, scale / 256)
-    )
+    scale_calls(monkeypatch, "permute_and_flip", 1 / 256)
 
 
 def spend_all_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,6 +250,10 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         lambda patch: change_budget(
             patch, lambda budget: {"selection_scale": budget.selection_scale / 2}
         ),
+    ),
+    "permute-and-flip where the range of a selection is priced": (
+        "rounds, noisy total",
+        lambda patch: change_budget(patch, lambda budget: {"selection": "permute_and_flip"}),
     ),
     "weights of the scores forgotten": ("rounds", forget_weights),
     "rounds that do not share the budget": ("rounds", spend_all_twice),

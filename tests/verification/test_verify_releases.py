@@ -152,6 +152,7 @@ TAMPERED: list[tuple[str, Change]] = [
     *((f"{name}, {ADDED}", every_noise) for name in ("annealed", "rounds pure", "selection")),
     (f"rounds, {ADDED}", halved("parameters", "selection_scale")),
     (f"rounds, {ADDED}", halved("parameters", "measurement_scale")),
+    (f"rounds, {ADDED}", lambda card: card["parameters"].update(selection="permute_and_flip")),
     (f"annealed pure, {ADDED}", halved("parameters", "total_scale")),
     (f"annealed, {ADDED}", lambda card: card["parameters"].update(num_units=99)),
     (f"textbook, {ADDED}", halved("parameters", "measurement_scale")),

@@ -41,8 +41,8 @@ class MWEM(Mechanism):
 
     ``tight``: by default what is measured is decided before any record is read, by the predicted
     error of the candidates: all residuals with Gaussian noise, or tables with Laplace noise (see
-    ``strategies``). With ``num_rounds`` the exponential mechanism selects one marginal a round,
-    which is measured whole. Either way a maximum-entropy fit of all measurements follows.
+    ``strategies``). With ``num_rounds`` the exponential mechanism, or permute-and-flip where
+    delta is 0, selects one marginal a round, which is measured whole. Either way a maximum-entropy fit of all measurements follows.
 
     ``textbook``: Hardt, Ligett and McSherry's algorithm as published: one cell of a marginal is
     selected and measured a round, and one multiplicative update follows. The last hypothesis is

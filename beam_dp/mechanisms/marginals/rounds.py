@@ -43,6 +43,7 @@ from beam_dp.releases import SyntheticDatabase
 from beam_dp.releases.unbiased_tables import Combination
 from beam_dp.summaries import Marginals
 
+Selection = Literal["permute_and_flip", "exponential_mechanism"]
 # Selection is cheap: a marginal that is nearly the worst is nearly as good.
 _SELECTION_SHARE = 0.1
 # An annealed schedule could afford this many rounds an attribute.
@@ -62,12 +63,15 @@ class RoundBudget:
     """The scales of a round of one unit; all units together keep the guarantee.
 
     Args:
-        selection_scale: of the exponential mechanism's noise, in records.
+        selection: the mechanism that selects. Permute-and-flip never does worse than the
+            exponential mechanism for the same epsilon, which costs less where rhos add up.
+        selection_scale: of its coins, or of its noise, in records.
         distribution: of the measurements.
         measurement_scale: of their noise, in records.
         total_scale: of the noise of the number of records; 0 where that is public.
     """
 
+    selection: Selection
     selection_scale: float
     distribution: Distribution
     measurement_scale: float
@@ -188,9 +192,10 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     Privacy: the score of a marginal, the L1 distance of its exact and its hypothetical table, has
     sensitivity 1 (2 under replace-one), and so has the table in L1; in L2 the table has 1 or
     sqrt(2); k records of a unit multiply all of these. The scores are not monotone, so the
-    exponential mechanism has scale 2 x sensitivity / epsilon. With delta = 0 the epsilons of all
-    steps add up to the guarantee's; else their rhos add up to what implies it, epsilon^2 / 8 for a
-    selection (bounded range) and (sensitivity / scale)^2 / 2 for a measurement.
+    scale of a selection is 2 x sensitivity / epsilon. With delta = 0 the epsilons of all steps add
+    up to the guarantee's, and permute-and-flip selects; else their rhos add up to what implies it,
+    epsilon^2 / 8 for the exponential mechanism (bounded range) and (sensitivity / scale)^2 / 2 for
+    a measurement.
     """
     moved = guarantee.neighboring.num_moved
     l1_sensitivity = float(moved * guarantee.max_records_per_unit)
@@ -205,6 +210,7 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
         return raised(sensitivity / (share if pure else math.sqrt(2 * share)))
 
     return RoundBudget(
+        selection="permute_and_flip" if pure else "exponential_mechanism",
         selection_scale=raised(
             2 * l1_sensitivity / (selection if pure else math.sqrt(8 * selection))
         ),
@@ -340,4 +346,5 @@ def _select(
         score = (error - remaining) * max(1, round(weight / heaviest * _WEIGHT_GRID))
         scores.append(min(max(score, -MAX_SCORE), MAX_SCORE))
     scale = budget.selection_scale * grid * _WEIGHT_GRID
-    return noise.select(np.array(scores, dtype=np.int64), scale)
+    draw = noise.permute_and_flip if budget.selection == "permute_and_flip" else noise.select
+    return draw(np.array(scores, dtype=np.int64), scale)

@@ -223,7 +223,7 @@ def scale_by_size(patch: Patch) -> None:
     patch.setattr(Measurement, "draw", mutant)
 
 
-def change_budget(change: Callable[[RoundBudget], dict[str, float]]) -> Callable[[Patch], None]:
+def change_budget(change: Callable[[RoundBudget], dict[str, Any]]) -> Callable[[Patch], None]:
     def mutant(*arguments: Any) -> RoundBudget:
         budget = round_budget(*arguments)
         return dataclasses.replace(budget, **change(budget))
@@ -308,6 +308,7 @@ ROUNDS_SHARE_NOTHING = change_budget(
     }
 )
 HALF_FORGOTTEN = change_budget(lambda budget: {"selection_scale": budget.selection_scale / 2})
+FLIPPED = change_budget(lambda budget: {"selection": "permute_and_flip"})
 ROOT_FORGOTTEN = change_budget(
     lambda budget: {"measurement_scale": budget.measurement_scale / math.sqrt(2)}
 )
@@ -355,6 +356,8 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
             found["total for free"] = Mutant(TOTAL_FOR_FREE, "price")
         else:
             found["rounds that do not share the budget"] = Mutant(ROUNDS_SHARE_NOTHING, "price")
+        if each.guarantee.delta:
+            found["permute-and-flip priced as if its range were bounded"] = Mutant(FLIPPED, "price")
         if replaces and each.guarantee.delta:
             found["root 2 of a replacement forgotten"] = Mutant(ROOT_FORGOTTEN, "price")
     if name.startswith("mwem annealed"):

@@ -32,6 +32,7 @@ from beam_dp.mechanisms.small_db import (
     searched as multisets_searched,
 )
 from beam_dp.mechanisms.small_db.small_db import SmallDBPlan, query_matrix
+from beam_dp.noise import source as noise_module
 from beam_dp.noise.exponentials import exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
@@ -108,7 +109,7 @@ def fixed_order(patch: Patch) -> None:
 
 
 def sharper_coins(patch: Patch) -> None:
-    patch.setattr(choose, "exp_bounds", lambda exponent, bits: exp_bounds(2 * exponent, bits))
+    patch.setattr(noise_module, "exp_bounds", lambda exponent, bits: exp_bounds(2 * exponent, bits))
 
 
 SELECTION_BUGS: dict[str, dict[str, Callable[[Patch], None]]] = {

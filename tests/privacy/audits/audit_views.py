@@ -208,15 +208,19 @@ def branches(
     """For each selection of at most one: its probability, and the noisy draws that follow it."""
     held = summary(plan, counts)
     draws = replay(plan, mechanism, held, [0], [])
-    selections = [draw for draw in draws if draw.kind == "select"]
+    selections = [draw for draw in draws if draw.is_selection]
     if not selections:
         yield 0, 1.0, draws
         return
     assert len(selections) == 1
-    law = audit.exponential_mechanism(selections[0].exact.tolist(), selections[0].scale)
-    for index, probability in law.items():
+    for index, probability in selection_law(selections[0]).items():
         draws = replay(plan, mechanism, held, [index], [])
-        yield index, probability, [draw for draw in draws if draw.kind != "select"]
+        yield index, probability, [draw for draw in draws if not draw.is_selection]
+
+
+def selection_law(draw: Draw) -> dict[int, float]:
+    of = audit.exponential_mechanism if draw.kind == "select" else audit.permute_and_flip
+    return of(draw.exact.tolist(), draw.scale)
 
 
 def replay(
@@ -255,8 +259,14 @@ class Recording(NoiseSource):
         return self._keep(self._source.gaussian(values, sigma))
 
     def select(self, scores: np.ndarray, scale: float) -> int:
-        self.draws.append(Draw("select", np.array(scores), scale))
-        self.selections.append(self._source.select(scores, scale))
+        return self._select("select", scores, scale)
+
+    def permute_and_flip(self, scores: np.ndarray, scale: float) -> int:
+        return self._select("permute_and_flip", scores, scale)
+
+    def _select(self, kind: str, scores: np.ndarray, scale: float) -> int:
+        self.draws.append(Draw(kind, np.array(scores), scale))
+        self.selections.append(getattr(self._source, kind)(scores, scale))
         return self.selections[-1]
 
     def _keep(self, noisy: np.ndarray) -> np.ndarray:
@@ -364,12 +374,9 @@ def log_ratio(
     """The log-likelihood ratio of a view, in bins: a sum of rounded parts, as in its law."""
     total, selected, noisy = 0, iter(selections), iter(tables)
     for one, other in zip(first, second, strict=True):
-        if one.kind == "select":
+        if one.is_selection:
             index = next(selected)
-            p, q = (
-                audit.exponential_mechanism(each.exact.tolist(), each.scale)[index]
-                for each in (one, other)
-            )
+            p, q = (selection_law(each)[index] for each in (one, other))
             total += round(math.log(p / q) / _BIN)
         else:
             seen = np.ravel(next(noisy))
