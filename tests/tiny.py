@@ -117,7 +117,8 @@ def share_spent(guarantee: Guarantee, first: Sequence[Draw], second: Sequence[Dr
         elif one.kind == "select":
             # The exponential mechanism: its log-ratios have at most this range.
             cost = float(np.ptp(change)) / one.scale
-            epsilon, rho, mu_squared = epsilon + cost, rho + cost**2 / 8, math.inf
+            epsilon, rho = epsilon + cost, rho + cost**2 / 8
+            mu_squared += math.pi / 8 * cost**2
         elif one.kind == "permute_and_flip":
             cost = float(np.ptp(change)) / one.scale
             epsilon, rho, mu_squared = epsilon + cost, rho + cost**2 / 2, math.inf

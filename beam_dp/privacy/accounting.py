@@ -20,6 +20,8 @@ from beam_dp.privacy.rounding import UNIT, Real, raised, root_up
 # Width, in grid units, of the Gaussian that turns continuous noise into discrete noise in the
 # proof of ``discrete_gaussian_mu``.
 _SMOOTHING = 2
+# sqrt(pi / 8) = 0.62665706865775..., rounded up.
+_RANGE_MU = Fraction(62665706866, 10**11)
 # Relative margin of every calibrated budget.
 _SAFETY = 1e-12
 # What a few elementary operations err by at most, relatively. The logarithm of the normal
@@ -109,6 +111,32 @@ def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
     return gaussian_mu(epsilon * (1 - _SAFETY), delta * (1 - _SAFETY))
 
 
+def range_mu(epsilon: Real) -> Fraction:
+    """Returns a mu of every mechanism of range epsilon, sqrt(pi / 8) epsilon, rounded up.
+
+    Of range epsilon is a mechanism whose ln(P / Q) lies in an interval of that length, for any two
+    neighbours' laws P and Q: the exponential mechanism of 2 (sensitivity) / scale = epsilon is.
+
+    Proof. Let a test reject with probability a under Q and b under P, and let r Q <= P <= R Q with
+    R / r = e^epsilon. Then b <= R a and 1 - b >= r (1 - a), also for a randomised test: from a to
+    b the logarithm of the odds grows by at most epsilon. Let Phi(z) have the log-odds x. Then
+    dz/dx = Phi(z) Phi(-z) / phi(z), as dPhi/dx = Phi (1 - Phi). And 4 Phi(z) Phi(-z) is
+    1 - (Phi(z) - Phi(-z))^2, where the square is the mass that two independent normal variables
+    give to the square |x|, |y| <= |z|. It holds a disc of mass 1 - exp(-z^2 / 2). So
+    Phi(z) Phi(-z) <= exp(-z^2 / 2) / 4 and dz/dx <= sqrt(2 pi) / 4 = sqrt(pi / 8), everywhere, and
+    Phi^-1(b) <= Phi^-1(a) + sqrt(pi / 8) epsilon. No test does better between two normal laws at
+    that distance either: this is mu-Gaussian privacy. P and Q may change places.
+
+    At z = 0 the bound is equal: no smaller multiple of epsilon does for small epsilon.
+
+    Args:
+        epsilon: the range, >= 0.
+
+    Reference: Dong, Durfee and Rogers (2020) for the range; Dong, Roth and Su (2022) for mu.
+    """
+    return _RANGE_MU * Fraction(epsilon)
+
+
 def discrete_parameter(squared_deviation: Real) -> float:
     """Returns the discrete Gaussian that is as private as a continuous one, rounded up.
 
@@ -125,6 +153,19 @@ def discrete_parameter(squared_deviation: Real) -> float:
     if squared_deviation == math.inf:
         return math.inf
     return root_up(Fraction(squared_deviation) + _SMOOTHING**2)
+
+
+def squared_deviation(parameter: Real) -> Fraction:
+    """Returns the squared deviation of a continuous Gaussian as private as a discrete one.
+
+    Args:
+        parameter: s, > 2, in grid units: see ``discrete_gaussian_mu``.
+
+    Example:
+        >>> squared_deviation(discrete_parameter(9)) >= 9
+        True
+    """
+    return Fraction(parameter) ** 2 - _SMOOTHING**2
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:

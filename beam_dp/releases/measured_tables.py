@@ -18,7 +18,7 @@ Names = tuple[str, ...]
 Kind = Literal["table", "residual"]
 
 _FIELDS = ("attributes", "measured", "distribution", "scale", "grid", "standard_deviation")
-_MAX_GRID = 2**62
+MAX_GRID = 2**62
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class MeasuredTable:
         check_choice("measured", parsed["measured"], ("table", "residual"))
         check_choice("distribution", parsed["distribution"], DISTRIBUTIONS)
         scale = checked_number("scale", parsed["scale"], above=0)
-        grid = checked_integer("grid", parsed["grid"], 1, _MAX_GRID)
+        grid = checked_integer("grid", parsed["grid"], 1, MAX_GRID)
         kind, distribution = cast(Kind, parsed["measured"]), parsed["distribution"]
         return cls(tuple(names), kind, distribution, scale, grid)
 

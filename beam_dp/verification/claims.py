@@ -10,7 +10,12 @@ from typing import Self
 from beam_dp.privacy.guarantee import MIN_DELTA
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import up
-from beam_dp.verification.conversion import gaussian_epsilon, rounded_up, zcdp_epsilon
+from beam_dp.verification.conversion import (
+    gaussian_epsilon,
+    range_mu_squared,
+    rounded_up,
+    zcdp_epsilon,
+)
 
 # What a delta must be left for the conversion of what has no pure epsilon.
 _LEAST_DELTA = Fraction(MIN_DELTA)
@@ -41,8 +46,13 @@ class Claims:
 
     @classmethod
     def range_bounded(cls, epsilon: Fraction) -> Self:
-        """Returns the claims of an exponential mechanism (Dong, Durfee and Rogers, 2020)."""
-        return cls(min(epsilon**2 / 8, epsilon), _mu_squared(epsilon), epsilon)
+        """Returns the claims of an exponential mechanism (Dong, Durfee and Rogers, 2020).
+
+        Its mu is that of its range, or of its pure epsilon if that is less.
+        """
+        squares = [range_mu_squared(epsilon), _mu_squared(epsilon)]
+        mu_squared = min(square for square in squares if square is not None)
+        return cls(min(epsilon**2 / 8, epsilon), mu_squared, epsilon)
 
     @classmethod
     def nothing(cls) -> Self:

@@ -8,7 +8,7 @@ from typing import Any
 
 from beam_dp.checks import check_choice, checked_integer
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.measured_tables import MeasuredTable
+from beam_dp.releases.measured_tables import MAX_GRID, MeasuredTable
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.verification.left_out import of_release
 from beam_dp.verification.steps import Step, flip_step, noise_step, repeated, selection_step
@@ -26,10 +26,10 @@ def rounds_steps(
 ) -> list[Step]:
     """Returns the steps of rounds that select a marginal and measure it whole.
 
-    A round of several units has noise smaller by as many, or by their root: it costs what so many
-    rounds of one unit do, whichever rounds an annealed schedule makes of them. So what is proved
-    follows from the scales of one unit and from the number of units. What was measured must have
-    cost no more.
+    A round of several units costs what so many rounds of one unit do, in epsilon or in squares of
+    mu (in rhos on cards of earlier versions), whichever rounds an annealed schedule makes of them.
+    So what is proved follows from the scales of one unit and from the number of units. What was
+    measured must have cost no more.
 
     Args:
         guarantee: of the mechanism.
@@ -48,14 +48,13 @@ def rounds_steps(
     selections = select(
         "select a marginal", moved * k, parameters.get("selection_scale", 0.0), num_units
     )
-    scale = parameters.get("measurement_scale", 0.0)
-    one = noise_step("measure the selected one", distribution, moved * k, moved * k**2, scale)
+    scale, grid = parameters.get("measurement_scale", 0.0), _grid(parameters)
+    l1, l2_squared = moved * k * grid, moved * (k * grid) ** 2
+    one = noise_step("measure the selected one", distribution, l1, l2_squared, scale)
     steps = [selections, repeated(one, num_units)]
     total_scale = parameters.get("total_scale")
     if total_scale:
-        of_total = noise_step(
-            "count the records", distribution, moved * k, (moved * k) ** 2, total_scale
-        )
+        of_total = noise_step("count the records", distribution, l1, l1**2, total_scale)
         steps.insert(0, of_total)
     if tables is not None:
         _compare(parameters, tables, figures)
@@ -66,16 +65,23 @@ def _compare(
     parameters: Mapping[str, Any], tables: Sequence[MeasuredTable], figures: Figures
 ) -> None:
     """Compares what was measured with what the rounds pay for."""
-    distribution = parameters["distribution"]
-    power = 1 if distribution == "discrete_laplace" else 2
+    distribution, grid = parameters["distribution"], _grid(parameters)
     rounds = [each for each in tables if each.names]
     for each in tables:
         kind = (each.kind, each.distribution, each.grid)
-        figures.equal("noise", kind, ("table", distribution, 1))
+        figures.equal("noise", kind, ("table", distribution, grid))
         if not each.names:
             figures.same("scale of the total", each.scale, parameters["total_scale"])
-    unit = parameters["measurement_scale"]
-    spent = sum((unit / each.scale) ** power for each in rounds)
+    unit: float = parameters["measurement_scale"]
+
+    def units(scale: float) -> float:
+        if distribution == "discrete_laplace":
+            return unit / scale
+        # Cards of earlier versions add rhos up, on no grid.
+        less = 4 if "grid" in parameters else 0
+        return (unit**2 - less) / (scale**2 - less) if scale**2 > less else math.inf
+
+    spent = sum(units(each.scale) for each in rounds)
     figures.number += 1
     if spent > parameters["num_units"] * (1 + _ROUNDING):
         words = f"noise: the tables cost {spent:.6g} units; must be at most"
@@ -84,6 +90,11 @@ def _compare(
         figures.equal("num_rounds", parameters.get("num_rounds"), len(rounds))
         for each in rounds:
             figures.same("scale of a round", each.scale, unit)
+
+
+def _grid(parameters: Mapping[str, Any]) -> int:
+    """Returns the grid units of a record that measurements lie on: 1 on earlier cards."""
+    return checked_integer("grid", parameters.get("grid", 1), 1, MAX_GRID)
 
 
 def textbook_steps(guarantee: Guarantee, parameters: Mapping[str, Any]) -> list[Step]:

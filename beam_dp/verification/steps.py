@@ -132,13 +132,13 @@ def selection_step(what: str, sensitivity: Fraction | int, scale: float, times: 
     """
     epsilon = 2 * Fraction(sensitivity) / positive(scale)
     claims = Claims.range_bounded(epsilon)
-    assert claims.rho is not None
+    assert claims.rho is not None and claims.mu_squared is not None
     numbers = f"2 x {number(sensitivity)} / {number(scale)}: epsilon {above(epsilon)}"
     one = Step(
         what,
-        "epsilon = 2 x sensitivity / scale; rho = epsilon^2 / 8",
+        "epsilon = 2 x sensitivity / scale; rho = epsilon^2 / 8; mu^2 = pi epsilon^2 / 8",
         EXPONENTIAL,
-        f"{numbers}, rho {above(claims.rho)}",
+        f"{numbers}, rho {above(claims.rho)}, mu^2 {above(claims.mu_squared)}",
         claims,
     )
     return repeated(one, times)

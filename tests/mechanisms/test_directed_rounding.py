@@ -43,6 +43,10 @@ PROMISES = [
 ]
 
 
+# Less than pi / 8, by less than 1e-16.
+PI_EIGHTH = Fraction(39269908169872415, 10**17)
+
+
 def moved(guarantee: Guarantee) -> int:
     """By how many records a replacement, or an addition, changes the data of a unit of one."""
     return 1 if guarantee.neighboring == ADD else 2
@@ -136,7 +140,8 @@ def test_rounds_spend_no_more_than_was_promised(units: int, is_public: bool) -> 
             total = Fraction(0)
             if not is_public:
                 total = k * whole / Fraction(budget.total_scale)
-                total = total if each is pure else total**2 / 2
+                if each is not pure:
+                    total = spent_of((k * whole * budget.grid) ** 2, budget.total_scale)
             left = units
             while left:
                 part = rng.randint(1, left)
@@ -146,10 +151,11 @@ def test_rounds_spend_no_more_than_was_promised(units: int, is_public: bool) -> 
                 if each is pure:
                     total += selected + k * whole / Fraction(round_.measurement_scale)
                 else:
-                    total += selected**2 / 8
-                    total += Fraction(k**2 * whole) / Fraction(round_.measurement_scale) ** 2 / 2
-            limit = each.epsilon if each is pure else zcdp_rho(each.epsilon, each.delta)
-            assert total <= Fraction(limit)
+                    total += selected**2 * PI_EIGHTH
+                    squared = k**2 * whole * budget.grid**2
+                    total += spent_of(squared, round_.measurement_scale)
+            limit = Fraction(each.epsilon) if each is pure else squared_mu(each)
+            assert total <= limit
 
 
 @pytest.mark.parametrize("rounds", [1, 7, 1000])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM
 from beam_dp.mechanisms.marginals import rounds as rounds_module
 from beam_dp.mechanisms.marginals.rounds import round_budget
-from beam_dp.privacy.accounting import zcdp_epsilon
+from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta
 from beam_dp.privacy.guarantee import Guarantee
 
 
@@ -51,15 +52,19 @@ def test_budgets_add_up_to_the_guarantee(
     for public in (True, False):
         budget = round_budget(promise(neighboring, PURE, epsilon, most), num_rounds, public)
         assert budget.distribution == "discrete_laplace"
-        spent = num_rounds * (2 * l1 / budget.selection_scale + l1 / budget.measurement_scale)
-        spent += 0 if public else l1 / budget.total_scale
-        assert epsilon * (1 - 1e-9) < spent <= epsilon
+        scales = Fraction(budget.selection_scale), Fraction(budget.measurement_scale)
+        spent = num_rounds * (2 * l1 / scales[0] + l1 / scales[1])
+        spent += 0 if public else l1 / Fraction(budget.total_scale)
+        assert epsilon * (1 - 1e-9) < spent <= Fraction(epsilon)
         budget = round_budget(promise(neighboring, 1e-9, epsilon, most), num_rounds, public)
         assert budget.distribution == "discrete_gaussian"
-        rho = num_rounds * (2 * l1 / budget.selection_scale) ** 2 / 8
-        rho += num_rounds * (l2 / budget.measurement_scale) ** 2 / 2
-        rho += 0 if public else (l1 / budget.total_scale) ** 2 / 2
-        assert epsilon * (1 - 1e-6) < zcdp_epsilon(rho, 1e-9) <= epsilon
+        squared = num_rounds * math.pi / 8 * (2 * l1 / budget.selection_scale) ** 2
+        grid = budget.grid
+        squared += num_rounds * (l2 * grid) ** 2 / (budget.measurement_scale**2 - 4)
+        squared += 0 if public else (l1 * grid) ** 2 / (budget.total_scale**2 - 4)
+        mu = math.sqrt(squared)
+        assert gaussian_delta(mu * (1 - 1e-6), epsilon) < 1e-9
+        assert mu <= discrete_gaussian_mu(epsilon, 1e-9) <= mu * (1 + 1e-6)
 
 
 def audited(
@@ -102,6 +107,9 @@ def test_an_annealed_schedule_spends_more_where_measuring_tells_nothing(delta: f
     run(plan, summary(plan, np.zeros(4, dtype=np.int64)), noise)
     scales = [draw.scale for draw in noise.draws if not draw.is_selection]
     units = [(scales[0] / scale) ** (1 if delta == 0 else 2) for scale in scales]
+    assert (
+        not delta or min(scales) > 4000
+    )  # so that the 4 of a discrete Gaussian is next to nothing
     assert units[:2] == pytest.approx([1, growth])
     assert sum(units) == pytest.approx(plan.public["num_units"])
 
@@ -159,7 +167,7 @@ def test_public_parameters_state_what_is_used(guarantee: Guarantee):
     assert kinds == [measured, *[selected, measured] * 4]
     public = plan.public
     assert noise.draws[0].scale == public["total_scale"]
-    assert noise.draws[0].exact.item() == 15
+    assert noise.draws[0].exact.item() == 15 * public["grid"]
     assert noise.draws[2].scale == public["measurement_scale"]
     assert public["num_rounds"] == 4
 

@@ -37,7 +37,7 @@ from beam_dp.mechanisms.marginals import (
 from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, MarginalsPlan, tree_cells
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
+from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase, release_from_bytes, release_to_bytes
@@ -279,10 +279,12 @@ def test_rounds_over_a_tree_spend_exactly_their_units(
     spent = 0.0
     if total == "noisy":
         assert measured.pop(0).scale == unit.total_scale
-        spent = 1 / unit.total_scale if delta == PURE else 1 / (2 * unit.total_scale**2)
+        spent = 1 / unit.total_scale
+        if delta > PURE:
+            spent = unit.grid**2 / (unit.total_scale**2 - 4)
     selections = [draw for draw in noise.draws if draw.is_selection]
     units = [(unit.measurement_scale / draw.scale) ** power for draw in measured]
-    assert sum(units) == pytest.approx(plan.public["num_units"], rel=1e-9)
+    assert sum(units) == pytest.approx(plan.public["num_units"], rel=1e-6)
     scales = [draw.scale for draw in selections]
     for draw, count in zip(selections, units, strict=True):
         ratio = draw.scale / unit.of_round(round(count)).selection_scale
@@ -292,10 +294,10 @@ def test_rounds_over_a_tree_spend_exactly_their_units(
         spent += plan.public["num_units"] * 2 / unit.selection_scale
         assert spent == pytest.approx(guarantee.epsilon, rel=1e-9) and spent <= guarantee.epsilon
     else:
-        rho = zcdp_rho(guarantee.epsilon, delta)
-        spent += sum(1 / (2 * draw.scale**2) for draw in measured)
-        spent += plan.public["num_units"] * (2 / unit.selection_scale) ** 2 / 8
-        assert spent == pytest.approx(rho, rel=1e-9) and spent <= rho
+        allowed = discrete_gaussian_mu(guarantee.epsilon, delta) ** 2
+        spent += sum(unit.grid**2 / (draw.scale**2 - 4) for draw in measured)
+        spent += plan.public["num_units"] * math.pi / 8 * (2 / unit.selection_scale) ** 2
+        assert spent == pytest.approx(allowed, rel=1e-9) and spent <= allowed
     assert len(scales) == len(measured)
 
 

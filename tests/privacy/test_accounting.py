@@ -16,9 +16,11 @@ from beam_dp.privacy.accounting import (
     discrete_parameter,
     gaussian_delta,
     gaussian_mu,
+    range_mu,
     zcdp_epsilon,
     zcdp_rho,
 )
+from beam_dp.testing import audit
 
 EPSILONS = (1e-6, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6)
 DELTAS = (1e-5, 1e-9, 1e-15, 1e-50)
@@ -296,3 +298,55 @@ def test_what_no_rho_can_keep_is_refused():
         with pytest.raises(InputError, match=r"epsilon: 1e-.00 is refused; is too small for a del"):
             zcdp_rho(epsilon, 1e-300)
     assert 0 < zcdp_rho(1e-100, 1e-300) < 1e-200
+
+
+def test_the_mu_of_a_range_is_above_its_root_of_pi_eighths_and_hardly():
+    pi = Fraction(314159265358979323846, 10**20)  # less than 1e-20 below
+    assert pi + Fraction(1, 10**20) < 8 * range_mu(1) ** 2 < pi * (1 + Fraction(1, 10**10))
+    assert range_mu(Fraction(1, 3)) * 3 == range_mu(1)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 5.0, 30.0, 300.0])
+def test_no_odds_within_a_range_are_told_apart_better_than_its_mu_does(epsilon: float):
+    """What the best test against a range epsilon gains, in 60 digits: it is most at even odds."""
+    with mpmath.workdps(60):
+
+        def normal(log_odds: mpmath.mpf) -> mpmath.mpf:
+            # Of the smaller tail, so that no digits cancel.
+            tail = 1 / (1 + mpmath.exp(abs(log_odds)))
+            start = -mpmath.sqrt(-2 * mpmath.log(2 * tail)) if tail < 0.3 else -0.1
+            found = mpmath.findroot(
+                lambda z: mpmath.log(mpmath.erfc(-z / mpmath.sqrt(2)) / 2) - mpmath.log(tail), start
+            )
+            return found if log_odds < 0 else -found
+
+        gains = {}
+        for middle in (0, 0.01, 0.3, 1, 3, 10, 40):
+            high, low = mpmath.mpf(middle) + epsilon / 2, mpmath.mpf(middle) - epsilon / 2
+            gains[middle] = normal(high) - normal(low)
+        allowed = range_mu(Fraction(epsilon))
+        assert max(gains.values()) == gains[0]
+        assert gains[0] <= mpmath.mpf(allowed.numerator) / allowed.denominator
+        assert epsilon > 0.01 or gains[0] > 0.9999 * float(allowed)
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0, 20.0])
+@pytest.mark.parametrize("times", [1, 2])
+def test_exponential_mechanisms_keep_the_mu_of_their_range(scale: float, times: int):
+    """Exact laws of selections among three, once and twice, against the curve of their mu."""
+    closest = 0.0
+    mu = math.sqrt(times) * float(range_mu(2 / Fraction(scale)))
+    for scores in itertools.product(range(-3, 4), repeat=2):
+        for shift in itertools.product((-1, 0, 1), repeat=3):
+            exact = [0, *scores]
+            moved = [score + step for score, step in zip(exact, shift, strict=True)]
+            laws = [
+                audit.product_law([audit.exponential_mechanism(each, scale)] * times)
+                for each in (exact, moved)
+            ]
+            for epsilon in np.array([0.0, 0.3, 0.6, 0.9]) * 2 * times / scale:
+                found = audit.hockey_stick(*laws, float(epsilon))
+                allowed = gaussian_delta(mu, float(epsilon))
+                assert found <= allowed + 1e-12
+                closest = max(closest, found / allowed)
+    assert closest > (0.9 if times == 1 else 0.8)

@@ -41,6 +41,9 @@ def claims(plan: MarginalsPlan) -> dict[str, float]:
     # The exponential mechanism: twice the sensitivity over epsilon is its scale.
     if public["distribution"] == "discrete_laplace":
         return {"epsilon": steps * (2 * most / selection + most / measurement)}
+    if public["strategy"] == "rounds":
+        measured = (most * public["grid"]) ** 2 / (measurement**2 - 4)
+        return {"mu": math.sqrt(steps * (math.pi / 8 * (2 * most / selection) ** 2 + measured))}
     return {"rho": steps * ((2 * most / selection) ** 2 / 8 + (most / measurement) ** 2 / 2)}
 
 

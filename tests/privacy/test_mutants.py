@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -155,7 +156,9 @@ def leave_a_round_out(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def replace_where(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, factor: float) -> None:
+def replace_where(
+    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, factor: float | Fraction
+) -> None:
     original = getattr(place, name)
     monkeypatch.setattr(place, name, lambda *arguments: factor * original(*arguments))
 
@@ -254,6 +257,14 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "permute-and-flip where the range of a selection is priced": (
         "rounds, noisy total",
         lambda patch: change_budget(patch, lambda budget: {"selection": "permute_and_flip"}),
+    ),
+    "mu of a selection taken from its rho": (
+        "rounds, noisy total",
+        lambda patch: replace_where(patch, rounds_module, "range_mu", Fraction(4, 5)),
+    ),
+    "measurements of rounds off their grid": (
+        "rounds, replace one",
+        lambda patch: change_budget(patch, lambda budget: {"grid": 2 * budget.grid}),
     ),
     "weights of the scores forgotten": ("rounds", forget_weights),
     "rounds that do not share the budget": ("rounds", spend_all_twice),

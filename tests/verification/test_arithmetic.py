@@ -21,6 +21,7 @@ from beam_dp.mechanisms.sketches.stability_histogram import (
 from beam_dp.privacy import accounting
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.verification.claims import Claims, composed, covers
 from beam_dp.verification.conversion import (
     gaussian_delta,
@@ -29,9 +30,37 @@ from beam_dp.verification.conversion import (
     zcdp_epsilon,
 )
 from beam_dp.verification.intervals import column_norms
+from beam_dp.verification.rounds import rounds_steps
 from beam_dp.verification.sketches import release_probability
 from beam_dp.verification.steps import above, number
 from beam_dp.verification.tables import largest_change
+from beam_dp.verification.verdict import Figures
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_rounds_of_earlier_cards_are_priced_by_their_rhos(replaced: bool) -> None:
+    """They named no selection and had no grid: one round of four units, and four of one."""
+    guarantee = dp.Guarantee(1.0, 1e-9, RELATIONS[replaced], "record", 1)
+    moved, unit = 1 + replaced, accounting.zcdp_rho(1.0, 1e-9) / 8 * (1 - 1e-12)
+    parameters = {
+        "num_units": 8,
+        "num_rounds": "annealed",
+        "distribution": "discrete_gaussian",
+        "selection_scale": 2 * moved / math.sqrt(8 * 0.1 * unit),
+        "measurement_scale": math.sqrt(moved / (2 * 0.9 * unit)),
+        "total_scale": 0.0,
+    }
+    scales = [parameters["measurement_scale"] / root for root in (1, 1, 1, 1, 2)]
+    tables = [MeasuredTable(("a",), "table", "discrete_gaussian", scale) for scale in scales]
+    figures = Figures()
+    found = composed(step.claims for step in rounds_steps(guarantee, parameters, tables, figures))
+    assert not figures.faults and found.rho is not None
+    assert float(found.rho) == pytest.approx(8 * unit, rel=1e-9)
+    rounds_steps(guarantee, parameters, [*tables, tables[0]], figures)
+    assert len(figures.faults) == 1
+
+
+RELATIONS = "add_or_remove_one", "replace_one"
 
 
 def promises(number: int) -> list[tuple[float, float]]:

@@ -35,14 +35,15 @@ from beam_dp.queries.workload import Workload
 class MWEM(Mechanism):
     """Selects what the hypothesis answers badly, measures it, and fits all measurements at once.
 
-    Privacy: (epsilon, delta), for the relation and unit of the guarantee. Rounds compose by
-    zero-concentrated privacy where delta > 0, else by sums of epsilon; both hold for adaptively
-    chosen rounds. A release that measures everything at once is calibrated exactly instead.
+    Privacy: (epsilon, delta), for the relation and unit of the guarantee. Rounds compose by sums
+    of squares of mu where delta > 0, else by sums of epsilon; both hold for adaptively chosen
+    rounds.
 
     ``tight``: by default what is measured is decided before any record is read, by the predicted
     error of the candidates: all residuals with Gaussian noise, or tables with Laplace noise (see
     ``strategies``). With ``num_rounds`` the exponential mechanism, or permute-and-flip where
-    delta is 0, selects one marginal a round, which is measured whole. Either way a maximum-entropy fit of all measurements follows.
+    delta is 0, selects one marginal a round, which is measured whole. Either way a maximum-entropy
+    fit of all measurements follows.
 
     ``textbook``: Hardt, Ligett and McSherry's algorithm as published: one cell of a marginal is
     selected and measured a round, and one multiplicative update follows. The last hypothesis is

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -26,18 +27,24 @@ from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
     check_selects,
+    check_sums,
     joins_fit,
     tree_fits,
 )
 from beam_dp.mechanisms.marginals.scores import MAX_SCORE, l1_score
-from beam_dp.mechanisms.marginals.strategies import TOTAL_SHARE
+from beam_dp.mechanisms.marginals.strategies import TOTAL_SHARE, fine_grid
 from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
 from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.accounting import (
+    discrete_gaussian_mu,
+    discrete_parameter,
+    range_mu,
+    squared_deviation,
+)
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.privacy.rounding import raised
+from beam_dp.privacy.rounding import root_down, root_up, up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.releases.unbiased_tables import Combination
@@ -67,30 +74,40 @@ class RoundBudget:
             exponential mechanism for the same epsilon, which costs less where rhos add up.
         selection_scale: of its coins, or of its noise, in records.
         distribution: of the measurements.
-        measurement_scale: of their noise, in records.
-        total_scale: of the noise of the number of records; 0 where that is public.
+        grid: units of them that make one record.
+        measurement_scale: of their noise, in such units.
+        total_scale: of the noise of the number of records, in such units; 0 where that is public.
     """
 
     selection: Selection
     selection_scale: float
     distribution: Distribution
+    grid: int
     measurement_scale: float
     total_scale: float
 
     def of_round(self, units: int) -> RoundBudget:
         """Returns the scales of a round that spends several units.
 
-        A unit is a share of epsilon, inverse to the scales, or one of rho, inverse to their
-        squares: both add up over rounds whose units are chosen adaptively.
+        A unit is a share of epsilon, inverse to the scales, or one of mu^2, inverse to their
+        squares (less 4, on a grid): both add up over rounds whose units are chosen adaptively.
         """
         if units == 1:
             return self
-        factor = units if self.distribution == "discrete_laplace" else math.sqrt(units)
+        measured = Fraction(self.measurement_scale)
+        if self.distribution == "discrete_laplace":
+            selection_scale = up(Fraction(self.selection_scale) / units)
+            measurement_scale = up(measured / units)
+        else:
+            selection_scale = root_up(Fraction(self.selection_scale) ** 2 / units)
+            measurement_scale = discrete_parameter(squared_deviation(measured) / units)
         return dataclasses.replace(
-            self,
-            selection_scale=raised(self.selection_scale / factor),
-            measurement_scale=raised(self.measurement_scale / factor),
+            self, selection_scale=selection_scale, measurement_scale=measurement_scale
         )
+
+    def measured(self, names: Names, scale: float) -> Measurement:
+        """Returns the measurement of a table, or of the total, with a scale of this budget."""
+        return Measurement(names, "table", self.distribution, scale, self.grid)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,7 +154,7 @@ class RoundsPlan(MarginalsPlan):
         tables: list[NDArray[np.float64]] = []
 
         def measure(names: Names, scale: float) -> None:
-            measurement = Measurement(names, "table", unit.distribution, scale)
+            measurement = unit.measured(names, scale)
             measurements.append(measurement)
             tables.append(measurement.draw(marginals, noise))
             combination.add(measurement, tables[-1])
@@ -193,41 +210,42 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     sensitivity 1 (2 under replace-one), and so has the table in L1; in L2 the table has 1 or
     sqrt(2); k records of a unit multiply all of these. The scores are not monotone, so the
     scale of a selection is 2 x sensitivity / epsilon. With delta = 0 the epsilons of all steps add
-    up to the guarantee's, and permute-and-flip selects; else their rhos add up to what implies it,
-    epsilon^2 / 8 for the exponential mechanism (bounded range) and (sensitivity / scale)^2 / 2 for
-    a measurement.
+    up to the guarantee's, and permute-and-flip selects; else squares of mu do, that of the range
+    of the exponential mechanism (``range_mu``) and those of measurements on a fine grid
+    (``discrete_gaussian_mu``), fewer than 2^40 numbers together.
     """
-    moved = guarantee.neighboring.num_moved
-    l1_sensitivity = float(moved * guarantee.max_records_per_unit)
-    l2_sensitivity = math.sqrt(moved) * guarantee.max_records_per_unit
+    moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
     pure = guarantee.delta == 0
-    budget = guarantee.epsilon if pure else zcdp_rho(guarantee.epsilon, guarantee.delta)
-    total_budget = 0.0 if total_is_public else TOTAL_SHARE * budget
-    selection = _SELECTION_SHARE * (budget - total_budget) / num_units
-    measurement = (1 - _SELECTION_SHARE) * (budget - total_budget) / num_units
-
-    def scale(sensitivity: float, share: float) -> float:
-        return raised(sensitivity / (share if pure else math.sqrt(2 * share)))
-
+    budget = Fraction(guarantee.epsilon)
+    if not pure:
+        budget = Fraction(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)) ** 2
+    total = Fraction(0) if total_is_public else Fraction(TOTAL_SHARE) * budget
+    unit = (budget - total) / num_units
+    selection = Fraction(_SELECTION_SHARE) * unit
+    if not pure:
+        # The share is one of rho, epsilon^2 / 8 of a selection; of mu^2 / 2 that is pi / 2 as much.
+        selection *= 4 * range_mu(1) ** 2
+    measurement = unit - selection
+    if pure:
+        return RoundBudget(
+            selection="permute_and_flip",
+            selection_scale=up(2 * moved * k / selection),
+            distribution="discrete_laplace",
+            grid=1,
+            measurement_scale=up(moved * k / measurement),
+            total_scale=up(moved * k / total) if total else 0.0,
+        )
+    variance = moved * k**2 / measurement
+    # Fine also for the noise of a round that spends all units.
+    grid = fine_grid(variance / num_units)
     return RoundBudget(
-        selection="permute_and_flip" if pure else "exponential_mechanism",
-        selection_scale=raised(
-            2 * l1_sensitivity / (selection if pure else math.sqrt(8 * selection))
-        ),
-        distribution="discrete_laplace" if pure else "discrete_gaussian",
-        measurement_scale=scale(l1_sensitivity if pure else l2_sensitivity, measurement),
-        total_scale=0.0 if total_is_public else scale(l1_sensitivity, total_budget),
+        selection="exponential_mechanism",
+        selection_scale=up(range_mu(2 * moved * k) / Fraction(root_down(selection))),
+        distribution="discrete_gaussian",
+        grid=grid,
+        measurement_scale=discrete_parameter(variance * grid**2),
+        total_scale=discrete_parameter((moved * k * grid) ** 2 / total) if total else 0.0,
     )
-
-
-def adaptive_loss(guarantee: Guarantee) -> Loss:
-    """Returns the loss of steps whose epsilons, or rhos where delta > 0, add up to the guarantee's.
-
-    The exponential mechanism has a rho, but no mu is proved for it here.
-    """
-    if guarantee.delta == 0:
-        return Loss.pure(guarantee.epsilon)
-    return Loss.zcdp(zcdp_rho(guarantee.epsilon, guarantee.delta))
 
 
 def score_grid(selection_scale: float) -> int:
@@ -257,6 +275,7 @@ def plan_rounds(
     if num_units == "annealed":
         num_units = _UNITS_PER_ATTRIBUTE * workload.domain.num_attributes
     budget = round_budget(guarantee, num_units, num_records != "noisy")
+    check_sums(num_records, [budget.measured((), budget.measurement_scale)])
     selection_scale = budget.selection_scale * score_grid(budget.selection_scale) * _WEIGHT_GRID
     check_noise(guarantee, [selection_scale, budget.measurement_scale, budget.total_scale])
     return RoundsPlan(
@@ -265,11 +284,18 @@ def plan_rounds(
         num_records=num_records,
         summary_tables=workload.maximal(),
         measurements=(),
-        loss=adaptive_loss(guarantee),
+        loss=_loss(guarantee),
         num_rounds=num_rounds,
         num_units=num_units,
         unit=budget,
     )
+
+
+def _loss(guarantee: Guarantee) -> Loss:
+    """Returns the loss of rounds: all of what is promised."""
+    if guarantee.delta == 0:
+        return Loss.pure(guarantee.epsilon)
+    return Loss.gaussian(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta))
 
 
 def inner_candidates(workload: Workload) -> dict[Names, float]:
@@ -323,7 +349,7 @@ def _growth(moved: NDArray[np.float64], budget: RoundBudget) -> int:
 
 def _expected_noise(num_cells: int, budget: RoundBudget) -> float:
     """Returns the expected L1 norm of the noise of a measured table, or nearly, in records."""
-    return num_cells * budget.measurement_scale * math.sqrt(2 / math.pi)
+    return num_cells * budget.measurement_scale / budget.grid * math.sqrt(2 / math.pi)
 
 
 def _select(

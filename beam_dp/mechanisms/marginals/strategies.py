@@ -224,6 +224,11 @@ def table_strategy(
     )
 
 
+def fine_grid(variance: Fraction) -> int:
+    """Returns how many grid units make one record, so that Gaussian noise is all but continuous."""
+    return max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
+
+
 def gaussian_table(names: Names, guarantee: Guarantee, mu: float) -> Measurement:
     """Returns a Gaussian measurement of one whole table, on a fine grid.
 
@@ -238,7 +243,7 @@ def gaussian_table(names: Names, guarantee: Guarantee, mu: float) -> Measurement
     """
     squared_norm = guarantee.max_records_per_unit**2 * guarantee.neighboring.num_moved
     variance = Fraction(squared_norm) / Fraction(mu) ** 2
-    grid = max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
+    grid = fine_grid(variance)
     scale = discrete_parameter(variance * grid**2)
     return Measurement(names, "table", "discrete_gaussian", scale, grid)
 

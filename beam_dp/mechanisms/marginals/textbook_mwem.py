@@ -17,13 +17,14 @@ from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.measurements import importance_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release
-from beam_dp.mechanisms.marginals.rounds import adaptive_loss, score_grid
+from beam_dp.mechanisms.marginals.rounds import score_grid
 from beam_dp.mechanisms.marginals.scores import answer_on_grid
 from beam_dp.mechanisms.marginals.synthesis import plan_basis
 from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import lowered, raised
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
@@ -174,13 +175,20 @@ def plan_textbook(
         num_records=num_records,
         summary_tables=workload.maximal(),
         measurements=(),
-        loss=adaptive_loss(guarantee),
+        loss=_loss(guarantee),
         num_rounds=rounds,
         distribution=distribution,
         measurement_scale=scale,
         selection_scale=selection_scale,
         bound_of_average=bound,
     )
+
+
+def _loss(guarantee: Guarantee) -> Loss:
+    """Returns the loss of steps whose epsilons, or rhos where delta > 0, add up to the promise."""
+    if guarantee.delta == 0:
+        return Loss.pure(guarantee.epsilon)
+    return Loss.zcdp(zcdp_rho(guarantee.epsilon, guarantee.delta))
 
 
 def best_num_rounds(num_cells: int, num_queries: int, epsilon: float, num_records: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import audit_views
@@ -256,7 +257,7 @@ def scale_selection(factor: float) -> Callable[[Patch], None]:
 sharpen_selection, blur_selection = scale_selection(1 / 8), scale_selection(2.0)
 
 
-def multiply(place: Any, name: str, factor: float) -> Callable[[Patch], None]:
+def multiply(place: Any, name: str, factor: float | Fraction) -> Callable[[Patch], None]:
     original = getattr(place, name)
     return lambda patch: patch.setattr(place, name, lambda *given: factor * original(*given))
 
@@ -357,6 +358,9 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
         else:
             found["rounds that do not share the budget"] = Mutant(ROUNDS_SHARE_NOTHING, "price")
         if each.guarantee.delta:
+            found["mu of a selection taken from its rho"] = Mutant(
+                multiply(rounds_module, "range_mu", Fraction(4, 5)), "price"
+            )
             found["permute-and-flip priced as if its range were bounded"] = Mutant(FLIPPED, "price")
         if replaces and each.guarantee.delta:
             found["root 2 of a replacement forgotten"] = Mutant(ROOT_FORGOTTEN, "price")
