@@ -112,6 +112,7 @@ def fit_maximum_entropy(
     signs: NDArray[np.float64],
     progress: Progress | None = None,
     tolerance: float = _TOLERANCE,
+    denoise: Callable[[NoisyCoefficients], NoisyCoefficients] = lambda observed: observed,
 ) -> Fit:
     """Returns the hypothesis on the regularisation path with the least estimated error.
 
@@ -128,6 +129,8 @@ def fit_maximum_entropy(
         progress: called once, with the step's name, and where it may be long how long it usually
             takes: so many passes of the time that one has taken.
         tolerance: nats a coefficient within which each step is solved.
+        denoise: what is fitted in place of noisy coefficients, with the variances of what is left
+            of their errors; by default themselves. The error is estimated from the noisy ones.
 
     Returns:
         The fit.
@@ -143,8 +146,11 @@ def fit_maximum_entropy(
     shift = signs[chosen] * _PROBE * np.sqrt(variances)
     shifted = NoisyCoefficients(observed.values.copy(), observed.variances)
     shifted.values[chosen] += shift
-    starts = [independent_log_weights(basis, each, total) for each in (observed, shifted)]
+    targets = [denoise(each) for each in (observed, shifted)]
+    starts = [independent_log_weights(basis, each, total) for each in targets]
     problem = _Problem(basis, chosen, total, starts[0], tolerance)
+    goals = [each.values[chosen] for each in targets]
+    penalties = [each.variances[chosen] for each in targets]
 
     def estimate(fitted: NDArray[np.float64], fitted_shifted: NDArray[np.float64]) -> float:
         freedom = (fitted_shifted - fitted) * shift / _PROBE**2
@@ -162,12 +168,11 @@ def fit_maximum_entropy(
     penalty, best_step, step = _FIRST_PENALTY, 0, 0
     while step < _MAX_STEPS and step - best_step < _PATIENCE:
         step += 1
-        penalties = variances * penalty
         paths = [point.place for point in points]
-        first = problem.step(values, penalties, paths[0], points[0])
+        first = problem.step(goals[0], penalties[0] * penalty, paths[0], points[0])
         # The shifted path runs close to the other one, so it starts from where that one went.
         other = problem.at(first.place + paths[1] - paths[0])
-        other = problem.step(values + shift, penalties, paths[1], other)
+        other = problem.step(goals[1], penalties[1] * penalty, paths[1], other)
         points = [first, other]
         previous, error = error, estimate(first.gradient, other.gradient)
         if error < least:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
+from beam_dp.hypotheses.denoised_attributes import denoised
 from beam_dp.hypotheses.maximum_entropy import independent_log_weights
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.hypotheses.threads import on_one_thread
@@ -300,7 +301,9 @@ def _independent_answers(
     total = plan.num_records
     if total == "noisy":
         total = noisy_total(basis, observed)
-    log_weights = independent_log_weights(basis, observed, total)
+    log_weights = independent_log_weights(
+        basis, denoised(plan.domain, basis, observed, total), total
+    )
     answers = basis.marginals(log_weights, pairs)
     return {axes: total * each for axes, each in zip(pairs, answers, strict=True)}
 

@@ -19,6 +19,7 @@ from beam_dp.hypotheses.basis import (
     marginal_of,
     squared_scale,
 )
+from beam_dp.hypotheses.denoised_attributes import denoised
 from beam_dp.hypotheses.maximum_entropy import Fit, NoisyCoefficients, fit_maximum_entropy
 from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
 from beam_dp.hypotheses.tree_basis import TreeBasis
@@ -115,7 +116,14 @@ def synthesise(
     importance = importance_of(domain, basis, workload.marginals, workload.weights)
     signs = noise.signs(basis.num_coefficients)
     found = fit_maximum_entropy(
-        basis, observed, total, importance, signs, progress, tolerance(basis)
+        basis,
+        observed,
+        total,
+        importance,
+        signs,
+        progress,
+        tolerance(basis),
+        denoise=lambda each: denoised(domain, basis, each, total),
     )
     if progress is not None:
         progress("records", 1, 1)
