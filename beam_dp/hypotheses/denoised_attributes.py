@@ -274,7 +274,8 @@ def _shared(codes: NDArray[np.float64], bins: _Bins) -> NDArray[np.float64]:
 
 
 def _normalised(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    return rows / rows.sum(axis=1, keepdims=True)
+    normalised: NDArray[np.float64] = rows / rows.sum(axis=1, keepdims=True)
+    return normalised
 
 
 def _density(scaled: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -114,17 +114,7 @@ def synthesise(
     observed = everything if layout is basis else everything.restricted(layout, basis)
     total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
     importance = importance_of(domain, basis, workload.marginals, workload.weights)
-    signs = noise.signs(basis.num_coefficients)
-    found = fit_maximum_entropy(
-        basis,
-        observed,
-        total,
-        importance,
-        signs,
-        progress,
-        tolerance(basis),
-        denoise=lambda each: denoised(domain, basis, each, total),
-    )
+    found = _fitted(domain, basis, observed, total, importance, noise, progress)
     if progress is not None:
         progress("records", 1, 1)
     if isinstance(basis, ResidualBasis):
@@ -157,6 +147,28 @@ def synthesise(
         errors=marginal_errors(plan, layout, measurements, misfit, num_bounded_cells),
         parameters=plan.public,
         fit={**_stated_fit(basis, found), **(fit or {})},
+    )
+
+
+def _fitted(
+    domain: Domain,
+    basis: Basis,
+    observed: NoisyCoefficients,
+    total: int,
+    importance: NDArray[np.float64],
+    noise: NoiseSource,
+    progress: Progress | None,
+) -> Fit:
+    """Returns the hypothesis that fits what was observed, of long attributes less of its noise."""
+    return fit_maximum_entropy(
+        basis,
+        observed,
+        total,
+        importance,
+        noise.signs(basis.num_coefficients),
+        progress,
+        tolerance(basis),
+        denoise=lambda each: denoised(domain, basis, each, total),
     )
 
 
