@@ -22,12 +22,12 @@ from beam_dp.domain import Domain
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.hypotheses.basis import Coefficients
-from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients
-from beam_dp.hypotheses.residual_basis import (
+from beam_dp.hypotheses.contrasts import (
     coefficients_table,
     contrast_matrix,
     table_coefficients,
 )
+from beam_dp.hypotheses.maximum_entropy import NoisyCoefficients
 
 # Shorter attributes have too few counts to learn from. Longer ones would take too long.
 _MIN_CODES, _MAX_CODES = 8, 4096
