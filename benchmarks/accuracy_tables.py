@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,10 +69,78 @@ class MadeTable:
                 by_parent = _draw(generator, codes[parent], self.sizes[parent], size, 0.2)
                 values = np.where(coin > 0.5, by_parent, values)
             codes.append(values)
-        text = ", ".join(f'"c{column:02}": {size}' for column, size in enumerate(self.sizes))
-        return read_domain("{" + text + "}"), codes
+        return _domain(self.sizes), codes
 
 
+@dataclasses.dataclass(frozen=True)
+class PeopleTable:
+    """A generated table of 14 columns of mixed kinds, correlated as tables of people are.
+
+    Two hidden numbers of a record, as age and means are, move all ordered columns, whose codes are
+    cut where a random skewed distribution says, so that one code may hold most records. A label
+    follows an earlier column, or says nothing of it, as a coin says. A code is a function of an
+    earlier column but for a few records. So a few pairs hold nearly all of a column each, many are
+    related at a distance, and no junction tree of moderate size holds them all.
+
+    Args:
+        seed: of everything drawn.
+        num_records: rows.
+    """
+
+    seed: int
+    num_records: int
+
+    def draw(self) -> tuple[Domain, Codes]:
+        """Returns the domain and the records."""
+        generator = np.random.default_rng(self.seed)
+        hidden = generator.normal(size=(2, self.num_records))
+        sizes = [size for _, size in _PEOPLE_COLUMNS]
+        codes: Codes = []
+        for column, (kind, size) in enumerate(_PEOPLE_COLUMNS):
+            own = generator.dirichlet([0.5] * size)
+            if kind == "ordered":
+                pull = generator.normal(size=2)
+                moved = pull @ hidden + generator.normal(size=self.num_records)
+                ranks = np.argsort(np.argsort(moved)) / self.num_records
+                codes.append(np.searchsorted(np.cumsum(own)[:-1], ranks, side="right"))
+                continue
+            parent = int(generator.integers(0, column))
+            if kind == "code":
+                functions = generator.integers(0, size, size=sizes[parent])
+                values, share = functions[codes[parent]], 1 - _EXCEPTIONS
+            else:
+                values = _draw(generator, codes[parent], sizes[parent], size, 0.3)
+                share = generator.uniform(0.3, 0.9)
+            others = generator.choice(size, size=self.num_records, p=own)
+            codes.append(np.where(generator.random(self.num_records) < share, values, others))
+        return _domain(sizes), codes
+
+
+def _domain(sizes: Sequence[int]) -> Domain:
+    text = ", ".join(f'"c{column:02}": {size}' for column, size in enumerate(sizes))
+    return read_domain("{" + text + "}")
+
+
+# A column of people is ordered (an age, an income), a label that follows an earlier column (an
+# occupation), or a code for an earlier column (a group of occupations), with few exceptions.
+_PEOPLE_COLUMNS = (
+    ("ordered", 74),
+    ("label", 2),
+    ("ordered", 16),
+    ("code", 9),
+    ("label", 7),
+    ("label", 15),
+    ("label", 6),
+    ("ordered", 40),
+    ("label", 5),
+    ("ordered", 24),
+    ("label", 32),
+    ("code", 4),
+    ("ordered", 12),
+    ("label", 2),
+)
+# Records whose code is not that of the function.
+_EXCEPTIONS = 0.02
 _NUM_CLASSES = 8
 _WIDE_SIZES = (2, 32, 5, 12, 3, 16, 8, 24, 4, 10, 20, 6)
 MADE = {
@@ -82,6 +150,8 @@ MADE = {
     "binary23": MadeTable(20_261_121, 47_000, (2,) * 23),
     # 18 M cells, most of them of two columns: one array.
     "tall9": MadeTable(20_261_122, 100_000, (2, 501, 2, 76, 5, 2, 3, 2, 2)),
+    # About 10^14 cells each.
+    **{f"people{i}": PeopleTable(20_261_120 + i, 38_000) for i in (1, 2, 3)},
 }
 NAMES = sorted([*FILES, *MADE])
 

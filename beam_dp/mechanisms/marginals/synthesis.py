@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from beam_dp.mechanisms.marginals.released_records import (
 )
 from beam_dp.noise.bound import noise_bound
 from beam_dp.noise.source import NoiseSource
+from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.releases.measured_tables import cell_variance, support_variances
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
@@ -122,7 +124,9 @@ def synthesise(
         codes, counts = array_release(basis, domain, found.log_weights, total, importance, most)
     else:
         targets = loose_targets(basis, found.log_weights, total, layout, everything, loose)
-        codes, counts = tree_release(domain, basis, found.log_weights, total, targets)
+        codes, counts = tree_release(
+            domain, basis, found.log_weights, total, targets, workload_pairs(workload)
+        )
     moments = total * basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
     expected = carry_over(basis.slices, moments, layout)
     released = record_coefficients(layout, codes, counts) if loose else expected
@@ -170,6 +174,12 @@ def _fitted(
         tolerance(basis),
         denoise=lambda each: denoised(domain, basis, each, total),
     )
+
+
+def workload_pairs(workload: Workload) -> list[Support]:
+    """Returns the pairs of attributes that some marginal of a workload holds."""
+    axes = (workload.domain.axes(names) for names in workload)
+    return sorted({pair for each in axes for pair in combinations(each, 2)})
 
 
 def _outside(basis: Basis, domain: Domain, measurements: Sequence[Measurement]) -> list[Support]:
