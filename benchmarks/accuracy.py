@@ -5,7 +5,7 @@
 prints, for the fitted distribution and for the released records, the total variation averaged over
 the workload's marginals and the largest error of any cell (both of normalised marginals), each as
 a mean over the runs with its standard error, and the CPU seconds and peak memory of the step that
-turns exact marginals into a release. ``wide``, ``binary23`` and ``tall9`` are
+turns exact marginals into a release. ``wide``, ``binary23``, ``tall9`` and ``people1`` to ``3`` are
 generated and need no data.
 
 Two baselines stand beside the mechanisms. ``independent`` releases all attributes alone, with the
