@@ -259,8 +259,10 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         lambda patch: change_budget(patch, lambda budget: {"selection": "permute_and_flip"}),
     ),
     "mu of a selection taken from its rho": (
-        "rounds, noisy total",
-        lambda patch: replace_where(patch, rounds_module, "range_mu", Fraction(4, 5)),
+        "rounds, replace one",
+        lambda patch: change_budget(
+            patch, lambda budget: {"selection_scale": budget.selection_scale * 4 / 5}
+        ),
     ),
     "measurements of rounds off their grid": (
         "rounds, replace one",

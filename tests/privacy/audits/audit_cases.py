@@ -313,6 +313,8 @@ FLIPPED = change_budget(lambda budget: {"selection": "permute_and_flip"})
 ROOT_FORGOTTEN = change_budget(
     lambda budget: {"measurement_scale": budget.measurement_scale / math.sqrt(2)}
 )
+# sqrt(rho / 2) of the exponential mechanism, in place of the mu that is proved: 0.8 times as much.
+MU_FROM_RHO = change_budget(lambda budget: {"selection_scale": budget.selection_scale * 4 / 5})
 TOTAL_FOR_FREE = change_budget(lambda budget: {"total_scale": 1.0})
 
 
@@ -358,9 +360,7 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
         else:
             found["rounds that do not share the budget"] = Mutant(ROUNDS_SHARE_NOTHING, "price")
         if each.guarantee.delta:
-            found["mu of a selection taken from its rho"] = Mutant(
-                multiply(rounds_module, "range_mu", Fraction(4, 5)), "price"
-            )
+            found["mu of a selection taken from its rho"] = Mutant(MU_FROM_RHO, "price")
             found["permute-and-flip priced as if its range were bounded"] = Mutant(FLIPPED, "price")
         if replaces and each.guarantee.delta:
             found["root 2 of a replacement forgotten"] = Mutant(ROOT_FORGOTTEN, "price")
