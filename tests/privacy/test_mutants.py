@@ -11,6 +11,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import laplace_bugs
 import numpy as np
 import pytest
 import selection_bugs
@@ -192,18 +193,6 @@ def forget_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def share_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every Laplace table is given its share of what the one with the largest should get."""
-    original = strategies.table_strategy
-
-    def mutant(tables: Any, guarantee: Guarantee, shares: Any = None) -> Any:
-        found = original(tables, guarantee, shares)
-        least, equal = min(each.scale for each in found), original(tables, guarantee)[0].scale
-        return tuple(dataclasses.replace(each, scale=each.scale * least / equal) for each in found)
-
-    monkeypatch.setattr(strategies, "table_strategy", mutant)
-
-
 def forget_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores in finer units than their noise."""
     scale_calls(monkeypatch, "permute_and_flip", 1 / 256)
@@ -247,7 +236,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     ),
     "gaussian noise halved": ("gaussian tables", lambda patch: scale_calls(patch, "gaussian", 0.5)),
     "laplace noise halved": ("laplace tables", lambda patch: scale_calls(patch, "laplace", 0.5)),
-    "shares of laplace tables that add up to more": ("laplace shares", share_too_much),
+    "shares of laplace tables that add up to more": ("laplace shares", laplace_bugs.share_too_much),
     "factor 2 of the selection forgotten": (
         "rounds",
         lambda patch: change_budget(

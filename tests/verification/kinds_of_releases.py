@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -200,3 +201,12 @@ def _fill() -> None:
 
 
 _fill()
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def edit(path: pathlib.Path, change: Change) -> None:
+    card = json.loads(path.read_text())
+    change(card)
+    path.write_text(json.dumps(card))

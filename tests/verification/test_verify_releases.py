@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from horizons import DOMAIN, WORKLOAD, leveled, released_horizon
 from kinds_of_releases import (
     COUNTS,
     DOMAIN as CELLS,
     NOISE,
     RELEASES,
+    Change,
+    edit,
     guarantee,
     linear_answers,
     selected,
     synthetic,
 )
-from tiny import domain_of
-from window_plans import RECORD, horizon_of, person, plan_of, whole
 
 import beam_dp as dp
 from beam_dp.errors import InputError
@@ -38,7 +35,6 @@ from beam_dp.summaries import Histogram
 from beam_dp.verification import Verification, verify_release
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
-Change = Callable[[dict[str, Any]], None]
 
 
 def again(release: Release) -> Release:
@@ -240,12 +236,6 @@ def verified_after(release: Release, change: Change, tmp_path: pathlib.Path) -> 
         return None
 
 
-def edit(path: pathlib.Path, change: Change) -> None:
-    card = json.loads(path.read_text())
-    change(card)
-    path.write_text(json.dumps(card))
-
-
 def test_fewer_records_of_a_unit_than_the_noise_is_for_are_noted(tmp_path: pathlib.Path) -> None:
     release = RELEASES[f"laplace, {ADDED}"]()
     found = verified_after(release, raised_guarantee(max_records_per_unit=1), tmp_path)
@@ -385,150 +375,6 @@ def test_queries_too_long_for_the_file_are_noted() -> None:
     object.__setattr__(release, "rows", rows)
     found = verify_release(release)
     assert found.holds and "were not recomputed" in found.notes[0]
-
-
-DELTAS = (0.0, 1e-9)
-# Tables of these do not become one: their noise is each one's own.
-LARGE = domain_of(60, 60, 60)
-
-
-@pytest.mark.parametrize("delta", DELTAS)
-@pytest.mark.parametrize(
-    "name", ["levels", "no block yet", "sliding", "record", "whole", "several tables", "none yet"]
-)
-def test_windows_and_horizons_keep_their_promise(
-    name: str, delta: float, tmp_path: pathlib.Path
-) -> None:
-    noise = "discrete_gaussian" if delta else "discrete_laplace"
-    plan, windows, blocks = {
-        "levels": (leveled(delta=delta), range(6), range(2)),
-        "no block yet": (leveled(delta=delta, block=4), range(3), ()),
-        "sliding": (plan_of(11, person(2, 5, 3), WORKLOAD, delta=delta), range(4), ()),
-        "record": (plan_of(10, RECORD, WORKLOAD, delta=delta), range(2), ()),
-        "whole": (
-            plan_of(
-                9,
-                person(4, 9, 3),
-                whole(DOMAIN),
-                delta=delta,
-                strategy="levels",
-                block=3,
-                distribution=noise,
-            ),
-            range(9),
-            range(3),
-        ),
-        "several tables": (
-            plan_of(
-                10,
-                person(2, 5),
-                dp.marginals(LARGE, ways=1),
-                delta=delta,
-                distribution=noise,
-            ),
-            range(2),
-            (),
-        ),
-        "none yet": (plan_of(10, person(2, 5), WORKLOAD, delta=delta), (), ()),
-    }[name]
-    directory = str(tmp_path / "out")
-    released_horizon(directory, plan, windows, blocks)
-    releases: list[Any] = [read_windows(directory)]
-    if windows:
-        releases.append(read_release(f"{directory}/windows/000000"))
-    if blocks:
-        releases.append(read_release(f"{directory}/levels/3/000000"))
-    for release in releases:
-        found = verify_release(release)
-        assert found.faults == () and found.epsilon == pytest.approx(1.0, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda card: card["parameters"].update(max_windows_per_unit=3),
-        lambda card: card["parameters"].update(max_records_per_unit=4),
-        lambda card: card["parameters"]["worst_case"].update(periods=1),
-        lambda card: card["parameters"]["window_loss"].update(rho=1e-3),
-        lambda card: card["parameters"].update(protected_windows=3),
-        lambda card: card["guarantee"].update(epsilon=0.9),
-        lambda card: card["noise"].pop(),
-    ],
-)
-def test_a_window_whose_card_was_changed_does_not_hold(
-    change: Change, tmp_path: pathlib.Path
-) -> None:
-    plan = plan_of(10, person(2, 5, 3), WORKLOAD)
-    released_horizon(str(tmp_path / "out"), plan, range(1))
-    place = tmp_path / "out" / "windows" / "000000"
-    edit(place / "card.json", change)
-    with contextlib.suppress(InputError):  # or it is refused as damaged
-        assert not verify_release(read_release(place)).holds
-
-
-@pytest.mark.parametrize("value", [None, "independent", "x"])
-@pytest.mark.parametrize("delta", DELTAS)
-def test_a_strategy_that_is_not_stated_hides_no_blocks(
-    delta: float, value: object, tmp_path: pathlib.Path
-) -> None:
-    directory = tmp_path / "out"
-    released_horizon(str(directory), leveled(delta=delta), range(6), range(2))
-    for place in ("windows/000000", "levels/3/000000"):
-        edit(
-            directory / place / "card.json", lambda card: card["parameters"].update(strategy=value)
-        )
-        with pytest.raises(InputError, match=r"(strategy|block): .* is refused"):
-            verify_release(read_release(directory / place))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda card: card["plan"].pop("block"),
-        lambda card: card["plan"].update(block=None),
-        lambda card: card["plan"].update(share=0),
-        lambda card: card["plan"].pop("strategy"),
-        lambda card: card["plan"].update(strategy="independent"),
-    ],
-)
-def test_a_horizon_that_does_not_state_its_blocks_is_refused(
-    change: Change, tmp_path: pathlib.Path
-) -> None:
-    released_horizon(str(tmp_path / "out"), leveled(block=4), range(3))
-    edit(tmp_path / "out" / "horizon.json", change)
-    with pytest.raises(InputError, match=r"(strategy|block|share): .* is refused"):
-        verify_release(read_windows(tmp_path / "out"))
-
-
-def test_a_horizon_adds_up_the_noise_of_its_windows_and_blocks(tmp_path: pathlib.Path) -> None:
-    directory = str(tmp_path / "out")
-    released_horizon(directory, leveled(delta=0.0), range(6), range(2))
-    for place in (tmp_path / "out").glob("levels/3/*/card.json"):
-        edit(place, lambda card: card["noise"][0].update(scale=card["noise"][0]["scale"] / 2))
-    with contextlib.suppress(InputError):  # or its tables have other variances than its noise
-        assert not verify_release(read_windows(directory)).holds
-    begun = tmp_path / "out" / "horizon.json"
-    edit(begun, lambda card: card["worst_case"].update(periods=2))
-    with pytest.raises(InputError, match="worst_case"):
-        read_windows(directory)
-
-
-@pytest.mark.parametrize("delta", DELTAS)
-@pytest.mark.parametrize(
-    "mechanism", [dp.MWEM(), dp.Laplace(), dp.MWEM(num_rounds=2)], ids=lambda each: repr(each)
-)
-def test_databases_of_windows_keep_their_promise_together(
-    mechanism: Any, delta: float, tmp_path: pathlib.Path
-) -> None:
-    plan = dp.plan_window_databases(mechanism, WORKLOAD, horizon_of(6), person(2, 3, 2), 1.0, delta)
-    released_horizon(str(tmp_path / "out"), plan, range(2))
-    found = verify_release(read_windows(tmp_path / "out"))
-    assert found.faults == () and 0.9 < found.epsilon <= 1.0
-    edit(
-        tmp_path / "out" / "windows" / "000001" / "card.json",
-        lambda card: card["parameters"].update(predicted_cell_error=1.0, num_units=5),
-    )
-    assert not verify_release(read_windows(tmp_path / "out")).holds
 
 
 def test_what_is_found_is_json() -> None:

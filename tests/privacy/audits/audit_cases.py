@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 import audit_views
+import laplace_bugs
 import numpy as np
 import pytest
 import selection_bugs
@@ -281,18 +282,6 @@ def leave_a_round_out(patch: Patch) -> None:
     )
 
 
-def share_too_much(patch: Patch) -> None:
-    """Every table of a Laplace strategy is given its share of what the largest one should get."""
-    original = strategies.table_strategy
-
-    def mutant(tables: Any, guarantee: Guarantee, shares: Any = None) -> Any:
-        found = original(tables, guarantee, shares)
-        least, equal = min(each.scale for each in found), original(tables, guarantee)[0].scale
-        return tuple(dataclasses.replace(each, scale=each.scale * least / equal) for each in found)
-
-    patch.setattr(strategies, "table_strategy", mutant)
-
-
 def cheaper_units(patch: Patch) -> None:
     original = RoundBudget.of_round
     patch.setattr(RoundBudget, "of_round", lambda self, units: original(self, 2 * units))
@@ -331,7 +320,7 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
     if name in ("laplace", "laplace textbook", "gaussian", "gaussian textbook"):
         found["n used as a scale"] = Mutant(scale_by_size, "price")
     if name == "laplace, weights":
-        found["shares of tables that add up to more"] = Mutant(share_too_much, "price")
+        found["shares of tables that add up to more"] = Mutant(laplace_bugs.share_too_much, "price")
     if name in ("laplace", "laplace textbook"):
         # A few thousand runs refute an epsilon of 3 outright; the 12 of Gaussian noise they cannot.
         found["one draw for all runs"] = Mutant(draw_once_for_all, "black box")
