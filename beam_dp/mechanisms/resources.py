@@ -15,9 +15,9 @@ import math
 # The interpreter with the libraries that a mechanism needs, without Beam.
 _BASE_BYTES = 110e6
 _BASE_SECONDS = 0.02
-# Of a maximum-entropy fit, a cell of the hypothesis: 6e-6 s where all counts are large, 4e-5 s
-# where most cells are empty. The same cells are held by about 20 arrays of doubles.
-_FIT_SECONDS = 1.5e-5
+# Of a maximum-entropy fit, a cell of the hypothesis. The same cells are held by about 20 arrays of
+# doubles.
+_FIT_SECONDS = 6e-6
 _FIT_BYTES = 160
 # Of a cell of a measured table: noise, and its coefficients.
 _MEASURED_SECONDS = 2e-5
@@ -32,7 +32,7 @@ _QUESTION_CELL_SECONDS = 2e-10
 _HYPOTHESIS_BYTES = 40
 # Of a multiset and a query in an enumeration, of a bit of a product of polynomials, and of a cell
 # of a query matrix.
-_COMPARISON_SECONDS = 8e-9
+_COMPARISON_SECONDS = 1.5e-9
 _PRODUCT_SECONDS = 3e-9
 _MATRIX_BYTES = 32
 # Of a noisy answer, and of a cell that an explicit query is summed over.

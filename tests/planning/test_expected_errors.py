@@ -224,11 +224,11 @@ def test_time_and_memory_of_a_fit_are_of_the_order_that_is_predicted(num_attribu
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     predicted = fit_resources(domain.num_cells, 4 * len(plan.measurements))
-    assert predicted.seconds / 10 <= seconds <= predicted.seconds * 10
-    # The libraries take more than a small array.
-    base = fit_resources(0, 0).memory_bytes
-    assert (predicted.memory_bytes - base) / 10 <= peak + 1e5
-    assert peak <= 10 * (predicted.memory_bytes - base) + base
+    # The libraries, which may be loaded already, take more than a small array.
+    base = fit_resources(0, 0)
+    assert (predicted.seconds - base.seconds) / 10 <= seconds <= predicted.seconds * 10
+    assert (predicted.memory_bytes - base.memory_bytes) / 10 <= peak + 1e5
+    assert peak <= 10 * (predicted.memory_bytes - base.memory_bytes) + base.memory_bytes
 
 
 @pytest.mark.parametrize("num_cells, size", [(12, 6), (16, 8)])
@@ -241,7 +241,8 @@ def test_the_time_of_an_enumeration_is_of_the_order_that_is_predicted(num_cells:
     seconds = time.process_time() - started
     multisets = mechanism.public["num_multisets"]
     predicted = enumeration_resources(multisets, 40, queries.size).seconds
-    assert predicted / 10 <= seconds <= 10 * predicted
+    base = enumeration_resources(0, 40, 0).seconds
+    assert (predicted - base) / 10 <= seconds <= 10 * predicted
 
 
 def test_sparse_vector_answers_have_the_deviation_that_is_stated():
