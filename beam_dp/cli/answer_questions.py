@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from beam_dp.cli.tables import print_table
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, refused
 from beam_dp.flags.numbers import number
+from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.releases.questions import (
     BESIDE_ANSWERS,
@@ -84,9 +85,15 @@ def print_answers(table: AnswerTable, title: str, limit: int) -> None:
     """
     names = [name for name in table.columns if name not in BESIDE_ANSWERS]
     has_ends = "low" in table.columns
-    bars = ("low", "high") if has_ends else ("margin",)
-    bars = (*bars, "within_bins") if "within_bins" in table.columns else bars
-    shown = {"margin": "± (95 %)", "low": "from (95 %)", "high": "to", "within_bins": "± in bins"}
+    more = [name for name in ("bound", "within_bins") if name in table.columns]
+    bars = [*(("low", "high") if has_ends else ("margin",)), *more]
+    shown = {
+        "margin": "± (95 %)",
+        "bound": "± (proved)",
+        "low": "from (95 %)",
+        "high": "to",
+        "within_bins": "± in bins",
+    }
     rows: list[tuple[str, ...]] = []
     kinds, reasons = set(), set()
     for row in table.rows():
@@ -101,11 +108,16 @@ def print_answers(table: AnswerTable, title: str, limit: int) -> None:
     print_table(title, columns, rows, range(len(names) - 1, len(columns) - 1))
     if len(table) > len(rows):
         print(f"{len(rows)} of {len(table):,} rows; --limit shows more")
-    for line in _explained(kinds, reasons, "within_bins" in table.columns):
+    for line in _explained(kinds, reasons, bars):
         print(line)
+    if any(each is not None for each in table.columns.get("bound", ())):
+        print(
+            "± (proved): all of these answers are as near to the truth, except with probability"
+            f" {FAILURE_PROBABILITY:g}"
+        )
 
 
-def _explained(kinds: set[Any], reasons: set[str], has_bins: bool) -> list[str]:
+def _explained(kinds: set[Any], reasons: set[str], bars: Sequence[str]) -> list[str]:
     """What the error bars mean, of the kinds that are shown."""
     lines = {
         "exact": "exact: the error follows from the noise alone, whatever the data",
@@ -114,7 +126,7 @@ def _explained(kinds: set[Any], reasons: set[str], has_bins: bool) -> list[str]:
     }
     found = [text for kind, text in lines.items() if kind in kinds]
     found += [f"no error bar: {reason}" for reason in sorted(reasons - {""})]
-    if has_bins:
+    if "within_bins" in bars:
         found.append("± in bins: more, because where values lie in their bins is not known")
     return found
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.scores import MAX_SCORE
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import up
+from beam_dp.releases.independent_tables import MAX_SCORE
 
 
 def exponential_mechanism(

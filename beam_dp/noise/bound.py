@@ -12,6 +12,7 @@ FAILURE_PROBABILITY = 0.05  # of a stated bound being wrong, where nobody chose 
 
 # Of the floating-point operations from a scale to a bound.
 _ROUNDING = 1e-12
+_STEPS = 50  # of solving for a bound; one that is not solved to the end is a little larger
 
 
 def noise_variance(distribution: Distribution, scale: float) -> float:
@@ -68,3 +69,62 @@ def noise_bound(
     if math.sqrt(log_term / 0.753) <= limit:
         return deviation * math.sqrt(4 * 0.753 * log_term)
     return deviation * (log_term / limit + 0.753 * limit)
+
+
+def chosen_noise_bound(
+    variance: float,
+    num_cells: int,
+    laplace_variance: float | None,
+    failure_probability: float,
+    num_parts: int,
+    *,
+    num_together: int = 1,
+    is_number_fixed: bool = True,
+) -> float:
+    """Returns what no cell's noise exceeds where earlier noise had a say in the weights of later.
+
+    The error is a sum of a_i g_i over parts. Given all earlier ones, g_i is subgaussian of variance
+    1, a weighted sum of fresh noise whose direction was chosen before it was drawn; those of one
+    measurement have orthogonal directions, and are so together. The a_i may
+    depend on everything, but V, the sum of a_i^2, is the variance that is stated. So (error)^2 <=
+    V R^2 by Cauchy and Schwarz, where R^2, the sum of g_i^2, has no weights in it: whatever is
+    chosen, P(R^2 > t) <= (t / d)^(d/2) exp((d - t) / 2) for d parts and t >= d. That is Chernoff's
+    bound of a chi-squared variable; it holds since E exp(s g_i^2 / 2 | earlier) is the mean of
+    E exp(sqrt(s) h g_i) over normal h, at most (1 - s)^(-1/2), and such factors multiply. Laplace
+    noise has no such moment: there R is at most the sum of |g_i|. For k of one measurement
+    E exp(s sum |g_i|) is at most the sum over their 2^k signs of E exp(s sum +-g_i), each at most
+    exp(0.753 s^2 k) by ``noise_bound`` with V = k, for s sqrt(k) as t sqrt(V) there.
+
+    Args:
+        variance: of the noise of one cell, as stated once everything was chosen.
+        num_cells: that the bound holds for at once: of all that might have been chosen.
+        laplace_variance: smallest variance of one Laplace noise; None where all are Gaussian.
+        failure_probability: in (0, 1).
+        num_parts: d >= 1, in each cell.
+        num_together: parts of one measurement, at most: they share its noise.
+        is_number_fixed: whether d is. Else noise may choose it, too, and each d gets the share
+            1 / (d (d + 1)) of the probability; these add up to 1.
+
+    Reference: Scheffe (1959), The Analysis of Variance, section 3.5, for normal noise.
+
+    Example:
+        >>> round(chosen_noise_bound(1.0, 100, None, 0.05, 1), 2)
+        4.07
+        >>> round(chosen_noise_bound(1.0, 100, None, 0.05, 3), 2)
+        4.95
+    """
+    if num_parts == 1 and is_number_fixed:
+        return noise_bound(variance, num_cells, laplace_variance, failure_probability)
+    if not is_number_fixed:
+        num_cells *= num_parts * (num_parts + 1)
+    if laplace_variance is not None:
+        sizes = math.log(num_cells / failure_probability) + num_parts * math.log(2)
+        limit = min(0.959, math.sqrt(laplace_variance)) / math.sqrt(num_together)
+        at = min(limit, math.sqrt(sizes / (0.753 * num_parts)))
+        return math.sqrt(variance) * (sizes / at + 0.753 * num_parts * at)
+    log_term = 2 * math.log(num_cells / failure_probability)
+    # t = d + d ln(t / d) + log_term, approached from above: each step is a bound.
+    square = 2 * (num_parts + log_term)
+    for _ in range(_STEPS):
+        square = num_parts * (1 + math.log(square / num_parts)) + log_term
+    return math.sqrt(variance * square)

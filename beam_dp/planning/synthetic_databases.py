@@ -12,6 +12,7 @@ from beam_dp.mechanisms.contract import Mechanism
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.resources import rounds_resources
 from beam_dp.noise.bound import noise_bound
@@ -19,6 +20,7 @@ from beam_dp.planning.covering_marginals import covering_marginals, query_errors
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.releases.measured_tables import cell_variance, support_variances
+from beam_dp.releases.noise_bounds import NoiseBounds
 from beam_dp.theorems.noise import laplace_theorem
 from beam_dp.theorems.synthesis import mwem_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
@@ -76,6 +78,30 @@ def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
     return _union_bound("cells", plan, largest, plan.workload.num_cells(), beta)
 
 
+def selected_tables_theorem(plan: SelectionPlan, failure_probability: float) -> Theorem:
+    """Returns how wrong the unbiased estimates of the pairs that a selection measures can be.
+
+    Accuracy: with probability 1 - beta no cell of any pair that is measured, nor of an attribute,
+    is wrong by more, whichever pairs the data and noise choose: ``chosen_noise_bound``, with the
+    noise there would be if all were chosen. Of the others nothing is known beforehand: their noisy
+    scores bound them.
+
+    Reference: Scheffe (1959), section 3.5; Chernoff's bound.
+    """
+    domain, public = plan.domain, plan.total_is_public
+    axes = range(domain.num_attributes)
+    supports = [(), *((axis,) for axis in axes), *plan.pairs]
+    variances = support_variances(domain, supports, plan.most_measured, public)
+    bounds = NoiseBounds(domain, plan.most_measured, "once", public)
+    cells = sum(math.prod(domain.shape[axis] for axis in support) for support in supports[1:])
+    error = max(
+        bounds.of(support, cell_variance(domain, variances, support), cells, failure_probability)
+        for support in supports[1:]
+    )
+    beta = constant(failure_probability)
+    return Theorem(f"bound of what is selected, {_OF_TABLES}", beta, constant(error))
+
+
 def _union_bound(
     what: str, plan: MarginalsPlan, variance: float, answers: int, beta: float
 ) -> Theorem:
@@ -101,6 +127,20 @@ def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
 
 
 _planned = functools.singledispatch(_selected)
+
+
+@_planned.register
+def _by_scores(plan: SelectionPlan, job: PlanningJob, option: Option) -> Option:
+    option = _selected(plan, job, option)
+    if option.refusal or not plan.pairs:
+        return option
+    beta = job.failure_probability
+    bound = selected_tables_theorem(plan, beta).bound(job.num_records).max_error
+    note = (
+        f"{option.note}; before the fit no cell of a pair that it measures is wrong by more than"
+        f" {bound:,.0f} records, except with probability {beta:g}"
+    )
+    return dataclasses.replace(option, note=note)
 
 
 @_planned.register

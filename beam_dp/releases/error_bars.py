@@ -27,6 +27,8 @@ class Estimate:
             or of a ratio, to first order;
             ``model_based``: predicted, for one that needs interactions which were not measured.
         reason: why there is no error bar; empty where there is one.
+        bound: proved, of this answer and others that it was asked with: see ``ProvedBounds``; None
+            where none is.
     """
 
     value: float
@@ -34,25 +36,31 @@ class Estimate:
     margin: float | None = None
     kind: ErrorKind | None = None
     reason: str = ""
+    bound: float | None = None
 
     def half_less(self, signed: Estimate) -> Estimate:
         """Returns half the difference to another one: of a total and signs, an odd parity."""
         value = (self.value - signed.value) / 2
         errors = (self.standard_error, self.margin, signed.standard_error, signed.margin)
+        # Bounds of both hold together only where one of them always does.
+        bound = signed.bound / 2 if signed.bound is not None and self.bound == 0 else None
         if None in errors:
-            return Estimate(value, reason=self.reason or signed.reason)
+            return Estimate(value, reason=self.reason or signed.reason, bound=bound)
         own, own_margin, other, other_margin = (each or 0.0 for each in errors)
         # The noise of both may be the same noise: their errors add up at worst.
         kind = "approximate" if own > 0 and signed.kind == "exact" else signed.kind
-        return Estimate(value, (own + other) / 2, (own_margin + other_margin) / 2, kind)
+        return Estimate(
+            value, (own + other) / 2, (own_margin + other_margin) / 2, kind, bound=bound
+        )
 
     def scaled(self, factor: float) -> Estimate:
         """Returns the estimate in another unit."""
-        if self.standard_error is None or self.margin is None:
-            return Estimate(self.value * factor, reason=self.reason)
         size = abs(factor)
+        bound = None if self.bound is None else self.bound * size
+        if self.standard_error is None or self.margin is None:
+            return Estimate(self.value * factor, reason=self.reason, bound=bound)
         errors = self.standard_error * size, self.margin * size
-        return Estimate(self.value * factor, *errors, self.kind)
+        return Estimate(self.value * factor, *errors, self.kind, bound=bound)
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ class Ratio:
             return Estimate(self.value, reason=moved.reason or number.reason)
         if number.value < _LEAST_DEVIATIONS * number.standard_error:
             return Estimate(self.value, reason="too few records for their noise")
-        found = replace(moved.scaled(1 / number.value), value=self.value)
+        found = replace(moved.scaled(1 / number.value), value=self.value, bound=None)
         if found.kind == "exact" and number.standard_error > 0 and moved.standard_error > 0:
             return replace(found, kind="approximate")
         return found

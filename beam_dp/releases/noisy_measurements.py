@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.releases.measured_tables import MeasuredTable
+from beam_dp.releases.noise_bounds import Choice, NoiseBounds
 from beam_dp.releases.pair_distances import PairDistances
 
 
@@ -24,6 +25,8 @@ class NoisyMeasurements:
             precisely. Else noise had a say in it, and estimates from these tables are unbiased
             only approximately.
         distances: the noisy scores of pairs, where it was chosen by these what is measured.
+        has_proved_bounds: whether the bounds that a release states of them were proved for
+            whatever noise chose; of what was fixed they always are.
 
     Raises:
         InputError: if a table is not finite, or there are not as many as are described.
@@ -33,6 +36,7 @@ class NoisyMeasurements:
     tables: tuple[NDArray[np.float64], ...]
     are_fixed: bool
     distances: PairDistances | None = None
+    has_proved_bounds: bool = False
 
     def __post_init__(self) -> None:
         if len(self.described) != len(self.tables):
@@ -42,6 +46,13 @@ class NoisyMeasurements:
         object.__setattr__(self, "tables", tables)
         if not isinstance(self.are_fixed, bool):
             raise InputError("measurements", self.are_fixed, "must say whether they are fixed")
+
+    def bounds(self, domain: Domain, total_is_public: bool) -> NoiseBounds:
+        """Returns what errors of unbiased estimates from these tables are bounded by."""
+        choice: Choice = "in_turn" if self.distances is None else "once"
+        if self.are_fixed:
+            choice = "beforehand"
+        return NoiseBounds(domain, self.described, choice, total_is_public)
 
     def check(self, domain: Domain) -> None:
         """Refuses tables that are not of a domain.

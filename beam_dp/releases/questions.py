@@ -29,7 +29,16 @@ if TYPE_CHECKING:
 
 MAX_GROUPS = 2**16
 # What stands beside answers; no column of labels has one of these names.
-BESIDE_ANSWERS = ("standard_error", "margin", "within_bins", "low", "high", "error", "reason")
+BESIDE_ANSWERS = (
+    "standard_error",
+    "margin",
+    "bound",
+    "within_bins",
+    "low",
+    "high",
+    "error",
+    "reason",
+)
 _MAX_SHOWN = 50  # rows of a table that is printed
 
 
@@ -40,7 +49,9 @@ class AnswerTable:
     Args:
         columns: values by name: those of the groups (with ``_`` behind the name of one that is
             called as a column of the answers is), then the answer, ``standard_error``,
-            ``margin`` (the answer is within so much of the truth in 95 % of cases), ``error``
+            ``margin`` (the answer is within so much of the truth in 95 % of cases), of counts and
+            sums ``bound`` (proved: all answers of the table are within theirs, except with
+            probability 0.05; None where none is), ``error``
             (exact, approximate or model_based; None where there is no error bar) and ``reason``
             (why there is none). Of binned values ``within_bins`` is how far the answer may be off
             besides, because where values lie in their bins is not known.
@@ -141,17 +152,20 @@ class Question:
 
     def count(self) -> AnswerTable:
         """Returns the numbers of records."""
-        return self._table("count", self._estimates.of([*self._counted().values()]))
+        answers = self.release.bounded.of([*self._counted().values()])
+        return self._table("count", answers, has_bounds=True)
 
     def sum(self, name: str) -> AnswerTable:
         """Returns the sums of a column, of binned values from the middle of their bins."""
         axis, values, widths = self._numbers(name)
         counted = [*self._regular(axis).values()]
-        answers = self._estimates.of([each.with_vectors({axis: values}) for each in counted])
+        asked = [each.with_vectors({axis: values}) for each in counted]
+        answers = self.release.bounded.of(asked)
         if widths is None:
-            return self._table(f"sum_{name}", answers)
+            return self._table(f"sum_{name}", answers, has_bounds=True)
         within = self._estimates.of([each.with_vectors({axis: widths}) for each in counted])
-        return self._table(f"sum_{name}", answers, [max(each.value, 0.0) for each in within])
+        widest = [max(each.value, 0.0) for each in within]
+        return self._table(f"sum_{name}", answers, widest, has_bounds=True)
 
     def mean(self, name: str) -> AnswerTable:
         """Returns the means of a column, of the records where it is neither null nor other."""
@@ -266,13 +280,20 @@ class Question:
         raise InputError("column", name, condition)
 
     def _table(
-        self, name: str, answers: Sequence[Estimate], within: Sequence[float] | None = None
+        self,
+        name: str,
+        answers: Sequence[Estimate],
+        within: Sequence[float] | None = None,
+        *,
+        has_bounds: bool = False,
     ) -> AnswerTable:
         columns: dict[str, Sequence[Any]] = {
             name: [each.value for each in answers],
             "standard_error": [each.standard_error for each in answers],
             "margin": [each.margin for each in answers],
         }
+        if has_bounds:
+            columns["bound"] = [each.bound for each in answers]
         if within is not None:
             columns["within_bins"] = within
         columns["error"] = [each.kind for each in answers]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain, Value
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
-from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound, noise_variance
+from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_variance
 from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
@@ -24,9 +24,9 @@ from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.estimates import Estimates
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.marginal_weights import MAX_CELLS, marginal_weights
-from beam_dp.releases.measured_tables import laplace_variance
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.plain import library_versions, plain_json
+from beam_dp.releases.proved_bounds import ProvedBounds
 from beam_dp.releases.questions import Question
 from beam_dp.releases.records import check_records_format, checked_codes, checked_values
 from beam_dp.releases.release import Release
@@ -199,8 +199,9 @@ class SyntheticDatabase(Release):
                 raise InputError("queries", query.shape, condition)
         own = frozenset(self.queries)
         products = [each for each in asked if isinstance(each, Product | Parity)]
-        estimates = iter(self.estimates.of([VectorQuery.of_product(each) for each in products]))
-        totals = self.estimates.of([VectorQuery((), ())])
+        vectors = [VectorQuery.of_product(each) for each in products]
+        estimates = iter(self.bounded.of(vectors, len(asked)))
+        totals = self.bounded.of([VectorQuery((), ())])
         found = []
         for query in asked:
             if isinstance(query, Product):
@@ -209,7 +210,7 @@ class SyntheticDatabase(Release):
                 answer = totals[0].half_less(next(estimates))
             else:
                 answer = Estimate(self._explicit(query), reason="its values are listed by cell")
-            found.append(self._query_answer(answer, len(asked), query in own))
+            found.append(self._query_answer(answer, query in own))
         return found
 
     def query(self, condition: str | None = None) -> Question:
@@ -233,20 +234,22 @@ class SyntheticDatabase(Release):
         """Answers to weighted sums, with their errors."""
         return Estimates(self)
 
+    @cached_property
+    def bounded(self) -> ProvedBounds:
+        """The same of sums, with bounds that are proved."""
+        return ProvedBounds(self)
+
     def _explicit(self, query: LinearQuery) -> float:
         """A query by its value at every cell, from the hypothesis."""
         (marginal,) = self.answer(Workload(self.domain, (self.domain.names,)))
         return query.mean(marginal.values.ravel() / self.represented) * self.represented
 
-    def _query_answer(self, answer: Estimate, number: int, is_own: bool) -> QueryAnswer:
-        bound, probability = None, None
+    def _query_answer(self, answer: Estimate, is_own: bool) -> QueryAnswer:
+        bound = answer.bound
+        probability = None if bound is None else FAILURE_PROBABILITY
         if is_own:
             bound = self.query_error.get("bound")
             probability = self.query_error.get("failure_probability")
-        elif answer.kind == "exact" and answer.standard_error is not None:
-            smallest = laplace_variance(self.measurements.described if self.measurements else ())
-            probability = FAILURE_PROBABILITY
-            bound = noise_bound(answer.standard_error**2, number, smallest, probability)
         return QueryAnswer.of(answer, bound, probability)
 
     @property

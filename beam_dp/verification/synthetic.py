@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,12 @@ import numpy as np
 from beam_dp.checks import checked_number
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.noise.bound import noise_bound
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import UNIT
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.measured_tables import MeasuredTable, cell_variance, support_variances
+from beam_dp.releases.noise_bounds import NoiseBounds
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 from beam_dp.releases.unbiased_tables import unbiased_tables
 from beam_dp.verification.left_out import left_out_figures, left_out_steps, of_release
@@ -76,6 +76,11 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
         notes.append(
             "The card states no strategy that this version knows: what is shown holds if the"
             " mechanism drew no more than the tables that the card states."
+        )
+    if release.measurements is not None and not _proves_bounds(release):
+        notes.append(
+            "Noise chose what was measured, and the card is of a version that did not prove its"
+            " bounds for that: they are compared with those of tables that were fixed."
         )
     guarantee = of_release(release.guarantee, release.left_out)
     stated = Stated(guarantee, release.workload, release.parameters, release.noise, release.queries)
@@ -146,15 +151,20 @@ def measured_tables(stated: Stated) -> list[MeasuredTable]:
     return found
 
 
-def _misfits(release: SyntheticDatabase) -> dict[Names, float]:
+def _proves_bounds(release: SyntheticDatabase) -> bool:
+    """Whether the card says that its bounds hold for whatever noise chose to measure, if it did."""
+    measured = release.measurements
+    return measured is not None and (measured.are_fixed or measured.has_proved_bounds)
+
+
+def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names, float]:
     """How far the answers of a release are from its noisy tables, at most; by marginal.
 
-    Of what was fixed before any record was read; else bounds hold for other cells, too.
+    Of those that its measured tables cover, where it states proved bounds.
     """
-    measured = release.measurements
-    if measured is None or not measured.are_fixed or not measured.tables:
+    measured, names = release.measurements, tuple(each for each in covered if each)
+    if measured is None or not _proves_bounds(release) or not measured.tables or not names:
         return {}
-    names = tuple(each for each in release.workload.closure() if each)
     asked = Workload(release.domain, names)
     number = release.num_records if release.num_records_is_public else None
     unbiased = unbiased_tables(asked, measured.described, measured.tables, number)
@@ -163,6 +173,18 @@ def _misfits(release: SyntheticDatabase) -> dict[Names, float]:
         each.attributes: float(np.abs(each.values - unbiased[each.attributes]).max())
         for each in answers
     }
+
+
+def _num_bounded_cells(release: SyntheticDatabase) -> int | None:
+    """How many cells have bounds that hold together; None for those of each marginal alone.
+
+    Of a selection all that might have been measured.
+    """
+    measured, domain = release.measurements, release.domain
+    if measured is None or measured.distances is None or not measured.has_proved_bounds:
+        return None
+    scored = [domain.restrict(names).num_cells for names in measured.distances.pairs]
+    return sum(scored) + sum(domain.shape)
 
 
 def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
@@ -183,14 +205,17 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
     held = [t for t in tables if t.kind == "table" or domain.axes(t.names) in supports]
     public = release.num_records_is_public
     variances = support_variances(domain, sorted(supports), held, public)
-    laplace = min(
-        (each.variance for each in tables if each.distribution == "discrete_laplace"), default=None
-    )
+    bounds = NoiseBounds(domain, tables, "beforehand", public)
+    if release.measurements is not None and _proves_bounds(release):
+        bounds = release.measurements.bounds(domain, public)
     by_names = {
         names: cell_variance(domain, variances, domain.axes(names))
         for names in release.workload.closure()
     }
-    misfits = _misfits(release)
+    covered = [names for names, variance in by_names.items() if math.isfinite(variance)]
+    misfits, together = _misfits(release, covered), _num_bounded_cells(release)
+    # Bounds of rounds may hold together for more cells than those of a marginal.
+    is_determined = together is not None or bounds.choice == "beforehand"
     for names, variance in by_names.items():
         error, label = release.errors.get(names, {}), ",".join(names) or "the total"
         known = math.isfinite(variance)
@@ -198,15 +223,18 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
         figures.same(f"standard_error of {label}", error.get("standard_error"), found)
         if known:
             beta = error.get("failure_probability") or 0.05
-            cells = math.prod(domain.shape[axis] for axis in domain.axes(names))
-            least = noise_bound(variance, cells, laplace, beta)
+            cells = together or math.prod(domain.shape[axis] for axis in domain.axes(names))
+            least = bounds.of(domain.axes(names), variance, cells, beta)
             figures.at_least(f"bound of {label}", error.get("bound"), least)
             if names in misfits:
                 # The distance of two counts that may be as large as all records: 1e-9 of a bound
                 # is more than their rounding up to 70,000 times as many records as that.
                 rounding = _ROUNDING * release.represented
                 found = least + misfits[names]
-                figures.near(f"bound of {label}", error.get("bound"), found, rounding)
+                if is_determined:
+                    figures.near(f"bound of {label}", error.get("bound"), found, rounding)
+                else:
+                    figures.at_least(f"bound of {label}", error.get("bound"), found - rounding)
     if "predicted_cell_error" in parameters:
         weights = dict(zip(release.workload.marginals, release.workload.weights, strict=True))
         mean = sum(weight * by_names[names] for names, weight in weights.items())

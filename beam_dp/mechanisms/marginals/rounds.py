@@ -31,7 +31,7 @@ from beam_dp.mechanisms.marginals.plan import (
     joins_fit,
     tree_fits,
 )
-from beam_dp.mechanisms.marginals.scores import MAX_SCORE, l1_score
+from beam_dp.mechanisms.marginals.scores import l1_score
 from beam_dp.mechanisms.marginals.strategies import TOTAL_SHARE, fine_grid
 from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
 from beam_dp.noise.bound import Distribution
@@ -47,6 +47,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_down, root_up, up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.independent_tables import MAX_SCORE
 from beam_dp.releases.unbiased_tables import Combination
 from beam_dp.summaries import Marginals
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-# Scores saturate here: a clipped score has the same sensitivity, one that wraps has none.
-MAX_SCORE = 2**61
+from beam_dp.releases.independent_tables import MAX_SCORE
 
 
 def l1_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -> int:

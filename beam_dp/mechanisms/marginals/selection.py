@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
+from beam_dp.hypotheses.basis import log_potentials
 from beam_dp.hypotheses.denoised_attributes import denoised
 from beam_dp.hypotheses.maximum_entropy import independent_log_weights
 from beam_dp.hypotheses.residual_basis import Support
@@ -43,6 +44,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
+from beam_dp.releases.independent_tables import IndependentTables
 from beam_dp.releases.pair_distances import PairDistances
 from beam_dp.releases.unbiased_tables import Combination
 from beam_dp.summaries import Marginals
@@ -118,6 +120,12 @@ class SelectionPlan(MarginalsPlan):
     pairs: tuple[Support, ...]
     budget: SelectionBudget
 
+    @property
+    def most_measured(self) -> tuple[Measurement, ...]:
+        """What would be measured if every pair were chosen: no choice has more noise in a pair."""
+        every = _pair_measurements(self.workload, self.guarantee, self.budget, self.pairs)
+        return (*self.measurements, *every)
+
     def _stated(self) -> dict[str, Any]:
         return {
             "calibration": "tight",
@@ -150,7 +158,8 @@ class SelectionPlan(MarginalsPlan):
             tables.extend(each.draw(marginals, noise) for each in more)
 
         measure(1, measurements)
-        answers = _independent_answers(self, measurements, tables, pairs)
+        independent = _independent_tables(self, measurements, tables, budget)
+        answers = independent.answers(domain, pairs)
         if progress is not None:
             progress("score pairs", 1, 1)
         scores = noisy_scores(pairs, answers, marginals, domain, budget, noise)
@@ -173,6 +182,7 @@ class SelectionPlan(MarginalsPlan):
             distances=PairDistances(
                 budget.score_deviation,
                 {names_of(domain, axes): score for axes, score in scores.items()},
+                independent,
             ),
             fit={"num_joined_pairs": len(chosen), "num_other_pairs": len(loose)},
         )
@@ -289,14 +299,15 @@ def choose_pairs(
     return best
 
 
-def _independent_answers(
+def _independent_tables(
     plan: MarginalsPlan,
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
-    pairs: Sequence[Support],
-) -> dict[Support, NDArray[np.float64]]:
-    """Returns the tables that pairs would have if attributes were independent, in records."""
-    basis = plan_basis(plan, _singles(plan.domain))
+    budget: SelectionBudget,
+) -> IndependentTables:
+    """Returns the tables that pairs would have if attributes were independent."""
+    singles = _singles(plan.domain)
+    basis = plan_basis(plan, singles)
     observed = Combination(plan.domain, basis, measurements, tables).estimate()
     total = plan.num_records
     if total == "noisy":
@@ -304,8 +315,11 @@ def _independent_answers(
     log_weights = independent_log_weights(
         basis, denoised(plan.domain, basis, observed, total), total
     )
-    answers = basis.marginals(log_weights, pairs)
-    return {axes: total * each for axes, each in zip(pairs, answers, strict=True)}
+    potentials = log_potentials(basis, log_weights, singles)
+    names = (names_of(plan.domain, axes) for axes in singles)
+    return IndependentTables(
+        float(total), budget.score_grid, tuple(zip(names, potentials, strict=True))
+    )
 
 
 def _attribute_measurements(

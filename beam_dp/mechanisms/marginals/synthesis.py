@@ -38,7 +38,6 @@ from beam_dp.mechanisms.marginals.released_records import (
     record_coefficients,
     tree_release,
 )
-from beam_dp.noise.bound import noise_bound
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
@@ -133,7 +132,9 @@ def synthesise(
     record_tables = [names_of(domain, axes) for axes in loose]
     misfit = _misfits(plan, layout, everything.values, expected, released, record_tables)
     log_tables = log_potentials(basis, found.log_weights, joined)
-    held = NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed, distances)
+    held = NoisyMeasurements(
+        tuple(measurements), tuple(tables), plan.is_fixed, distances, not plan.is_fixed
+    )
     return SyntheticDatabase(
         domain=domain,
         workload=workload,
@@ -148,7 +149,7 @@ def synthesise(
         draw_id=noise.draw_id(),
         noise=[measurement.to_json() for measurement in measurements],
         measurements=held,
-        errors=marginal_errors(plan, layout, measurements, misfit, num_bounded_cells),
+        errors=marginal_errors(plan, layout, held, misfit, num_bounded_cells),
         parameters=plan.public,
         fit={**_stated_fit(basis, found), **(fit or {})},
     )
@@ -250,7 +251,7 @@ def noisy_total(basis: Basis, observed: NoisyCoefficients) -> int:
 def marginal_errors(
     plan: MarginalsPlan,
     layout: Coefficients,
-    measurements: Sequence[Measurement],
+    measured: NoisyMeasurements,
     misfit: Callable[[Names], NDArray[np.float64]],
     num_bounded_cells: int | None,
 ) -> dict[Names, dict[str, float | None]]:
@@ -259,12 +260,13 @@ def marginal_errors(
     The error is that of the unbiased noisy estimate.
 
     The bound holds whatever the fit did: it adds the largest distance between the answer and the
-    unbiased noisy marginal, which is public, to a bound on the noise of the latter.
+    unbiased noisy marginal, which is public, to a bound on the noise of the latter. That holds
+    whatever noise chose to measure (``NoiseBounds``), for all cells that might have been.
 
     Args:
         plan: of the release.
         layout: where the coefficients of ``misfit`` stand.
-        measurements: what was measured.
+        measured: what was measured.
         misfit: for a marginal, the coefficients of the answers less the unbiased noisy ones, in
             records.
         num_bounded_cells: cells whose bounds must hold together, where noise decided which of
@@ -273,11 +275,8 @@ def marginal_errors(
     domain = plan.domain
     closure = plan.workload.closure()
     supports = [domain.axes(names) for names in closure]
-    variances = support_variances(domain, supports, measurements, plan.total_is_public)
-    laplace_variance = min(
-        (each.variance for each in measurements if each.distribution == "discrete_laplace"),
-        default=None,
-    )
+    variances = support_variances(domain, supports, measured.described, plan.total_is_public)
+    bounds = measured.bounds(domain, plan.total_is_public)
     errors: dict[Names, dict[str, float | None]] = {}
     for names in closure:
         variance = cell_variance(domain, variances, domain.axes(names))
@@ -285,8 +284,8 @@ def marginal_errors(
             errors[names] = {"standard_error": None, "bound": None, "failure_probability": None}
             continue
         table = marginal_of(layout, misfit(names), domain.axes(names))
-        of_noise = noise_bound(
-            variance, num_bounded_cells or table.size, laplace_variance, _FAILURE_PROBABILITY
+        of_noise = bounds.of(
+            domain.axes(names), variance, num_bounded_cells or table.size, _FAILURE_PROBABILITY
         )
         errors[names] = {
             "standard_error": math.sqrt(variance),

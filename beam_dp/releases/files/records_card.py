@@ -27,6 +27,7 @@ from beam_dp.releases.files.records import (
 )
 from beam_dp.releases.files.records_columns import columns_bytes, read_columns
 from beam_dp.releases.files.tables import read_tables, table_bytes
+from beam_dp.releases.independent_tables import IndependentTables
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.pair_distances import PairDistances
@@ -38,6 +39,8 @@ from beam_dp.releases.records import (
 )
 from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 
+_INDEPENDENT = "independent"  # of the card, and of the file
+_PROVED = "of_any_choice"  # for whatever noise chose to measure; earlier cards do not say so
 _TYPES = {
     "mechanism": str,
     "guarantee": dict,
@@ -96,6 +99,10 @@ def payload(release: SyntheticDatabase) -> dict[str, bytes]:
         names = [each.names for each in measured.described]
         tables = zip(names, measured.tables, strict=True)
         files[file_name(draw_id, "measurements")] = table_bytes("measurements", draw_id, tables)
+        distances = measured.distances
+        if distances is not None and distances.independent is not None:
+            potentials = distances.independent.potentials
+            files[file_name(draw_id, _INDEPENDENT)] = table_bytes(_INDEPENDENT, draw_id, potentials)
     return files
 
 
@@ -112,6 +119,8 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     parsed = card.fields
     # Cards of version 1 had none.
     purposes = ["hypothesis", *(["measurements"] if "measurements" in parsed else [])]
+    if _holds_independent(parsed):
+        purposes.append(_INDEPENDENT)
     files = [file_name(draw_id, purpose) for purpose in purposes]
     card.check_files([records_file(draw_id, records_format), *files])
     card.check_types(_TYPES)
@@ -166,7 +175,15 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
 
 def _stated_measurements(measured: NoisyMeasurements) -> dict[str, Any]:
     scored = {} if measured.distances is None else {"distances": measured.distances.to_json()}
-    return {"fixed": measured.are_fixed, **scored}
+    proved = {"bounds": _PROVED} if measured.has_proved_bounds else {}
+    return {"fixed": measured.are_fixed, **proved, **scored}
+
+
+def _holds_independent(parsed: Mapping[str, Any]) -> bool:
+    """Whether a card states the distribution that scores are distances from."""
+    measured = parsed.get("measurements")
+    distances = measured.get("distances") if isinstance(measured, dict) else None
+    return isinstance(distances, dict) and _INDEPENDENT in distances
 
 
 def _measurements(
@@ -178,15 +195,23 @@ def _measurements(
     if "measurements" not in tables:
         return None
     stated = parsed["measurements"]
-    if not isinstance(stated, dict) or not {"fixed"} <= set(stated) <= {"fixed", "distances"}:
+    known = {"fixed", "bounds", "distances"}
+    if not isinstance(stated, dict) or not {"fixed"} <= set(stated) <= known:
         raise InputError("measurements", type(stated).__name__, "must say whether they are fixed")
+    if "bounds" in stated:
+        check_choice("bounds", stated["bounds"], (_PROVED,))
     described = tuple(MeasuredTable.from_json(each, domain) for each in parsed["noise"])
     if [each.names for each in described] != [names for names, _ in tables["measurements"]]:
         raise InputError("measurements", len(described), "must be those of the card's noise")
     drawn = tuple(table for _, table in tables["measurements"])
     scored = stated.get("distances")
-    distances = None if scored is None else PairDistances.from_json(scored, domain)
-    return NoisyMeasurements(described, drawn, stated["fixed"], distances)
+    independent = None
+    if scored is not None and _INDEPENDENT in tables:
+        independent = IndependentTables.from_json(
+            scored[_INDEPENDENT], tables[_INDEPENDENT], domain
+        )
+    distances = None if scored is None else PairDistances.from_json(scored, domain, independent)
+    return NoisyMeasurements(described, drawn, stated["fixed"], distances, "bounds" in stated)
 
 
 def _records(card: Card, payload: Payload, domain: Domain, num_records: int) -> Records:

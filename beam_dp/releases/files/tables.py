@@ -33,6 +33,12 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         " codes.",
         "fields": _FIELDS,
     },
+    "independent": {
+        "type": "record",
+        "name": "IndependentLogPotential",
+        "doc": "The same of independent attributes, which scores of pairs are distances from.",
+        "fields": _FIELDS,
+    },
     "measurements": {
         "type": "record",
         "name": "NoisyTable",

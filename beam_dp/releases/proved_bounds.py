@@ -1,0 +1,145 @@
+"""Answers with bounds that are proved, whatever noise chose and whichever answer is shown.
+
+An answer that measured tables cover is wrong by no more than its distance from the unbiased one,
+which is public, and the bound of the latter's noise (``noise_bounds``). So it does not matter that
+the better of two answers is shown, nor why.
+
+A pair that was scored and left out has a noisy distance S from public tables A of independent
+attributes. Of all pairs that were scored no noise is below -B, except with a probability, hence
+whichever of them were left out: the L1 distance of the true table T from A is at most D = S + B,
+and what rounding adds. For a query with values f from l to h, and m in the middle of them,
+
+    |sum f T - sum f A| <= (h - l) / 2 D + |m| |sum T - sum A|,
+
+since T - A weighs f - m by at most its largest size. The sums differ by nothing where the number of
+records is public, else by no more than D, nor than the noise of the number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.hypotheses.residual_basis import Support
+from beam_dp.noise.bound import FAILURE_PROBABILITY
+from beam_dp.queries.vector_query import VectorQuery, sums_of
+from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.independent_tables import IndependentTables
+from beam_dp.releases.noise_bounds import NoiseBounds
+
+if TYPE_CHECKING:
+    from beam_dp.releases.synthetic_database import SyntheticDatabase
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredPair:
+    """What a noisy score proves of a pair of attributes.
+
+    Args:
+        table: A, of independent attributes, in records, shape (size of one, size of the other).
+        distance: D, of the true table from it, at most.
+        total_distance: of the sums of both, at most.
+    """
+
+    table: NDArray[np.float64]
+    distance: float
+    total_distance: float
+
+    def bound(self, query: VectorQuery, value: float) -> float:
+        """Returns how wrong a value may be as the answer of a query about the pair."""
+        values = np.multiply.outer(*query.vectors)
+        low, high = float(values.min()), float(values.max())
+        around = float(sums_of(self.table, [query])[0])
+        of_total = abs(low + high) / 2 * min(self.distance, self.total_distance)
+        return abs(value - around) + (high - low) / 2 * self.distance + of_total
+
+
+@dataclass(frozen=True, eq=False)
+class ProvedBounds:
+    """What a synthetic database answers, with bounds where there are any.
+
+    Args:
+        release: to ask.
+    """
+
+    release: SyntheticDatabase
+
+    def of(self, queries: Sequence[VectorQuery], num_answers: int | None = None) -> list[Estimate]:
+        """Returns the better answer of each query, with its bound.
+
+        All bounds hold together, except with probability 0.05, for queries that were not chosen
+        by what the release says.
+
+        Args:
+            queries: of the release's domain.
+            num_answers: that are bounded together; by default as many as there are queries.
+
+        Raises:
+            InputError: as of ``Estimates.of``; its cost is the same.
+        """
+        estimates, number = self.release.estimates, num_answers or len(queries)
+        # By what is asked, not by what was left out: that was chosen with noise.
+        scored = {each.axes for each in queries} & self._scored.keys()
+        probability = FAILURE_PROBABILITY / 2 if scored else FAILURE_PROBABILITY
+        pairs = self._pairs([axes for axes in scored if not estimates.covers(axes)], probability)
+        found = []
+        for query, (fitted, unbiased) in zip(queries, estimates.both(queries), strict=True):
+            shown = estimates.better(fitted, unbiased)
+            if unbiased is not None and unbiased.standard_error is not None:
+                variance = unbiased.standard_error**2
+                of_noise = self._noise.of(query.axes, variance, number, probability)
+                shown = replace(shown, bound=abs(shown.value - unbiased.value) + of_noise)
+            elif query.axes in pairs:
+                shown = replace(shown, bound=pairs[query.axes].bound(query, shown.value))
+            found.append(shown)
+        return found
+
+    @cached_property
+    def _noise(self) -> NoiseBounds:
+        measured = self.release.measurements
+        assert measured is not None  # there are unbiased answers
+        return measured.bounds(self.release.domain, self.release.num_records_is_public)
+
+    @property
+    def _independent(self) -> IndependentTables | None:
+        measured = self.release.measurements
+        distances = None if measured is None else measured.distances
+        return None if distances is None else distances.independent
+
+    @cached_property
+    def _scored(self) -> dict[Support, float]:
+        """The noisy distance of each pair that was scored, where it is known from what."""
+        measured = self.release.measurements
+        if measured is None or measured.distances is None or self._independent is None:
+            return {}
+        pairs = measured.distances.pairs
+        return {self.release.domain.axes(names): score for names, score in pairs.items()}
+
+    def _pairs(self, wanted: Iterable[Support], probability: float) -> dict[Support, ScoredPair]:
+        """What is proved of pairs, all of them together except with a probability."""
+        measured, independent = self.release.measurements, self._independent
+        wanted = list(wanted)
+        if not wanted or independent is None or measured is None or measured.distances is None:
+            return {}
+        # Half of it is the number's, where that is noisy.
+        is_public = self.release.num_records_is_public
+        of_scores = measured.distances.noise_bound(probability if is_public else probability / 2)
+        of_total = 0.0
+        if not is_public:
+            ((_, total),) = self.release.estimates.both([VectorQuery((), ())])
+            assert total is not None  # the first step measures it
+            variance = (total.standard_error or 0.0) ** 2
+            of_total = self._noise.of((), variance, 1, probability / 2)
+            of_total += abs(total.value - independent.num_records)
+        found = {}
+        for axes, table in independent.answers(self.release.domain, wanted).items():
+            distance = max(self._scored[axes] + of_scores, 0.0) + independent.rounding(table)
+            if math.isfinite(distance) and not independent.saturates(table, distance):
+                found[axes] = ScoredPair(table, distance, of_total)
+        return found
