@@ -1,0 +1,371 @@
+"""Bounds after a selection: how often they fail where the choice follows the noise most."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+from measured_database import DOMAIN, counts as measured_counts, database
+from noise_sources import Seeded
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+from tiny import ADD, APPROXIMATE, PURE, domain_of, on_trees, plan_of, promise, summary, workload_of
+
+from beam_dp.domain import Impossible
+from beam_dp.mechanisms import MWEM
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.selection import SelectionPlan
+from beam_dp.noise import bound as bound_module
+from beam_dp.noise.bound import FAILURE_PROBABILITY, chosen_noise_bound, noise_bound
+from beam_dp.planning.synthetic_databases import selected_tables_theorem
+from beam_dp.queries.vector_query import VectorQuery, sums_of
+from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
+from beam_dp.releases.measured_tables import MeasuredTable
+from beam_dp.releases.noise_bounds import NoiseBounds
+from beam_dp.releases.pair_distances import PairDistances
+from beam_dp.releases.proved_bounds import ProvedBounds, ScoredPair
+from beam_dp.verification import verify_release
+
+Patch = pytest.MonkeyPatch
+
+RUNS = 40
+SHAPE = domain_of(*[4] * 6)
+PAIRS = list(itertools.combinations(range(6), 2))
+QUERIES = [
+    VectorQuery.of({first: one, second: other})
+    for first, second in PAIRS
+    for one, other in itertools.product(np.eye(4), repeat=2)
+]
+
+
+@cache
+def alike() -> NDArray[np.int64]:
+    """All pairs depend on each other alike: noise alone decides which of them are left out."""
+    rng = np.random.default_rng(1)
+    hidden = rng.integers(0, 4, 2000)
+    own = [rng.integers(0, 4, 2000) for _ in range(6)]
+    codes = [np.where(rng.random(2000) < 0.6, hidden, each) for each in own]
+    return np.bincount(SHAPE.cell_index(codes), minlength=SHAPE.num_cells)
+
+
+def true_table(axes: tuple[int, ...]) -> NDArray[np.float64]:
+    others = tuple(axis for axis in range(6) if axis not in axes)
+    return alike().reshape(SHAPE.shape).sum(axis=others).astype(float)
+
+
+@cache
+def plan(number: str = "noisy", delta: float = APPROXIMATE) -> MarginalsPlan:
+    with on_trees(40):
+        records = 2000 if number == "public" else "noisy"
+        return plan_of(MWEM(), workload_of(SHAPE, 2), promise(ADD, delta, 0.3), records)
+
+
+@cache
+def releases(number: str = "noisy", delta: float = APPROXIMATE) -> list[SyntheticDatabase]:
+    made = plan(number, delta)
+    with on_trees(40):
+        return [made.release(summary(made, alike()), Seeded(seed)) for seed in range(RUNS)]
+
+
+def asked(release: SyntheticDatabase) -> bool:
+    """Whether an answer about a cell of any pair is wrong by more than its bound."""
+    answers = ProvedBounds(release).of(QUERIES)
+    truths = [float(sums_of(true_table(each.axes), [each])[0]) for each in QUERIES]
+    return any(
+        abs(answer.value - truth) > answer.bound
+        for answer, truth in zip(answers, truths, strict=True)
+        if answer.bound is not None
+    )
+
+
+def scored(release: SyntheticDatabase) -> bool:
+    """Whether a pair that was left out is farther from independent than is proved."""
+    out = [axes for axes in PAIRS if not release.estimates.covers(axes)]
+    known = release.bounded._pairs(out, FAILURE_PROBABILITY)
+    assert known.keys() == set(out)
+    return any(
+        np.abs(true_table(axes) - pair.table).sum() > pair.distance for axes, pair in known.items()
+    )
+
+
+def stated(release: SyntheticDatabase) -> bool:
+    """Whether a marginal is wrong by more than the bound on the card."""
+    return any(
+        np.abs(answer.values - true_table(SHAPE.axes(answer.attributes))).max() > answer.bound
+        for answer in release.answer(release.workload)
+        if answer.bound is not None
+    )
+
+
+def fails_no_more_than_stated(failures: int, runs: int, probability: float) -> bool:
+    test = binomtest(failures, runs, probability, alternative="greater")
+    return bool(test.pvalue > 1e-3)
+
+
+@pytest.mark.parametrize("wrong", [asked, scored, stated])
+@pytest.mark.parametrize("number", ["noisy", "public"])
+def test_bounds_of_a_selection_hold(number: str, wrong: Callable[[SyntheticDatabase], bool]):
+    made = releases(number)
+    kept = {tuple(each.estimates.covers(axes) for axes in PAIRS) for each in made}
+    assert len(kept) > RUNS / 4  # noise did decide
+    assert fails_no_more_than_stated(sum(map(wrong, made)), RUNS, FAILURE_PROBABILITY)
+
+
+def test_bounds_of_rounds_hold() -> None:
+    """The same tables are measured again and again, as noise says, with Laplace noise."""
+    made = releases("public", PURE)
+    measured = [[tuple(entry["attributes"]) for entry in each.noise] for each in made]
+    assert any(len(each) > len(set(each)) for each in measured)
+    for wrong in (asked, stated):
+        assert fails_no_more_than_stated(sum(map(wrong, made)), RUNS, FAILURE_PROBABILITY)
+
+
+def without_noise_of_scores(patch: Patch) -> None:
+    patch.setattr(PairDistances, "noise_bound", lambda *_: 0.0)
+
+
+def of_half_the_noise_of_scores(patch: Patch) -> None:
+    original = PairDistances.noise_bound
+    patch.setattr(PairDistances, "noise_bound", lambda *given: original(*given) / 2)
+
+
+def of_half_the_noise(patch: Patch) -> None:
+    original = NoiseBounds.of
+    patch.setattr(NoiseBounds, "of", lambda *given: original(*given) / 2)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "wrong"),
+    [
+        (without_noise_of_scores, scored),
+        (of_half_the_noise_of_scores, scored),
+        (of_half_the_noise, asked),
+    ],
+)
+def test_smaller_bounds_are_seen_to_fail(
+    mutant: Callable[[Patch], None],
+    wrong: Callable[[SyntheticDatabase], bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = releases("public")
+    mutant(monkeypatch)
+    assert not fails_no_more_than_stated(sum(map(wrong, made)), RUNS, FAILURE_PROBABILITY)
+
+
+@pytest.mark.parametrize("distribution", ["discrete_gaussian", "discrete_laplace"])
+@pytest.mark.parametrize("num_parts", [2, 8])
+def test_weights_that_follow_the_noise_are_bounded(distribution: str, num_parts: int) -> None:
+    """The worst of all choices: each part weighs what its own noise is."""
+    scale, runs, probability = 2.0, 2000, 0.2
+    is_laplace = distribution == "discrete_laplace"
+    noise = Seeded(3)
+    draw = noise.laplace if is_laplace else noise.gaussian
+    drawn = draw(np.zeros(runs * num_parts, np.int64), scale).reshape(runs, num_parts)
+    variance = bound_module.noise_variance(distribution, scale)  # type: ignore[arg-type]
+    # Weights drawn / norm: their squares add up to 1, and the error is the norm.
+    errors = np.sqrt((drawn.astype(float) ** 2).sum(axis=1))
+    laplace = variance if is_laplace else None
+    proved = chosen_noise_bound(variance, 1, laplace, probability, num_parts)
+    assert fails_no_more_than_stated(int((errors > proved).sum()), runs, probability)
+    if num_parts == 8 and not is_laplace:
+        plain = noise_bound(variance, 1, laplace, probability)
+        assert not fails_no_more_than_stated(int((errors > plain).sum()), runs, probability)
+
+
+def test_a_number_of_parts_that_noise_chose_is_bounded() -> None:
+    """Parts are added until the bound is passed, if it ever is."""
+    runs, most, probability = 1000, 40, 0.2
+    drawn = Seeded(4).gaussian(np.zeros(runs * most, np.int64), 50.0).reshape(runs, most) / 50
+    norms = np.sqrt(np.cumsum(drawn**2, axis=1))
+    fixed, free = (
+        np.array(
+            [
+                chosen_noise_bound(1.0, 1, None, probability, d, is_number_fixed=is_fixed)
+                for d in range(1, most + 1)
+            ]
+        )
+        for is_fixed in (True, False)
+    )
+    assert (free > fixed).all()
+    assert fails_no_more_than_stated(int((norms > free).any(axis=1).sum()), runs, probability)
+
+
+def test_parts_by_hand() -> None:
+    def measured(kind: str, *names: str) -> MeasuredTable:
+        return MeasuredTable(names, kind, "discrete_gaussian", 3.0)  # type: ignore[arg-type]
+
+    first = [measured("residual", *names) for names in ((), ("a0",), ("a1",))]
+    later = [measured("residual", *names) for names in (("a0",), ("a1",), ("a0", "a1"))]
+    once = NoiseBounds(SHAPE, [*first, *later], "once", False)
+    # The total, both attributes, and all that was measured after the choice.
+    assert once._parts((0, 1)) == [1, 1, 1, 1]
+    assert once._parts((0,)) == [1, 1, 0, 1] and once._parts(()) == [1, 0, 0, 0]
+    public = NoiseBounds(SHAPE, [*first[1:], *later], "once", True)
+    assert sum(public._parts((0, 1))) == 3 and sum(public._parts((0,))) == 2
+    tables = [measured("table", "a0", "a1"), measured("table", "a1", "a2")]
+    in_turn = NoiseBounds(SHAPE, tables, "in_turn", False)
+    assert in_turn._parts((0, 1)) == [4, 2, 0] and in_turn._parts((3,)) == [1, 1, 0]
+    fixed = NoiseBounds(SHAPE, tables, "beforehand", False)
+    assert fixed.of((0, 1), 9.0, 7, 0.05) == noise_bound(9.0, 7, None, 0.05)
+    assert once.of((0, 1), 9.0, 7, 0.05) == chosen_noise_bound(9.0, 7, None, 0.05, 4)
+    assert public.of((), 0.0, 7, 0.05) == 0.0
+
+
+def test_the_bound_of_a_pair_by_hand() -> None:
+    """Tables of 2 x 2 that differ by 10 in each cell are 40 apart, and a parity sees all of it."""
+    table = np.full((2, 2), 100.0)
+    pair = ScoredPair(table, 40.0, 8.0)
+    cell = VectorQuery.of({0: [1, 0], 1: [1, 0]})
+    # Half of the distance, and half of what the sums differ by.
+    assert pair.bound(cell, 103.0) == 3 + 20 + 4
+    parity = VectorQuery.of({0: [1, -1], 1: [1, -1]})
+    moved = table + 10 * np.outer([1, -1], [1, -1])
+    assert float(sums_of(moved, [parity])[0]) == pair.bound(parity, 0.0) == 40
+
+
+def test_either_of_two_answers_has_a_bound() -> None:
+    """The fitted answer's holds the unbiased one's: which of them is shown does not matter."""
+    release = database()
+    queries = [
+        VectorQuery.of({0: np.eye(4)[i], 3: np.eye(4)[j]})
+        for i, j in itertools.product(range(4), repeat=2)
+    ]
+    table = measured_counts().reshape(DOMAIN.shape).sum(axis=(1, 2)).astype(float)
+    shown = release.bounded.of(queries)
+    for answer, query, (_, unbiased) in zip(
+        shown, queries, release.estimates.both(queries), strict=True
+    ):
+        assert unbiased is not None and unbiased.standard_error is not None
+        assert answer.bound is not None
+        of_noise = noise_bound(unbiased.standard_error**2, len(queries), None, FAILURE_PROBABILITY)
+        assert answer.bound == pytest.approx(abs(answer.value - unbiased.value) + of_noise)
+        assert abs(answer.value - float(sums_of(table, [query])[0])) <= answer.bound
+    (mean,) = release.estimates.means([queries[0]], 0, np.arange(4.0))
+    assert mean.bound is None
+
+
+@pytest.mark.parametrize("number", ["noisy", "public"])
+def test_a_plan_promises_no_less_than_a_selection_keeps(number: str) -> None:
+    made = plan(number)
+    assert isinstance(made, SelectionPlan)
+    promised = selected_tables_theorem(made, FAILURE_PROBABILITY).bound(2000).max_error
+    for release in releases(number)[:5]:
+        for answer, misfit in noise_parts_of(release):
+            assert answer <= promised * (1 + 1e-9), misfit
+
+
+def noise_parts_of(release: SyntheticDatabase) -> list[tuple[float, str]]:
+    """The bound of the noise alone of each pair that was measured, all cells of all pairs."""
+    measured = release.measurements
+    assert measured is not None
+    bounds = measured.bounds(SHAPE, release.num_records_is_public)
+    cells = len(PAIRS) * 16 + 6 * 4
+    errors = {
+        names: entry["standard_error"] for names, entry in release.errors.items() if len(names) == 2
+    }
+    return [
+        (bounds.of(SHAPE.axes(names), error**2, cells, FAILURE_PROBABILITY), ",".join(names))
+        for names, error in errors.items()
+        if error is not None
+    ]
+
+
+def test_impossible_combinations_are_no_part_of_what_scores_are_distances_from() -> None:
+    domain = dataclasses.replace(SHAPE, impossible=(Impossible((0, 1), (((0, 1),), ((1, 2),))),))
+    counts = np.where(
+        (np.indices(SHAPE.shape)[0] == 0) & (np.indices(SHAPE.shape)[1] == 1),
+        0,
+        alike().reshape(SHAPE.shape),
+    ).ravel()
+    with on_trees(60):
+        made = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE, 0.3), "noisy")
+        release = made.release(summary(made, counts), Seeded(1))
+    measured = release.measurements
+    assert measured is not None and measured.distances is not None
+    independent = measured.distances.independent
+    assert independent is not None
+    (table,) = independent.answers(domain, [(0, 1)]).values()
+    assert table[0, 1] == 0 and table.sum() == pytest.approx(independent.num_records)
+
+
+def damaged(directory: pathlib.Path, change: Callable[[dict], object]) -> pathlib.Path:
+    write_release(releases()[0], directory)
+    path = directory / "card.json"
+    card = json.loads(path.read_text())
+    change(card)
+    path.write_text(json.dumps(card))
+    return directory
+
+
+def test_what_bounds_follow_from_is_written_and_read(tmp_path: pathlib.Path) -> None:
+    write_release(releases()[0], tmp_path / "out")
+    found = read_release(tmp_path / "out")
+    assert found.bounded.of(QUERIES) == releases()[0].bounded.of(QUERIES)
+    assert any(answer.bound is not None for answer in found.bounded.of(QUERIES))
+    verdict = verify_release(found)
+    assert verdict.holds and verdict.notes == ()
+
+
+def test_a_card_whose_bounds_forget_the_choice_is_seen(tmp_path: pathlib.Path) -> None:
+    """Its bounds are those of tables that were fixed before any record was read."""
+
+    def smaller(card: dict) -> None:
+        for entry in card["errors"]:
+            if entry["bound"]:
+                entry["bound"] *= 0.9
+
+    verdict = verify_release(read_release(damaged(tmp_path / "out", smaller)))
+    assert any(fault.startswith("bound of a0,") for fault in verdict.faults)
+
+
+def test_a_card_of_an_earlier_version_is_read_and_verified(tmp_path: pathlib.Path) -> None:
+    release = releases()[0]
+    assert release.measurements is not None and release.measurements.distances is not None
+    distances = dataclasses.replace(release.measurements.distances, independent=None)
+    measured = dataclasses.replace(
+        release.measurements, distances=distances, has_proved_bounds=False
+    )
+    write_release(dataclasses.replace(release, measurements=measured), tmp_path / "out")
+    found = read_release(tmp_path / "out")
+    verdict = verify_release(found)
+    assert verdict.holds and "did not prove" in verdict.notes[0]
+    bounds = {
+        query.axes: answer.bound
+        for query, answer in zip(QUERIES, found.bounded.of(QUERIES), strict=True)
+    }
+    assert {axes: found.estimates.covers(axes) for axes in PAIRS} == {
+        axes: bound is not None for axes, bound in bounds.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda card: card["measurements"].update(bounds="any"), "of_any_choice"),
+        (
+            lambda card: card["measurements"]["distances"].update(independent=3),
+            "exactly the fields",
+        ),
+        (
+            lambda card: card["measurements"]["distances"]["independent"].update(grid=0),
+            "grid",
+        ),
+        (
+            lambda card: card["measurements"]["distances"]["independent"].update(num_records=0),
+            "num_records",
+        ),
+        (lambda card: card["measurements"]["distances"].pop("independent"), "independent"),
+    ],
+)
+def test_what_bounds_cannot_follow_from_is_refused(
+    tmp_path: pathlib.Path, change: Callable[[dict], object], told: str
+) -> None:
+    with pytest.raises(ReleaseError, match=told) as caught:
+        read_release(damaged(tmp_path / "out", change))
+    assert "\n" not in str(caught.value)
