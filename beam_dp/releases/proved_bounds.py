@@ -12,13 +12,15 @@ and what rounding adds. For a query with values f from l to h, and m in the midd
     |sum f T - sum f A| <= (h - l) / 2 D + |m| |sum T - sum A|,
 
 since T - A weighs f - m by at most its largest size. The sums differ by nothing where the number of
-records is public, else by no more than D, nor than the noise of the number.
+records is public, else by no more than D, nor than the noise of the number. Where f is nowhere
+negative, an answer is neither; nor is it more than the same sum over one of the attributes, with
+the largest value of the other one: of what few records have there can't be many.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -51,13 +53,22 @@ class ScoredPair:
     distance: float
     total_distance: float
 
-    def bound(self, query: VectorQuery, value: float) -> float:
-        """Returns how wrong a value may be as the answer of a query about the pair."""
+    def bound(self, query: VectorQuery, value: float, most: float = math.inf) -> float:
+        """Returns how wrong a value may be as the answer of a query about the pair.
+
+        Args:
+            query: f.
+            value: that is shown.
+            most: that the answer can be, where f is nowhere negative.
+        """
         values = np.multiply.outer(*query.vectors)
         low, high = float(values.min()), float(values.max())
         around = float(sums_of(self.table, [query])[0])
         of_total = abs(low + high) / 2 * min(self.distance, self.total_distance)
-        return abs(value - around) + (high - low) / 2 * self.distance + of_total
+        off = (high - low) / 2 * self.distance + of_total
+        if low < 0:
+            return abs(value - around) + off
+        return max(value - max(around - off, 0.0), min(around + off, most) - value, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +98,11 @@ class ProvedBounds:
         # By what is asked, not by what was left out: that was chosen with noise.
         scored = {each.axes for each in queries} & self._scored.keys()
         probability = FAILURE_PROBABILITY / 2 if scored else FAILURE_PROBABILITY
-        pairs = self._pairs([axes for axes in scored if not estimates.covers(axes)], probability)
+        pairs = self._pairs(
+            [axes for axes in scored if not estimates.covers(axes)], probability / 2
+        )
+        left_out = [query for query in queries if query.axes in pairs]
+        most = self._most(left_out, number, probability / 2)
         found = []
         for query, (fitted, unbiased) in zip(queries, estimates.both(queries), strict=True):
             shown = estimates.better(fitted, unbiased)
@@ -96,9 +111,36 @@ class ProvedBounds:
                 of_noise = self._noise.of(query.axes, variance, number, probability)
                 shown = replace(shown, bound=abs(shown.value - unbiased.value) + of_noise)
             elif query.axes in pairs:
-                shown = replace(shown, bound=pairs[query.axes].bound(query, shown.value))
+                shown = replace(
+                    shown, bound=pairs[query.axes].bound(query, shown.value, next(most))
+                )
             found.append(shown)
         return found
+
+    def _most(
+        self, queries: Sequence[VectorQuery], number: int, probability: float
+    ) -> Iterator[float]:
+        """What answers of queries about two attributes can be at most, by what is known of each.
+
+        Args:
+            queries: only those that are nowhere negative have such an answer.
+            number: of all that are asked.
+            probability: that one is larger.
+        """
+        alone = [
+            VectorQuery((axis,), (vector,))
+            for query in queries
+            for axis, vector in zip(query.axes, query.vectors, strict=True)
+        ]
+        most = []
+        for query, (_, known) in zip(alone, self.release.estimates.both(alone), strict=True):
+            assert known is not None  # every attribute is measured
+            variance = (known.standard_error or 0.0) ** 2
+            of_noise = self._noise.of(query.axes, variance, 2 * number, probability)
+            most.append(known.value + of_noise)
+        for place, query in enumerate(queries):
+            first, second = (float(vector.max()) for vector in query.vectors)
+            yield max(0.0, min(most[2 * place] * second, most[2 * place + 1] * first))
 
     @cached_property
     def _noise(self) -> NoiseBounds:

@@ -13,6 +13,7 @@ from beam_dp.domain import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import down, root_up
 from beam_dp.releases.measured_tables import MeasuredTable
+from beam_dp.releases.pair_distances import PairDistances
 from beam_dp.verification.steps import Step, Unstated, above, gaussian_vector
 from beam_dp.verification.tables import table_steps
 from beam_dp.verification.verdict import Figures
@@ -64,6 +65,30 @@ def selection_steps(
     if squares is not None:
         measured = [_reserved(each, squares, figures) for each in measured]
     return [*measured, *steps]
+
+
+def score_figures(
+    distances: PairDistances,
+    parameters: Mapping[str, Any],
+    public_number: int | None,
+    figures: Figures,
+) -> None:
+    """Compares what bounds of left-out pairs follow from with what is stated of the scores.
+
+    Args:
+        distances: the noisy scores.
+        parameters: of the mechanism.
+        public_number: of records, where it is public.
+        figures: that they are compared by.
+    """
+    stated = parameters.get("score_deviation")
+    figures.same("distances: standard_deviation", distances.deviation, stated)
+    figures.equal("distances: pairs", len(distances.pairs), parameters.get("num_candidates"))
+    if distances.independent is not None:
+        grid, number = distances.independent.grid, distances.independent.num_records
+        figures.equal("distances: grid", grid, parameters.get(_GRID))
+        if public_number is not None:
+            figures.equal("distances: num_records", number, float(public_number))
 
 
 def _unstated_scores(what: str, l2_squared: int, deviation: float) -> Step:

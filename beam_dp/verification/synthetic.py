@@ -22,7 +22,7 @@ from beam_dp.releases.synthetic_database import Names, SyntheticDatabase
 from beam_dp.releases.unbiased_tables import unbiased_tables
 from beam_dp.verification.left_out import left_out_figures, left_out_steps, of_release
 from beam_dp.verification.rounds import rounds_steps, textbook_bound, textbook_steps
-from beam_dp.verification.selection import selection_steps
+from beam_dp.verification.selection import score_figures, selection_steps
 from beam_dp.verification.small_db import small_db_figures, small_db_steps
 from beam_dp.verification.steps import Step
 from beam_dp.verification.tables import table_steps, tables_of
@@ -68,7 +68,7 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
         InputError: if a field that its steps follow from is missing or damaged.
     """
     figures, notes = Figures(), []
-    strategy = release.parameters.get("strategy")
+    measured, strategy = release.measurements, release.parameters.get("strategy")
     if strategy not in _STRATEGIES:
         if release.mechanism in _SELECTING:
             condition = f"must be one of {', '.join(_STRATEGIES)} for {release.mechanism}"
@@ -77,7 +77,7 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
             "The card states no strategy that this version knows: what is shown holds if the"
             " mechanism drew no more than the tables that the card states."
         )
-    if release.measurements is not None and not _proves_bounds(release):
+    if measured is not None and not _proves_bounds(release):
         notes.append(
             "Noise chose what was measured, and the card is of a version that did not prove its"
             " bounds for that: they are compared with those of tables that were fixed."
@@ -89,6 +89,9 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
     if release.left_out is not None:
         beside = left_out_steps(release.left_out, release.guarantee, release.domain)
         left_out_figures(release.left_out, release.guarantee, release.domain, figures)
+    if measured is not None and measured.distances is not None:
+        public = release.num_records if release.num_records_is_public else None
+        score_figures(measured.distances, release.parameters, public, figures)
     if strategy == "small_db":
         small_db_figures(release, figures)
     else:
