@@ -25,8 +25,8 @@ class NoisyMeasurements:
             precisely. Else noise had a say in it, and estimates from these tables are unbiased
             only approximately.
         distances: the noisy scores of pairs, where it was chosen by these what is measured.
-        has_proved_bounds: whether the bounds that a release states of them were proved for
-            whatever noise chose; of what was fixed they always are.
+        has_proved_bounds: whether the bounds that a release states of them hold for whatever noise
+            chose, as those of earlier versions need not; of what was fixed all do.
 
     Raises:
         InputError: if a table is not finite, or there are not as many as are described.
@@ -36,7 +36,7 @@ class NoisyMeasurements:
     tables: tuple[NDArray[np.float64], ...]
     are_fixed: bool
     distances: PairDistances | None = None
-    has_proved_bounds: bool = False
+    has_proved_bounds: bool = True
 
     def __post_init__(self) -> None:
         if len(self.described) != len(self.tables):

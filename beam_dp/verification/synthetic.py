@@ -77,7 +77,7 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
             "The card states no strategy that this version knows: what is shown holds if the"
             " mechanism drew no more than the tables that the card states."
         )
-    if measured is not None and not _proves_bounds(release):
+    if measured is not None and not measured.has_proved_bounds:
         notes.append(
             "Noise chose what was measured, and the card is of a version that did not prove its"
             " bounds for that: they are compared with those of tables that were fixed."
@@ -154,19 +154,13 @@ def measured_tables(stated: Stated) -> list[MeasuredTable]:
     return found
 
 
-def _proves_bounds(release: SyntheticDatabase) -> bool:
-    """Whether the card says that its bounds hold for whatever noise chose to measure, if it did."""
-    measured = release.measurements
-    return measured is not None and (measured.are_fixed or measured.has_proved_bounds)
-
-
 def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names, float]:
     """How far the answers of a release are from its noisy tables, at most; by marginal.
 
     Of those that its measured tables cover, where it states proved bounds.
     """
     measured, names = release.measurements, tuple(each for each in covered if each)
-    if measured is None or not _proves_bounds(release) or not measured.tables or not names:
+    if measured is None or not measured.has_proved_bounds or not measured.tables or not names:
         return {}
     asked = Workload(release.domain, names)
     number = release.num_records if release.num_records_is_public else None
@@ -209,8 +203,9 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
     public = release.num_records_is_public
     variances = support_variances(domain, sorted(supports), held, public)
     bounds = NoiseBounds(domain, tables, "beforehand", public)
-    if release.measurements is not None and _proves_bounds(release):
-        bounds = release.measurements.bounds(domain, public)
+    measured = release.measurements
+    if measured is not None and measured.has_proved_bounds:
+        bounds = measured.bounds(domain, public)
     by_names = {
         names: cell_variance(domain, variances, domain.axes(names))
         for names in release.workload.closure()

@@ -132,9 +132,7 @@ def synthesise(
     record_tables = [names_of(domain, axes) for axes in loose]
     misfit = _misfits(plan, layout, everything.values, expected, released, record_tables)
     log_tables = log_potentials(basis, found.log_weights, joined)
-    held = NoisyMeasurements(
-        tuple(measurements), tuple(tables), plan.is_fixed, distances, not plan.is_fixed
-    )
+    held = NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed, distances)
     return SyntheticDatabase(
         domain=domain,
         workload=workload,

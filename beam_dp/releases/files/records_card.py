@@ -175,7 +175,8 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
 
 def _stated_measurements(measured: NoisyMeasurements) -> dict[str, Any]:
     scored = {} if measured.distances is None else {"distances": measured.distances.to_json()}
-    proved = {"bounds": _PROVED} if measured.has_proved_bounds else {}
+    is_said = measured.has_proved_bounds and not measured.are_fixed
+    proved = {"bounds": _PROVED} if is_said else {}
     return {"fixed": measured.are_fixed, **proved, **scored}
 
 
@@ -211,7 +212,8 @@ def _measurements(
             scored[_INDEPENDENT], tables[_INDEPENDENT], domain
         )
     distances = None if scored is None else PairDistances.from_json(scored, domain, independent)
-    return NoisyMeasurements(described, drawn, stated["fixed"], distances, "bounds" in stated)
+    is_proved = stated["fixed"] is True or "bounds" in stated
+    return NoisyMeasurements(described, drawn, stated["fixed"], distances, is_proved)
 
 
 def _records(card: Card, payload: Payload, domain: Domain, num_records: int) -> Records:
