@@ -225,6 +225,11 @@ def test_parts_by_hand() -> None:
     assert public.of((), 0.0, 7, 0.05) == 0.0
 
 
+def test_noise_of_scores_is_bounded_for_all_pairs_not_for_those_left_out() -> None:
+    distances = PairDistances(2.0, dict.fromkeys(itertools.combinations(SHAPE.names, 2), 1.0))
+    assert distances.noise_bound(0.05) == noise_bound(4.0, len(PAIRS), None, 0.05)
+
+
 def test_the_bound_of_a_pair_by_hand() -> None:
     """Tables of 2 x 2 that differ by 10 in each cell are 40 apart, and a parity sees all of it."""
     table = np.full((2, 2), 100.0)
