@@ -86,7 +86,8 @@ def score_figures(
     figures.equal("distances: pairs", len(distances.pairs), parameters.get("num_candidates"))
     if distances.independent is not None:
         grid, number = distances.independent.grid, distances.independent.num_records
-        figures.equal("distances: grid", grid, parameters.get(_GRID))
+        if _GRID in parameters:
+            figures.equal("distances: grid", grid, parameters[_GRID])
         if public_number is not None:
             figures.equal("distances: num_records", number, float(public_number))
 

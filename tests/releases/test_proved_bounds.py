@@ -342,6 +342,22 @@ def test_a_card_whose_bounds_forget_the_choice_is_seen(tmp_path: pathlib.Path) -
     assert any(fault.startswith("bound of a0,") for fault in verdict.faults)
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda scores: scores.update(standard_deviation=1.0), "standard_deviation"),
+        (lambda scores: scores["pairs"].pop(), "pairs"),
+        (lambda scores: scores["independent"].update(grid=2**40), "grid"),
+    ],
+)
+def test_scores_that_would_prove_more_are_seen(
+    tmp_path: pathlib.Path, change: Callable[[dict[str, Any]], object], told: str
+) -> None:
+    card = damaged(tmp_path / "out", lambda card: change(card["measurements"]["distances"]))
+    faults = verify_release(read_release(card)).faults
+    assert any(fault.startswith(f"distances: {told}") for fault in faults)
+
+
 def test_a_card_of_an_earlier_version_is_read_and_verified(tmp_path: pathlib.Path) -> None:
     release = drawn()
     assert release.measurements is not None and release.measurements.distances is not None
