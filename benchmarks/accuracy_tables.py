@@ -143,9 +143,18 @@ _PEOPLE_COLUMNS = (
 _EXCEPTIONS = 0.02
 _NUM_CLASSES = 8
 _WIDE_SIZES = (2, 32, 5, 12, 3, 16, 8, 24, 4, 10, 20, 6)
+
+
+def _wide(num_columns: int) -> MadeTable:
+    sizes = tuple(_WIDE_SIZES[i % len(_WIDE_SIZES)] for i in range(num_columns))
+    return MadeTable(20_261_120, 170_000, sizes)
+
+
 MADE = {
-    # About 10^33 cells.
-    "wide": MadeTable(20_261_120, 170_000, tuple(_WIDE_SIZES[i % 12] for i in range(35))),
+    # About 10^33, 10^56 and 10^94 cells.
+    "wide": _wide(35),
+    "wide60": _wide(60),
+    "wide100": _wide(100),
     # 8.4 M cells: one array.
     "binary23": MadeTable(20_261_121, 47_000, (2,) * 23),
     # 18 M cells, most of them of two columns: one array.

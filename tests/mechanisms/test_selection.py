@@ -34,7 +34,12 @@ from beam_dp.mechanisms.marginals import (
     released_records as records_module,
     selection as selection_module,
 )
-from beam_dp.mechanisms.marginals.plan import MAX_SELECTED_CELLS, MarginalsPlan, tree_cells
+from beam_dp.mechanisms.marginals.plan import (
+    MAX_SELECTED_CELLS,
+    MarginalsPlan,
+    growing_tree,
+    tree_cells,
+)
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
@@ -160,6 +165,22 @@ def test_the_pairs_of_most_use_are_chosen():
         release = MWEM().release(plan, summary(plan, tied), Seeded(3))
     assert sorted(names for names, _ in release.potentials) == [("a0", "a1"), ("a2", "a3")]
     assert release.fit["num_joined_pairs"] == 2
+
+
+def test_pairs_that_a_tree_made_anew_has_no_room_for_are_measured_outside_it():
+    """These pairs fit a tree that grows one by one; triangulated at once they need a larger one."""
+    domain = domain_of(3, 2, 5, 2, 3)
+    pairs = [(0, 2), (2, 3), (1, 4), (3, 4), (1, 2), (0, 4)]
+    limit = 96
+    tree = growing_tree(domain, limit)
+    assert all(tree.join(pair) for pair in pairs) and tree.num_cells <= limit
+    assert tree_cells(domain, pairs) > limit
+    with on_trees(limit):
+        joined, loose = selection_module._joined_and_loose(
+            domain, pairs, dict.fromkeys(pairs, 1.0), len(pairs)
+        )
+    assert tree_cells(domain, joined) <= limit
+    assert loose and joined + loose == pairs
 
 
 @pytest.mark.slow

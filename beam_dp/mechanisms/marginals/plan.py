@@ -12,6 +12,7 @@ from beam_dp.checks import check_is
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.hypotheses.elimination import cliques_fit, num_clique_cells
+from beam_dp.hypotheses.growing_tree import GrowingTree
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.contract import NumRecords, Plan, Progress, check_num_records
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
@@ -164,6 +165,11 @@ def tree_fits(domain: Domain, sets: Iterable[Support], max_cells: int) -> bool:
     """Returns whether the junction tree that joins some attribute sets is small enough."""
     impossible = (each.axes for each in domain.impossible)
     return cliques_fit(domain.shape, [*sets, *impossible], max_cells)
+
+
+def growing_tree(domain: Domain, max_cells: int) -> GrowingTree:
+    """Returns a tree of a domain's own sets, which pairs may join as long as it stays small."""
+    return GrowingTree(domain.shape, (each.axes for each in domain.impossible), max_cells)
 
 
 def joins_fit(workload: Workload) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
@@ -32,7 +33,8 @@ from beam_dp.mechanisms.marginals.plan import (
     MarginalsPlan,
     check_selects,
     check_sums,
-    tree_cells,
+    growing_tree,
+    tree_fits,
 )
 from beam_dp.mechanisms.marginals.scores import l1_score
 from beam_dp.mechanisms.marginals.strategies import residual_measurements
@@ -283,20 +285,45 @@ def choose_pairs(
             deviation = deviations.get(axes, largest)
             gains[axes] = score - remaining(axes, _REMAINING_NOISE * deviation)
             loose_gains[axes] = score - remaining(axes, deviation)
-        joined: list[Support] = []
-        loose: list[Support] = []
-        for axes in sorted(gains, key=lambda each: -gains[each]):
-            if gains[axes] <= 0 or len(joined) + len(loose) == number:
-                break
-            if tree_cells(domain, [*joined, axes]) <= MAX_SELECTED_CELLS:
-                joined.append(axes)
-            elif loose_gains[axes] > 0:
-                loose.append(axes)
-        gain = sum(gains[axes] for axes in joined) + sum(loose_gains[axes] for axes in loose)
-        if gain > best_gain:
-            best, best_gain = (joined, loose), gain
+        by_gain = sorted((axes for axes in gains if gains[axes] > 0), key=lambda axes: -gains[axes])
+        # A number of pairs that would gain no more if all of them joined needs no tree.
+        if sum(gains[axes] for axes in by_gain[:number]) > best_gain:
+            joined, loose = _joined_and_loose(domain, by_gain, loose_gains, number)
+            gain = sum(gains[axes] for axes in joined) + sum(loose_gains[axes] for axes in loose)
+            if gain > best_gain:
+                best, best_gain = (joined, loose), gain
         number = int(min(number - 1, number / _NUMBER_RATIO))
     return best
+
+
+def _joined_and_loose(
+    domain: Domain,
+    by_gain: Sequence[Support],
+    loose_gains: Mapping[Support, float],
+    number: int,
+) -> tuple[list[Support], list[Support]]:
+    """Returns the first pairs that fit one tree, and others that gain something outside it."""
+    tree = growing_tree(domain, MAX_SELECTED_CELLS)
+    joined: list[Support] = []
+    loose: list[Support] = []
+    for axes in by_gain:
+        if len(joined) + len(loose) == number:
+            break
+        if tree.join(axes):
+            joined.append(axes)
+        elif loose_gains[axes] > 0:
+            loose.append(axes)
+
+    def is_too_large(num_pairs: int) -> bool:
+        return not tree_fits(domain, joined[:num_pairs], MAX_SELECTED_CELLS)
+
+    # A hypothesis finds its tree from the pairs alone, and this one may be larger than the one
+    # that grew. The last pairs leave it then.
+    if is_too_large(len(joined)):
+        num_pairs = bisect_left(range(1, len(joined)), True, key=is_too_large)
+        loose += [axes for axes in joined[num_pairs:] if loose_gains[axes] > 0]
+        del joined[num_pairs:]
+    return joined, loose
 
 
 def _independent_tables(
