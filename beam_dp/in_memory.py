@@ -45,6 +45,7 @@ def release(
     count_left_out: bool = False,
     within_bins: Literal["uniform", "midpoint"] = "uniform",
     records_format: Literal["avro", "parquet", "csv"] = "avro",
+    start_from: Any = None,
     output: str | os.PathLike[str] | None = None,
     ledger: Ledger | None = None,
     dataset_id: str = "",
@@ -70,6 +71,7 @@ def release(
         count_left_out: as for ``ReleaseSyntheticDatabase``.
         within_bins: as there.
         records_format: as there.
+        start_from: as there.
         output: directory where the release is written too, as by ``write_release``.
         ledger: that pays, before noise is drawn; the card then names its entry.
         dataset_id: from whose budget.
@@ -110,6 +112,7 @@ def release(
         count_left_out,
         within_bins,
         records_format,
+        start_from,
     )
     records = Table(table)
     columns = _check_columns(records, domain, guarantee.privacy_unit)

@@ -38,10 +38,9 @@ from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.sparse_reader import SparseQueries
-from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.transforms import KeyColumns
 
-from . import program
+from . import program, starting_point
 from .answer_job import Job
 from .common import read_domain, read_text
 from .saved_state import new_state, read_payment, saved_num_questions
@@ -63,9 +62,6 @@ MECHANISM = Flag(
     default=PRIVATE_MW,
     choices=tuple(ANSWERS),
 )
-START_FROM = Flag(
-    "start_from", "directory of a synthetic database of the same domain to start from", "DIR"
-)
 DOMAIN = dataclasses.replace(shared.DOMAIN, required=False)
 STATE = Flag(
     "state",
@@ -83,12 +79,12 @@ FLAGS = (
     shared.KEY_TYPE,
     MECHANISM,
     *(flag for flag in flags_of(*ANSWERS.values()) if flag not in shared.COMMON),
-    START_FROM,
+    starting_point.RELEASE,
     STATE,
     RESUME,
 )
 # Flags of programs that apply to some mechanisms only; the first must be given.
-_BESIDES = {PRIVATE_MW: (DOMAIN, START_FROM, STATE, RESUME), SPARSE_MW: (KEY,)}
+_BESIDES = {PRIVATE_MW: (DOMAIN, starting_point.RELEASE, STATE, RESUME), SPARSE_MW: (KEY,)}
 _OPTIONS = {
     name: (*_BESIDES.get(name, (DOMAIN,)), *flags) for name, flags in options_of(ANSWERS).items()
 }
@@ -139,7 +135,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         asked=asked,
         refusals=refusals,
         plan=plan,
-        start=None if domain is None else _start(given, domain),
+        start=None if domain is None else starting_point.start_release(given, domain),
         columns=columns,
         state=state,
         resume=resume,
@@ -194,19 +190,6 @@ def _expanded(queries: QueryReader, line: str, number: int, source: str) -> list
         return expand_line(queries, line)
     except InputError as error:
         raise InputError("queries", source, f"line {number}: {error.condition}") from None
-
-
-def _start(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:
-    path = given.get("start_from")
-    if path is None:
-        return None
-    try:
-        release = read_release(path)
-    except InputError as error:
-        raise InputError("start_from", path, error.condition) from None
-    if not isinstance(release, SyntheticDatabase) or release.domain != domain:
-        raise InputError("start_from", path, "must be a synthetic database of the same domain")
-    return release
 
 
 PROGRAM = program.Program("answer_queries", FLAGS, __doc__, _read_job)

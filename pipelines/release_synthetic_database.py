@@ -33,7 +33,7 @@ from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workloa
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
-from . import program
+from . import program, starting_point
 from .common import read_domain
 from .preview import bound_text, marginals_error, number_text
 from .record_number import read_expected
@@ -51,6 +51,7 @@ FLAGS = (
     shared.WITHIN_BINS,
     shared.RECORDS_FORMAT,
     MECHANISM,
+    starting_point.RECORDS,
     *(flag for flag in flags_of(*SYNTHETIC.values()) if flag not in shared.COMMON),
 )
 
@@ -157,6 +158,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         "count_left_out" in given,
         given["within_bins"],
         given["records_format"],
+        starting_point.start_records(given, domain),
     )
     return Job(
         **fields,

@@ -8,8 +8,9 @@ path: from independent attributes, each step p_k solves
 
 over distributions p, where y_j with variance v_j are the noisy coefficients and the penalty falls
 geometrically (nonstationary iterated regularisation: strong structure is fitted without bias long
-before noise is fitted at all). The step with the smallest estimate of error is returned.
-Everything here is post-processing of released values.
+before noise is fitted at all). The step with the smallest estimate of error is returned. Where
+another start is given, as of public records, a second path goes from there. Everything here is
+post-processing of released values.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,10 +92,11 @@ class Fit:
     Args:
         log_weights: its coefficients, shape (num_coefficients,); weights are proportional to exp
             of the synthesised table.
-        steps: steps of the path up to the returned one; 0 means independent attributes.
+        steps: steps of the path up to the returned one; 0 means its start.
         penalty: of the returned step.
         estimated_error: root of the estimated weighted squared error, in records.
         mismatch: mean of (fitted - observed)^2 / variance; 1 would be pure noise.
+        is_from_start: whether its path started from a given hypothesis.
     """
 
     log_weights: NDArray[np.float64]
@@ -101,6 +104,7 @@ class Fit:
     penalty: float
     estimated_error: float
     mismatch: float
+    is_from_start: bool = False
 
 
 @on_one_thread
@@ -113,6 +117,7 @@ def fit_maximum_entropy(
     progress: Progress | None = None,
     tolerance: float = _TOLERANCE,
     denoise: Callable[[NoisyCoefficients], NoisyCoefficients] = lambda observed: observed,
+    start: NDArray[np.float64] | None = None,
 ) -> Fit:
     """Returns the hypothesis on the regularisation path with the least estimated error.
 
@@ -131,12 +136,15 @@ def fit_maximum_entropy(
         tolerance: nats a coefficient within which each step is solved.
         denoise: what is fitted in place of noisy coefficients, with the variances of what is left
             of their errors; by default themselves. The error is estimated from the noisy ones.
+        start: log-weights of another hypothesis from which a path starts, shape
+            (num_coefficients,). The better of both paths is returned: a misleading start costs
+            time alone, but for what the estimates of their errors are off.
 
     Returns:
         The fit.
 
-    Cost: some hundred passes over the cells of the domain, or of its tree; memory of about 10
-    arrays of that size, and of up to 2^25 numbers, or 39 a coefficient where that is more.
+    Cost: of each path some hundred passes over the cells of the domain, or of its tree; memory of
+    about 10 arrays of that size, and of up to 2^25 numbers, or 39 a coefficient where that is more.
     Reference: Hanke and Groetsch (1998) for the path; Stein (1981) and Ramani, Blu and Unser
     (2008) for the estimate.
     """
@@ -161,10 +169,56 @@ def fit_maximum_entropy(
     points.append(problem.at(starts[1][chosen]))
     if progress is not None:
         # Not step by step: how many there are depends on a draw that may never be released.
-        progress(_announced(time.thread_time() - started), 1, 1)
+        seconds = (time.thread_time() - started) * (1 if start is None else 2)
+        progress(_announced(seconds), 1, 1)
+    path, is_from_start = _follow(problem, points, goals, penalties, estimate), False
+    if start is not None:
+        problem = _Problem(basis, chosen, total, start, tolerance)
+        point = problem.at(start[chosen])
+        other = _follow(problem, [point, point], goals, penalties, estimate)
+        if other.error < path.error:
+            path, is_from_start = other, True
+    log_weights = starts[0].copy() if start is None or not is_from_start else start.copy()
+    log_weights[chosen] = path.point.place
+    gradient = path.point.gradient
+    return Fit(
+        log_weights=log_weights,
+        steps=path.step,
+        penalty=path.penalty,
+        estimated_error=math.sqrt(max(path.error, 0.0)),
+        mismatch=float(np.mean((gradient - values) ** 2 / variances)) if len(chosen) else 0.0,
+        is_from_start=is_from_start,
+    )
+
+
+class _Place(NamedTuple):
+    """A hypothesis on a path: its estimated squared error, its step and penalty, and itself."""
+
+    error: float
+    step: int
+    penalty: float
+    point: Point
+
+
+def _follow(
+    problem: _Problem,
+    points: list[Point],
+    goals: Sequence[NDArray[np.float64]],
+    penalties: Sequence[NDArray[np.float64]],
+    estimate: Callable[[NDArray[np.float64], NDArray[np.float64]], float],
+) -> _Place:
+    """Returns the smoothest hypothesis of those on a path whose estimated error is least.
+
+    Args:
+        problem: of each step.
+        points: where the paths of the observations and of the shifted ones start.
+        goals: what is fitted, of both.
+        penalties: variances of both.
+        estimate: the squared error, from the coefficients of both.
+    """
     # Candidates are the steps that tie with the best one so far, smoothest first.
     least = error = estimate(*(point.gradient for point in points))
-    candidates = [(error, 0, math.inf, points[0])]
+    candidates = [_Place(error, 0, math.inf, points[0])]
     penalty, best_step, step = _FIRST_PENALTY, 0, 0
     while step < _MAX_STEPS and step - best_step < _PATIENCE:
         step += 1
@@ -177,20 +231,11 @@ def fit_maximum_entropy(
         previous, error = error, estimate(first.gradient, other.gradient)
         if error < least:
             least, best_step = error, step
-        candidates.append((error, step, penalty, first))
+        candidates.append(_Place(error, step, penalty, first))
         tie = least + ((1 + _TIE) ** 2 - 1) * abs(least)
-        candidates = [candidate for candidate in candidates if candidate[0] <= tie]
+        candidates = [candidate for candidate in candidates if candidate.error <= tie]
         penalty /= _COARSE_RATIO if error < previous / 2 else _FINE_RATIO
-    error, step, penalty, point = candidates[0]
-    log_weights = starts[0].copy()
-    log_weights[chosen] = point.place
-    return Fit(
-        log_weights=log_weights,
-        steps=step,
-        penalty=penalty,
-        estimated_error=math.sqrt(max(error, 0.0)),
-        mismatch=float(np.mean((point.gradient - values) ** 2 / variances)) if len(chosen) else 0.0,
-    )
+    return candidates[0]
 
 
 def _announced(seconds: float) -> str:
@@ -292,7 +337,7 @@ class _Problem:
         self._tolerance = tolerance * len(chosen)
         self._full = log_weights.copy()
         self._shift = math.log(basis.num_cells)
-        curvature = total * _independent_variances(basis, log_weights)[chosen]
+        curvature = total * independent_variances(basis, log_weights)[chosen]
         self._solver = QuasiNewton(self._moments, curvature)
 
     def at(self, path: NDArray[np.float64]) -> Point:
@@ -319,7 +364,7 @@ class _Problem:
         return self._total * log_sum, coefficients[self._chosen] * self._total
 
 
-def _independent_variances(basis: Basis, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def independent_variances(basis: Basis, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the variance of every basis vector under independent attributes.
 
     The diagonal of the dual's Hessian there: it scales coefficients of rare codes.

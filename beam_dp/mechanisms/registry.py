@@ -23,6 +23,7 @@ from beam_dp.mechanisms.marginals.gaussian import Gaussian
 from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.starting_records import StartingRecords
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw_plan import SparseMWPlan
 from beam_dp.mechanisms.sketches.count_sketch import CountSketch
@@ -70,6 +71,7 @@ def plan_release(
     count_left_out: bool = False,
     within_bins: str = "uniform",
     records_format: str = "avro",
+    start_from: Any = None,
 ) -> MarginalsPlan:
     """Returns what a mechanism would do for a workload of either kind.
 
@@ -84,6 +86,8 @@ def plan_release(
         within_bins: whether released values of attributes with bins are drawn, ``"uniform"`` in
             the bin, or are its ``"midpoint"``; neither costs budget.
         records_format: of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
+        start_from: public records, or an earlier release of the same domain, whose distribution
+            the hypothesis starts from if that seems to lower its error: see ``StartingRecords``.
 
     Raises:
         InputError: if the mechanism refuses it, of which all but ``SmallDB`` answer marginals; or
@@ -102,6 +106,12 @@ def plan_release(
     plan = mechanism.plan(domain, workload, own, num_records)
     check_promise(plan, own)
     plan = dataclasses.replace(plan, within_bins=within_bins, records_format=records_format)
+    if start_from is not None:
+        records = StartingRecords.of(start_from, domain)
+        if not plan.fits_tables:
+            condition = f"must be left out with {mechanism.name} here: it fits no tables"
+            raise InputError("start_from", records.source, condition)
+        plan = dataclasses.replace(plan, start_from=records)
     if not count_left_out:
         return plan
     left_out = plan_left_out(domain, guarantee, plan.loss)

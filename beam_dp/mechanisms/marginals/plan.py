@@ -16,6 +16,7 @@ from beam_dp.hypotheses.growing_tree import GrowingTree
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.mechanisms.contract import NumRecords, Plan, Progress, check_num_records
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
+from beam_dp.mechanisms.marginals.starting_records import StartingRecords
 from beam_dp.mechanisms.resources import Resources, fit_resources
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
@@ -50,9 +51,12 @@ class MarginalsPlan(Plan):
         measurements: what is measured before any selection.
         within_bins: what stands for the values of a bin, one of ``WITHIN_BINS``.
         records_format: of the file of records, one of ``RECORDS_FORMATS``.
+        start_from: records that the hypothesis may start from, where ``fits_tables``.
     """
 
     strategy: ClassVar[str]
+    # Whether a hypothesis is fitted to noisy tables.
+    fits_tables: ClassVar[bool] = True
     # Whether all that is measured, and how precisely, is decided before any record is read.
     is_fixed: ClassVar[bool] = False
 
@@ -62,6 +66,13 @@ class MarginalsPlan(Plan):
     measurements: tuple[Measurement, ...]
     within_bins: str = "midpoint"
     records_format: str = "avro"
+    start_from: StartingRecords | None = None
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """See ``Plan``."""
+        start = {} if self.start_from is None else {"start_from": self.start_from.source}
+        return {**super().public, **start}
 
     @property
     def domain(self) -> Domain:

@@ -115,7 +115,7 @@ def synthesise(
     observed = everything if layout is basis else everything.restricted(layout, basis)
     total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
     importance = importance_of(domain, basis, workload.marginals, workload.weights)
-    found = _fitted(domain, basis, observed, total, importance, noise, progress)
+    found = _fitted(plan, basis, observed, total, importance, noise, progress)
     if progress is not None:
         progress("records", 1, 1)
     if isinstance(basis, ResidualBasis):
@@ -149,12 +149,12 @@ def synthesise(
         measurements=held,
         errors=marginal_errors(plan, layout, held, misfit, num_bounded_cells),
         parameters=plan.public,
-        fit={**_stated_fit(basis, found), **(fit or {})},
+        fit={**_stated_fit(plan, basis, found), **(fit or {})},
     )
 
 
 def _fitted(
-    domain: Domain,
+    plan: MarginalsPlan,
     basis: Basis,
     observed: NoisyCoefficients,
     total: int,
@@ -163,15 +163,19 @@ def _fitted(
     progress: Progress | None,
 ) -> Fit:
     """Returns the hypothesis that fits what was observed, of long attributes less of its noise."""
+    signs, start = noise.signs(basis.num_coefficients), None
+    if plan.start_from is not None:
+        start = plan.start_from.log_weights(basis, importance, signs)
     return fit_maximum_entropy(
         basis,
         observed,
         total,
         importance,
-        noise.signs(basis.num_coefficients),
+        signs,
         progress,
         tolerance(basis),
-        denoise=lambda each: denoised(domain, basis, each, total),
+        denoise=lambda each: denoised(plan.domain, basis, each, total),
+        start=start,
     )
 
 
@@ -221,11 +225,13 @@ def tolerance(basis: Basis) -> float:
     return _TREE_TOLERANCE if isinstance(basis, TreeBasis) else _ARRAY_TOLERANCE
 
 
-def _stated_fit(basis: Basis, found: Fit) -> dict[str, Any]:
+def _stated_fit(plan: MarginalsPlan, basis: Basis, found: Fit) -> dict[str, Any]:
     """Returns what the hypothesis is and how it was found, for the card."""
     kind: dict[str, Any] = {"hypothesis": "dense_array"}
     if isinstance(basis, TreeBasis):
         kind = {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells}
+    if plan.start_from is not None:
+        kind["start_was_used"] = found.is_from_start
     return {
         **kind,
         "steps": found.steps,

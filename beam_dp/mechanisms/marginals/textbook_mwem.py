@@ -51,6 +51,7 @@ class TextbookPlan(MarginalsPlan):
     """
 
     strategy: ClassVar[str] = "textbook"
+    fits_tables: ClassVar[bool] = False
 
     mechanism: str = "mwem"
     num_rounds: int

@@ -71,6 +71,7 @@ class SmallDBPlan(MarginalsPlan):
     """
 
     strategy: ClassVar[str] = "small_db"
+    fits_tables: ClassVar[bool] = False
 
     mechanism: str = "small_db"
     queries: LinearWorkload

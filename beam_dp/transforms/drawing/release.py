@@ -100,6 +100,9 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         within_bins: whether released values of attributes with bins are drawn, ``"uniform"`` in
             the bin, or are its ``"midpoint"``. Of more than 2^25 such values it is the midpoint.
         records_format: of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
+        start_from: a ``SyntheticDatabase`` of the same domain that was released before, or a table
+            of public records, whose distribution the hypothesis starts from if that seems to lower
+            its error: see ``StartingRecords``. What is measured and promised stays as it is.
 
     Raises:
         InputError: if the mechanism refuses these parameters, the token paid for something else, or
@@ -123,6 +126,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         count_left_out: bool = False,
         within_bins: Literal["uniform", "midpoint"] = "uniform",
         records_format: Literal["avro", "parquet", "csv"] = "avro",
+        start_from: Any = None,
     ) -> None:
         plan = plan_release(
             mechanism,
@@ -133,6 +137,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             count_left_out,
             within_bins,
             records_format,
+            start_from,
         )
         super().__init__(mechanism, plan, ledger_token)
         check_edges_budget(domain, None if ledger_token is None else ledger_token.dataset_id)

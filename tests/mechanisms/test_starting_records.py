@@ -1,0 +1,160 @@
+"""Public records as a start: what may change by them, what may not, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+from noise_sources import NoNoise
+from tiny import domain_of, promise, summary, workload_of
+
+from beam_dp.domain import Domain
+from beam_dp.domain.files import parse_domain
+from beam_dp.errors import InputError
+from beam_dp.hypotheses.residual_basis import ResidualBasis
+from beam_dp.mechanisms import MWEM, Gaussian, Laplace, SmallDB
+from beam_dp.mechanisms.marginals.starting_records import StartingRecords
+from beam_dp.mechanisms.registry import plan_release
+from beam_dp.noise.source import NoiseSource
+from beam_dp.summaries import Histogram
+from beam_dp.verification import verify_release
+
+SHAPE = (6, 5, 4, 3)
+DOMAIN = domain_of(*SHAPE)
+WORKLOAD = workload_of(DOMAIN, 2)
+
+
+def distribution(seed: int) -> np.ndarray:
+    """Strongly dependent columns: every cell has a weight of its own."""
+    return np.random.default_rng(seed).dirichlet(np.full(DOMAIN.num_cells, 0.2))
+
+
+def drawn(weights: np.ndarray, num_records: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).multinomial(num_records, weights)
+
+
+def frame(counts: np.ndarray, domain: Domain = DOMAIN) -> pd.DataFrame:
+    codes = domain.codes(np.repeat(np.arange(len(counts)), counts))
+    return pd.DataFrame(dict(zip(domain.names, codes, strict=True)))
+
+
+def released(counts: np.ndarray, start: object, epsilon: float):
+    mechanism = MWEM()
+    plan = plan_release(
+        mechanism, DOMAIN, WORKLOAD, promise(epsilon=epsilon, delta=1e-9), 5000, start_from=start
+    )
+    return mechanism.release(plan, summary(plan, counts), NoiseSource())
+
+
+def error(release, counts: np.ndarray) -> float:
+    """Mean total variation distance of the hypothesis's pairs to the true ones."""
+    exact = Histogram(DOMAIN, counts).marginals(WORKLOAD.marginals)
+    distances = [
+        np.abs(answer.values - exact.marginal(answer.attributes)).sum() / 2 / counts.sum()
+        for answer in release.answer(WORKLOAD)
+    ]
+    return float(np.mean(distances))
+
+
+def test_public_records_of_the_same_kind_halve_the_error_at_least():
+    weights = distribution(1)
+    public = frame(drawn(weights, 5000, 2))
+    with_start, without = [], []
+    for seed in range(8):
+        counts = drawn(weights, 5000, 10 + seed)
+        without.append(error(released(counts, None, 0.1), counts))
+        with_start.append(error(released(counts, public, 0.1), counts))
+    assert np.mean(with_start) < np.mean(without) / 2
+
+
+def test_records_of_another_kind_do_no_harm():
+    misleading = frame(drawn(distribution(3), 5000, 4))
+    with_start, without, used = [], [], []
+    for seed in range(8):
+        counts = drawn(distribution(1), 5000, 20 + seed)
+        without.append(error(released(counts, None, 1.0), counts))
+        release = released(counts, misleading, 1.0)
+        with_start.append(error(release, counts))
+        used.append(release.fit["start_was_used"])
+    assert not all(used)
+    assert np.mean(with_start) < 1.15 * np.mean(without)
+
+
+def test_nothing_that_is_measured_or_promised_follows_from_the_start():
+    counts, start = drawn(distribution(1), 5000, 1), frame(drawn(distribution(3), 700, 4))
+    for mechanism in (MWEM(), MWEM(num_rounds=3), Gaussian(), Laplace()):
+        guarantee = promise(epsilon=1.0, delta=1e-9)
+        plain = plan_release(mechanism, DOMAIN, WORKLOAD, guarantee, 5000)
+        plan = plan_release(mechanism, DOMAIN, WORKLOAD, guarantee, 5000, start_from=start)
+        assert dataclasses.replace(plan, start_from=None) == plain
+        assert plan.steps == plain.steps
+        assert plan.public == {**plain.public, "start_from": "700 public records"}
+        releases = [
+            mechanism.release(each, summary(each, counts), NoNoise()) for each in (plan, plain)
+        ]
+        assert releases[0].noise == releases[1].noise
+        with_start, without = (each.measurements.tables for each in releases)
+        assert all(map(np.array_equal, with_start, without))
+
+
+def test_a_release_that_started_from_another_is_verified_like_any():
+    counts = drawn(distribution(1), 5000, 1)
+    first = released(counts, None, 1.0)
+    second = released(counts, first, 1.0)
+    assert second.parameters["start_from"] == first.draw_id
+    assert verify_release(second).holds
+
+
+def test_plans_with_a_start_reach_workers():
+    start = StartingRecords.of(frame(drawn(distribution(1), 50, 1)), DOMAIN)
+    plan = plan_release(MWEM(), DOMAIN, WORKLOAD, promise(delta=1e-9), 50, start_from=start)
+    copied = pickle.loads(pickle.dumps(plan)).start_from
+    assert copied.source == start.source and np.array_equal(copied.counts, start.counts)
+
+
+def test_the_hypothesis_of_many_public_records_is_their_distribution():
+    counts = drawn(distribution(1), 10**7, 1)
+    codes = DOMAIN.codes(np.arange(DOMAIN.num_cells))
+    start = StartingRecords(DOMAIN, "all", codes, counts)
+    basis = ResidualBasis(SHAPE, [each for k in range(3) for each in combinations(range(4), k)])
+    ones = np.ones(basis.num_coefficients)
+    signs = np.where(np.arange(len(ones)) % 2, ones, -ones)
+    weights = start.log_weights(basis, ones, signs)
+    for pair in ((0, 1), (2, 3)):
+        (table,) = basis.marginals(weights, [pair])
+        true = counts.reshape(SHAPE).sum(axis=tuple({0, 1, 2, 3} - {*pair})) / 10**7
+        assert np.abs(table - true).max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("start", "pattern"),
+    [
+        (7, "start_from: 'int' is refused"),
+        (pd.DataFrame({"x": [1]}), "start_from: 'a0' is refused; must be a column of the table"),
+        (frame(np.zeros(DOMAIN.num_cells, int)), "must hold a record inside the domain"),
+        (pd.DataFrame({name: [99] for name in DOMAIN.names}), "must hold a record inside"),
+    ],
+)
+def test_what_is_no_start_is_refused(start: object, pattern: str):
+    with pytest.raises(InputError, match=pattern):
+        plan_release(MWEM(), DOMAIN, WORKLOAD, promise(delta=1e-9), 50, start_from=start)
+
+
+def test_a_start_of_another_domain_is_refused():
+    other = parse_domain('{"x": 4}')
+    start = StartingRecords.of(pd.DataFrame({"x": [1, 2]}), other)
+    with pytest.raises(InputError, match=r"start_from: '2 public records' .* of the same domain"):
+        plan_release(MWEM(), DOMAIN, WORKLOAD, promise(delta=1e-9), 50, start_from=start)
+
+
+@pytest.mark.parametrize("mechanism", [MWEM(calibration="textbook", num_rounds=2), SmallDB(size=3)])
+def test_mechanisms_that_fit_no_tables_refuse_a_start(mechanism):
+    domain = domain_of(2, 2)
+    start = pd.DataFrame({name: [0, 1] for name in domain.names})
+    workload = workload_of(domain, 1)
+    with pytest.raises(InputError, match=r"start_from: '2 public records' .* it fits no tables"):
+        plan_release(mechanism, domain, workload, promise(), 50, start_from=start)
