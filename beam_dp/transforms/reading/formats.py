@@ -135,7 +135,12 @@ class Parquet:
                 pre_buffer=True,
             )
             groups = list(range(start, stop))
-            yield from parquet.iter_batches(_BATCH_RECORDS, row_groups=groups, columns=columns)
+            # One thread decodes: more of them cost more processor time, and workers share cores.
+            yield from _read_ahead(
+                parquet.iter_batches(
+                    _BATCH_RECORDS, row_groups=groups, columns=columns, use_threads=False
+                )
+            )
 
 
 class Csv:
@@ -207,6 +212,15 @@ def _short_dictionaries(metadata: Any, texts: set[str]) -> list[str]:
         for chunk in chunks
         if chunk.path_in_schema in texts and chunk.total_uncompressed_size < 2 * chunk.num_values
     ]
+
+
+def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields batches in turn; a thread reads the next one while the caller has the last."""
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, batches, None)
+        while (batch := pending.result()) is not None:
+            pending = pool.submit(next, batches, None)
+            yield batch
 
 
 def _in_threads(
