@@ -20,8 +20,11 @@ from beam_dp.encoding.words import Columns, Words
 
 # Records whose hashes are looked at for identical ones; rarer than one in so many, they are left.
 _SAMPLE = 2**12
-_RARE = 2**9
+_RARE = 2**8
 _HASHED_RECORDS = 2**16
+# Of so many rows those of a unit that has an eighth of them are looked at before all are sorted.
+_MANY_ROWS = 2**16
+_LONG_SHARE = 8
 
 
 def split_by_unit(
@@ -123,10 +126,31 @@ def select_records(
         Positions of the records that stay, each as often as so many of its kind stay.
 
     Cost: two or three sorts of rows. Of a unit with more than k records each record is hashed,
-    about 30 ns, however few rows they are; at a time so many as k, or 65,536.
+    about 30 ns, however few rows they are; at a time so many as k, or 65,536. Of a unit with most
+    of very many rows only hashes are sorted, which is several times faster.
     """
     if units.shape[1] == 0:
         return np.empty(0, np.intp)
+    may_stay = _may_stay(units, words, counts, max_records_per_unit)
+    if may_stay is not None:
+        units, words, counts = (
+            units[:, may_stay],
+            [word[may_stay] for word in words],
+            counts[may_stay],
+        )
+        kept = _select(units, words, counts, max_records_per_unit, cost_limit)
+        return np.flatnonzero(may_stay)[kept]
+    return _select(units, words, counts, max_records_per_unit, cost_limit)
+
+
+def _select(
+    units: NDArray[np.uint64],
+    words: Sequence[NDArray[Any]],
+    counts: NDArray[np.int64],
+    max_records_per_unit: int,
+    cost_limit: CostLimit | None,
+) -> NDArray[np.intp]:
+    """``select_records``, of some rows."""
     order, unit = _group(units)
     (starts,) = np.nonzero(_differs(unit))
     num_free = max_records_per_unit
@@ -175,6 +199,78 @@ def limit_records(
     counts = np.ones(all_units.shape[1], np.int64)
     kept = select_records(all_units, held, counts, max_records_per_unit, cost_limit)
     return words.to_batch([column[kept] for column in held], all_units[:, kept])
+
+
+def _may_stay(
+    units: NDArray[np.uint64], words: Sequence[NDArray[Any]], counts: NDArray[np.int64], most: int
+) -> NDArray[np.bool_] | None:
+    """Returns which rows may have a record that stays; None for all.
+
+    Left out are rows of units that have very many: all rows of a kind or none, and at least
+    ``most`` records of the unit rank before them. So what stays is what would stay of all rows.
+    """
+    if counts.size < _MANY_ROWS:
+        return None
+    sample = units[:, :: -(-counts.size // _SAMPLE)]
+    found, number = distinct_units(sample)
+    long = found[:, np.bincount(number) * _LONG_SHARE >= number.size]
+    may_stay: NDArray[np.bool_] | None = None
+    for high, low in long.T:
+        is_unit = (units[0] == high) & (units[1] == low)
+        if may_stay is None:
+            may_stay = np.ones(counts.size, np.bool_)
+        may_stay[is_unit] = _low_rows(
+            np.array([[high], [low]]), is_unit, [word[is_unit] for word in words], counts, most
+        )
+    return may_stay
+
+
+def _low_rows(
+    unit: NDArray[np.uint64],
+    is_unit: NDArray[np.bool_],
+    words: Columns,
+    counts: NDArray[np.int64],
+    most: int,
+) -> NDArray[np.bool_] | np.bool_:
+    """Returns which rows of one unit may be among its lowest; True for all.
+
+    Args:
+        unit: shape (2, 1), its fingerprint.
+        is_unit: shape (n,), which rows are its.
+        words: those rows, arrays of shape (its rows,).
+        counts: shape (n,), of all rows: a copy of its own would take twice as much as its words.
+        most: records that stay.
+
+    By hashes alone: rows of equal hashes are taken for one kind. Where they are of several, each
+    of these has no more records than that one, and so no ranks that it has not.
+    """
+    hashes = np.empty(np.count_nonzero(is_unit), np.uint64)
+    for start in range(0, hashes.size, _HASHED_RECORDS):
+        part = slice(start, start + _HASHED_RECORDS)
+        hashes[part] = _hashes(unit, [word[part] for word in words])
+    num_records = int(counts.sum(where=is_unit))
+    if num_records > 2 * hashes.size:  # to list each would take more memory than the rows
+        return np.True_
+    is_single = num_records == hashes.size
+    ranked = np.sort(hashes if is_single else np.repeat(hashes, counts[is_unit]))
+    new = _differs(ranked)
+    firsts = np.flatnonzero(new)
+    if firsts.size <= most:
+        return np.True_
+    # The first record of each kind has the kind's hash as its rank: so many rank up to here.
+    bound = ranked[firsts[most - 1]]
+    others = []
+    first = 0  # of the run that goes on
+    for start in range(0, ranked.size, _HASHED_RECORDS):
+        part = slice(start, start + _HASHED_RECORDS)
+        kinds = ranked[part]
+        places = np.arange(start, start + kinds.size)
+        run = np.maximum.accumulate(np.where(new[part], places, first))
+        first = run[-1]
+        number = (places - run).astype(np.uint64)
+        others.append(kinds[(number > 0) & (mix(kinds ^ mix(number)) <= bound)])
+    low: NDArray[np.bool_] = (hashes <= bound) | np.isin(hashes, np.concatenate(others))
+    return low
 
 
 def _lowest_of_each(
