@@ -30,7 +30,7 @@ from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.counting.count_cells import CountCells
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.windows import Horizon, WindowUnit, counted_windows
-from benchmarks.distributed_pass import interleaved, run_pipeline
+from benchmarks.pass_runs import interleaved, run_pipeline
 
 NUM_WINDOWS, HOUR, GRACE = 168, 3600, 1800
 HORIZON = Horizon(0, HOUR, NUM_WINDOWS, GRACE)
@@ -149,7 +149,7 @@ def compare(num_rows: int, peer_rows: int, repeats: int) -> list[str]:
                 },
                 repeats,
             )
-            (ours, counts), (peer, _) = found["ours"], found["bounded"]
+            (ours, _, counts), (peer, _, _) = found["ours"], found["bounded"]
             if unit is RECORDS:
                 np.testing.assert_array_equal(counts, by_numpy(pattern, column))
             else:
@@ -162,7 +162,7 @@ def compare(num_rows: int, peer_rows: int, repeats: int) -> list[str]:
             speeds.setdefault(unit.privacy_unit, num_rows / ours)
     with tempfile.TemporaryDirectory() as name:
         pattern = write_data(pathlib.Path(name), peer_rows)
-        ((seconds, _),) = interleaved({"peer": lambda: per_element(pattern)}, 1).values()
+        ((seconds, _, _),) = interleaved({"peer": lambda: per_element(pattern)}, 1).values()
     for kind, target in (("record", ">= 100"), ("unit", ">= 20")):
         rows.append(
             f"| {kind}s over windowed `Count.PerElement`,"

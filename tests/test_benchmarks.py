@@ -1,4 +1,4 @@
-"""The benchmarks of errors by queries, of online answers and of sparse releases and queries run."""
+"""The benchmarks of the pass, of errors by queries, of online answers and of sparse queries run."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def benchmarks(monkeypatch):
         ("sparse_queries", ["--weighted"], "1,000 weighted queries of 100 elements"),
         ("projection_pass", [], "of the kernel's"),
         ("hashing", [], "| 8 blocks | 4,096 | "),
+        ("distributed_pass", ["--only=parquet,csv,bounding", "--repeats=1"], "peak of memory over"),
     ],
 )
-def test_benchmarks_of_sparse_queries_are_quick_if_asked(name, flags, told):
+def test_benchmarks_are_quick_if_asked(name, flags, told):
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick", *flags],
         capture_output=True,
