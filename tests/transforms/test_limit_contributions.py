@@ -72,11 +72,12 @@ def through_bundles(
         for number, element in (each.value for each in sent):
             shuffled.setdefault(number, []).append(element)
     select = limit_module._Select(KeyWords(), k)
-    kept = []
+    select.start_bundle()
+    kept: list[Any] = []
     for number, elements in shuffled.items():
         shuffle.shuffle(elements)
-        kept += list(select.process((number, elements)))
-    return kept_of(kept)
+        kept += select.process((number, elements))
+    return kept_of([*kept, *(each.value for each in select.finish_bundle())])
 
 
 def cut(items: Sequence[Any], places: Iterable[int]) -> list[Sequence[Any]]:
@@ -140,8 +141,32 @@ def test_a_bundle_sends_identical_records_once() -> None:
     sent += partition.finish_bundle()
     ((_, element),) = [each.value for each in sent]
     assert len(element) == 16 * (16 + 16 + 2) + 1  # unit, key and weight, a count below 2^16
-    (kept,) = limit_module._Select(KeyWords(), 2**19).process((0, [element]))
+    select = limit_module._Select(KeyWords(), 2**19)
+    select.start_bundle()
+    (kept,) = select.process((0, [element]))
     assert kept_of([kept]) == {(cell, 1): 2**15 for cell in range(16)}
+
+
+@given(sizes=st.lists(st.integers(1, 9), max_size=12), k=st.integers(1, 3))
+def test_what_is_kept_of_several_partitions_is_sent_as_one_batch(sizes: list[int], k: int) -> None:
+    records = [(unit, (10 * unit + i, i)) for unit, size in enumerate(sizes) for i in range(size)]
+    partition = partition_of(16)
+    partition.start_bundle()
+    if records:
+        partition.process(key_batch(records))
+    select = limit_module._Select(KeyWords(), k)
+    select.start_bundle()
+    kept: list[KeyBatch] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limit_module, "_BATCH_RECORDS", 5)
+        for each in partition.finish_bundle():
+            number, element = each.value
+            sent = list(select.process((number, [element])))
+            assert all(batch.keys.size >= 5 for batch in sent)
+            kept += sent
+        rest = [each.value for each in select.finish_bundle()]
+    assert all(batch.keys.size < 5 for batch in rest) and len(rest) <= 1
+    assert kept_of([*kept, *rest]) == expected_of(records, k)
 
 
 def test_records_that_differ_take_no_room_for_counts() -> None:

@@ -261,6 +261,10 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "database",
         {"limit_contributions.select_records": fail},
     ),
+    "limit_contributions._Select.finish_bundle": (
+        "database",
+        {"limit_contributions.RecordWords.to_batch": fail},
+    ),
     "limit_keys._LeaveOutHeavy.process": (
         "clipped",
         {"encode_keys._Encode._encoded": lambda *_: Unreadable()},
