@@ -1,10 +1,9 @@
 """The distributed pass against its limits: ratios, from interleaved runs on one machine.
 
     python benchmarks/distributed_pass.py --quick
-    python benchmarks/distributed_pass.py --peer_python PATH --output FILE
+    python benchmarks/distributed_pass.py --output FILE
 
-PATH is a Python that has pipeline-dp and apache-beam (they do not belong into this project's
-environment); without it the comparison with PipelineDP is skipped, and the output says so.
+``peers/side_by_side.py`` compares the pass that limits a unit's records with PipelineDP.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ from benchmarks.pass_peers import (  # noqa: E402
     bare_parquet,
     beam_count_per_element,
     beam_count_per_marginal,
-    pipeline_dp_run,
 )
 from benchmarks.pass_runs import (  # noqa: E402
     IN_PROCESS,
@@ -227,9 +225,7 @@ def compare_csv(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
     return rows
 
 
-def compare_bounding(
-    folder: pathlib.Path, sizes: Sizes, repeats: int, peer_python: str | None
-) -> list[str]:
+def compare_bounding(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
     """Rows of the table of results: contribution bounding, also of a unit with most records."""
     usual, heavy = (str(folder / f"{name}-{sizes.bounding}.parquet") for name in ("units", "heavy"))
     bound = functools.partial(our_histogram, unit="unit")
@@ -239,18 +235,12 @@ def compare_bounding(
     assert of_one.result.sum() == bounded_count(heavy)
     what = f"{sizes.bounding:,} rows of {sizes.units:,} units, at most {MAX_RECORDS_PER_UNIT} each"
     one = f"{what}, where one unit has 90 % of the rows"
-    rows = [
+    return [
+        row(f"{what}: microseconds a row", "-", alone, ours.per(sizes.bounding), unit="us"),
         row(f"{one}: time over that without it", "<= 1.3", times, of_one, ours),
         f"| {one}: peak of memory over that without it | <= 1.3 | {times(heavy_peak, peak)} | -"
         f" | {heavy_peak:,} MiB | {peak:,} MiB |",
     ]
-    if peer_python is None:
-        skipped = row(f"{what}: against PipelineDP (skipped: no --peer_python)", "-", alone, ours)
-        return [*rows, skipped]
-    peer = pipeline_dp_run(peer_python, str(folder / f"units-{sizes.pipeline_dp}.parquet"))
-    what += f": microseconds a row over PipelineDP's count of 8 partitions ({sizes.pipeline_dp:,})"
-    ours, peer = ours.per(sizes.bounding), peer.per(sizes.pipeline_dp)
-    return [*rows, row(what, "<= 1/10", part, ours, peer, "us")]
 
 
 def compare_marginals(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[str]:
@@ -283,7 +273,6 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes: fixed costs show")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", default="parquet,processes,avro,csv,bounding,marginals")
-    parser.add_argument("--peer_python", default=os.environ.get("BEAM_DP_PEER_PYTHON"))
     parser.add_argument("--data", help="where inputs are kept; a temporary folder by default")
     parser.add_argument("--output", help="a file to write the table to")
     arguments = parser.parse_args()
@@ -298,7 +287,7 @@ def main() -> None:
             "processes": functools.partial(compare_processes, *how),
             "avro": functools.partial(compare_avro, *how),
             "csv": functools.partial(compare_csv, *how),
-            "bounding": functools.partial(compare_bounding, *how, arguments.peer_python),
+            "bounding": functools.partial(compare_bounding, *how),
             "marginals": functools.partial(compare_marginals, *how),
         }
         chosen = [comparisons[name] for name in arguments.only.split(",")]

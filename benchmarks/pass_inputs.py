@@ -36,15 +36,14 @@ class Sizes:
     csv: int
     bounding: int
     units: int
-    pipeline_dp: int
     marginals: int
     marginals_peer: int
 
 
 FULL = Sizes(
-    40_000_000, 1_000_000, 3_000_000, 10_000_000, 5_000_000, 1_000_000, 5_000_000, 5_000_000, 3_000
+    40_000_000, 1_000_000, 3_000_000, 10_000_000, 5_000_000, 1_000_000, 5_000_000, 3_000
 )  # fmt: skip
-QUICK = Sizes(8_000_000, 100_000, 300_000, 2_000_000, 1_000_000, 200_000, 50_000, 1_000_000, 1_000)
+QUICK = Sizes(8_000_000, 100_000, 300_000, 2_000_000, 1_000_000, 200_000, 1_000_000, 1_000)
 
 
 def make_table(
@@ -66,11 +65,9 @@ def write_data(folder: pathlib.Path, sizes: Sizes) -> None:
             if not path.exists():
                 table = make_table(sizes.parquet // 4, part, dtype)
                 pa.parquet.write_table(table, path)
-    for num_rows, num_units in ((sizes.bounding, sizes.units), (sizes.pipeline_dp, 0)):
-        path = folder / f"units-{num_rows}.parquet"
-        if not path.exists():
-            share = num_units or max(1, sizes.units * num_rows // sizes.bounding)
-            pa.parquet.write_table(make_table(num_rows, 9, np.int64, share), path)
+    path = folder / f"units-{sizes.bounding}.parquet"
+    if not path.exists():
+        pa.parquet.write_table(make_table(sizes.bounding, 9, np.int64, sizes.units), path)
     path = folder / f"heavy-{sizes.bounding}.parquet"
     if not path.exists():
         table = pa.parquet.read_table(folder / f"units-{sizes.bounding}.parquet")

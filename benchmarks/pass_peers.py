@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import subprocess
 
 import apache_beam as beam
 import fastavro
@@ -12,39 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from benchmarks.pass_inputs import ADULT, ALL_3_WAY, DOMAIN, MAX_RECORDS_PER_UNIT
-from benchmarks.pass_runs import Timed, run_pipeline
-
-PIPELINE_DP = """
-import logging, sys, time
-logging.disable(logging.WARNING)
-import apache_beam as beam, pipeline_dp
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-path, k = sys.argv[1], int(sys.argv[2])
-start, cpu_start = time.perf_counter(), time.process_time()
-with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-    rows = pipeline | beam.io.ReadFromParquet(path, columns=["unit", "c0"])
-    accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-9)
-    engine = pipeline_dp.DPEngine(accountant, pipeline_dp.BeamBackend())
-    counts = engine.aggregate(
-        rows,
-        pipeline_dp.AggregateParams(
-            metrics=[pipeline_dp.Metrics.COUNT],
-            noise_kind=pipeline_dp.NoiseKind.GAUSSIAN,
-            max_partitions_contributed=k,
-            max_contributions_per_partition=1,
-        ),
-        pipeline_dp.DataExtractors(
-            privacy_id_extractor=lambda row: row["unit"],
-            partition_extractor=lambda row: row["c0"],
-            value_extractor=lambda row: 0,
-        ),
-        public_partitions=list(range(8)),
-    )
-    accountant.compute_budgets()
-    counts | beam.Map(lambda pair: None)
-print(time.perf_counter() - start, time.process_time() - cpu_start)
-"""
+from benchmarks.pass_inputs import ADULT, ALL_3_WAY, DOMAIN
+from benchmarks.pass_runs import run_pipeline
 
 
 def bare_parquet(pattern: str) -> np.ndarray:
@@ -114,15 +82,3 @@ def beam_count_per_marginal(path: str) -> dict[tuple[str, ...], np.ndarray]:
 
 def _one_tuple_a_marginal(row: dict[str, int]) -> list[tuple[int, ...]]:
     return [(i, row[a], row[b], row[c]) for i, (a, b, c) in enumerate(ALL_3_WAY)]
-
-
-def pipeline_dp_run(python: str, path: str) -> Timed:
-    """PipelineDP's count of 8 partitions, at most k a unit, in a process whose start is free."""
-    result = subprocess.run(
-        [python, "-c", PIPELINE_DP, path, str(MAX_RECORDS_PER_UNIT)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    seconds, cpu_seconds = map(float, result.stdout.split()[-2:])
-    return Timed(seconds, cpu_seconds, None)

@@ -1,0 +1,142 @@
+"""The page of all kept runs: one table for each table of records, and one for the pass."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from contenders import PASS, RECORDS, Contender
+
+Run = dict[str, Any]
+_HEAD = """\
+# Peers side by side
+
+Written by
+
+    BEAM_DP_DATA=DIR python benchmarks/peers/side_by_side.py --dpmm PYTHON --pipeline_dp PYTHON
+
+where each PYTHON is of an environment of its own (`pip install dpmm==0.1.9` on Python 3.11;
+`pip install pipeline-dp==0.3.1 apache-beam==2.77.0`). One row again, leaving the others as they are
+kept in `peers.json`: `--only NAME --tables TABLE`.
+
+Every system is given the same codes of the same records, the sizes of the domain, the number of
+records, and epsilon 1, delta 1e-9 of adding or removing one record; none spends on bins or on the
+domain. Each releases as many records as there are. Errors are of those records against the true
+ones: total variation averaged over all marginals / the largest error of any cell, both of
+normalised marginals, over all 2-way and over all 3-way marginals, whichever a system was asked for.
+`±` is the standard error of the mean. CPU seconds and peak memory are of the whole process, with
+imports and reading, on one thread of a machine that was busy with other work. A run is ended when
+it has used the CPU seconds of its row's limit; its other seeds are then not run. Noise is drawn
+from the system's randomness, by all of them: a seed fixes what else is drawn.
+"""
+_DIFFERENCES = """\
+## What differs, and which version was run
+
+- Accounting: dpmm adds up zero-concentrated privacy and turns the sum into (epsilon, delta) by the
+  bound of Canonne, Kamath and Steinke; beam_dp composes exactly.
+- dpmm merges rare codes of an attribute before it fits, and its AIM selects from marginals of at
+  most 10,000 cells: both are its defaults.
+"""
+
+
+def text(content: dict[str, Any]) -> str:
+    """Returns the page.
+
+    Args:
+        content: of ``peers.json``: ``tables`` tells of each table, and ``runs`` holds each run.
+    """
+    parts, notes = [_HEAD], [_DIFFERENCES]
+    for name, told in content["tables"].items():
+        runs = [run for run in content["runs"] if run["table"] == name]
+        parts.append(_pass_section(told, runs) if name == "pass" else _section(name, told, runs))
+    for contenders, is_pass in ((RECORDS, False), (PASS, True)):
+        runs = [run for run in content["runs"] if (run["table"] == "pass") == is_pass]
+        notes += [_note(contender, _of(contender, runs)) for contender in contenders]
+    return "\n".join([*parts, "".join(notes)])
+
+
+def _section(name: str, told: dict[str, Any], runs: Sequence[Run]) -> str:
+    ways = told["ways"]
+    lines = [
+        f"## {name}\n",
+        f"{told['records']:,} records of {told['attributes']} attributes; asked for all"
+        f" {told['marginals'][str(ways)]} {ways}-way marginals.\n",
+        "| system | runs | 2-way | 3-way | CPU s | peak MB |",
+        "| --- | --- | --- | --- | --- | --- |",
+        *(_row(contender, _of(contender, runs), 4, _record_cells) for contender in RECORDS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _pass_section(told: dict[str, Any], runs: Sequence[Run]) -> str:
+    rows = told["rows"]
+    cells = functools.partial(_pass_cells, rows)
+    lines = [
+        "## pass\n",
+        f"{rows:,} Parquet rows of {told['units']:,} units, at most {told['rows_of_a_unit']} rows a"
+        " unit, on FnApiRunner. Kept: rows counted over those that the limit should keep.\n",
+        "| system | runs | kept | CPU s | CPU microseconds a row | peak MB |",
+        "| --- | --- | --- | --- | --- | --- |",
+        *(_row(contender, _of(contender, runs), 4, cells) for contender in PASS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _of(contender: Contender, runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if run["name"] == contender.name]
+
+
+def _row(
+    contender: Contender, runs: Sequence[Run], width: int, cells: Callable[[list[Run]], list[str]]
+) -> str:
+    """The cells of the runs that were done, or what came of those that were not."""
+    done = [run for run in runs if run["outcome"] == "done"]
+    came = [str(len(done))] if done else []
+    came += [_not_done(run) for run in runs if run["outcome"] != "done"]
+    if not runs:
+        came = ["not run: no package" if contender.adapter is None else "not run"]
+    found = cells(done) if done else [""] * width
+    return "| " + " | ".join([contender.label, "; ".join(came), *found]) + " |"
+
+
+def _not_done(run: Run) -> str:
+    is_over = run["outcome"] == "over the limit"
+    return f"{run['outcome']} of {run['limit']} CPU s" if is_over else str(run["outcome"])
+
+
+def _record_cells(done: list[Run]) -> list[str]:
+    errors = [
+        " / ".join(_mean([run["errors"][ways][which] for run in done]) for which in (0, 1))
+        for ways in ("2", "3")
+    ]
+    return [*errors, f"{_average(done, 'cpu_seconds'):.0f}", f"{_average(done, 'peak_mb'):.0f}"]
+
+
+def _pass_cells(num_rows: int, done: list[Run]) -> list[str]:
+    seconds = _average(done, "cpu_seconds")
+    each = f"{seconds / num_rows * 1e6:.2f}"
+    kept = _mean([run["kept"] for run in done])
+    return [kept, f"{seconds:.1f}", each, f"{_average(done, 'peak_mb'):.0f}"]
+
+
+def _average(done: Sequence[Run], field: str) -> float:
+    return math.fsum(run[field] for run in done) / len(done)
+
+
+def _mean(values: Sequence[float]) -> str:
+    """A mean, with its standard error where there are several."""
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return f"{mean:.4f}"
+    squares = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return f"{mean:.4f} ± {math.sqrt(squares / len(values)):.4f}"
+
+
+def _note(contender: Contender, runs: Sequence[Run]) -> str:
+    """A line about a system, and the versions and days of its runs."""
+    when = sorted({f"{run['version']}, {run['date']}" for run in runs})
+    settings = ", ".join(f"{name} {value}" for name, value in contender.options.items())
+    told = "; ".join([*([settings] if settings else []), *(when or ["not run"])])
+    return f"- {contender.label} ({told}): {contender.note}\n"
