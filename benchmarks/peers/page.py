@@ -28,14 +28,18 @@ ones: total variation averaged over all marginals / the largest error of any cel
 normalised marginals, over all 2-way and over all 3-way marginals, whichever a system was asked for.
 `±` is the standard error of the mean. CPU seconds and peak memory are of the whole process, with
 imports and reading, on one thread of a machine that was busy with other work. A run is ended when
-it has used the CPU seconds of its row's limit; its other seeds are then not run. Noise is drawn
-from the system's randomness, by all of them: a seed fixes what else is drawn.
+it has used the CPU seconds of its row's limit; its other seeds are then not run. No system lets
+its noise be seeded: a seed fixes what else it draws.
 """
 _DIFFERENCES = """\
 ## What differs, and which version was run
 
+- All: add-or-remove-one, a record as the unit; of the pass, a unit and its rows.
 - Accounting: dpmm adds up zero-concentrated privacy and turns the sum into (epsilon, delta) by the
-  bound of Canonne, Kamath and Steinke; beam_dp composes exactly.
+  bound of Canonne, Kamath and Steinke; beam_dp adds up the squares of Gaussian privacy's mu, which
+  is exact for Gaussian noise.
+- Randomness: beam_dp takes all that protects from the operating system; dpmm takes its noise from
+  OpenDP, and its selections from numpy's generator, which is seeded here.
 - dpmm merges rare codes of an attribute before it fits, and its AIM selects from marginals of at
   most 10,000 cells: both are its defaults.
 """
@@ -53,7 +57,8 @@ def text(content: dict[str, Any]) -> str:
         parts.append(_pass_section(told, runs) if name == "pass" else _section(name, told, runs))
     for contenders, is_pass in ((RECORDS, False), (PASS, True)):
         runs = [run for run in content["runs"] if (run["table"] == "pass") == is_pass]
-        notes += [_note(contender, _of(contender, runs)) for contender in contenders]
+        where = "pass, " if is_pass else ""
+        notes += [f"- {where}{_note(each, _of(each, runs))}" for each in contenders]
     return "\n".join([*parts, "".join(notes)])
 
 
@@ -135,8 +140,8 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _note(contender: Contender, runs: Sequence[Run]) -> str:
-    """A line about a system, and the versions and days of its runs."""
+    """What to know of a system, and the versions and days of its runs."""
     when = sorted({f"{run['version']}, {run['date']}" for run in runs})
     settings = ", ".join(f"{name} {value}" for name, value in contender.options.items())
     told = "; ".join([*([settings] if settings else []), *(when or ["not run"])])
-    return f"- {contender.label} ({told}): {contender.note}\n"
+    return f"{contender.label} ({told}): {contender.note}\n"

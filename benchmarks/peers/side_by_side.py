@@ -33,7 +33,7 @@ sys.path[:0] = [str(folder) for folder in (FOLDER, FOLDER.parent, PROJECT)]
 
 import accuracy  # noqa: E402
 import accuracy_tables  # noqa: E402
-import distributed_pass  # noqa: E402
+import pass_inputs  # noqa: E402
 import page  # noqa: E402
 import pyarrow.parquet  # noqa: E402
 from contenders import OWN, PASS, RECORDS, Contender  # noqa: E402
@@ -48,8 +48,8 @@ MEASURED_WAYS = (2, 3)
 # Of the pass: its rows, the codes of the column that is counted, and a unit's rows on average and
 # at most.
 PASS_ROWS = 2_000_000
-NUM_CODES = distributed_pass.SIZES[0]
-MEAN_ROWS, MAX_ROWS = 5, distributed_pass.MAX_RECORDS_PER_UNIT
+NUM_CODES = pass_inputs.SIZES[0]
+MEAN_ROWS, MAX_ROWS = 5, pass_inputs.MAX_RECORDS_PER_UNIT
 RESULTS = FOLDER.parent / "results"
 
 
@@ -146,7 +146,7 @@ def count(contender: Contender, python: str, limit: int, seed: int) -> dict[str,
     """Returns one run of a pass; the rows that it keeps show that the limits are the same."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        rows = distributed_pass.make_table(PASS_ROWS, seed, np.int64, PASS_ROWS // MEAN_ROWS)
+        rows = pass_inputs.make_table(PASS_ROWS, seed, np.int64, PASS_ROWS // MEAN_ROWS)
         pyarrow.parquet.write_table(rows, folder / "rows.parquet")
         limits = {
             "epsilon": EPSILON,
