@@ -33,8 +33,8 @@ sys.path[:0] = [str(folder) for folder in (FOLDER, FOLDER.parent, PROJECT)]
 
 import accuracy  # noqa: E402
 import accuracy_tables  # noqa: E402
-import pass_inputs  # noqa: E402
 import page  # noqa: E402
+import pass_inputs  # noqa: E402
 import pyarrow.parquet  # noqa: E402
 from contenders import OWN, PASS, RECORDS, Contender  # noqa: E402
 from task import Task, released  # noqa: E402

@@ -123,7 +123,7 @@ def test_the_hypothesis_of_many_public_records_is_their_distribution():
     basis = ResidualBasis(SHAPE, [each for k in range(3) for each in combinations(range(4), k)])
     ones = np.ones(basis.num_coefficients)
     signs = np.where(np.arange(len(ones)) % 2, ones, -ones)
-    weights = start.log_weights(basis, ones, signs)
+    weights = start.log_weights(basis, ones, signs, 1e-6)
     for pair in ((0, 1), (2, 3)):
         (table,) = basis.marginals(weights, [pair])
         true = counts.reshape(SHAPE).sum(axis=tuple({0, 1, 2, 3} - {*pair})) / 10**7

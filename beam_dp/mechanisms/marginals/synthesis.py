@@ -165,7 +165,7 @@ def _fitted(
     """Returns the hypothesis that fits what was observed, of long attributes less of its noise."""
     signs, start = noise.signs(basis.num_coefficients), None
     if plan.start_from is not None:
-        start = plan.start_from.log_weights(basis, importance, signs)
+        start = plan.start_from.log_weights(basis, importance, signs, tolerance(basis))
     return fit_maximum_entropy(
         basis,
         observed,
