@@ -78,11 +78,11 @@ def test_records_of_another_kind_do_no_harm():
     with_start, without, used = [], [], []
     for seed in range(8):
         counts = drawn(distribution(1), 5000, 20 + seed)
-        without.append(error(released(counts, None, 1.0), counts))
-        release = released(counts, misleading, 1.0)
+        without.append(error(released(counts, None, 0.1), counts))
+        release = released(counts, misleading, 0.1)
         with_start.append(error(release, counts))
         used.append(release.fit["start_was_used"])
-    assert not all(used)
+    assert sum(used) <= 2
     assert np.mean(with_start) < 1.15 * np.mean(without)
 
 
