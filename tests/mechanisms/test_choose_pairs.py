@@ -1,0 +1,38 @@
+"""Which pairs a selection measures, and which of them one tree joins."""
+
+from __future__ import annotations
+
+import numpy as np
+from noise_sources import Seeded
+from tiny import ADD, APPROXIMATE, domain_of, on_trees, plan_of, promise, summary, workload_of
+
+from beam_dp.mechanisms import MWEM
+from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals.plan import growing_tree, tree_cells
+
+
+def test_the_pairs_of_most_use_are_chosen():
+    """Two pairs are tied together, all else is independent; the tree has room for no third."""
+    domain = domain_of(3, 3, 2, 2)
+    tied = np.einsum("ab,cd->abcd", np.eye(3) * 100, np.eye(2)).astype(np.int64).ravel()
+    with on_trees(9 + 4):
+        plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE, 2.0), 600)
+        release = MWEM().release(plan, summary(plan, tied), Seeded(3))
+    assert sorted(names for names, _ in release.potentials) == [("a0", "a1"), ("a2", "a3")]
+    assert release.fit["num_joined_pairs"] == 2
+
+
+def test_pairs_that_a_tree_made_anew_has_no_room_for_are_measured_outside_it():
+    """These pairs fit a tree that grows one by one; triangulated at once they need a larger one."""
+    domain = domain_of(3, 2, 5, 2, 3)
+    pairs = [(0, 2), (2, 3), (1, 4), (3, 4), (1, 2), (0, 4)]
+    limit = 96
+    tree = growing_tree(domain, limit)
+    assert all(tree.join(pair) for pair in pairs) and tree.num_cells <= limit
+    assert tree_cells(domain, pairs) > limit
+    with on_trees(limit):
+        joined, loose = selection_module._joined_and_loose(
+            domain, pairs, dict.fromkeys(pairs, 1.0), len(pairs)
+        )
+    assert tree_cells(domain, joined) <= limit
+    assert loose and joined + loose == pairs
