@@ -31,6 +31,7 @@ from beam_dp.releases.files.card import card_text
 from beam_dp.releases.files.container import file_name, sync_marker
 from beam_dp.releases.files.records_card import fields, payload
 from beam_dp.releases.files.values import encode_bytes, encode_long
+from beam_dp.releases.independent_tables import IndependentTables
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.releases.noisy_measurements import NoisyMeasurements
 from beam_dp.releases.pair_distances import PairDistances
@@ -52,7 +53,10 @@ def _good() -> tuple[SyntheticDatabase, dict[str, bytes]]:
     domain = DOMAIN.with_impossible([{"hours": [[-3, 12], "other"], "age": [[17, 25], None]}])
     shapes = [domain.restrict(each.names).shape for each in described]
     tables = tuple(np.arange(math.prod(shape), dtype=float).reshape(shape) for shape in shapes)
-    distances = PairDistances(2.5, {("hours", "age"): 7.5, ("age", "member"): -0.5})
+    potentials = tuple(((each.name,), np.linspace(-1, 1, each.size)) for each in domain)
+    independent = IndependentTables(40.5, 64, potentials)
+    scores = {("hours", "age"): 7.5, ("age", "member"): -0.5}
+    distances = PairDistances(2.5, scores, independent)
     release = release_of(
         domain,
         num_records=40,
