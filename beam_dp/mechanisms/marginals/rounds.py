@@ -31,7 +31,7 @@ from beam_dp.mechanisms.marginals.plan import (
     joins_fit,
     tree_fits,
 )
-from beam_dp.mechanisms.marginals.scores import l1_score
+from beam_dp.mechanisms.marginals.scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.strategies import TOTAL_SHARE, fine_grid
 from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
 from beam_dp.noise.bound import Distribution
@@ -56,10 +56,6 @@ Selection = Literal["permute_and_flip", "exponential_mechanism"]
 _SELECTION_SHARE = 0.1
 # An annealed schedule could afford this many rounds an attribute.
 _UNITS_PER_ATTRIBUTE = 16
-# Scores are compared on a grid of which this many units are the noise of the selection, or nearly;
-# hypothetical answers are rounded to it before subtraction.
-_SCORE_UNITS = 2**20
-_MAX_SCORE_GRID = 2**16
 _WEIGHT_GRID = 2**8
 # Between rounds the fit need not be regularised as finely as at the end.
 _ROUND_PENALTY = 0.1
@@ -247,16 +243,6 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
         measurement_scale=discrete_parameter(variance * grid**2),
         total_scale=discrete_parameter((moved * k * grid) ** 2 / total) if total else 0.0,
     )
-
-
-def score_grid(selection_scale: float) -> int:
-    """Returns the number of units of a score that make one record, a power of two.
-
-    Args:
-        selection_scale: of the noise of the selection, in records.
-    """
-    units = _SCORE_UNITS / selection_scale
-    return 1 << max(0, min(math.frexp(units)[1] - 1, _MAX_SCORE_GRID.bit_length() - 1))
 
 
 def plan_rounds(

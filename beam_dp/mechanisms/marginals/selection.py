@@ -1,8 +1,9 @@
 """Select, measure, fit: MWEM for workloads that no one model can hold.
 
-Three steps share the budget. All attributes are measured alone. Then every pair of attributes of
+Four steps share the budget. All attributes are measured alone. Then every pair of attributes of
 the workload gets a noisy score: how far it is from independent. The pairs that promise to lower
-the error most, and fit one junction tree, are measured at last. Each step is a Gaussian mechanism,
+the error most, and fit one junction tree, are measured. A last check adds a few of which the fit
+to all this has a cell very wrong. Each step is a Gaussian mechanism, or no less private than one,
 so the steps together cost what one does, whatever the earlier ones said.
 """
 
@@ -10,8 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, ClassVar
@@ -22,23 +22,36 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.basis import log_potentials
-from beam_dp.hypotheses.denoised_attributes import denoised
-from beam_dp.hypotheses.maximum_entropy import independent_log_weights
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.hypotheses.threads import on_one_thread
 from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
+from beam_dp.mechanisms.marginals.left_out_check import (
+    ADDED_SHARE,
+    CHOICE_SHARE,
+    MOST_CHOICES,
+    CheckBudget,
+    check_budget,
+    choose_left_out,
+    fitted_answers,
+    num_choices,
+)
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of
+from beam_dp.mechanisms.marginals.pair_choice import choose_pairs
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,
     MarginalsPlan,
     check_selects,
     check_sums,
-    growing_tree,
     tree_fits,
 )
-from beam_dp.mechanisms.marginals.scores import l1_score
+from beam_dp.mechanisms.marginals.scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.strategies import residual_measurements
-from beam_dp.mechanisms.marginals.synthesis import names_of, noisy_total, plan_basis, synthesise
+from beam_dp.mechanisms.marginals.synthesis import (
+    independent_start,
+    names_of,
+    plan_basis,
+    synthesise,
+)
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
@@ -48,18 +61,13 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.releases.independent_tables import IndependentTables
 from beam_dp.releases.pair_distances import PairDistances
-from beam_dp.releases.unbiased_tables import Combination
 from beam_dp.summaries import Marginals
 
 # Of mu^2. The scores need little: each is one number of sensitivity 1. What the attributes alone
-# get is not lost, because the last step measures them again and both are combined.
+# get is not lost, because they are measured again with the pairs and both are combined.
 _ATTRIBUTES_SHARE = 0.1
 _SCORES_SHARE = 0.05
 _PAIRS_SHARE = down(1 - Fraction(_ATTRIBUTES_SHARE) - Fraction(_SCORES_SHARE))
-# A fit leaves about this share of the noise of a measured table.
-_REMAINING_NOISE = 0.6
-# Numbers of pairs that are compared lie this factor apart.
-_NUMBER_RATIO = 1.25
 _GRID_DEVIATIONS = 4096
 
 
@@ -69,20 +77,26 @@ class SelectionBudget:
 
     Args:
         attributes: mu of the first step.
-        pairs: mu of the last step.
+        pairs: mu of all that follows the scores: of the pairs, and of the last check.
         score_grid: units of a score that make one record.
         score_scale: of the discrete Gaussian noise of a score, in these units.
+        check: what a choice of the last check spends.
     """
 
     attributes: float
     pairs: float
     score_grid: int
     score_scale: float
+    check: CheckBudget
 
     @property
     def score_deviation(self) -> float:
         """Standard deviation of the noise of a score, in records."""
         return self.score_scale / self.score_grid
+
+    def chosen(self, num_choices: int) -> float:
+        """Returns the mu of the chosen pairs where the last check then makes so many choices."""
+        return root_down(Fraction(self.pairs) ** 2 - num_choices * self.check.squared_mu)
 
 
 def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
@@ -92,7 +106,8 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
     what earlier ones said (Dong, Roth and Su, 2022, Corollary 2); ``discrete_gaussian_mu`` has room
     for the discreteness of all of them. One record moves every score by at most 1, 2 under
     replace-one, times the records of a unit: the L2 sensitivity of all scores is that times
-    sqrt(num_pairs).
+    sqrt(num_pairs). How many choices the last check makes follows from the scores, and so does what
+    is left to the chosen pairs: all that follows the scores has one mu, whatever they said.
     """
     moved = guarantee.neighboring.num_moved
     squared_sensitivity = (moved * guarantee.max_records_per_unit) ** 2 * max(1, num_pairs)
@@ -104,12 +119,13 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
         pairs=root_down(Fraction(_PAIRS_SHARE) * squared_mu),
         score_grid=grid,
         score_scale=discrete_parameter(variance * grid**2),
+        check=check_budget(guarantee, squared_mu),
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionPlan(MarginalsPlan):
-    """The plan of selecting pairs by noisy scores, and measuring them once.
+    """The plan of selecting pairs by noisy scores, measuring them once, and checking the others.
 
     Args: as of ``MarginalsPlan``, and
         pairs: that are scored, as ascending axes.
@@ -124,9 +140,18 @@ class SelectionPlan(MarginalsPlan):
 
     @property
     def most_measured(self) -> tuple[Measurement, ...]:
-        """What would be measured if every pair were chosen: no choice has more noise in a pair."""
-        every = _pair_measurements(self.workload, self.guarantee, self.budget, self.pairs)
-        return (*self.measurements, *every)
+        """What would be measured if every pair were chosen: no choice has more noise in a pair.
+
+        More pairs have more noise each, and less is left to them the more choices there are.
+        """
+        workload, guarantee, budget = self.workload, self.guarantee, self.budget
+        chosen = _pair_measurements(workload, guarantee, budget, 2 * len(self.pairs), self.pairs)
+        each_alone = _added_measurements(workload, guarantee, budget, self.pairs)
+        added = {each.names: each for each in each_alone}
+        noisier = (
+            max(each, added.get(each.names, each), key=lambda one: one.variance) for each in chosen
+        )
+        return (*self.measurements, *noisier)
 
     def _stated(self) -> dict[str, Any]:
         return {
@@ -141,59 +166,76 @@ class SelectionPlan(MarginalsPlan):
             "score_scale": self.budget.score_scale,
             "attributes_mu": self.budget.attributes,
             "pairs_mu": self.budget.pairs,
+            "most_choices": MOST_CHOICES,
+            "choice_share": CHOICE_SHARE,
+            "choice_scale": self.budget.check.choice_scale,
+            "added_share": ADDED_SHARE,
         }
 
     @on_one_thread
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
     ) -> SyntheticDatabase:
-        """Runs the three steps, and returns the release that fits all measurements."""
-        domain, workload = self.domain, self.workload
+        """Runs the four steps, and returns the release that fits all measurements."""
+        domain, workload, guarantee = self.domain, self.workload, self.guarantee
         pairs, budget = self.pairs, self.budget
-        measurements = list(self.measurements)
+        measurements: list[Measurement] = []
         tables: list[NDArray[np.float64]] = []
 
         def measure(number: int, more: Sequence[Measurement]) -> None:
             # Not measurement by measurement: how many there are may follow from noise.
             if progress is not None:
-                progress("measure", number, 2)
+                progress("measure", number, 3)
+            measurements.extend(more)
             tables.extend(each.draw(marginals, noise) for each in more)
 
-        measure(1, measurements)
-        independent = _independent_tables(self, measurements, tables, budget)
+        measure(1, self.measurements)
+        independent = _independent_tables(self, measurements, tables)
         answers = independent.answers(domain, pairs)
         if progress is not None:
             progress("score pairs", 1, 1)
         scores = noisy_scores(pairs, answers, marginals, domain, budget, noise)
 
         def planned(sets: Sequence[Support]) -> tuple[Measurement, ...]:
-            return _pair_measurements(workload, self.guarantee, budget, sets)
+            return _pair_measurements(workload, guarantee, budget, len(pairs), sets)
 
-        chosen, loose = choose_pairs(domain, scores, answers, planned)
-        chosen_measurements = planned([*chosen, *loose])
-        measure(2, chosen_measurements)
-        joined = set().union(*chosen)
+        joined, loose = choose_pairs(domain, scores, answers, planned)
+        measure(2, planned([*joined, *loose]))
+        left_out = sorted({*pairs}.difference(joined, loose))
+        added: list[Support] = []
+        if num_choices(len(left_out)):
+            sets = _with_singles(domain, joined)
+            fitted = fitted_answers(self, sets, measurements, tables, left_out)
+            added = choose_left_out(fitted, marginals, domain, budget.check, noise)
+        measure(3, _added_measurements(workload, guarantee, budget, added))
+        for axes in added:
+            fits = tree_fits(domain, [*joined, axes], MAX_SELECTED_CELLS)
+            (joined if fits else loose).append(axes)
         return synthesise(
             self,
-            [*measurements, *chosen_measurements],
+            measurements,
             tables,
             noise,
             progress,
-            joined=[*chosen, *(each for each in _singles(domain) if not joined.issuperset(each))],
+            joined=_with_singles(domain, joined),
             num_bounded_cells=sum(_num_cells(domain, each) for each in [*pairs, *_singles(domain)]),
             distances=PairDistances(
                 budget.score_deviation,
                 {names_of(domain, axes): score for axes, score in scores.items()},
                 independent,
             ),
-            fit={"num_joined_pairs": len(chosen), "num_other_pairs": len(loose)},
+            fit={
+                "num_joined_pairs": len(joined),
+                "num_other_pairs": len(loose),
+                "num_added_pairs": len(added),
+            },
         )
 
 
 def plan_selection(
     workload: Workload, guarantee: Guarantee, num_records: NumRecords
 ) -> SelectionPlan:
-    """Returns the plan of selecting pairs by noisy scores, and measuring them once.
+    """Returns the plan of selecting pairs by noisy scores, and checking those that are left out.
 
     Privacy: (epsilon, delta), delta > 0, for the relation and unit of the guarantee; see
     ``selection_budget``. The loss is mu-Gaussian.
@@ -207,22 +249,23 @@ def plan_selection(
     pairs = _pairs(workload)
     budget = selection_budget(guarantee, len(pairs))
     attributes = _attribute_measurements(workload, guarantee, num_records, budget.attributes)
-    # More pairs mean more noise: whatever is chosen has less than all of them would have.
-    most = _pair_measurements(workload, guarantee, budget, pairs)
-    check_noise(guarantee, [budget.score_scale, *(each.scale for each in (*attributes, *most))])
-    check_sums(num_records, (*attributes, *_pair_measurements(workload, guarantee, budget, [])))
-    covered = set().union(*pairs)
-    alone = [each for each in _singles(workload.domain) if not covered.issuperset(each)]
-    return SelectionPlan(
+    counted = _with_singles(workload.domain, pairs)
+    plan = SelectionPlan(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
-        summary_tables=tuple(names_of(workload.domain, axes) for axes in (*pairs, *alone)),
+        summary_tables=tuple(names_of(workload.domain, axes) for axes in counted),
         measurements=attributes,
         loss=Loss.gaussian(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)),
         pairs=tuple(pairs),
         budget=budget,
     )
+    check = budget.check
+    scales = [budget.score_scale, check.choice_scale * score_grid(check.choice_scale)]
+    check_noise(guarantee, [*scales, *(each.scale for each in plan.most_measured)])
+    # What one measurement may have alone has the finest grid.
+    check_sums(num_records, (*attributes, *_pair_measurements(workload, guarantee, budget, 0, [])))
+    return plan
 
 
 def noisy_scores(
@@ -244,108 +287,19 @@ def noisy_scores(
     return dict(zip(pairs, (noisy / budget.score_grid).tolist(), strict=True))
 
 
-def choose_pairs(
-    domain: Domain,
-    scores: Mapping[Support, float],
-    answers: Mapping[Support, NDArray[np.float64]],
-    planned: Callable[[Sequence[Support]], Sequence[Measurement]],
-) -> tuple[list[Support], list[Support]]:
-    """Returns the pairs whose measurement promises to lower the error most, from public numbers.
-
-    A pair that is not measured keeps its score as error, in L1. One that is measured keeps its
-    noise, in no cell more than about its expected count; less of it where the hypothesis joins it.
-    More pairs mean more noise for each, so several numbers of pairs are compared.
-
-    Args:
-        domain: the universe.
-        scores: noisy distances of the pairs from independence, in records.
-        answers: the tables of independent attributes, in records.
-        planned: the measurements that a selection would get.
-
-    Returns:
-        Pairs that fit a junction tree of the largest size, the best first; and others that are
-        worth their noise even so.
-    """
-
-    def remaining(axes: Support, deviation: float) -> float:
-        # sqrt(2 / pi) is the mean size of Gaussian noise.
-        return float(np.minimum(answers[axes], math.sqrt(2 / math.pi) * deviation).sum())
-
-    best: tuple[list[Support], list[Support]] = ([], [])
-    best_gain = 0.0
-    number = len(scores)
-    by_score = sorted(scores, key=lambda axes: -scores[axes])
-    while number >= 1:
-        # Deviations as if the highest scores were chosen.
-        trial = planned(by_score[:number])
-        deviations = {domain.axes(each.names): math.sqrt(each.variance) for each in trial}
-        largest = max(deviations.values(), default=0.0)
-        gains, loose_gains = {}, {}
-        for axes, score in scores.items():
-            deviation = deviations.get(axes, largest)
-            gains[axes] = score - remaining(axes, _REMAINING_NOISE * deviation)
-            loose_gains[axes] = score - remaining(axes, deviation)
-        by_gain = sorted((axes for axes in gains if gains[axes] > 0), key=lambda axes: -gains[axes])
-        # A number of pairs that would gain no more if all of them joined needs no tree.
-        if sum(gains[axes] for axes in by_gain[:number]) > best_gain:
-            joined, loose = _joined_and_loose(domain, by_gain, loose_gains, number)
-            gain = sum(gains[axes] for axes in joined) + sum(loose_gains[axes] for axes in loose)
-            if gain > best_gain:
-                best, best_gain = (joined, loose), gain
-        number = int(min(number - 1, number / _NUMBER_RATIO))
-    return best
-
-
-def _joined_and_loose(
-    domain: Domain,
-    by_gain: Sequence[Support],
-    loose_gains: Mapping[Support, float],
-    number: int,
-) -> tuple[list[Support], list[Support]]:
-    """Returns the first pairs that fit one tree, and others that gain something outside it."""
-    tree = growing_tree(domain, MAX_SELECTED_CELLS)
-    joined: list[Support] = []
-    loose: list[Support] = []
-    for axes in by_gain:
-        if len(joined) + len(loose) == number:
-            break
-        if tree.join(axes):
-            joined.append(axes)
-        elif loose_gains[axes] > 0:
-            loose.append(axes)
-
-    def is_too_large(num_pairs: int) -> bool:
-        return not tree_fits(domain, joined[:num_pairs], MAX_SELECTED_CELLS)
-
-    # A hypothesis finds its tree from the pairs alone, and this one may be larger than the one
-    # that grew. The last pairs leave it then.
-    if is_too_large(len(joined)):
-        num_pairs = bisect_left(range(1, len(joined)), True, key=is_too_large)
-        loose += [axes for axes in joined[num_pairs:] if loose_gains[axes] > 0]
-        del joined[num_pairs:]
-    return joined, loose
-
-
 def _independent_tables(
-    plan: MarginalsPlan,
+    plan: SelectionPlan,
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
-    budget: SelectionBudget,
 ) -> IndependentTables:
     """Returns the tables that pairs would have if attributes were independent."""
     singles = _singles(plan.domain)
     basis = plan_basis(plan, singles)
-    observed = Combination(plan.domain, basis, measurements, tables).estimate()
-    total = plan.num_records
-    if total == "noisy":
-        total = noisy_total(basis, observed)
-    log_weights = independent_log_weights(
-        basis, denoised(plan.domain, basis, observed, total), total
-    )
+    _, total, log_weights = independent_start(plan, basis, measurements, tables)
     potentials = log_potentials(basis, log_weights, singles)
     names = (names_of(plan.domain, axes) for axes in singles)
     return IndependentTables(
-        float(total), budget.score_grid, tuple(zip(names, potentials, strict=True))
+        float(total), plan.budget.score_grid, tuple(zip(names, potentials, strict=True))
     )
 
 
@@ -360,11 +314,39 @@ def _attribute_measurements(
 
 
 def _pair_measurements(
-    workload: Workload, guarantee: Guarantee, budget: SelectionBudget, pairs: Sequence[Support]
+    workload: Workload,
+    guarantee: Guarantee,
+    budget: SelectionBudget,
+    num_pairs: int,
+    pairs: Sequence[Support],
 ) -> tuple[Measurement, ...]:
-    """Returns the measurements of the last step: some pairs, and every attribute once more."""
+    """Returns the measurements of chosen pairs, and of every attribute once more.
+
+    Args:
+        workload: what the release must answer.
+        guarantee: of which the relation and the records of a unit are used.
+        budget: of the selection.
+        num_pairs: that were scored.
+        pairs: those of them that were chosen.
+    """
+    mu = budget.chosen(num_choices(num_pairs - len(pairs)))
     supports = [each for each in closure_of([*pairs, *_singles(workload.domain)]) if each]
-    return residual_measurements(workload, supports, guarantee, budget.pairs)
+    return residual_measurements(workload, supports, guarantee, mu)
+
+
+def _added_measurements(
+    workload: Workload, guarantee: Guarantee, budget: SelectionBudget, pairs: Iterable[Support]
+) -> list[Measurement]:
+    """Returns the measurements of pairs that the last check adds, each by itself.
+
+    So the noise of a pair follows from the pair, not from what else is added: bounds rely on it
+    (``NoiseBounds``).
+    """
+    return [
+        each
+        for axes in pairs
+        for each in residual_measurements(workload, [axes], guarantee, budget.check.added)
+    ]
 
 
 def _pairs(workload: Workload) -> list[Support]:
@@ -386,6 +368,12 @@ def _pairs(workload: Workload) -> list[Support]:
 
 def _singles(domain: Domain) -> list[Support]:
     return [(axis,) for axis in range(domain.num_attributes)]
+
+
+def _with_singles(domain: Domain, sets: Sequence[Support]) -> list[Support]:
+    """Returns some attribute sets, and every attribute that none of them holds."""
+    held = set().union(*sets)
+    return [*sets, *(each for each in _singles(domain) if not held.issuperset(each))]
 
 
 def _num_cells(domain: Domain, axes: Support) -> int:

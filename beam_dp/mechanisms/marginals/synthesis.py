@@ -21,7 +21,12 @@ from beam_dp.hypotheses.basis import (
     squared_scale,
 )
 from beam_dp.hypotheses.denoised_attributes import denoised
-from beam_dp.hypotheses.maximum_entropy import Fit, NoisyCoefficients, fit_maximum_entropy
+from beam_dp.hypotheses.maximum_entropy import (
+    Fit,
+    NoisyCoefficients,
+    fit_maximum_entropy,
+    independent_log_weights,
+)
 from beam_dp.hypotheses.residual_basis import ResidualBasis, Support
 from beam_dp.hypotheses.tree_basis import TreeBasis
 from beam_dp.mechanisms.contract import MAX_RECORDS, Progress
@@ -183,6 +188,24 @@ def workload_pairs(workload: Workload) -> list[Support]:
     """Returns the pairs of attributes that some marginal of a workload holds."""
     axes = (workload.domain.axes(names) for names in workload)
     return sorted({pair for each in axes for pair in combinations(each, 2)})
+
+
+def independent_start(
+    plan: MarginalsPlan,
+    basis: Basis,
+    measurements: Sequence[Measurement],
+    tables: Sequence[NDArray[np.float64]],
+) -> tuple[NoisyCoefficients, int, NDArray[np.float64]]:
+    """Returns what noisy tables say of a basis, and the hypothesis of independent attributes.
+
+    Returns:
+        The coefficients, of long attributes less of their noise; the number of records, noisy or
+        public; and the log-weights, shape (num_coefficients,).
+    """
+    observed = Combination(plan.domain, basis, measurements, tables).estimate()
+    total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
+    observed = denoised(plan.domain, basis, observed, total)
+    return observed, total, independent_log_weights(basis, observed, total)
 
 
 def _outside(basis: Basis, domain: Domain, measurements: Sequence[Measurement]) -> list[Support]:

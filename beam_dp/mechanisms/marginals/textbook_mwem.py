@@ -17,8 +17,7 @@ from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.measurements import importance_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release
-from beam_dp.mechanisms.marginals.rounds import score_grid
-from beam_dp.mechanisms.marginals.scores import answer_on_grid
+from beam_dp.mechanisms.marginals.scores import answer_on_grid, score_grid
 from beam_dp.mechanisms.marginals.synthesis import plan_basis
 from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource

@@ -1,0 +1,136 @@
+"""A last check of a selection: which of the pairs that it left out does its fit get wrong?
+
+Pairs are chosen by sums over their cells, and a strong dependence of a few codes may weigh less
+there than the noise of a whole table. So what was measured is fitted, quickly, and the exponential
+mechanism chooses, one after the other, pairs that were left out, by their cell that is furthest
+from the fit. These are measured, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain import Domain
+from beam_dp.hypotheses.maximum_entropy import refit
+from beam_dp.hypotheses.residual_basis import Support
+from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.scores import largest_cell_score, score_grid
+from beam_dp.mechanisms.marginals.synthesis import independent_start, names_of, plan_basis
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.accounting import range_mu
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.rounding import root_down, up
+from beam_dp.summaries import Marginals
+
+MOST_CHOICES = 5
+# Of mu^2, for one choice and for the pair that it adds: this gets about what one of forty gets.
+CHOICE_SHARE = 0.01
+ADDED_SHARE = 0.016
+# A fit that only compares pairs need be neither as fine nor as close as the last one.
+_PENALTY = 0.03
+_TOLERANCE = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckBudget:
+    """What one choice spends, and the measurement of the pair that it adds.
+
+    Args:
+        choice_scale: of the exponential mechanism, in records.
+        added: mu of the measurement.
+        squared_mu: of both.
+    """
+
+    choice_scale: float
+    added: float
+    squared_mu: Fraction
+
+
+def check_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
+    """Returns what a choice, and the measurement that follows it, may spend.
+
+    Privacy: the score of a pair, the largest distance of a cell from its public answer, moves by
+    at most 1 for one record more or less, either way; for a replacement as well, which moves two
+    cells by 1 each. k records of a unit move it by k. So a choice has the range 2 k / scale, and
+    the mu of that (``range_mu``); its square and that of the measurement's mu add up.
+
+    Args:
+        guarantee: of which the records of a unit are used.
+        squared_mu: of the whole guarantee.
+    """
+    choice = Fraction(CHOICE_SHARE) * squared_mu
+    added = Fraction(ADDED_SHARE) * squared_mu
+    return CheckBudget(
+        choice_scale=up(range_mu(2 * guarantee.max_records_per_unit) / Fraction(root_down(choice))),
+        added=root_down(added),
+        squared_mu=choice + added,
+    )
+
+
+def num_choices(num_left_out: int) -> int:
+    """Returns how many pairs are chosen among so many: half of them at most."""
+    return min(MOST_CHOICES, num_left_out // 2)
+
+
+def fitted_answers(
+    plan: MarginalsPlan,
+    joined: Sequence[Support],
+    measurements: Sequence[Measurement],
+    tables: Sequence[NDArray[np.float64]],
+    left_out: Sequence[Support],
+) -> dict[Support, NDArray[np.float64]]:
+    """Returns what a quick fit to noisy tables says of pairs that were left out, in records.
+
+    Args:
+        plan: of the release.
+        joined: the attribute sets that the fit joins; what else was measured is passed over.
+        measurements: what was measured.
+        tables: the noisy tables, in records.
+        left_out: pairs, as ascending axes.
+
+    Cost: some ten passes over the cells of the tree, and one elimination for every pair.
+    """
+    basis = plan_basis(plan, joined)
+    observed, total, start = independent_start(plan, basis, measurements, tables)
+    log_weights = refit(basis, observed, total, start, _PENALTY, _TOLERANCE)
+    answers = basis.marginals(log_weights, left_out)
+    return {axes: total * answer for axes, answer in zip(left_out, answers, strict=True)}
+
+
+def choose_left_out(
+    answers: Mapping[Support, NDArray[np.float64]],
+    marginals: Marginals,
+    domain: Domain,
+    budget: CheckBudget,
+    noise: NoiseSource,
+) -> list[Support]:
+    """Returns pairs of which the fit gets a cell wrong, chosen one after the other.
+
+    Privacy: as many choices as ``num_choices`` says of the number of answers, each at the price of
+    ``check_budget``. The answers must be public.
+
+    Args:
+        answers: of all pairs that were left out, in records.
+        marginals: exact tables that hold these pairs; secret.
+        domain: the universe.
+        budget: of one choice.
+        noise: where the noise comes from.
+    """
+    grid = score_grid(budget.choice_scale)
+    scores = {
+        axes: largest_cell_score(marginals.marginal(names_of(domain, axes)), answer, grid)
+        for axes, answer in answers.items()
+    }
+    chosen = []
+    for _ in range(num_choices(len(answers))):
+        left = list(scores)
+        exact = np.array([scores[axes] for axes in left], dtype=np.int64)
+        chosen.append(left[noise.select(exact, budget.choice_scale * grid)])
+        del scores[chosen[-1]]
+    return chosen
