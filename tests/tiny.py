@@ -23,6 +23,7 @@ from beam_dp.domain import Domain, IntegerAttribute
 from beam_dp.mechanisms import Mechanism
 from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.marginals import (
+    pair_choice as pair_choice_module,
     plan as plan_module,
     rounds as rounds_module,
     selection as selection_module,
@@ -67,7 +68,7 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
         patch.setattr(plan_module, "MAX_CELLS", 0)
         if selected_cells is not None:
             patch.setattr(plan_module, "MAX_TREE_CELLS", 0)
-            for module in (plan_module, rounds_module, selection_module):
+            for module in (plan_module, rounds_module, selection_module, pair_choice_module):
                 patch.setattr(module, "MAX_SELECTED_CELLS", selected_cells)
         yield
 

@@ -1,4 +1,4 @@
-"""MWEM by selection: attributes, noisy scores of pairs, and the pairs that these chose."""
+"""MWEM by selection: attributes, noisy scores, the pairs that these chose, and a last check."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import down, root_up
 from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.releases.pair_distances import PairDistances
-from beam_dp.verification.steps import Step, Unstated, above, gaussian_vector
+from beam_dp.verification.steps import Step, Unstated, above, gaussian_vector, selection_step
 from beam_dp.verification.tables import table_steps
 from beam_dp.verification.verdict import Figures
 
 _GRID = "score_grid"
 # Units of the grid that make one deviation of a score at least; where the card does not state it.
 _GRID_DEVIATIONS = 4096
+_CHOICES = "most_choices"
+_ADDED = "num_added_pairs"
 _ZERO = Fraction(0)
 
 
@@ -28,20 +30,23 @@ def selection_steps(
     domain: Domain,
     guarantee: Guarantee,
     parameters: Mapping[str, Any],
+    fit: Mapping[str, Any] | None,
     tables: Sequence[MeasuredTable],
     figures: Figures,
 ) -> list[Step]:
     """Returns the steps of a selection by noisy scores.
 
-    The first and the last step measure residuals; the scores between are one vector. Which pairs
-    the last step measures follows from noise, so what it may spend is stated: what it did spend
-    must not be more. Cards of version 0.1 state neither that nor the grid of the scores; both
-    follow from what they do state (``_unstated_scores``, ``_squares``).
+    Residuals are measured in all steps but the scores, which are one vector, and the choices of a
+    last check. How many choices there are, and which pairs are measured, follows from noise, so
+    what both may spend together is stated: what they did spend must not be more. Earlier versions
+    checked nothing. Cards of version 0.1 state neither what may be spent nor the grid of the
+    scores; both follow from what they do state (``_unstated_scores``, ``_squares``).
 
     Args:
         domain: the universe.
         guarantee: of the mechanism.
         parameters: that it states.
+        fit: what its card states of the fit; None before anything is drawn.
         tables: that are measured, as far as that is known.
         figures: that tables are compared by.
     """
@@ -62,9 +67,35 @@ def selection_steps(
             steps.append(_unstated_scores(what, l2_squared, deviation))
     squares = _squares(parameters, steps)
     measured = table_steps(domain, tables, guarantee)
+    if _CHOICES in parameters:
+        choices = _choices(guarantee, parameters, fit, figures)
+        steps += choices
+        if squares is not None:
+            squares -= sum((each.claims.mu_squared or _ZERO for each in choices), _ZERO)
     if squares is not None:
         measured = [_reserved(each, squares, figures) for each in measured]
     return [*measured, *steps]
+
+
+def _choices(
+    guarantee: Guarantee,
+    parameters: Mapping[str, Any],
+    fit: Mapping[str, Any] | None,
+    figures: Figures,
+) -> list[Step]:
+    """The choices among pairs that were left out: as many as were made, or may be in a plan.
+
+    A record moves a cell by 1, also where it replaces another, and so the largest distance.
+    """
+    number = most = checked_integer(_CHOICES, parameters[_CHOICES], 0)
+    if fit is not None:
+        number = checked_integer(_ADDED, fit.get(_ADDED), 0)
+        figures.at_least(_CHOICES, most, number)
+    scale = parameters.get("choice_scale", 0.0)
+    one = selection_step(
+        "choose a pair that was left out", guarantee.max_records_per_unit, scale, number
+    )
+    return [one] if number else []
 
 
 def score_figures(
@@ -136,7 +167,7 @@ def _reserved(step: Step, squares: Fraction, figures: Figures) -> Step:
     if found is None:
         return step
     figures.number += 1
-    if math.sqrt(found) > math.sqrt(squares) * (1 + 1e-9):
+    if math.sqrt(found) > math.sqrt(max(squares, _ZERO)) * (1 + 1e-9):
         figures.faults.append(
             f"noise: what is measured has mu^2 {above(found)}; must be at most {above(squares)}"
         )

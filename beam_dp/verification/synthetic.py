@@ -45,7 +45,7 @@ class Stated:
         parameters: of the mechanism.
         noise: of what was measured; of a plan, of what is known before.
         queries: linear queries, where they are not all cells of marginals.
-        is_drawn: whether all that was measured is known.
+        fit: what a card states of the fit; None of a plan, when nothing is drawn yet.
     """
 
     guarantee: Guarantee
@@ -53,7 +53,7 @@ class Stated:
     parameters: Mapping[str, Any]
     noise: Sequence[Mapping[str, Any]]
     queries: Sequence[LinearQuery] = ()
-    is_drawn: bool = True
+    fit: Mapping[str, Any] | None = None
 
     @property
     def domain(self) -> Domain:
@@ -83,7 +83,14 @@ def verify_synthetic(release: SyntheticDatabase) -> Verification:
             " bounds for that: they are compared with those of tables that were fixed."
         )
     guarantee = of_release(release.guarantee, release.left_out)
-    stated = Stated(guarantee, release.workload, release.parameters, release.noise, release.queries)
+    stated = Stated(
+        guarantee,
+        release.workload,
+        release.parameters,
+        release.noise,
+        release.queries,
+        release.fit,
+    )
     steps = synthetic_steps(stated, figures)
     beside: list[Step] = []
     if release.left_out is not None:
@@ -115,9 +122,9 @@ def synthetic_steps(stated: Stated, figures: Figures) -> list[Step]:
         return textbook_steps(guarantee, parameters)
     tables = measured_tables(stated)
     if strategy == "rounds":
-        return rounds_steps(guarantee, parameters, tables if stated.is_drawn else None, figures)
+        return rounds_steps(guarantee, parameters, None if stated.fit is None else tables, figures)
     if strategy == "selection":
-        return selection_steps(domain, guarantee, parameters, tables, figures)
+        return selection_steps(domain, guarantee, parameters, stated.fit, tables, figures)
     if strategy not in _STRATEGIES and not tables:
         raise InputError("noise", 0, "must state the tables that were measured")
     if strategy == "measure_all":

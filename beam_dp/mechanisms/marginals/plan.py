@@ -125,7 +125,6 @@ class MarginalsPlan(Plan):
                 parameters=self._declared_parameters(),
                 noise=self._declared_noise(),
                 queries=self._declared_queries(),
-                is_drawn=False,
             ),
             Figures(),
         )

@@ -127,8 +127,10 @@ def loose_targets(
 ) -> list[Target]:
     """Returns what records should say of measured tables that the tree does not join.
 
-    The hypothesis's own table is moved towards the noisy one as far as their distance exceeds what
-    noise explains (James and Stein, 1961).
+    The hypothesis's own table is moved towards the noisy one: each cell as far as its difference is
+    expected to exceed noise, if what all of them exceed it by is shared out by the squares of the
+    counts; one that is further off than noise takes any cell (Donoho and Johnstone, 1994), the whole
+    way.
 
     Args:
         basis: of the log-weights.
@@ -143,13 +145,29 @@ def loose_targets(
         table = total * weights
         where = layout.slices[axes]
         difference = observed.values[where] - table_coefficients(table)
-        distance = float(difference @ difference)
-        noise = float(observed.variances[where].sum())
-        if distance > noise:
-            moved = (1 - noise / distance) * coefficients_table(difference, table.shape)
-            table = table + moved
-        targets.append(Target(axes, table, 1.0))
+        of_all = float(observed.variances[where].sum())
+        targets.append(Target(axes, table + _less_noise(table, difference, of_all), 1.0))
     return targets
+
+
+def _less_noise(
+    table: NDArray[np.float64], difference: NDArray[np.float64], noise: float
+) -> NDArray[np.float64]:
+    """Returns how far the cells of a table are believed to be from noisy ones.
+
+    Args:
+        table: of the hypothesis, in records.
+        difference: coefficients of the noisy table less its own, in records.
+        noise: the variance of all of them together.
+    """
+    cells = coefficients_table(difference, table.shape)
+    of_cell = noise / table.size
+    beyond = max(float(difference @ difference) - noise, 0.0)
+    squares = table * table
+    prior = beyond * squares / max(float(squares.sum()), np.finfo(float).tiny)
+    kept = prior / np.maximum(prior + of_cell, np.finfo(float).tiny)
+    largest = math.sqrt(2 * math.log(table.size) * of_cell)
+    return np.where(np.abs(cells) > largest, cells, kept * cells)
 
 
 def record_coefficients(
