@@ -5,14 +5,25 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
-from beam_dp.mechanisms.marginals import selection as selection_module
-from beam_dp.mechanisms.marginals.scores import l1_score
+from beam_dp.mechanisms.marginals import (
+    left_out_check as check_module,
+    selection as selection_module,
+)
+from beam_dp.mechanisms.marginals.scores import l1_score, largest_cell_score
 
 Patch = pytest.MonkeyPatch
+
+# Of these records of 3 x 2 x 2 codes one more makes the largest distance of one pair from a fit
+# larger, and that of another pair smaller: a choice then costs all that it is given.
+EITHER_WAY = np.array([1, 4, 0, 1, 7, 4, 0, 0, 1, 0, 0, 1])
+# Noisy scores below this leave all pairs out.
+LOW_SCORES = 2**9
 
 _ATTRIBUTES, _SCORES = selection_module._ATTRIBUTES_SHARE, selection_module._SCORES_SHARE
 
@@ -58,6 +69,55 @@ def exact_scores(patch: Patch) -> None:
     patch.setattr(selection_module, "noisy_scores", mutant)
 
 
+def change_check(change: Callable[[Any], dict[str, Any]]) -> Callable[[Patch], None]:
+    return change_budget(lambda b: {"check": dataclasses.replace(b.check, **change(b.check))})
+
+
+def finer_cells(patch: Patch) -> None:
+    """Cells are compared in finer units than the noise of a choice."""
+    patch.setattr(
+        check_module,
+        "largest_cell_score",
+        lambda exact, answer, grid: largest_cell_score(exact, answer, 2 * grid),
+    )
+
+
+def sums_of_cells(patch: Patch) -> None:
+    """All cells of a replacement count, at the price of the largest."""
+    patch.setattr(
+        check_module,
+        "largest_cell_score",
+        lambda exact, answer, grid: 2 * l1_score(exact, answer, grid),
+    )
+
+
+def exact_choices(patch: Patch) -> None:
+    """Noise is drawn, and the pair with the largest distance is added without it."""
+    original = selection_module.choose_left_out
+
+    def mutant(answers: Any, marginals: Any, domain: Any, budget: Any, noise: Any) -> list[Any]:
+        chosen = original(answers, marginals, domain, budget, noise)
+
+        def distance(axes: Any) -> int:
+            names = tuple(domain.names[axis] for axis in axes)
+            return largest_cell_score(marginals.marginal(names), answers[axes], 1)
+
+        return sorted(answers, key=distance)[-len(chosen) :]
+
+    patch.setattr(selection_module, "choose_left_out", mutant)
+
+
+# Each of these spends more of mu^2 than a check is given.
+CHECK: dict[str, Callable[[Patch], None]] = {
+    "sensitivity of a choice halved": change_check(lambda c: {"choice_scale": c.choice_scale / 2}),
+    "a check for free": change_check(lambda c: {"squared_mu": Fraction(0)}),
+    "added pairs for free": change_check(
+        lambda c: {"squared_mu": c.squared_mu - Fraction(c.added) ** 2}
+    ),
+    "added pairs with half of their noise": change_check(lambda c: {"added": 2 * c.added}),
+    "cells in finer units than the noise of a choice": finer_cells,
+    "sums of cells at the price of the largest": sums_of_cells,
+}
 # The shares are known: each of these spends more of mu^2 than there is.
 PRICED: dict[str, Callable[[Patch], None]] = {
     "score sensitivity halved": change_budget(lambda b: {"score_scale": b.score_scale / 2}),

@@ -102,12 +102,27 @@ def audit_trees(
         return largest_share(plan, promised, run, [base], scripts)
 
 
+def audit_check(promised: Guarantee) -> float:
+    """The same where a selection leaves all pairs out, and checks which of them it needs."""
+    domain = domain_of(3, 2, 2)
+    with on_trees(10):
+        plan = plan_of(PAIRS, workload_of(domain, 2), promised, 20)
+
+        def run(plan: MarginalsPlan, held: Marginals, noise: Any) -> None:
+            PAIRS.release(plan, held, noise)
+
+        scripts = [scripted(seed, 3, selection_bugs.LOW_SCORES) for seed in range(2)]
+        return largest_share(plan, promised, run, [selection_bugs.EITHER_WAY], scripts)
+
+
 AUDITS: dict[str, Callable[[], float]] = {
     "selection": lambda: audit_trees(PAIRS, promise(ADD, APPROXIMATE)),
     "selection, noisy total": lambda: audit_trees(
         PAIRS, promise(ADD, APPROXIMATE), num_records="noisy"
     ),
     "selection, replace one": lambda: audit_trees(PAIRS, promise(REPLACE, APPROXIMATE)),
+    "selection, checked": lambda: audit_check(promise(ADD, APPROXIMATE)),
+    "selection, checked, replace one": lambda: audit_check(promise(REPLACE, APPROXIMATE)),
     "rounds over a tree": lambda: audit_trees(ROUNDS, promise()),
     "rounds over a tree, replace one": lambda: audit_trees(ROUNDS, promise(REPLACE, APPROXIMATE)),
     "annealed over a tree": lambda: audit_trees(MWEM(num_rounds="annealed"), promise()),
@@ -297,6 +312,14 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         for name, apply in selection_bugs.PRICED.items()
         for relation in ("selection", "selection, noisy total", "selection, replace one")
     },
+    **{
+        f"{name}, check": ("selection, checked", apply)
+        for name, apply in {**selection_bugs.PRICED, **selection_bugs.CHECK}.items()
+    },
+    "sums of cells in a check, replace one": (
+        "selection, checked, replace one",
+        selection_bugs.sums_of_cells,
+    ),
     "total of a selection for free": ("selection, noisy total", forget_total),
     "textbook answers for half": ("textbook", lambda patch: scale_calls(patch, "laplace", 0.5)),
     "textbook selection for a quarter": (

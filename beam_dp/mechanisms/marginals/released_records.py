@@ -129,8 +129,8 @@ def loose_targets(
 
     The hypothesis's own table is moved towards the noisy one: each cell as far as its difference is
     expected to exceed noise, if what all of them exceed it by is shared out by the squares of the
-    counts; one that is further off than noise takes any cell (Donoho and Johnstone, 1994), the whole
-    way.
+    counts; the whole way where it is further off than noise takes any cell (Donoho and Johnstone,
+    1994).
 
     Args:
         basis: of the log-weights.
