@@ -36,6 +36,7 @@ LESS = frozenset(
         "measurement_scale",
         "total_scale",
         "score_scale",
+        "choice_scale",
         "count_scale",
         "threshold",
     ]

@@ -6,6 +6,7 @@ import json
 import pathlib
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import plan_release
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
+from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.online.private_mw import PrivateMW
@@ -66,6 +68,12 @@ def synthetic(
 
 def selected(promise: Guarantee) -> Release:
     return drawn(plan_selection(dp.marginals(DOMAIN, ways=2), promise, number_of(promise)))
+
+
+def checked(promise: Guarantee) -> Release:
+    """A selection whose scores left out every pair, and whose last check added one."""
+    with mock.patch.object(selection_module, "choose_pairs", lambda *arguments: ([], [])):
+        return selected(promise)
 
 
 def intervals(
@@ -157,6 +165,7 @@ def _fill() -> None:
             "annealed": lambda p=both: synthetic(dp.MWEM(num_rounds="annealed"), p),
             "annealed pure": lambda p=pure: synthetic(dp.MWEM(num_rounds="annealed"), p),
             "selection": lambda p=both: selected(p),
+            "checked selection": lambda p=both: checked(p),
             "textbook": lambda p=both: synthetic(
                 dp.MWEM(num_rounds=3, calibration="textbook"), p, num_records=int(COUNTS.sum())
             ),

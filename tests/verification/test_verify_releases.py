@@ -157,6 +157,10 @@ TAMPERED: list[tuple[str, Change]] = [
     (f"textbook pure, {ADDED}", halved("parameters", "bound_of_average")),
     (f"selection, {ADDED}", halved("parameters", "score_scale")),
     (f"selection, {ADDED}", halved("parameters", "pairs_mu")),
+    (f"checked selection, {ADDED}", halved("parameters", "choice_scale")),
+    (f"checked selection, {ADDED}", every_noise),
+    (f"checked selection, {ADDED}", lambda card: card["fit"].update(num_added_pairs=6)),
+    (f"checked selection, {ADDED}", lambda card: card["parameters"].update(most_choices=0)),
     (f"small_db, {ADDED}", halved("parameters", "selection_scale")),
     (f"small_db, {ADDED}", lambda card: card["parameters"].update(size=4)),
     (f"small_db, {ADDED}", halved("query_error", "bound")),
@@ -292,7 +296,15 @@ def test_a_sketch_that_its_parameters_do_not_state_does_not_hold(
     assert found is None or not found.holds
 
 
-NOT_IN_0_1 = ("score_grid", "score_scale", "attributes_mu", "pairs_mu", "count_scale")
+NOT_IN_0_1 = (
+    "score_grid",
+    "score_scale",
+    "attributes_mu",
+    "pairs_mu",
+    "most_choices",
+    "choice_scale",
+    "count_scale",
+)
 
 
 def older(card: dict[str, Any]) -> None:

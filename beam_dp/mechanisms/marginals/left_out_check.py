@@ -3,7 +3,8 @@
 Pairs are chosen by sums over their cells, and a strong dependence of a few codes may weigh less
 there than the noise of a whole table. So what was measured is fitted, quickly, and the exponential
 mechanism chooses, one after the other, pairs that were left out, by their cell that is furthest
-from the fit. These are measured, too.
+from the fit. These are measured, too, and left to the records, which follow a cell as far as it is
+beyond noise: a fit that joined such pairs would take in the noise of all of their cells.
 """
 
 from __future__ import annotations

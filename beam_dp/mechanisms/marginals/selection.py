@@ -42,7 +42,6 @@ from beam_dp.mechanisms.marginals.plan import (
     MarginalsPlan,
     check_selects,
     check_sums,
-    tree_fits,
 )
 from beam_dp.mechanisms.marginals.scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.strategies import residual_measurements
@@ -208,9 +207,6 @@ class SelectionPlan(MarginalsPlan):
             fitted = fitted_answers(self, sets, measurements, tables, left_out)
             added = choose_left_out(fitted, marginals, domain, budget.check, noise)
         measure(3, _added_measurements(workload, guarantee, budget, added))
-        for axes in added:
-            fits = tree_fits(domain, [*joined, axes], MAX_SELECTED_CELLS)
-            (joined if fits else loose).append(axes)
         return synthesise(
             self,
             measurements,
@@ -226,7 +222,7 @@ class SelectionPlan(MarginalsPlan):
             ),
             fit={
                 "num_joined_pairs": len(joined),
-                "num_other_pairs": len(loose),
+                "num_other_pairs": len(loose) + len(added),
                 "num_added_pairs": len(added),
             },
         )

@@ -111,6 +111,12 @@ OVER_A_TREE: dict[str, Any] = {
     "runs": 800,
 }
 PRICE_OF_A_TREE = {**OVER_A_TREE, "checks": ("price",)}
+# All pairs are left out, and some are closer to the fit with a record that others are farther with.
+CHECKED = {
+    **PRICE_OF_A_TREE,
+    "base": tuple(selection_bugs.EITHER_WAY.tolist()),
+    "high": selection_bugs.LOW_SCORES,
+}
 MECHANISMS: dict[str, list[Case]] = {
     "laplace": both(Laplace(), PURE),
     "laplace, weights": both(Laplace(), PURE, weights=(1.0, 40.0), sizes=(4, 2), base=(12, 5) * 4),
@@ -139,6 +145,7 @@ MECHANISMS: dict[str, list[Case]] = {
     "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, **ANNEALED),
     "mwem selection": both(MWEM(), DELTA, **OVER_A_TREE),
     "mwem selection, noisy total": [case(MWEM(), ADD, DELTA, **OVER_A_TREE, **NOISY)],
+    "mwem selection, checked": both(MWEM(), DELTA, **CHECKED),
     "mwem rounds over a tree": both(
         MWEM(num_rounds=2), PURE, **IN_ONE_ROUND, **{**OVER_A_TREE, "runs": 1600}
     ),
@@ -338,6 +345,11 @@ def mutants_of(name: str, each: Case) -> dict[str, Mutant]:
     if name.startswith("mwem selection"):
         for bug, apply in selection_bugs.PRICED.items():
             found[bug] = Mutant(apply, "price")
+    if name == "mwem selection, checked":
+        for bug, apply in selection_bugs.CHECK.items():
+            # A replacement that moves all that is measured the most moves what is added less.
+            if not (replaces and bug.startswith("added")):
+                found[bug] = Mutant(apply, "price")
     if name.startswith("mwem rounds over a tree"):
         found["monotone factor assumed"] = Mutant(HALF_FORGOTTEN, "price")
         found["a round not charged"] = Mutant(leave_a_round_out, "price")

@@ -34,6 +34,7 @@ from beam_dp.hypotheses.residual_basis import ResidualBasis
 from beam_dp.mechanisms import Mechanism
 from beam_dp.mechanisms.contract import NumRecords
 from beam_dp.mechanisms.marginals import (
+    left_out_check as check_module,
     measure_all as measure_all_module,
     rounds as rounds_module,
     selection as selection_module,
@@ -88,6 +89,7 @@ class Case:
         weights: of the workload's marginals; by default 1.
         tree_cells: of a selected tree, for the path that wide domains take.
         base: everybody else's records.
+        high: limit of scripted noisy values of a selection over a tree.
         runs: of the black-box audit, on each neighbour.
         single: the same mechanism with one round, where the black-box audit runs that: its law is
             then a closed form. Its hypothesis is left as it is.
@@ -107,6 +109,7 @@ class Case:
     weights: tuple[float, ...] = ()
     tree_cells: int | None = None
     base: tuple[int, ...] = (12, 5, 0, 0)
+    high: int = 2**16
     runs: int = 2000
     single: Mechanism | None = None
     adaptive: bool = False
@@ -167,7 +170,7 @@ def price(case: Case) -> Finding:
     scripts = [scripted(seed, len(plan.workload)) for seed in range(2)]
     if case.tree_cells is not None:
         # Whatever is inside a marginal may be selected; residuals lie on fine grids.
-        scripts = [scripted(seed, 20, 2**16) for seed in range(2)]
+        scripts = [scripted(seed, 20, case.high) for seed in range(2)]
 
     def run(plan: MarginalsPlan, held: Any, noise: NoiseSource) -> None:
         case.mechanism.release(plan, held, noise)
@@ -318,8 +321,9 @@ def black_box(case: Case) -> Finding:
 
     with without_the_final_fit(), pytest.MonkeyPatch.context() as patch:
         if plan.public["strategy"] == "selection":
-            # What attributes alone say is learnt by post-processing, and only steers the choice.
-            patch.setattr(selection_module, "independent_log_weights", uniform)
+            # What is learnt before the end is post-processing, and only steers choices.
+            patch.setattr(synthesis_module, "independent_log_weights", uniform)
+            patch.setattr(check_module, "refit", lambda *given: given[3])
         if case.single is not None:
             # What is learnt is post-processing, and after the only measurement nothing follows.
             patch.setattr(rounds_module, "refit", lambda *given: given[3])
