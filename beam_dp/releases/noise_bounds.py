@@ -25,12 +25,19 @@ class NoiseBounds:
     weights at once (``chosen_noise_bound``). A bound holds for an answer that somebody would ask
     for whatever is chosen; of several, these are to be counted, not those that were chosen.
 
+    A selection may choose once more: its last check adds sets of attributes that were left out,
+    each with noise whose variance follows from the set alone, and measures nothing again. So no
+    weight of what came before is decided by it, and it is no further part: after the first choice,
+    draw in thought such noise for every set that was left out. What an answer adds up, if the check
+    adds what it needs, and the variance of that, are known then, before any of this noise is drawn;
+    its bound holds for the sum whether or not the check adds the set.
+
     Args:
         domain: the universe.
         measured: what was measured, in its order.
         choice: when it was decided what is measured: ``beforehand``, of all that is measured;
-            ``once``, of all from where a set of attributes comes again; ``in_turn``, each after
-            the one before it.
+            ``once``, of all from where a set of attributes comes again, but for sets that a last
+            check adds; ``in_turn``, each after the one before it.
         total_is_public: whether the number of records is known without noise.
     """
 

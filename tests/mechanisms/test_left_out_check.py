@@ -38,10 +38,12 @@ from beam_dp.mechanisms.marginals.left_out_check import (
     MOST_CHOICES,
     check_budget,
     choose_left_out,
+    is_off,
     num_choices,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.scores import score_grid
+from beam_dp.mechanisms.marginals.strategies import residual_measurements
 from beam_dp.privacy.accounting import discrete_gaussian_mu, range_mu
 from beam_dp.releases import release_to_bytes
 from beam_dp.summaries import Histogram, Marginals
@@ -190,20 +192,36 @@ def tied() -> np.ndarray:
     return np.bincount(np.ravel_multi_index(codes, (4,) * 6), minlength=4**6)
 
 
-def test_a_pair_whose_cell_the_fit_gets_wrong_is_measured_by_its_own_residual() -> None:
+@pytest.mark.parametrize("selected_cells", [24, 2**12])
+def test_a_pair_whose_cell_the_fit_gets_wrong_is_measured_by_its_own_residual(selected_cells: int):
+    """It joins where the tree has room; the others, where nothing is beyond noise, do not."""
     domain = domain_of(*[4] * 6)
-    with on_trees(2**12), pytest.MonkeyPatch.context() as patch:
+    with on_trees(selected_cells), pytest.MonkeyPatch.context() as patch:
         # The scores left all pairs out.
         patch.setattr(selection_module, "choose_pairs", lambda *arguments: ([], []))
         plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 8000)
         release = MWEM().release(plan, summary(plan, tied()), NoNoise())
-    assert release.fit["num_added_pairs"] == release.fit["num_other_pairs"] == MOST_CHOICES
-    assert release.fit["num_joined_pairs"] == 0
+    has_room = selected_cells > 24
+    assert release.fit["num_added_pairs"] == MOST_CHOICES
+    assert release.fit["num_joined_pairs"] == int(has_room)
+    assert release.fit["num_other_pairs"] == MOST_CHOICES - has_room
     measured = [tuple(entry["attributes"]) for entry in release.noise]
     singles = [(f"a{axis}",) for axis in range(6)]
     assert measured[:12] == singles * 2 and len(measured) == 12 + MOST_CHOICES
     assert measured[12] == ("a0", "a1") and all(len(names) == 2 for names in measured[12:])
-    assert release.record_tables == tuple(measured[12:])
+    assert release.record_tables == tuple(measured[12 + has_room :])
     exact = tied().reshape((4,) * 6).sum(axis=(2, 3, 4, 5))
     far = np.abs(release.record_marginal(("a0", "a1")) - exact).max()
     assert far < 200  # independent attributes are 1,000 off
+
+
+@pytest.mark.parametrize(("moved", "is_seen"), [(0, False), (100, False), (400, True)])
+def test_a_cell_is_seen_beyond_its_noise(moved: int, is_seen: bool):
+    (measured,) = residual_measurements(
+        workload_of(domain_of(4, 4), 2), [(0, 1)], promise(ADD, APPROXIMATE), 0.02
+    )
+    # A cell has a deviation of 28 records, the largest of 16 some 66; of a record 9 / 16 are in it.
+    answer = np.full((4, 4), 500.0)
+    noisy = answer.copy()
+    noisy[1, 2] += moved
+    assert is_off(measured, noisy, answer) == is_seen

@@ -12,7 +12,7 @@ from tiny import REPLACE, domain_of, promise, summary, workload_of
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, sparse_vector_noise
 from beam_dp.mechanisms.marginals import rounds as rounds_module, textbook_mwem as textbook_module
-from beam_dp.mechanisms.marginals.scores import answer_on_grid, l1_score
+from beam_dp.mechanisms.marginals.scores import answer_on_grid, l1_score, largest_cell_score
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
@@ -31,6 +31,22 @@ def test_a_score_moves_by_a_record_whatever_the_answer_is(grid: int) -> None:
             scores = [l1_score(np.array([count + more, 3]), answer, grid) for more in (0, 1)]
             assert abs(scores[0] - scores[1]) <= grid
             assert all(0 <= each <= MAX_SCORE for each in scores)
+
+
+@pytest.mark.parametrize("grid", [1, 2**16])
+def test_the_largest_distance_moves_by_a_record_also_where_one_replaces_another(grid: int) -> None:
+    for answers in itertools.product(ODD, repeat=2):
+        answer = np.array(answers)
+        for count in (0, 1, 10**6, 2**40, 2**62):
+            held = [(count, 3), (count + 1, 3), (count, 4)]
+            scores = [largest_cell_score(np.array(each), answer, grid) for each in held]
+            assert max(scores) - min(scores) <= grid
+            assert all(0 <= each <= MAX_SCORE for each in scores)
+
+
+def test_the_largest_distance_is_of_one_cell() -> None:
+    exact, answer = np.array([[5, 0], [2, 9]]), np.array([[4.0, 1.75], [2.0, 12.25]])
+    assert largest_cell_score(exact, answer, 4) == 13
 
 
 def test_an_answer_that_is_no_number_counts_as_zero() -> None:

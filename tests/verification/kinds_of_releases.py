@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from tiny import on_trees
 
 import beam_dp as dp
 from beam_dp.domain import Domain
@@ -67,7 +68,8 @@ def synthetic(
 
 
 def selected(promise: Guarantee) -> Release:
-    return drawn(plan_selection(dp.marginals(DOMAIN, ways=2), promise, number_of(promise)))
+    with on_trees():
+        return drawn(plan_selection(dp.marginals(DOMAIN, ways=2), promise, number_of(promise)))
 
 
 def checked(promise: Guarantee) -> Release:

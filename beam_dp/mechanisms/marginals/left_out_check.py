@@ -3,8 +3,8 @@
 Pairs are chosen by sums over their cells, and a strong dependence of a few codes may weigh less
 there than the noise of a whole table. So what was measured is fitted, quickly, and the exponential
 mechanism chooses, one after the other, pairs that were left out, by their cell that is furthest
-from the fit. These are measured, too, and left to the records, which follow a cell as far as it is
-beyond noise: a fit that joined such pairs would take in the noise of all of their cells.
+from the fit. These are measured, too. A pair that then has a cell beyond its noise may join the
+fit; to join the others would add nothing but noise, and they are left to the records.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.maximum_entropy import refit
-from beam_dp.hypotheses.residual_basis import Support
-from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.hypotheses.residual_basis import Support, coefficients_table, table_coefficients
+from beam_dp.mechanisms.marginals.measurements import Measurement, freedoms
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.released_records import beyond_noise
 from beam_dp.mechanisms.marginals.scores import largest_cell_score, score_grid
 from beam_dp.mechanisms.marginals.synthesis import independent_start, names_of, plan_basis
 from beam_dp.noise.source import NoiseSource
@@ -135,3 +136,18 @@ def choose_left_out(
         chosen.append(left[noise.select(exact, budget.choice_scale * grid)])
         del scores[chosen[-1]]
     return chosen
+
+
+def is_off(measured: Measurement, noisy: NDArray[np.float64], answer: NDArray[np.float64]) -> bool:
+    """Returns whether a residual has a cell that is further from an answer than its noise explains.
+
+    Args:
+        measured: the residual.
+        noisy: as drawn, in records.
+        answer: of a fit, same shape, in records.
+    """
+    difference = coefficients_table(
+        table_coefficients(noisy) - table_coefficients(answer), answer.shape
+    )
+    of_cell = measured.variance * freedoms(answer.shape) / answer.size
+    return bool(beyond_noise(difference, of_cell).any())

@@ -129,8 +129,7 @@ def loose_targets(
 
     The hypothesis's own table is moved towards the noisy one: each cell as far as its difference is
     expected to exceed noise, if what all of them exceed it by is shared out by the squares of the
-    counts; the whole way where it is further off than noise takes any cell (Donoho and Johnstone,
-    1994).
+    counts; the whole way where it is further off than noise takes any cell.
 
     Args:
         basis: of the log-weights.
@@ -166,8 +165,19 @@ def _less_noise(
     squares = table * table
     prior = beyond * squares / max(float(squares.sum()), np.finfo(float).tiny)
     kept = prior / np.maximum(prior + of_cell, np.finfo(float).tiny)
-    largest = math.sqrt(2 * math.log(table.size) * of_cell)
-    return np.where(np.abs(cells) > largest, cells, kept * cells)
+    return np.where(beyond_noise(cells, of_cell), cells, kept * cells)
+
+
+def beyond_noise(cells: NDArray[np.float64], variance: float) -> NDArray[np.bool_]:
+    """Returns which cells are larger than noise alone makes the largest of so many.
+
+    Args:
+        cells: differences, any shape.
+        variance: of the noise of each.
+
+    Reference: Donoho and Johnstone (1994), the universal threshold.
+    """
+    return np.abs(cells) > math.sqrt(2 * math.log(cells.size) * variance)
 
 
 def record_coefficients(

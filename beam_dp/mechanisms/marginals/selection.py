@@ -33,6 +33,7 @@ from beam_dp.mechanisms.marginals.left_out_check import (
     check_budget,
     choose_left_out,
     fitted_answers,
+    is_off,
     num_choices,
 )
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of
@@ -42,6 +43,7 @@ from beam_dp.mechanisms.marginals.plan import (
     MarginalsPlan,
     check_selects,
     check_sums,
+    tree_fits,
 )
 from beam_dp.mechanisms.marginals.scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.strategies import residual_measurements
@@ -201,12 +203,17 @@ class SelectionPlan(MarginalsPlan):
         joined, loose = choose_pairs(domain, scores, answers, planned)
         measure(2, planned([*joined, *loose]))
         left_out = sorted({*pairs}.difference(joined, loose))
-        added: list[Support] = []
+        fitted: Mapping[Support, NDArray[np.float64]] = {}
         if num_choices(len(left_out)):
             sets = _with_singles(domain, joined)
             fitted = fitted_answers(self, sets, measurements, tables, left_out)
-            added = choose_left_out(fitted, marginals, domain, budget.check, noise)
+        added = choose_left_out(fitted, marginals, domain, budget.check, noise)
         measure(3, _added_measurements(workload, guarantee, budget, added))
+        for place, axes in enumerate(added, len(tables) - len(added)):
+            may_join = is_off(measurements[place], tables[place], fitted[axes]) and tree_fits(
+                domain, [*joined, axes], MAX_SELECTED_CELLS
+            )
+            (joined if may_join else loose).append(axes)
         return synthesise(
             self,
             measurements,
@@ -222,7 +229,7 @@ class SelectionPlan(MarginalsPlan):
             ),
             fit={
                 "num_joined_pairs": len(joined),
-                "num_other_pairs": len(loose) + len(added),
+                "num_other_pairs": len(loose),
                 "num_added_pairs": len(added),
             },
         )
