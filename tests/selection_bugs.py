@@ -95,14 +95,14 @@ def exact_choices(patch: Patch) -> None:
     """Noise is drawn, and the pair with the largest distance is added without it."""
     original = selection_module.choose_left_out
 
-    def mutant(answers: Any, marginals: Any, domain: Any, budget: Any, noise: Any) -> list[Any]:
-        chosen = original(answers, marginals, domain, budget, noise)
+    def mutant(answers: Any, marginals: Any, domain: Any, *others: Any) -> list[Any]:
+        chosen = original(answers, marginals, domain, *others)
 
         def distance(axes: Any) -> int:
             names = tuple(domain.names[axis] for axis in axes)
             return largest_cell_score(marginals.marginal(names), answers[axes], 1)
 
-        return sorted(answers, key=distance)[-len(chosen) :]
+        return sorted(answers, key=distance)[len(answers) - len(chosen) :]
 
     patch.setattr(selection_module, "choose_left_out", mutant)
 

@@ -57,8 +57,13 @@ def counted(domain: Domain, counts: np.ndarray) -> Marginals:
     return Histogram(domain, np.asarray(counts, np.int64)).marginals(names)
 
 
-def test_at_most_half_of_what_is_left_out_is_added() -> None:
-    assert [num_choices(each) for each in (0, 1, 2, 3, 7, 9, 10, 500)] == [0, 0, 1, 1, 3, 4, 5, 5]
+def test_at_most_half_of_what_is_left_out_is_added_and_nothing_by_blind_choices() -> None:
+    budget = check_budget(promise(ADD, APPROXIMATE), Fraction(1))
+    numbers = [num_choices(budget, each, 1e6) for each in (0, 1, 2, 3, 7, 9, 10, 500)]
+    assert numbers == [0, 0, 1, 1, 3, 4, 5, 5]
+    least = budget.choice_scale * math.log(500) / 0.02
+    assert [num_choices(budget, 500, least * factor) for factor in (0.999, 1.001)] == [0, 5]
+    assert num_choices(budget, 0, 0.0) == 0
 
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
@@ -92,7 +97,7 @@ def test_the_exact_law_of_a_choice_has_the_range_that_is_paid_for(neighboring: s
     for unit in held:
         noise = Scripted([0])
         tables = counted(DOMAIN, with_unit(EITHER_WAY, unit))
-        assert choose_left_out(answers, tables, DOMAIN, budget, noise) == [(0, 1)]
+        assert choose_left_out(answers, tables, DOMAIN, budget, 1, noise) == [(0, 1)]
         (draw,) = noise.draws
         far = [
             np.abs(tables.marginal(tuple(f"a{axis}" for axis in pair)) - answers[pair]).max()
@@ -116,14 +121,14 @@ def test_choices_are_made_one_after_the_other_among_those_that_are_left() -> Non
     answers = {pair: np.full((2, 2), float(number)) for number, pair in enumerate(pairs)}
     budget = check_budget(promise(ADD, APPROXIMATE), Fraction(1))
     noise = NoNoise()
-    assert choose_left_out(answers, tables, domain, budget, noise) == pairs[:-6:-1]
+    assert choose_left_out(answers, tables, domain, budget, 5, noise) == pairs[:-6:-1]
     grid = score_grid(budget.choice_scale)
     for number, draw in enumerate(noise.draws):
         assert draw.exact.tolist() == [grid * each for each in range(10 - number)]
     assert len(noise.draws) == MOST_CHOICES
     # What a fit made of nothing must not raise, nor move a score.
     broken = {pair: np.full((2, 2), np.nan) for pair in pairs}
-    assert choose_left_out(broken, tables, domain, budget, NoNoise()) == pairs[:5]
+    assert choose_left_out(broken, tables, domain, budget, 5, NoNoise()) == pairs[:5]
 
 
 # What the check adds to a selection.

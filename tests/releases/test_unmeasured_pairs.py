@@ -35,7 +35,7 @@ def selected(seed: int = 5) -> SyntheticDatabase:
     """
     guarantee = Guarantee(0.05, 1e-9, "add_or_remove_one", "person", 1)
     with on_trees(16), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection_module, "num_choices", lambda num_left_out: 0)
+        patch.setattr(selection_module, "num_choices", lambda *arguments: 0)
         plan = MWEM().plan(DOMAIN, marginals(DOMAIN, ways=2), guarantee, "noisy")
         exact = Histogram(DOMAIN, counts()).marginals(plan.summary_tables)
         return plan.release(exact, Seeded(seed))

@@ -146,13 +146,17 @@ class SelectionPlan(MarginalsPlan):
         More pairs have more noise each, and less is left to them the more choices there are.
         """
         workload, guarantee, budget = self.workload, self.guarantee, self.budget
-        chosen = _pair_measurements(workload, guarantee, budget, 2 * len(self.pairs), self.pairs)
+        chosen = _pair_measurements(workload, guarantee, budget, self._num_choices([]), self.pairs)
         each_alone = _added_measurements(workload, guarantee, budget, self.pairs)
         added = {each.names: each for each in each_alone}
         noisier = (
             max(each, added.get(each.names, each), key=lambda one: one.variance) for each in chosen
         )
         return (*self.measurements, *noisier)
+
+    def _num_choices(self, chosen: Sequence[Support], num_records: float = math.inf) -> int:
+        """Returns how many choices the last check makes where these pairs are chosen by scores."""
+        return num_choices(self.budget.check, len(self.pairs) - len(chosen), num_records)
 
     def _stated(self) -> dict[str, Any]:
         return {
@@ -197,17 +201,21 @@ class SelectionPlan(MarginalsPlan):
             progress("score pairs", 1, 1)
         scores = noisy_scores(pairs, answers, marginals, domain, budget, noise)
 
+        def number_beside(sets: Sequence[Support]) -> int:
+            return self._num_choices(sets, independent.num_records)
+
         def planned(sets: Sequence[Support]) -> tuple[Measurement, ...]:
-            return _pair_measurements(workload, guarantee, budget, len(pairs), sets)
+            return _pair_measurements(workload, guarantee, budget, number_beside(sets), sets)
 
         joined, loose = choose_pairs(domain, scores, answers, planned)
+        number = number_beside([*joined, *loose])
         measure(2, planned([*joined, *loose]))
         left_out = sorted({*pairs}.difference(joined, loose))
         fitted: Mapping[Support, NDArray[np.float64]] = {}
-        if num_choices(len(left_out)):
+        if number:
             sets = _with_singles(domain, joined)
             fitted = fitted_answers(self, sets, measurements, tables, left_out)
-        added = choose_left_out(fitted, marginals, domain, budget.check, noise)
+        added = choose_left_out(fitted, marginals, domain, budget.check, number, noise)
         measure(3, _added_measurements(workload, guarantee, budget, added))
         for place, axes in enumerate(added, len(tables) - len(added)):
             may_join = is_off(measurements[place], tables[place], fitted[axes]) and tree_fits(
@@ -320,7 +328,7 @@ def _pair_measurements(
     workload: Workload,
     guarantee: Guarantee,
     budget: SelectionBudget,
-    num_pairs: int,
+    num_choices: int,
     pairs: Sequence[Support],
 ) -> tuple[Measurement, ...]:
     """Returns the measurements of chosen pairs, and of every attribute once more.
@@ -329,12 +337,11 @@ def _pair_measurements(
         workload: what the release must answer.
         guarantee: of which the relation and the records of a unit are used.
         budget: of the selection.
-        num_pairs: that were scored.
-        pairs: those of them that were chosen.
+        num_choices: that the last check then makes.
+        pairs: that were chosen by their scores.
     """
-    mu = budget.chosen(num_choices(num_pairs - len(pairs)))
     supports = [each for each in closure_of([*pairs, *_singles(workload.domain)]) if each]
-    return residual_measurements(workload, supports, guarantee, mu)
+    return residual_measurements(workload, supports, guarantee, budget.chosen(num_choices))
 
 
 def _added_measurements(
