@@ -31,7 +31,6 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, Gaussian, Laplace, Mechanism
 from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.marginals import (
-    pair_choice as pair_choice_module,
     released_records as records_module,
     selection as selection_module,
 )
