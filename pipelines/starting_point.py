@@ -12,7 +12,7 @@ from beam_dp.flags.flag import Flag
 from beam_dp.mechanisms.marginals.starting_records import StartingRecords
 from beam_dp.releases import SyntheticDatabase, read_release
 from beam_dp.transforms import ReadRecords
-from beam_dp.transforms.errors import FileError
+from beam_dp.transforms.errors import ReadError, name_file_only
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | No
     except InputError as error:
         column = f"column {error.value!r} " if error.name == "column" else ""
         raise InputError("start_from", path, f"{column}{error.condition}") from None
-    except FileError as error:
+    except ReadError as error:
         raise InputError("start_from", path, str(error)) from None
 
 
@@ -75,5 +75,6 @@ def _batches(reader: ReadRecords, domain: Domain) -> Iterator[pa.RecordBatch]:
     times = {each.name for each in domain if isinstance(each, TimeAttribute)}
     wanted = Wanted(domain.names, times=times)
     for path, num_bytes in reader.files:
-        for start, stop in file_format.ranges(path, num_bytes):
-            yield from file_format.batches(path, start, stop, wanted)
+        with name_file_only(path):
+            for start, stop in file_format.ranges(path, num_bytes):
+                yield from file_format.batches(path, start, stop, wanted)

@@ -43,6 +43,10 @@ def test_an_earlier_release_is_a_start(tmp_path: pathlib.Path):
         ({"start_from": "nowhere"}, r"'nowhere' is refused; must be a directory that holds"),
         ({"start_from": "none.csv"}, r"'none.csv' is refused; must match a file"),
         ({"start_from": "PUBLIC"}, r"is refused; column 'age' must be a column of .*people.csv"),
+        (
+            {"start_from": "DAMAGED"},
+            r"is refused; .*people.parquet: cannot be read",
+        ),
         ({"start_from": "EMPTY"}, r"empty.csv' is refused; must hold a record inside the domain"),
     ],
 )
@@ -51,8 +55,12 @@ def test_a_wrong_start_costs_one_line(tmp_path, capfd, named, pattern):
     folder.mkdir()
     paths = {
         "PUBLIC": write_table(folder, people(9).drop(["age"]), "csv"),
+        "DAMAGED": write_table(folder, people(5000)),
         "EMPTY": str(folder / "empty.csv"),
     }
+    damaged = bytearray((folder / "people.parquet").read_bytes())
+    damaged[4:-4096] = b"\xff" * (len(damaged) - 4100)
+    (folder / "people.parquet").write_bytes(damaged)
     (folder / "empty.csv").write_text("age,sex,smokes\n-1,Female,true\n")
     named = {name: paths.get(value, value) for name, value in named.items()}
     argv = job_flags(tmp_path, **named)
