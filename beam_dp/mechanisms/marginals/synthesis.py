@@ -103,7 +103,8 @@ def synthesise(
         noise: for the draw's name and the signs that probe the fit.
         progress: called with public quantities.
         joined: the attribute sets that the hypothesis joins; by default those of the workload.
-            What was measured of others is left to the records, which answer for it.
+            What was measured of others is left to the records, which answer for it: only those
+            of a tree are fitted to it, so a domain that fits an array must join all of them.
         num_bounded_cells: cells whose bounds must hold together, where noise decided which of
             them were measured; by default those of each marginal alone.
         distances: the noisy scores by which it was chosen what is measured.
