@@ -31,6 +31,27 @@ probabilities when that filter alone is obeyed, so their sum is at most delta. T
 two filters that each use up delta would be wrong: the analyst's choice between them could double
 it.
 
+**Open runs.** An online run answers questions while other releases are drawn and other runs are
+asked. It is paid for as a whole before its first answer, its noise is its own, and its claims hold
+of whoever asks. Claim: the three filters keep their promise all the same. Proof. Let h be what a
+run was asked and answered so far, and P_i(h), Q_i(h) the probabilities of these answers, given the
+questions, for either neighbour. The probability of a transcript is the product of these over all
+runs, times what the analyst does, which is the same for both neighbours. **pure**: P_i(h) <=
+e^epsilon_i Q_i(h), for somebody may ask just these questions; so the products differ by e^epsilon
+at most. **zcdp**: let V_i(h) be the largest expectation under Q of (P_i/Q_i)^a over what may still
+be asked of run i after h, at least 1; before the first question it is at most exp(a (a-1) rho_i).
+A question to run i changes the product over the runs of (P_i/Q_i)^a V_i exp(-a (a-1) rho_i) in one
+factor, whose expectation does not grow, as V_i is that of the best question; another run starts
+with a factor of at most 1. So the product is a supermartingale again (Lyu, 2022; Haney and others,
+2023). **gaussian**: it admits runs of a pure loss only. With e = e^epsilon_i, M = (e P_i - Q_i) /
+(e - 1) and N = (e Q_i - P_i) / (e - 1) are never negative, and add up over the answers to a
+question as P_i and Q_i do; so they are runs, too, and P_i = (e M + N) / (e + 1), Q_i = (M + e N) /
+(e + 1). The run may therefore draw one randomised response when it is paid for, and go on without
+the records (Vadhan and Wang, 2021): that is a release like others. A run that stops early, or is
+never asked, costs no less; one that was paid for when it ends would be free until then. No run has
+a slack. Releases of windows are drawn piece by piece, but no piece depends on what was done with an
+earlier one: they are one release.
+
 The fixed filter is named by the declaration or, under ``auto``, chosen from the first release,
 which no earlier release can have influenced: ``zcdp``, which admits every mechanism, unless the
 first release fits ``gaussian`` and not ``zcdp``.
