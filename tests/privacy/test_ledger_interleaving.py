@@ -7,12 +7,10 @@ ledger admits them, asks any open run next, and sees every answer.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 import pathlib
-from collections.abc import Iterator
-from typing import Protocol
+import sys
 
 import numpy as np
 import pytest
@@ -27,111 +25,17 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries import Histogram
 
-NUM_ANSWERS = 2  # of a run, each 0 or 1
-History = tuple[int, ...]
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "benchmarks"))
 
-# The answers of the runs, sorted; and how many randomised responses pointed to the first of the
-# two neighbours and to the second.
-State = tuple[tuple[History, ...], int, int]
-
-
-def is_open(history: History) -> bool:
-    """Whether one more question may be asked."""
-    return len(history) < NUM_ANSWERS
-
-
-class Run(Protocol):
-    """An interactive mechanism that is purely private as a whole."""
-
-    epsilon: float
-
-    def law(self, history: History, neighbour: int) -> float:
-        """The probability of some answers, all or the first of them."""
-
-
-class TwoResponses:
-    """Both questions are answered by randomised response, with half of epsilon each."""
-
-    def __init__(self, epsilon: float) -> None:
-        self.epsilon, self.true = epsilon, 1 / (1 + math.exp(-epsilon / 2))
-
-    def law(self, history: History, neighbour: int) -> float:
-        return math.prod(self.true if each == neighbour else 1 - self.true for each in history)
-
-
-class Masked:
-    """A randomised response is drawn, and a mask of it; the answers are the mask and the sum.
-
-    Either answer alone tells nothing, and is no release of its own.
-    """
-
-    def __init__(self, epsilon: float) -> None:
-        self.epsilon, self.true = epsilon, 1 / (1 + math.exp(-epsilon))
-
-    def law(self, history: History, neighbour: int) -> float:
-        if len(history) < 2:
-            return 0.5 ** len(history)
-        response = history[0] ^ history[1]
-        return 0.5 * (self.true if response == neighbour else 1 - self.true)
-
-
-class Analyst:
-    """Whoever makes the most of a budget.
-
-    Args:
-        account: what admits a run or a response.
-        run: as many of them as it admits.
-        of_response: the epsilon of a randomised response.
-        most_runs: open or ended, so that there are few enough states.
-    """
-
-    def __init__(self, account: Account, run: Run, of_response: float, most_runs: int = 4) -> None:
-        self.account, self.run, self.most_runs = account, run, most_runs
-        self.response = Loss.pure(of_response)
-        self.true = 1 / (1 + math.exp(-of_response))
-        self.most_open = 0
-        self._best = functools.cache(self._value)
-
-    def reached(self) -> float:
-        """The largest sum of (P - e^epsilon Q)+."""
-        return self._best(((), 0, 0))
-
-    def probability(self, state: State, neighbour: int) -> float:
-        histories, *responses = state
-        runs = math.prod(self.run.law(each, neighbour) for each in histories)
-        return (
-            runs * self.true ** responses[neighbour] * (1 - self.true) ** responses[1 - neighbour]
-        )
-
-    def is_paid(self, history: History) -> bool:
-        """Whether a run counts, as it stands."""
-        return True
-
-    def admits(self, state: State, loss: Loss) -> bool:
-        histories, first, second = state
-        paid = [Loss.pure(self.run.epsilon) for each in histories if self.is_paid(each)]
-        paid += [self.response] * (first + second)
-        account = self.account
-        return Account(account.epsilon, account.delta, account.composition, tuple(paid)).fits(loss)
-
-    def moves(self, state: State) -> Iterator[list[State]]:
-        """What may be done next, as all that may follow of it."""
-        histories, first, second = state
-        self.most_open = max(self.most_open, sum(map(is_open, histories)))
-        if self.admits(state, self.response):
-            yield [(histories, first + 1, second), (histories, first, second + 1)]
-        if len(histories) < self.most_runs and self.admits(state, Loss.pure(self.run.epsilon)):
-            yield [(tuple(sorted([*histories, ()])), first, second)]
-        for place, history in enumerate(histories):
-            others = histories[:place] + histories[place + 1 :]
-            if is_open(history):
-                longer = [(*history, answer) for answer in (0, 1)]
-                yield [(tuple(sorted([*others, each])), first, second) for each in longer]
-
-    def _value(self, state: State) -> float:
-        scale = math.exp(self.account.epsilon)
-        stop = max(0.0, self.probability(state, 0) - scale * self.probability(state, 1))
-        return max([stop, *(sum(map(self._best, after)) for after in self.moves(state))])
+from claim_rows.composition import (
+    NUM_ANSWERS,
+    Analyst,
+    History,
+    Masked,
+    Run,
+    TwoResponses,
+    is_open,
+)
 
 
 class PaidAtTheEnd(Analyst):
