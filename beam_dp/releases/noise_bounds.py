@@ -25,12 +25,15 @@ class NoiseBounds:
     weights at once (``chosen_noise_bound``). A bound holds for an answer that somebody would ask
     for whatever is chosen; of several, these are to be counted, not those that were chosen.
 
-    A selection may choose once more: its last check adds sets of attributes that were left out,
-    each with noise whose variance follows from the set alone, and measures nothing again. So no
-    weight of what came before is decided by it, and it is no further part: after the first choice,
-    draw in thought such noise for every set that was left out. What an answer adds up, if the check
-    adds what it needs, and the variance of that, are known then, before any of this noise is drawn;
-    its bound holds for the sum whether or not the check adds the set.
+    A selection may choose once more: its last check adds sets of attributes that were left out, by
+    all the noise so far. It is no further part, because it decides neither a weight nor a variance:
+    how many sets it adds, which the noise of the chosen tables rests on, is known with the first
+    choice, the noise of a set that it adds has a variance that follows from the set alone, and
+    nothing is measured again. So draw in thought, right after the first choice, the noise of the
+    chosen tables and of all sets that were left out. What an answer adds up of these, were its set
+    added, and the variance of that, were known before. Its bound then fails with the stated
+    probability at most, and with no more for a set that must be added as well to have an answer;
+    given that it was added, nothing is said.
 
     Args:
         domain: the universe.

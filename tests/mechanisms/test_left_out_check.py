@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import selection_bugs
-from noise_sources import NoNoise, Scripted
+from noise_sources import NoNoise, Scripted, Seeded
 from selection_bugs import EITHER_WAY, LOW_SCORES
 from tiny import (
     ADD,
@@ -46,6 +47,7 @@ from beam_dp.mechanisms.marginals.scores import score_grid
 from beam_dp.mechanisms.marginals.strategies import residual_measurements
 from beam_dp.privacy.accounting import discrete_gaussian_mu, range_mu
 from beam_dp.releases import release_to_bytes
+from beam_dp.releases.measured_tables import MeasuredTable
 from beam_dp.summaries import Histogram, Marginals
 
 DOMAIN = domain_of(3, 2, 2)
@@ -218,6 +220,26 @@ def test_a_pair_whose_cell_the_fit_gets_wrong_is_measured_by_its_own_residual(se
     exact = tied().reshape((4,) * 6).sum(axis=(2, 3, 4, 5))
     far = np.abs(release.record_marginal(("a0", "a1")) - exact).max()
     assert far < 200  # independent attributes are 1,000 off
+
+
+def test_a_check_decides_whether_a_pair_is_measured_and_the_scale_of_no_noise() -> None:
+    """Stated bounds rely on it: neither of what came before, nor of another pair that it adds."""
+    domain = domain_of(2, 3, 4, 5, 2, 3)
+    before, added = set(), dict[tuple[str, ...], set[MeasuredTable]]()
+    with on_trees(40), pytest.MonkeyPatch.context() as patch:
+        plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), "noisy")
+        for part in (slice(0), slice(1), slice(4), slice(1, 5)):
+            choose = partial(lambda part, fitted, *_: [*fitted][part], part)
+            patch.setattr(selection_module, "choose_left_out", choose)
+            release = plan.release(summary(plan, np.full(domain.num_cells, 2)), Seeded(1))
+            assert release.measurements is not None
+            described = release.measurements.described
+            number = len(described) - release.fit["num_added_pairs"]
+            before.add(described[:number])
+            for each in described[number:]:
+                added.setdefault(each.names, set()).add(each)
+    assert len(before) == 1
+    assert len(added) == 5 and all(len(each) == 1 for each in added.values())
 
 
 @pytest.mark.parametrize(("moved", "is_seen"), [(0, False), (100, False), (400, True)])

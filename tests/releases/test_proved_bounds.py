@@ -120,6 +120,7 @@ def test_bounds_of_a_selection_hold(number: str, wrong: Callable[[SyntheticDatab
     made = releases(number)
     kept = {tuple(each.estimates.covers(axes) for axes in PAIRS) for each in made}
     assert len(kept) > RUNS / 4  # noise did decide
+    assert sum(each.fit["num_added_pairs"] > 0 for each in made) > RUNS / 2  # a check added some
     assert fails_no_more_than_stated(sum(map(wrong, made)), RUNS, FAILURE_PROBABILITY)
 
 
