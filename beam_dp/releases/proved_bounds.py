@@ -127,8 +127,9 @@ class ProvedBounds:
             number: of all that are asked.
             probability: that one is larger.
         """
+        # Both vectors may be below 0 where their product is not: it is that of their sizes.
         alone = [
-            VectorQuery((axis,), (vector,))
+            VectorQuery((axis,), (np.abs(vector),))
             for query in queries
             for axis, vector in zip(query.axes, query.vectors, strict=True)
         ]
@@ -139,7 +140,7 @@ class ProvedBounds:
             of_noise = self._noise.of(query.axes, variance, 2 * number, probability)
             most.append(known.value + of_noise)
         for place, query in enumerate(queries):
-            first, second = (float(vector.max()) for vector in query.vectors)
+            first, second = (float(np.abs(vector).max()) for vector in query.vectors)
             yield max(0.0, min(most[2 * place] * second, most[2 * place + 1] * first))
 
     @cached_property

@@ -247,6 +247,17 @@ def test_the_bound_of_a_pair_by_hand() -> None:
     assert float(sums_of(moved, [parity])[0]) == pair.bound(parity, 0.0) == 40
 
 
+def test_signs_that_cancel_move_no_bound() -> None:
+    """A count is also a sum of products of -1 and -1, and is no smaller for that."""
+    release = drawn()
+    assert not all(release.estimates.covers(axes) for axes in PAIRS)
+    negated = [
+        VectorQuery(each.axes, tuple(-vector for vector in each.vectors)) for each in QUERIES
+    ]
+    bounds, same = ([each.bound for each in release.bounded.of(q)] for q in (QUERIES, negated))
+    assert same == pytest.approx(bounds)
+
+
 def test_either_of_two_answers_has_a_bound() -> None:
     """The fitted answer's holds the unbiased one's: which of them is shown does not matter."""
     release = database()
