@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from beam_dp.cli.plan_checks import check_plan
+from beam_dp.cli.plan_checks import asks_for_queries, check_plan
 from beam_dp.cli.plan_flags import FLAGS
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.flag import FlagError
@@ -58,6 +58,11 @@ def _plan(texts: Mapping[str, str | None], as_json: bool) -> None:
 
 def _rank(texts: Mapping[str, str | None], as_json: bool) -> None:
     # What plans takes a second to import.
+    if asks_for_queries(texts):
+        from beam_dp.cli.plan_queries import plan_queries
+
+        plan_queries(texts, as_json)
+        return
     from rich.console import Console
 
     from beam_dp.cli.plan_target import plan_target, read_target

@@ -10,6 +10,8 @@ from beam_dp.cli.plan_flags import (
     HORIZON,
     NOT_OF_SPARSE,
     NOT_OF_WINDOWS,
+    NUM_CELLS,
+    OF_QUERIES,
     OF_SPARSE,
     OF_WINDOWS,
     TARGET_BOUND,
@@ -18,7 +20,7 @@ from beam_dp.cli.plan_flags import (
 )
 from beam_dp.errors import InputError
 from beam_dp.flags.files import check_files
-from beam_dp.flags.flag import Flag, check_texts
+from beam_dp.flags.flag import Flag, FlagError, check_texts
 
 _RELATION_OF_WINDOWS = "add_or_remove_one"
 
@@ -36,6 +38,11 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
     if texts["num_records"] == "noisy":
         condition = "must be about how many records there are: a public guess, to compare errors by"
         raise InputError("num_records", texts["num_records"], condition)
+    if asks_for_queries(texts):
+        _check_queries(texts)
+        return
+    condition = "must be given with --target_error, and without --workload"
+    _refuse(texts, (NUM_CELLS,), condition)
     if _is_target_given(texts):
         texts = {**texts, "epsilon": "1"}  # what is asked for
     if texts["windows"] is not None:
@@ -47,6 +54,42 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
         else:
             _refuse(texts, OF_SPARSE, "must be given with --max_sparsity")
             check_texts(FLAGS, texts)
+    check_files(FLAGS, texts)
+
+
+def asks_for_queries(texts: Mapping[str, str | None]) -> bool:
+    """Returns whether it is asked how many queries there may be: an error, and nothing to answer.
+
+    Args:
+        texts: the text of each flag of `beam-dp plan`; None where it was not given.
+    """
+    others = ("workload", "windows", "num_keys", "largest_count")
+    if texts[TARGET_ERROR.name] is None or any(texts[name] is not None for name in others):
+        return False
+    # Of queries of keys, which need no workload, an error may be to find the epsilon for.
+    return texts["max_sparsity"] is None or texts["epsilon"] is not None
+
+
+def _check_queries(texts: Mapping[str, str | None]) -> None:
+    others = tuple(flag for flag in FLAGS if flag.name not in OF_QUERIES)
+    condition = "must be given with --workload: without it --target_error counts queries"
+    _refuse(texts, others, condition)
+    universe = ("domain", NUM_CELLS.name)
+    if all(texts[name] is not None for name in universe):
+        raise InputError(NUM_CELLS.name, texts[NUM_CELLS.name], "must not be given with --domain")
+    if all(texts[name] is None for name in (*universe, "max_sparsity")):
+        raise FlagError(
+            "--workload: missing; must be given, or else --domain, --num_cells or --max_sparsity,"
+            " and --epsilon, to be told how many queries keep --target_error"
+        )
+    known = {flag.name: flag for flag in FLAGS if flag.name in OF_QUERIES}
+    known["domain"] = dataclasses.replace(known["domain"], required=False)
+    if texts["epsilon"] is None:
+        raise FlagError(
+            "--epsilon: missing; must be given without --workload, to be told how many queries keep"
+            " --target_error"
+        )
+    check_texts(known.values(), texts)
     check_files(FLAGS, texts)
 
 

@@ -45,8 +45,8 @@ def job_of(texts: Mapping[str, str | None]) -> PlanningJob:
             workload=read_workload(given["workload"], read_domain(given["domain"])),
             guarantee=guarantee,
             num_records=integer("num_records", given["num_records"]),
-            num_records_is_public=_is_public(given, guarantee),
-            failure_probability=_failure_probability(given),
+            num_records_is_public=is_public(given, guarantee),
+            failure_probability=failure_probability(given),
             max_error_fraction=None if max_error is None else number("max_error", max_error),
         )
     except InputError as error:
@@ -75,16 +75,18 @@ def sparse_job_of(texts: Mapping[str, str | None]) -> SparsePlanningJob:
         max_sparsity=integer("max_sparsity", given["max_sparsity"]),
         max_size=integer("size", given.get("size", str(DEFAULT_SIZE))),
         num_questions=None if questions is None else integer("num_questions", questions),
-        num_records_is_public=_is_public(given, guarantee),
-        failure_probability=_failure_probability(given),
+        num_records_is_public=is_public(given, guarantee),
+        failure_probability=failure_probability(given),
     )
 
 
-def _is_public(given: Mapping[str, str], guarantee: Guarantee) -> bool:
+def is_public(given: Mapping[str, str], guarantee: Guarantee) -> bool:
+    """Returns whether the number of records is public, by flags."""
     return "num_records_is_public" in given or guarantee.neighboring is Neighboring.REPLACE_ONE
 
 
-def _failure_probability(given: Mapping[str, str]) -> float:
+def failure_probability(given: Mapping[str, str]) -> float:
+    """Returns the failure probability that flags give."""
     return number("failure_probability", given.get("failure_probability", "0.05"))
 
 

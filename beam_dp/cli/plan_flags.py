@@ -63,7 +63,8 @@ NOT_OF_SPARSE = ("domain", "workload", "max_error")
 TARGET_ERROR = Flag(
     "target_error",
     "instead of --epsilon: find the least one with which the expected error of an answer (root mean"
-    " squared, over the workload) is at most A records",
+    " squared, over the workload) is at most A records. With --epsilon, instead of --workload: find"
+    " how many queries may be asked so that no answer is wrong by more than A records",
     "A",
     form="number",
 )
@@ -74,6 +75,30 @@ TARGET_BOUND = Flag(
     "A",
     form="number",
 )
+# What is known of the universe where the number of queries is asked for, besides --max_sparsity.
+NUM_CELLS = Flag(
+    "num_cells",
+    "with --target_error, instead of --workload and --domain: how many cells the universe has",
+    "U",
+    form="integer",
+)
+# Flags that help to find how many queries may be asked.
+OF_QUERIES = (
+    "domain",
+    "num_records",
+    "epsilon",
+    "delta",
+    "neighboring",
+    "privacy_unit",
+    "max_records_per_unit",
+    "failure_probability",
+    TARGET_ERROR.name,
+    NUM_CELLS.name,
+    "max_sparsity",
+    "all",
+    "num_records_is_public",
+    "allow_large_delta",
+)
 # What no window has: a public number of records, or a bound that it is compared by.
 NOT_OF_WINDOWS = (
     "num_records",
@@ -81,6 +106,7 @@ NOT_OF_WINDOWS = (
     "failure_probability",
     "max_error",
     TARGET_BOUND.name,
+    NUM_CELLS.name,
     *(flag.name for flag in OF_SPARSE),
 )
 FLAGS = (
@@ -130,6 +156,7 @@ FLAGS = (
     ),
     TARGET_ERROR,
     TARGET_BOUND,
+    NUM_CELLS,
     *OF_SPARSE,
     WINDOWS,
     *OF_WINDOWS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from beam_dp.cli.tables import counted, guarantee_text, numbers_table, short
 from beam_dp.errors import magnitude
@@ -130,11 +130,23 @@ def legend_of_sparse_errors(job: SparsePlanningJob) -> str:
     return f"error: expected of a query of {job.max_sparsity:,} keys, root mean squared, in records"
 
 
+class Noted(Protocol):
+    """What a row is of."""
+
+    @property
+    def note(self) -> str:
+        """What must be known beside the numbers."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it cannot do the job; None where it can."""
+
+
 class Row(NamedTuple):
     """One row of a table: an option, its name and the texts of its cells."""
 
     name: str
-    option: Option
+    option: Noted
     cells: Sequence[str]
 
 

@@ -403,8 +403,14 @@ def _candidates(
     """
     return tuple(
         (noise, noise.margin(asked, beta, GRID), noise.answer_bound(beta, GRID))
-        for noise in noise_candidates(guarantee, updates, answers=True)
+        for noise in _noises(guarantee, updates)
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _noises(guarantee: Guarantee, updates: int) -> tuple[SparseVectorNoise, ...]:
+    """Noises, which no number of questions changes: a search for that asks for them again."""
+    return tuple(noise_candidates(guarantee, updates, answers=True))
 
 
 def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:

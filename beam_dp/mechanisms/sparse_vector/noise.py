@@ -80,9 +80,13 @@ class SparseVectorNoise:
         """
         thresholds = self.max_above if self.redraws_threshold else 1
         share = failure_probability / 3
+        if num_questions <= MAX_ABOVE:
+            log_questions = math.log(num_questions / share)
+        else:  # more than a run is asked, and perhaps than a double holds
+            log_questions = math.log(num_questions) - math.log(share)
         return (
             math.ceil(self.threshold_scale * grid * math.log(thresholds / share))
-            + math.ceil(self.question_scale * grid * math.log(num_questions / share))
+            + math.ceil(self.question_scale * grid * log_questions)
         ) / grid
 
     def answer_bound(self, failure_probability: float, grid: int = 1) -> float:

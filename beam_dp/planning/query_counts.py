@@ -1,0 +1,256 @@
+"""How many queries each mechanism may be asked, if no answer may be wrong by more than so much."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, get_args
+
+from beam_dp.checks import check_is, checked_integer, checked_number
+from beam_dp.domain import Domain, IntegerAttribute
+from beam_dp.errors import InputError, magnitude
+from beam_dp.mechanisms.contract import MAX_RECORDS, NumRecords, check_failure_probability
+from beam_dp.mechanisms.online.plan import OnlinePlan
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY, plan_sparse_mw
+from beam_dp.mechanisms.small_db.choice import MAX_SIZE
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.theorems.query_counts import MAX_EXACT, mwem_queries_allowed, queries_allowed
+from beam_dp.theorems.synthesis import mwem_theorem, online_theorem, small_db_theorem
+from beam_dp.theorems.theorem import Calibration, Theorem
+
+MAX_CELLS = 2**1000
+_CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryCountJob:
+    """Records, a promise, and an error that no answer may exceed; of the queries no more is known.
+
+    Args:
+        guarantee: what is promised.
+        num_records: N >= 1; a guess where the number is private. Never take it from the records
+            then.
+        num_records_is_public: must be true under replace-one; else a noisy number is paid for by
+            those mechanisms whose theorems say what that costs.
+        target_error: A, in records, > 0 and < N.
+        failure_probability: of some answer being wrong by more, in (0, 1).
+        num_cells: U, of the universe, up to 2^1000; None where it has no end.
+        max_sparsity: m, the most elements of the universe that a query is other than 0 at; None
+            where that is not known.
+
+    Raises:
+        InputError: if an argument is out of range.
+    """
+
+    guarantee: Guarantee
+    num_records: int
+    num_records_is_public: bool
+    target_error: float
+    failure_probability: float = 0.05
+    num_cells: int | None = None
+    max_sparsity: int | None = None
+
+    def __post_init__(self) -> None:
+        check_is("guarantee", self.guarantee, Guarantee)
+        checked_integer("num_records", self.num_records, 1, MAX_RECORDS)
+        if self.guarantee.neighboring is Neighboring.REPLACE_ONE and not self.num_records_is_public:
+            condition = "must be True: it is public under replace_one"
+            raise InputError("num_records_is_public", False, condition)
+        note = " (num_records): any answer keeps a larger one"
+        checked_number(
+            "target_error", self.target_error, above=0, below=self.num_records, note=note
+        )
+        check_failure_probability(self.failure_probability)
+        if self.num_cells is not None:
+            checked_integer("num_cells", self.num_cells, 1, MAX_CELLS)
+        if self.max_sparsity is not None:
+            checked_integer("max_sparsity", self.max_sparsity, 1, MAX_SPARSITY)
+
+    @property
+    def given_num_records(self) -> NumRecords:
+        """What a mechanism is told: the public number, or that it must pay for a noisy one."""
+        return self.num_records if self.num_records_is_public else "noisy"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the job as JSON values."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**fields, "guarantee": self.guarantee.to_json()}
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryCount:
+    """How many queries one theorem allows.
+
+    Args:
+        mechanism: its name.
+        calibration: ``tight`` or ``textbook``.
+        num_queries: as of ``queries_allowed``; 0 also where the mechanism cannot be planned.
+        theorem: its name.
+        assumes: what it assumes, in a few words.
+        refusal: why nothing can be said; None where something can.
+    """
+
+    mechanism: str
+    calibration: Calibration
+    num_queries: int = 0
+    theorem: str = ""
+    assumes: str = ""
+    refusal: str | None = None
+
+    @property
+    def note(self) -> str:
+        """The theorem and what it assumes."""
+        return f"{self.theorem}; {self.assumes}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as JSON values: beyond 10^15 only the logarithm, a whole number."""
+        count = self.num_queries
+        return {
+            **dataclasses.asdict(self),
+            "num_queries": count if count < MAX_EXACT else None,
+            "log10_num_queries": math.log10(count) if count else None,
+        }
+
+
+def count_queries(job: QueryCountJob) -> list[QueryCount]:
+    """Returns how many queries each mechanism may be asked, the most first.
+
+    It is what the theorems allow, which is less than what is possible, and may be more than a
+    machine can do: to draw a small database is slow.
+
+    Example:
+        >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
+        >>> job = QueryCountJob(promise, 10**6, True, 10**5, num_cells=1024)
+        >>> for each in count_queries(job)[1:3]:
+        ...     print(each.mechanism, each.calibration, each.num_queries)
+        small_db textbook 7396
+        private_mw tight 126
+
+    Cost: seconds at most.
+    """
+    found = [
+        _counted(job, name, calibration, count)
+        for name, count in _COUNTS.items()
+        for calibration in _CALIBRATIONS
+        if (name, calibration) != ("mwem", "tight")  # of which no theorem is published
+    ]
+    return sorted(found, key=lambda each: (each.refusal is not None, -each.num_queries))
+
+
+# The number, the theorem for it, and what that assumes.
+_Found = tuple[int, Theorem, str]
+
+
+def _counted(
+    job: QueryCountJob,
+    name: str,
+    calibration: Calibration,
+    count: Callable[[QueryCountJob, Calibration], _Found],
+) -> QueryCount:
+    try:
+        number, theorem, assumes = count(job, calibration)
+    except InputError as error:
+        is_missing = error.value is None
+        refusal = f"{error.name} {error.condition}" if is_missing else str(error)
+        return QueryCount(name, calibration, refusal=refusal)
+    return QueryCount(name, calibration, number, theorem.name, assumes)
+
+
+def _small_db(job: QueryCountJob, calibration: Calibration) -> _Found:
+    cells, guarantee, beta = _cells(job), job.guarantee, job.failure_probability
+    units = guarantee.max_records_per_unit
+
+    def theorem_of(count: int) -> Theorem:
+        return small_db_theorem(cells, count, guarantee.epsilon, beta, calibration, units)
+
+    if calibration == "textbook":
+        return _largest(job, theorem_of, f"{_all_at_once(job)}, a size without limit", least=3)
+    return _largest(job, theorem_of, f"{_all_at_once(job)}, a size up to {MAX_SIZE:,}")
+
+
+def _mwem(job: QueryCountJob, calibration: Calibration) -> _Found:
+    cells, guarantee = _cells(job), job.guarantee
+    if guarantee.delta > 0:
+        raise InputError(
+            "delta", guarantee.delta, "must be 0: the bound is published of that alone"
+        )
+    epsilon, units = guarantee.epsilon, guarantee.max_records_per_unit
+    number, rounds = mwem_queries_allowed(
+        cells, epsilon, job.num_records, job.target_error, job.failure_probability, units
+    )
+    theorem = mwem_theorem(cells, max(1, number), epsilon, units, rounds)
+    return number, theorem, f"{rounds:,} round{'' if rounds == 1 else 's'}, {_all_at_once(job)}"
+
+
+def _private_mw(job: QueryCountJob, calibration: Calibration) -> _Found:
+    domain = Domain((IntegerAttribute("cell", 0, _cells(job) - 1),))
+    plan = plan_private_mw(
+        domain,
+        job.guarantee,
+        job.given_num_records,
+        num_questions=1,
+        failure_probability=job.failure_probability,
+        calibration=calibration,
+    )
+    return _of_run(job, plan, _universe(job))
+
+
+def _sparse_mw(job: QueryCountJob, calibration: Calibration) -> _Found:
+    if job.max_sparsity is None:
+        raise InputError("max_sparsity", None, "must be given")
+    plan = plan_sparse_mw(
+        job.guarantee,
+        job.given_num_records,
+        max_sparsity=job.max_sparsity,
+        num_questions=1,
+        failure_probability=job.failure_probability,
+        calibration=calibration,
+    )
+    return _of_run(job, plan, f"queries of at most {job.max_sparsity:,} keys, any universe")
+
+
+_COUNTS: dict[str, Callable[[QueryCountJob, Calibration], _Found]] = {
+    "small_db": _small_db,
+    "mwem": _mwem,
+    "private_mw": _private_mw,
+    "sparse_mw": _sparse_mw,
+}
+
+
+def _of_run(job: QueryCountJob, plan: OnlinePlan, queries: str) -> _Found:
+    def theorem_of(count: int) -> Theorem:
+        # A plan for more than 2^31 questions is refused: no run is asked as many.
+        return online_theorem(dataclasses.replace(plan, num_questions=count))
+
+    assumes = f"{queries}, one query at a time"
+    if plan.calibration == "textbook" and job.guarantee.delta > 0:
+        assumes += ", as published: not proved for few queries"
+    return _largest(job, theorem_of, assumes)
+
+
+def _largest(
+    job: QueryCountJob, theorem_of: Callable[[int], Theorem], assumes: str, *, least: int = 1
+) -> _Found:
+    number = queries_allowed(
+        theorem_of, job.num_records, job.target_error, job.failure_probability, least=least
+    )
+    return number, theorem_of(max(number, least)), assumes
+
+
+def _cells(job: QueryCountJob) -> int:
+    if job.num_cells is None:
+        raise InputError("num_cells", None, "must be given")
+    return job.num_cells
+
+
+def _universe(job: QueryCountJob) -> str:
+    cells = _cells(job)
+    return "1 cell" if cells == 1 else f"{magnitude(cells)} cells"
+
+
+def _all_at_once(job: QueryCountJob) -> str:
+    text = f"{_universe(job)}, queries known beforehand"
+    # A noisy number costs a share of the budget, of which these theorems do not know.
+    return text if job.num_records_is_public else f"{text}, a public number of records"

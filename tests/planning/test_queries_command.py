@@ -1,0 +1,134 @@
+"""`beam-dp plan --target_error` without a workload: how many queries may be asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from beam_dp.cli.main import main
+from beam_dp.cli.plan_queries import counted_queries
+from beam_dp.theorems.query_counts import MAX_QUERIES
+
+ASKED = {"num_records": "1e6", "target_error": "1e5", "epsilon": "1", "delta": "0"}
+ASKED |= {"neighboring": "replace_one", "privacy_unit": "record"}
+UNIVERSE = {"num_cells": "1024"}
+
+
+def argv(*more: str, **given: str | None) -> list[str]:
+    flags = {**ASKED, **given}
+    return ["plan", *(f"--{name}={text}" for name, text in flags.items() if text), *more]
+
+
+def planned(capsys: pytest.CaptureFixture[str], **given: str | None) -> dict[str, Any]:
+    assert main(argv("--json", **given)) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_cells": "1024", "max_sparsity": "16"},
+        {"num_cells": "1e300", "max_sparsity": "2147483648", "num_records": "1099511627776"},
+        {"num_cells": "1", "num_records": "1e9"},
+        {"max_sparsity": "1", "target_error": "1e-9"},
+        {"domain": '{"a": 4, "b": 3}', "delta": "1e-9", "neighboring": "add_or_remove_one"},
+    ],
+)
+def test_a_row_is_a_line_of_80_characters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(argv("--all", **given)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    start = next(n for n, line in enumerate(lines) if line.startswith("mechanism "))
+    table = lines[start + 1 : lines.index("", start)]
+    options = [each for each in planned(capsys, **given)["options"] if each["refusal"] is None]
+    assert [line.split(" [")[0] for line in table] == [
+        f"{each['mechanism']}, {each['calibration']}" for each in options
+    ]
+    for line, each in zip(table, options, strict=True):
+        queries = line.split("]")[1].strip()
+        if each["num_queries"] is not None:
+            assert queries == (f"{each['num_queries']:,}" if each["num_queries"] else "none")
+        else:
+            assert f"10^{each['log10_num_queries']:,.0f}" in queries
+    text = " ".join("\n".join(lines).split())
+    assert ("no query at all" in text) == any(each["num_queries"] == 0 for each in options)
+    assert all(each["theorem"] in text and each["assumes"] in text for each in options)
+
+
+def test_a_domain_is_as_many_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    domain = planned(capsys, domain='{"a": 32, "b": 32}')
+    assert domain == planned(capsys, num_cells="1024")
+    found = {(each["mechanism"], each["calibration"]): each for each in domain["options"]}
+    assert found["small_db", "textbook"]["num_queries"] == 7396
+    assert "1,024 cells" in found["small_db", "textbook"]["assumes"]
+    assert found["sparse_mw", "tight"]["refusal"] == "max_sparsity must be given"
+
+
+def test_a_private_number_of_records_is_paid_for_or_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    public = planned(capsys, **UNIVERSE)["options"]
+    private = planned(capsys, **UNIVERSE, neighboring="add_or_remove_one")["options"]
+    of = [{(o["mechanism"], o["calibration"]): o for o in each} for each in (public, private)]
+    for key, option in of[1].items():
+        if option["refusal"] is None and key[0] in ("small_db", "mwem"):
+            assert "a public number of records" in option["assumes"]
+    tight = "private_mw", "tight"
+    assert of[1][tight]["num_queries"] < of[0][tight]["num_queries"]
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({}, "--workload: missing; must be given, or else --domain, --num_cells or --max_sparsity"),
+        ({**UNIVERSE, "epsilon": None}, "--epsilon: missing; must be given without --workload"),
+        ({**UNIVERSE, "delta": None}, "--delta: missing; must be given"),
+        ({**UNIVERSE, "num_records": None}, "--num_records: missing; must be given"),
+        ({**UNIVERSE, "num_records": "noisy"}, "--num_records: 'noisy' is refused; must be about"),
+        ({**UNIVERSE, "num_records": "0"}, "--num_records: 0 is refused; must be an integer from"),
+        ({**UNIVERSE, "target_error": "1e6"}, "--target_error: 1000000.0 is refused; must be a nu"),
+        ({**UNIVERSE, "target_error": "nan"}, "--target_error: nan is refused; must be a number"),
+        ({**UNIVERSE, "target_error": "few"}, "--target_error: 'few' is refused; must be a number"),
+        ({**UNIVERSE, "failure_probability": "1"}, "--failure_probability: 1.0 is refused; must b"),
+        ({**UNIVERSE, "target_bound": "5"}, "--target_bound: '5' is refused; must be given with -"),
+        ({**UNIVERSE, "max_error": "0.1"}, "--max_error: '0.1' is refused; must be given with --"),
+        ({**UNIVERSE, "output": "a"}, "--output: 'a' is refused; must be given with --workload"),
+        ({**UNIVERSE, "size": "5"}, "--size: '5' is refused; must be given with --workload"),
+        ({**UNIVERSE, "start": "5"}, "--start: '5' is refused; must be given with --workload"),
+        ({**UNIVERSE, "domain": '{"a": 4}'}, "--num_cells: '1024' is refused; must not be given"),
+        ({"num_cells": "0"}, "--num_cells: 0 is refused; must be an integer from 1 to 2^1000"),
+        ({"num_cells": "1.5"}, "--num_cells: '1.5' is refused; must be a whole number"),
+        ({"domain": "no.json"}, "--domain: 'no.json' is refused; "),
+        ({"max_sparsity": "0"}, "--max_sparsity: 0 is refused; must be an integer from 1 to 2^31"),
+        (
+            {"max_sparsity": "4", "num_keys": "9"},
+            "--epsilon: '1' is refused; must not be given with --target_error",
+        ),
+        (
+            {**UNIVERSE, "workload": "marginals:1", "domain": '{"a": 4}', "epsilon": None},
+            "--num_cells: '1024' is refused; must be given with --target_error, and without --w",
+        ),
+        (
+            {**UNIVERSE, "target_error": None},
+            "--num_cells: '1024' is refused; must be given with --target_error, and without --w",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    capsys: pytest.CaptureFixture[str], given: dict[str, str | None], line: str
+) -> None:
+    assert main(argv(**given)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith(f"error: {line}"), err
+
+
+def test_numbers_in_words() -> None:
+    assert counted_queries(10**15 - 1) == "999,999,999,999,999"
+    assert counted_queries(10**15) == "about 10^15"
+    assert counted_queries(MAX_QUERIES) == "10^10,000 or more"

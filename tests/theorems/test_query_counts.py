@@ -1,0 +1,188 @@
+"""How many queries a number of records allows: against a scan, closed forms, and limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import pytest
+from tiny import ADD, REPLACE, domain_of, promise
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.online import plan_private_mw, plan_sparse_mw
+from beam_dp.mechanisms.online.plan import OnlinePlan
+from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
+from beam_dp.planning.query_counts import QueryCountJob, count_queries
+from beam_dp.theorems.query_counts import MAX_QUERIES, mwem_queries_allowed, queries_allowed
+from beam_dp.theorems.synthesis import mwem_theorem, online_theorem, small_db_theorem
+from beam_dp.theorems.theorem import Calibration, Theorem, constant
+
+
+def small_db(calibration: Calibration, num_cells: int = 1024) -> Callable[[int], Theorem]:
+    return lambda count: small_db_theorem(num_cells, count, 1.0, 0.05, calibration)
+
+
+def run(plan: OnlinePlan) -> Callable[[int], Theorem]:
+    return lambda count: online_theorem(dataclasses.replace(plan, num_questions=count))
+
+
+PRIVATE_MW = plan_private_mw(domain_of(64), promise(REPLACE), 1, num_questions=1)
+PUBLISHED_MW = plan_private_mw(
+    domain_of(4), promise(REPLACE, 1e-9), 1, num_questions=1, calibration="textbook"
+)
+SPARSE_MW = plan_sparse_mw(promise(ADD), "noisy", max_sparsity=3, num_questions=1)
+
+
+@pytest.mark.parametrize(
+    "theorem_of, num_records, least",
+    [
+        (small_db("textbook", 16), 50_000, 3),
+        (small_db("tight"), 10_000, 1),
+        (run(PRIVATE_MW), 500_000, 1),
+        (run(PUBLISHED_MW), 500_000, 1),
+        (run(SPARSE_MW), 500_000, 1),
+    ],
+)
+@pytest.mark.parametrize("most", [7, 40])
+def test_as_many_as_a_scan_finds(
+    theorem_of: Callable[[int], Theorem], num_records: int, least: int, most: int
+) -> None:
+    target = theorem_of(most).error(num_records) * (1 + 1e-9)
+    found = queries_allowed(theorem_of, num_records, target, 0.05, least=least)
+    kept = [n for n in range(least, 60) if theorem_of(n).error(num_records) <= target]
+    assert kept == list(range(least, found + 1)) and found == most
+
+
+@pytest.mark.parametrize("num_records, expected", [(10**6, 7396), (10**8, 10**391)])
+def test_published_small_databases_allow_what_solving_their_theorem_for_the_number_gives(
+    num_records: int, expected: int
+) -> None:
+    share, log_cells = 0.1, math.log(1024)
+    solved = (num_records * share**3 - 4 * math.log(20)) / (16 * log_cells)
+    target = share * num_records
+    found = queries_allowed(small_db("textbook"), num_records, target, 0.05, least=3)
+    assert found == expected
+    assert math.log(found) <= solved < math.log(found * 10 if found > 10**15 else found + 1)
+
+
+@pytest.mark.parametrize("num_records", [10**8, 10**7, 3 * 10**6, 2 * 10**6, 10**6])
+@pytest.mark.parametrize("num_cells, units", [(8, 1), (1024, 2)])
+def test_no_number_of_rounds_allows_more_queries_of_mwem(
+    num_records: int, num_cells: int, units: int
+) -> None:
+    target, epsilon = num_records / 3, 1.0
+    found, rounds = mwem_queries_allowed(num_cells, epsilon, num_records, target, 0.05, units)
+    log_numbers = [
+        epsilon * (target - 2 * num_records * math.sqrt(math.log(num_cells) / each)) / (10 * each)
+        for each in range(1, 3000)
+    ]
+    log_most = max(log_numbers) / units
+    closed = epsilon * target**3 / (270 * units * num_records**2 * math.log(num_cells))
+    assert log_most <= closed * (1 + 1e-9) and log_most == pytest.approx(closed, rel=1e-3)
+    if found:
+        bound = mwem_theorem(num_cells, found, epsilon, units, rounds).bound(num_records)
+        assert bound.max_error <= target * (1 + 1e-9) and bound.failure_probability <= 0.05
+        assert math.log(found) <= log_most * (1 + 1e-9)
+        more = 10 if found >= 10**15 else 1 + 2 / found
+        assert found == MAX_QUERIES or math.log(found) + math.log(more) > log_most
+    else:
+        # The published probability of failure is that of few queries: too large.
+        assert 2 * rounds / math.exp(log_most) > 0.05
+
+
+def test_none_and_without_limit() -> None:
+    assert queries_allowed(small_db("tight"), 100, 50.0, 0.05) == 0
+    # Two queries are some of three, for which alone the published theorem is stated.
+    assert queries_allowed(small_db("textbook"), 10**5, 10**4, 0.05, least=3) == 0
+    always = Theorem("", constant(0.05), constant(1.0))
+    assert queries_allowed(lambda count: always, 10, 1.0, 0.05) == MAX_QUERIES
+    # What fails more often than is allowed keeps nothing.
+    assert queries_allowed(lambda count: always, 10, 1.0, 0.04) == 0
+
+
+def test_powers_of_ten_are_the_largest() -> None:
+    for theorem_of, num_records in ((run(PRIVATE_MW), 10**7), (small_db("tight"), 10**6)):
+        target = 0.1 * num_records
+        found = queries_allowed(theorem_of, num_records, target, 0.05)
+        power = round(math.log10(found))
+        assert found == 10**power and power > 15
+        assert theorem_of(found).error(num_records) <= target
+        assert theorem_of(10 * found).error(num_records) > target
+
+
+def test_the_margin_of_more_questions_than_a_double_holds() -> None:
+    noise = sparse_vector_noise(promise(), 10, answers=True)
+    for count in (2**31 + 1, 10**30, 10**300):
+        added = noise.margin(count, 0.05, 2**16) - noise.margin(2**31, 0.05, 2**16)
+        expected = noise.question_scale * (math.log(count) - math.log(2**31))
+        assert added == pytest.approx(expected, abs=2 / 2**16)
+    assert math.isfinite(noise.margin(10**10_000, 1e-100))
+
+
+JOB = QueryCountJob(promise(REPLACE), 10**6, True, 10**5, num_cells=64, max_sparsity=3)
+
+
+def numbers(**changed: object) -> dict[tuple[str, str], int]:
+    found = count_queries(dataclasses.replace(JOB, **changed))  # type: ignore[arg-type]
+    return {(each.mechanism, each.calibration): each.num_queries for each in found}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target_error": 3 * 10**5},
+        {"num_records": 10**7, "target_error": 10**6},
+        {"guarantee": promise(REPLACE, epsilon=4.0)},
+        {"failure_probability": 0.5},
+        {"num_cells": 8, "max_sparsity": 1},
+    ],
+)
+def test_what_is_easier_allows_more_queries(change: dict[str, object]) -> None:
+    fewer, more = numbers(), numbers(**change)
+    assert set(fewer) == set(more) and len(more) == 7
+    assert all(more[key] >= fewer[key] for key in fewer)
+    assert any(more[key] > fewer[key] for key in fewer)
+
+
+def test_what_is_not_known_is_refused_of_what_needs_it() -> None:
+    def refused(**changed: object) -> dict[str, str | None]:
+        found = count_queries(dataclasses.replace(JOB, **changed))  # type: ignore[arg-type]
+        return {each.mechanism: each.refusal for each in found if each.refusal}
+
+    assert refused() == {}
+    assert refused(max_sparsity=None) == {"sparse_mw": "max_sparsity must be given"}
+    without = refused(num_cells=None)
+    assert set(without) == {"small_db", "mwem", "private_mw"}
+    assert set(without.values()) == {"num_cells must be given"}
+    assert set(refused(guarantee=promise(REPLACE, 1e-9))) == {"mwem"}
+    assert set(refused(num_cells=2**27)) == {"private_mw"}
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("target_error", 0.0),
+        ("target_error", 10**6),
+        ("target_error", math.nan),
+        ("num_cells", 0),
+        ("num_cells", 2**1001),
+        ("max_sparsity", 0),
+        ("num_records", 0),
+        ("num_records_is_public", False),
+        ("failure_probability", 1.0),
+    ],
+)
+def test_what_is_out_of_range_is_refused(name: str, value: object) -> None:
+    with pytest.raises(InputError) as caught:
+        dataclasses.replace(JOB, **{name: value})  # type: ignore[arg-type]
+    assert caught.value.name == name
+
+
+@pytest.mark.parametrize("name, value", [("target_error", 0.0), ("failure_probability", 0.0)])
+def test_the_functions_refuse_it_too(name: str, value: float) -> None:
+    given = {"target_error": 1.0, "failure_probability": 0.05, name: value}
+    with pytest.raises(InputError, match=name):
+        queries_allowed(small_db("tight"), 10, **given)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=name):
+        mwem_queries_allowed(8, 1.0, 10, **given)  # type: ignore[arg-type]
