@@ -19,13 +19,14 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 
-from claim_rows import composition, intervals, linear_answers
+from claim_rows import composition, intervals, linear_answers, small_db
 from claim_rows.claim import Claim, Measured
 
 SECTIONS = {
     "Noisy answers": linear_answers.CLAIMS,
     "Histograms and intervals": intervals.CLAIMS,
     "Composition": composition.CLAIMS,
+    "Small databases": small_db.CLAIMS,
 }
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "claims.md"
 _HEAD = """# What the literature claims, measured
