@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         row_conjunction as row_conjunction,
         row_parity as row_parity,
     )
+    from beam_dp.queries.vc_dimension import workload_vc_dimension as workload_vc_dimension
     from beam_dp.queries.workload import (
         Workload as Workload,
         marginals as marginals,
@@ -149,6 +150,7 @@ _MODULES = {
     "beam_dp.queries.sparse": ("SparseQuery",),
     "beam_dp.queries.sparse_files": ("read_sparse_query",),
     "beam_dp.queries.sparse_rows": ("row_conjunction", "row_parity"),
+    "beam_dp.queries.vc_dimension": ("workload_vc_dimension",),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": (
         "HorizonRelease",

@@ -22,11 +22,12 @@ from beam_dp.mechanisms.resources import (
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE, MultisetChoice
 from beam_dp.mechanisms.small_db.nested import num_products
 from beam_dp.mechanisms.small_db.size import log_num_multisets, num_multisets
-from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan, cells_of, query_matrix
+from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan, cells_of
 from beam_dp.noise.bound import Distribution
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.synthetic_databases import needed
 from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.query_matrix import query_matrix
 from beam_dp.queries.workload import Workload
 from beam_dp.theorems.synthesis import (
     best_small_db_size,

@@ -16,8 +16,9 @@ from tiny import ADD, REPLACE, domain_of, promise, summary
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, MultisetChoice, SmallDB, plan_release
-from beam_dp.mechanisms.small_db.small_db import SmallDBPlan, query_matrix
+from beam_dp.mechanisms.small_db.small_db import SmallDBPlan
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.query_matrix import query_matrix
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import marginals
 from beam_dp.releases import (
@@ -199,13 +200,43 @@ def test_marginals_whose_every_cell_is_a_query_have_its_bound():
         ("intervals:a0", {"max_error_fraction": 0.5}, 2, "intervals"),
         ("conjunctions:1", {"max_error_fraction": 0.5}, 5, "queries"),
         ("conjunctions:1", {"max_error_fraction": 0.5, "calibration": "textbook"}, 6, "queries"),
-        ("conjunctions:1", {"max_error_fraction": 0.5, "vc_dimension": 0}, 2, "vc_dimension"),
+        ("marginals:a0", {"max_error_fraction": 1.0}, 1, "intervals"),
         ("conjunctions:1", {"size": 3}, 3, "explicit"),
     ],
 )
 def test_sizes_follow_from_the_workload(spec: str, named: dict, size: int, rule: str):
     plan = planned(spec, (2, 2), 1000, **named)
     assert (plan.size, plan.public["sized_by"]) == (size, rule)
+
+
+@pytest.mark.parametrize(
+    "spec, sizes, named, told",
+    [
+        ("prefixes:a0", (8,), {}, (1, 1, "products")),
+        ("conjunctions:1", (2, 2), {}, (2, 2, "queries")),
+        ("marginals:1", (3, 3, 3), {}, (2, 2, "search")),
+        ("conjunctions:1", (2, 2), {"vc_dimension": 2}, (2, 2, "given")),
+        ("conjunctions:1", (2, 2), {"vc_dimension": 5}, (5, 2, "given")),
+    ],
+)
+def test_a_card_says_which_vc_dimension_its_queries_have(spec, sizes, named, told):
+    public = planned(spec, sizes, size=2, **named).public
+    names = ("vc_dimension", "vc_dimension_at_least", "vc_dimension_by")
+    assert tuple(public[name] for name in names) == told
+
+
+def test_a_vc_dimension_that_is_too_small_is_refused():
+    with pytest.raises(InputError, match=r"vc_dimension: 1 is refused; must be >= 2, which"):
+        planned("conjunctions:1", (2, 2), size=2, vc_dimension=1)
+
+
+def test_queries_of_other_values_have_no_vc_dimension():
+    domain = domain_of(2)
+    workload = LinearWorkload(domain, (LinearQueries(domain).explicit([0.5, 1]),))
+    plan = SmallDB(size=2).plan(domain, workload, promise(ADD), 5)
+    assert plan.vc_dimension is None and "vc_dimension" not in plan.public
+    with pytest.raises(InputError, match="vc_dimension: 1 is refused; needs queries of values 0"):
+        SmallDB(size=2, vc_dimension=1).plan(domain, workload, promise(ADD), 5)
 
 
 def test_the_error_of_an_explicit_size_is_that_of_its_least_share():

@@ -9,11 +9,14 @@ import pytest
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.small_db.size import (
     num_multisets,
+    size_of_workload,
     small_db_error,
     small_db_size,
     small_db_size_by_vc,
     small_db_size_for_intervals,
 )
+from beam_dp.queries.query_matrix import MAX_MATRIX_VALUES
+from beam_dp.queries.vc_dimension import sauer_bound
 
 
 @pytest.mark.parametrize(
@@ -70,6 +73,21 @@ def test_the_smallest_size_by_vc_dimension_is_taken():
     assert small_db_size_by_vc(2, 0.1) == 1523
     with pytest.raises(InputError, match="num_cells"):
         small_db_size_by_vc(2, 0.1, "finite")
+
+
+@pytest.mark.parametrize("dimension", [0, 1, 2, 3, 5, 8])
+def test_of_queries_that_can_be_looked_at_the_number_gives_the_least_size(dimension):
+    """No dimension that Sauer's bound admits makes a size smaller, in 2^24 values of a matrix."""
+    for num_cells in (2**each for each in range(4, 25, 2)):
+        num_queries = min(sauer_bound(num_cells, dimension), MAX_MATRIX_VALUES // num_cells)
+        for fraction in (1, 0.7, 0.4, 0.1, 0.02):
+            size = small_db_size_by_vc(dimension, fraction, None, num_cells)
+            assert size >= small_db_size(num_queries, fraction)
+            assert size_of_workload(
+                num_queries, fraction, vc_dimension=dimension, num_cells=num_cells
+            ) == (small_db_size(num_queries, fraction), "queries")
+    # More queries than that need fewer records by their dimension.
+    assert size_of_workload(2**40, 0.1, vc_dimension=1) == (754, "vc_dimension")
 
 
 def test_intervals_need_few_records():

@@ -15,6 +15,7 @@ import numpy as np
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
+from beam_dp.queries.vc_dimension import log_sauer_bound
 
 Calibration = Literal["tight", "textbook"]
 VCBound = Literal["finite", "devroye", "vc71"]
@@ -98,14 +99,14 @@ def small_db_size_by_vc(
         )
     if bound == "finite":
         num_cells = checked_integer("num_cells", num_cells, 1)
-        log_union = math.log(2) + _log_growth(num_cells, vc_dimension)
+        log_union = math.log(2) + log_sauer_bound(num_cells, vc_dimension)
         return _least_size(log_union, max_error_fraction)
     a, v = max_error_fraction, vc_dimension
     if bound == "devroye":
         return _least(
-            lambda m: math.log(4) + _log_growth(m * m, v) + 4 * a + 4 * a**2 - 2 * m * a**2 < 0
+            lambda m: math.log(4) + log_sauer_bound(m * m, v) + 4 * a + 4 * a**2 - 2 * m * a**2 < 0
         )
-    return _least(lambda m: math.log(4) + _log_growth(2 * m, v) - m * a**2 / 8 < 0)
+    return _least(lambda m: math.log(4) + log_sauer_bound(2 * m, v) - m * a**2 / 8 < 0)
 
 
 def small_db_size_for_intervals(max_error_fraction: float) -> int:
@@ -229,17 +230,6 @@ def small_db_error(
 def _least_size(log_union: float, a: float) -> int:
     """The least integer m with log_union < 2 m a^2."""
     return math.floor(log_union / (2 * a**2)) + 1
-
-
-def _log_growth(points: int, vc_dimension: int) -> float:
-    """The logarithm of the sum of C(points, i) for i <= v, to 12 digits."""
-    if points <= vc_dimension:
-        return points * math.log(2)
-    steps = np.arange(vc_dimension, dtype=np.float64)
-    # Each term is the one before it times (points - i) / (i + 1).
-    terms = np.cumsum(np.log((points - steps) / (steps + 1)))
-    largest = max(0.0, float(terms.max(initial=0.0)))
-    return largest + math.log(math.exp(-largest) + float(np.exp(terms - largest).sum()))
 
 
 def _least(holds: Callable[[int], bool]) -> int:

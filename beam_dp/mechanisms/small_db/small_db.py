@@ -40,15 +40,16 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import lowered, up
-from beam_dp.queries.linear import VALUE_BITS, LinearQuery, Parity, Product
+from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.query_matrix import MAX_MATRIX_VALUES, query_matrix
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.vc_dimension import VCDimension, matrix_vc_dimension
+from beam_dp.queries.vc_families import products_bound, sets_of_products
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
 from beam_dp.summaries.clipped_counts import clipped_counts
-
-MAX_MATRIX_VALUES = 2**24  # of all queries at all cells: 128 MiB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,7 @@ class SmallDBPlan(MarginalsPlan):
         sized_by: the rule that gave the size, or ``explicit``.
         failure_probability: of the stated error.
         bound: of the error of all queries, in records; None where the number of them is not public.
+        vc_dimension: of the queries; None where some have other values than 0 and 1.
     """
 
     strategy: ClassVar[str] = "small_db"
@@ -85,6 +87,7 @@ class SmallDBPlan(MarginalsPlan):
     sized_by: str
     failure_probability: float
     bound: float | None = None
+    vc_dimension: VCDimension | None = None
 
     def _stated(self) -> dict[str, Any]:
         choice = dataclasses.asdict(self.choice)
@@ -102,6 +105,10 @@ class SmallDBPlan(MarginalsPlan):
             "total_scale": self.total_scale,
             "failure_probability": self.failure_probability,
         }
+        if self.vc_dimension is not None:
+            stated["vc_dimension"] = self.vc_dimension.most
+            stated["vc_dimension_at_least"] = self.vc_dimension.least
+            stated["vc_dimension_by"] = self.vc_dimension.found_by
         if self.bound is not None:
             stated["bound"] = self.bound
             stated["bound_is_vacuous"] = self.bound >= int(self.num_records)
@@ -222,8 +229,9 @@ class SmallDB(Mechanism):
     Args:
         size: m, how many records are released.
         max_error_fraction: a, from which the size follows; one of the two must be given.
-        vc_dimension: of the workload's 0/1 queries, if it is known; the size by it is taken where
-            it is the smaller one. A wrong one only makes the stated error wrong.
+        vc_dimension: of the workload's 0/1 queries. By default ``matrix_vc_dimension`` finds it, or
+            a bound on it; none is taken that is less. It is for the card: the number of queries
+            gives no larger size, by Sauer's bound, for so few as can be looked at here.
         sampler: ``auto`` by public sizes; ``search`` only by this name.
         calibration: ``tight``, or ``textbook`` for ceil(ln|Q| / a^2) records.
         failure_probability: beta of the stated error.
@@ -256,7 +264,9 @@ class SmallDB(Mechanism):
     vc_dimension: int | None = dataclasses.field(
         default=None,
         metadata=option(
-            "small_db: of the queries, where it is known, may need fewer records", "V", integer
+            "small_db: of the queries, of values 0 and 1; by default it is found, or a bound on it",
+            "V",
+            integer,
         ),
     )
     sampler: SamplerName = dataclasses.field(
@@ -307,7 +317,11 @@ class SmallDB(Mechanism):
             condition = "must be a number for the search, whose time grows with it"
             raise InputError("num_records", num_records, condition)
         cells, matrix, denominator = query_matrix(queries)
-        size, sized_by, fraction = self._size(queries, matrix, denominator)
+        dimension = self._dimension(queries, matrix) if denominator == 1 else None
+        if dimension is None and self.vc_dimension is not None:
+            condition = "needs queries of values 0 and 1: give size for others, or nothing"
+            raise InputError("vc_dimension", self.vc_dimension, condition)
+        size, sized_by, fraction = self._size(queries, matrix, dimension)
         epsilon, total_scale = guarantee.epsilon, None
         if num_records == "noisy":
             epsilon, total_scale = self._shares(guarantee, len(cells), size)
@@ -338,13 +352,24 @@ class SmallDB(Mechanism):
             calibration=self.calibration,
             sized_by=sized_by,
             failure_probability=self.failure_probability,
+            vc_dimension=dimension,
         )
         if num_records != "noisy":
             plan = dataclasses.replace(plan, bound=plan.error_bound(num_records, len(cells)))
         return plan
 
+    def _dimension(self, queries: LinearWorkload, matrix: NDArray[np.int64]) -> VCDimension:
+        """Returns the VC dimension of 0/1 queries that is found, or the one that is given."""
+        found = matrix_vc_dimension(matrix, products_bound(queries.queries))
+        if self.vc_dimension is None:
+            return found
+        if self.vc_dimension < found.least:
+            condition = f"must be >= {found.least}, which these queries have at least"
+            raise InputError("vc_dimension", self.vc_dimension, condition)
+        return dataclasses.replace(found, most=self.vc_dimension, found_by="given")
+
     def _size(
-        self, queries: LinearWorkload, matrix: NDArray[np.int64], denominator: int
+        self, queries: LinearWorkload, matrix: NDArray[np.int64], dimension: VCDimension | None
     ) -> tuple[int, str, float]:
         """Returns the number of records, by which rule, and the share of the error it is for."""
         num_distinct = len(np.unique(matrix, axis=0))
@@ -354,7 +379,7 @@ class SmallDB(Mechanism):
                 num_distinct,
                 fraction,
                 self.calibration,
-                vc_dimension=self.vc_dimension if denominator == 1 else None,
+                vc_dimension=None if dimension is None else dimension.most,
                 num_cells=matrix.shape[1],
                 are_intervals=are_intervals(queries.queries),
             )
@@ -395,28 +420,6 @@ def _check_queries(queries: LinearWorkload, domain: Domain) -> None:
         raise InputError("workload", given, condition)
 
 
-def query_matrix(
-    workload: LinearWorkload,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Returns the possible cells, the queries at each in integers, and what stands for 1.
-
-    Returns:
-        shape (num_possible,), indices; shape (num_queries, num_possible), int64, from 0 to the
-        denominator; and that.
-    """
-    domain = workload.domain
-    possible = np.ones(domain.shape, bool)
-    for each in domain.impossible:
-        where = [size if axis in each.axes else 1 for axis, size in enumerate(domain.shape)]
-        possible &= ~each.mask(domain.shape).reshape(where)
-    cells = np.flatnonzero(possible.ravel())
-    # Multiples of 2^-16, so that this rounds nothing.
-    rows = [np.rint(query.values()[cells] * 2.0**VALUE_BITS) for query in workload.queries]
-    matrix = np.array(rows).astype(np.int64)
-    common = math.gcd(int(np.gcd.reduce(matrix, axis=None)), 1 << VALUE_BITS)
-    return cells, matrix // common, (1 << VALUE_BITS) // common
-
-
 def cells_of(workload: Workload) -> LinearWorkload:
     """Returns every cell of some marginals as a query."""
     make = LinearQueries(workload.domain)
@@ -450,11 +453,5 @@ def answered_tables(domain: Domain, queries: Sequence[LinearQuery]) -> list[Name
 
 def are_intervals(queries: Sequence[LinearQuery]) -> bool:
     """Returns whether all queries are intervals of one attribute, or everything."""
-    axes: set[int] = set()
-    for query in queries:
-        if not isinstance(query, Product):
-            return False
-        if len(query.axes) > 1 or any(len(ranges) > 1 for ranges in query.ranges):
-            return False
-        axes.update(query.axes)
-    return len(axes) <= 1
+    sets = sets_of_products(queries)
+    return sets is not None and len(sets) <= 1 and "any" not in sets.values()

@@ -1,0 +1,305 @@
+"""The VC dimension of 0/1 queries: bounds that a witness and a search give, and Sauer's bound.
+
+Cells are shattered by queries if every way to choose some of them is what some query holds of
+them. The dimension of queries is the size of the largest set of cells that they shatter (Vapnik
+and Chervonenkis 1971). Queries with other values than 0 and 1 have none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.checks import check_is, checked_integer
+from beam_dp.errors import InputError
+from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.queries.query_matrix import MAX_MATRIX_VALUES, query_matrix
+from beam_dp.queries.vc_families import products_bound
+
+FoundBy = Literal["search", "products", "queries", "given"]
+
+# Some tenths of a second. A step looks at one cell and one pattern, in 2^11 queries or fewer.
+MAX_STEPS = 2**19
+_QUERIES_OF_A_STEP = 2**11
+_TOLD = {
+    "search": "a search",
+    "products": "the form of the queries",
+    "queries": "the number of queries",
+    "given": "what was given",
+}
+
+
+@dataclass(frozen=True)
+class VCDimension:
+    """What is known of the VC dimension of some queries.
+
+    Args:
+        least: the dimension is not less: so many cells are shattered, or by Sauer's bound fewer
+            dimensions have fewer queries.
+        most: it is not more.
+        shattered: cells that are shattered, ascending.
+        found_by: why it is not more: a ``search`` of all sets of cells; ``products``, by
+            ``products_bound``; the number of ``queries``, whose lg it is at most; or because
+            it was ``given``.
+    """
+
+    least: int
+    most: int
+    shattered: tuple[int, ...]
+    found_by: FoundBy
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the dimension is ``most``."""
+        return self.least == self.most
+
+    def __str__(self) -> str:
+        told = f"{self.most}, by {_TOLD[self.found_by]}"
+        return told if self.is_exact else f"at most {told}; at least {self.least}"
+
+
+def matrix_vc_dimension(
+    queries: NDArray[Any], at_most: int | None = None, max_steps: int = MAX_STEPS
+) -> VCDimension:
+    """Returns the VC dimension of the rows of a 0/1 matrix, or bounds on it.
+
+    Equal queries count once. v cells are shattered by 2^v queries, so that the dimension is at
+    most lg of their number; with log for the natural logarithm, as it is printed, that is false.
+    Sets of cells are searched depth first. Every pattern on v cells that belong to a shattered set
+    of t is that of 2^(t - v) queries or more, which rules out most cells early. Of cells that all
+    queries treat alike, or in the opposite way, one is enough, and what is searched for grows from
+    1; where the limit of work ends that, the largest sizes are ruled out from above.
+
+    Args:
+        queries: shape (num_queries, num_cells), of zeros and ones; both at least 1.
+        at_most: a bound that is known, as ``products_bound`` gives.
+        max_steps: of work, of which two times as many are done at most.
+
+    Raises:
+        InputError: if a value is not 0 or 1, or there are more than 2^24 values.
+
+    Cost: the matrix, and at most 2 ``max_steps`` of some 0.2 microseconds.
+
+    Reference: Vapnik and Chervonenkis (1971); Dwork and Roth (2014), Lemma 4.7, corrected.
+
+    Example:
+        >>> intervals = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 1, 1]])
+        >>> matrix_vc_dimension(intervals)
+        VCDimension(least=2, most=2, shattered=(0, 1), found_by='queries')
+        >>> str(matrix_vc_dimension(intervals[:3]))
+        '1, by the number of queries'
+    """
+    matrix = _checked_matrix(queries)
+    checked_integer("max_steps", max_steps, 0)
+    rows = np.unique(np.packbits(matrix, axis=1), axis=0)
+    matrix = np.unpackbits(rows, axis=1, count=matrix.shape[1])
+    most = len(matrix).bit_length() - 1
+    found_by: FoundBy = "queries"
+    if at_most is not None and checked_integer("at_most", at_most, 0) < most:
+        most, found_by = at_most, "products"
+    search = _Search(matrix)
+    shattered: tuple[int, ...] = ()
+    bounded = most
+    for from_above in (False, True):
+        search.steps = max_steps
+        try:
+            while len(shattered) < most:
+                target = most if from_above else len(shattered) + 1
+                found = search.shattered(target)
+                if found is not None:
+                    shattered = found
+                else:
+                    most = target - 1
+        except _OutOfStepsError:
+            continue
+    if most < bounded:
+        found_by = "search"
+    least = len(shattered)
+    while sauer_bound(search.num_kinds, least) < len(matrix):
+        least += 1
+    return VCDimension(least, most, tuple(sorted(shattered)), found_by)
+
+
+def workload_vc_dimension(workload: LinearWorkload, max_steps: int = MAX_STEPS) -> VCDimension:
+    """Returns the VC dimension of a workload, or bounds on it; cells are those of its domain.
+
+    Cells that the domain declares impossible are left out.
+
+    Args:
+        workload: of queries with the values 0 and 1.
+        max_steps: of the search, as of ``matrix_vc_dimension``.
+
+    Raises:
+        InputError: if a query has another value, or the queries times the cells are more than 2^24.
+
+    Example:
+        >>> from beam_dp.domain.files import read_domain
+        >>> from beam_dp.queries.linear_workload import parse_linear_workload
+        >>> domain = read_domain('{"age": 100, "sex": 2}')
+        >>> found = workload_vc_dimension(parse_linear_workload("intervals:age", domain))
+        >>> str(found), found.shattered
+        ('2, by the form of the queries', (88, 90))
+    """
+    check_is("workload", workload, LinearWorkload)
+    if len(workload) * workload.domain.num_cells > MAX_MATRIX_VALUES:
+        raise _too_large(len(workload), workload.domain.num_cells)
+    cells, matrix, denominator = query_matrix(workload)
+    if denominator != 1:
+        raise InputError("queries", f"values in 1 / {denominator}", "must all be 0 or 1")
+    found = matrix_vc_dimension(matrix, products_bound(workload.queries), max_steps)
+    shattered = tuple(cells[list(found.shattered)].tolist())
+    return dataclasses.replace(found, shattered=shattered)
+
+
+def is_shattered(queries: NDArray[Any], cells: Sequence[int]) -> bool:
+    """Returns whether every choice of some cells is what a query holds of them.
+
+    Args:
+        queries: shape (num_queries, num_cells), of zeros and ones.
+        cells: positions; none at all are shattered by any query.
+
+    Raises:
+        InputError: if a value is not 0 or 1, or a position is out of range.
+
+    Example:
+        >>> queries = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+        >>> is_shattered(queries, [0, 1]), is_shattered(queries[:3], [0, 1])
+        (True, False)
+    """
+    matrix = _checked_matrix(queries)
+    for cell in cells:
+        checked_integer("cells", cell, 0, matrix.shape[1] - 1)
+    if len(cells) >= len(matrix).bit_length():
+        return False
+    patterns = matrix[:, list(cells)] @ (1 << np.arange(len(cells), dtype=np.int64))
+    return len(np.unique(patterns)) == 1 << len(cells)
+
+
+def sauer_bound(num_points: int, dimension: int) -> int:
+    """Returns how many 0/1 queries of a VC dimension can differ on some points, at most.
+
+    The sum of C(n, i) for i <= v, which a class attains: all sets of v points or fewer. By
+    induction: of queries that differ on n points, those that still differ on n - 1 of them, and
+    those of which both extensions are there, whose dimension is less by one.
+
+    Args:
+        num_points: n >= 0.
+        dimension: v >= 0.
+
+    Raises:
+        InputError: if one is out of range.
+
+    Reference: Sauer (1972); Vapnik and Chervonenkis (1971).
+
+    Example:
+        >>> sauer_bound(10, 2), sauer_bound(3, 5)
+        (56, 8)
+    """
+    checked_integer("num_points", num_points, 0)
+    checked_integer("dimension", dimension, 0)
+    return sum(math.comb(num_points, each) for each in range(min(dimension, num_points) + 1))
+
+
+def log_sauer_bound(num_points: int, dimension: int) -> float:
+    """Returns the natural logarithm of ``sauer_bound``, to 12 digits, without the integer itself.
+
+    Cost: O(dimension).
+
+    Example:
+        >>> round(log_sauer_bound(10, 2), 9) == round(math.log(56), 9)
+        True
+    """
+    if num_points <= dimension:
+        return num_points * math.log(2)
+    steps = np.arange(dimension, dtype=np.float64)
+    # Each term is the one before it times (points - i) / (i + 1).
+    terms = np.cumsum(np.log((num_points - steps) / (steps + 1)))
+    largest = max(0.0, float(terms.max(initial=0.0)))
+    return largest + math.log(math.exp(-largest) + float(np.exp(terms - largest).sum()))
+
+
+class _OutOfStepsError(Exception):
+    """The limit of work is reached."""
+
+
+class _Search:
+    """Looks for shattered sets; distinct queries are bits of integers, one integer a cell.
+
+    Args:
+        matrix: of distinct queries.
+    """
+
+    def __init__(self, matrix: NDArray[np.uint8]) -> None:
+        # A cell whose values are all flipped is shattered along with the same others.
+        flipped = matrix ^ matrix[:1]
+        packed = np.packbits(flipped.T, axis=1)
+        first = {column.tobytes(): place for place, column in reversed([*enumerate(packed)])}
+        # The most balanced ones first: they are shattered most often.
+        balance = np.abs(2 * flipped.sum(axis=0, dtype=np.int64) - len(matrix))
+        order = sorted(first.values(), key=lambda place: (balance[place], place))
+        self._cells = {int.from_bytes(packed[place].tobytes()): place for place in order}
+        self._cells.pop(0, None)
+        self.num_kinds = len(self._cells)  # of cells, up to a flip; all queries treat others alike
+        self._everything = int.from_bytes(np.packbits(np.ones(len(matrix), np.uint8)).tobytes())
+        self._cost = 1 + len(matrix) // _QUERIES_OF_A_STEP
+        self.steps = 0  # that may still be done
+
+    def shattered(self, target: int) -> tuple[int, ...] | None:
+        """Returns so many cells, at least one, that are shattered, or None if no such are.
+
+        Raises:
+            _OutOfStepsError: if the steps do not suffice to know.
+        """
+        found = self._extended([self._everything], list(self._cells), target)
+        return None if found is None else tuple(self._cells[each] for each in found)
+
+    def _extended(
+        self, patterns: list[int], candidates: list[int], missing: int
+    ) -> tuple[int, ...] | None:
+        """Returns what extends the cells whose patterns, as sets of queries, are given."""
+        least = 1 << (missing - 1)
+        sized = [(pattern, pattern.bit_count() - least) for pattern in patterns]
+        kept = [column for column in candidates if self._splits(column, sized, least)]
+        while len(kept) >= missing:
+            column = kept.pop(0)
+            if missing == 1:
+                return (column,)
+            halves = [half for each in patterns for half in (each & column, each & ~column)]
+            found = self._extended(halves, kept, missing - 1)
+            if found is not None:
+                return (column, *found)
+        return None
+
+    def _splits(self, column: int, sized: list[tuple[int, int]], least: int) -> bool:
+        """Whether both halves of every pattern keep as many queries as they must."""
+        for pattern, most in sized:
+            self.steps -= self._cost
+            if self.steps < 0:
+                raise _OutOfStepsError
+            if not least <= (pattern & column).bit_count() <= most:
+                return False
+        return True
+
+
+def _checked_matrix(queries: NDArray[Any]) -> NDArray[np.uint8]:
+    """The matrix as bytes."""
+    queries = np.asarray(queries)
+    if queries.ndim != 2 or not queries.size:
+        condition = "must be a matrix of at least one query by at least one cell"
+        raise InputError("queries", f"shape {queries.shape}", condition)
+    if queries.size > MAX_MATRIX_VALUES:
+        raise _too_large(*queries.shape)
+    if queries.dtype.kind not in "biuf" or not ((queries == 0) | (queries == 1)).all():
+        raise InputError("queries", f"values of {queries.dtype}", "must all be 0 or 1")
+    return queries.astype(np.uint8)
+
+
+def _too_large(num_queries: int, num_cells: int) -> InputError:
+    given = f"{num_queries:,} queries times {num_cells:,} cells"
+    return InputError("queries", given, f"must be at most {MAX_MATRIX_VALUES:,} values")

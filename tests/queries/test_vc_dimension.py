@@ -1,0 +1,259 @@
+"""VC dimensions: the search against all sets of cells, closed forms against the search."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from tiny import domain_of
+
+from beam_dp.errors import InputError
+from beam_dp.queries import (
+    LinearQueries,
+    LinearQuery,
+    LinearWorkload,
+    Product,
+    family_vc_dimension,
+    is_shattered,
+    matrix_vc_dimension,
+    parse_linear_workload,
+    sauer_bound,
+    short_conjunctions_vc_bounds,
+    workload_vc_dimension,
+)
+from beam_dp.queries.vc_dimension import log_sauer_bound
+from beam_dp.queries.vc_families import products_bound
+
+TINY = [(1,), (2,), (3,), (4,), (5,), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3), (4, 2), (2, 2, 2)]
+
+
+def all_shattered(matrix: np.ndarray) -> int:
+    """The dimension, from every set of cells."""
+    rows = matrix.tolist()
+    cells = range(matrix.shape[1])
+    sizes = [
+        size
+        for size in range(len(rows).bit_length())
+        for chosen in combinations(cells, size)
+        if len({tuple(row[cell] for cell in chosen) for row in rows}) == 2**size
+    ]
+    return max(sizes)
+
+
+def rows_of(queries: Iterable[LinearQuery]) -> np.ndarray:
+    return np.array([query.values() for query in dict.fromkeys(queries)])
+
+
+def products_of(sizes: tuple[int, ...], sets: dict[int, list]) -> list[Product]:
+    """All products of one set of codes for each attribute."""
+    return [
+        Product.of(sizes, dict(enumerate(chosen)))
+        for chosen in product(*(sets[axis] for axis in range(len(sizes))))
+    ]
+
+
+def intervals_of(size: int) -> list:
+    return [((start, stop),) for start, stop in combinations(range(size + 1), 2)]
+
+
+def prefixes_of(size: int) -> list:
+    return [((0, stop),) for stop in range(1, size + 1)]
+
+
+def sets_of(size: int) -> list:
+    """All non-empty sets of codes, as ranges that do not touch."""
+    found = []
+    for held in product((0, 1), repeat=size):
+        ends = np.flatnonzero(np.diff([0, *held, 0])).tolist()
+        if ends:
+            found.append(tuple(zip(ends[::2], ends[1::2], strict=True)))
+    return found
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (8, 5), (20, 7), (64, 8), (12, 9)])
+def test_the_search_finds_what_all_sets_of_cells_show(shape: tuple[int, int]):
+    generator = np.random.default_rng(shape[0])
+    for density in (0.1, 0.5, 0.7) * 8:
+        matrix = (generator.random(shape) < density).astype(np.int64)
+        found = matrix_vc_dimension(matrix)
+        assert found.is_exact and found.most == all_shattered(matrix)
+        assert is_shattered(matrix, found.shattered)
+        assert matrix_vc_dimension(1 - matrix).most == found.most
+        for steps in (0, 3, 10, 40):
+            limited = matrix_vc_dimension(matrix, max_steps=steps)
+            assert len(limited.shattered) <= limited.least <= found.most <= limited.most
+            assert is_shattered(matrix, limited.shattered)
+            assert limited.most <= math.log2(len(np.unique(matrix, axis=0)))
+
+
+@pytest.mark.parametrize("sizes", TINY, ids=str)
+@pytest.mark.parametrize("family", ["prefixes", "rectangles", "products"])
+def test_products_have_the_dimension_of_their_family(family: str, sizes: tuple[int, ...]):
+    sets_of_size = {"prefixes": prefixes_of, "rectangles": intervals_of, "products": sets_of}
+    sets = {axis: sets_of_size[family](size) for axis, size in enumerate(sizes)}
+    queries = products_of(sizes, sets)
+    found = matrix_vc_dimension(rows_of(queries))
+    expected = family_vc_dimension(family, sizes)  # type: ignore[arg-type]
+    assert found.is_exact and found.most == expected == products_bound(queries)
+
+
+@pytest.mark.parametrize("spec", ["intervals", "prefixes"])
+@pytest.mark.parametrize("size", range(1, 8))
+def test_the_named_workloads_of_one_attribute(spec: str, size: int):
+    family = {"intervals": "rectangles", "prefixes": "prefixes"}[spec]
+    workload = parse_linear_workload(f"{spec}:a0", domain_of(size, 2))
+    found = workload_vc_dimension(workload)
+    assert found.is_exact
+    assert found.most == family_vc_dimension(family, [size])  # type: ignore[arg-type]
+    assert all_shattered(rows_of(workload.queries)) == found.most
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_families_over_yes_no_attributes(width: int):
+    domain = domain_of(*[2] * width)
+    made = {
+        form: [
+            query
+            for ways in range(1, width + 1)
+            for query in parse_linear_workload(f"{form}:{ways}", domain)
+        ]
+        for form in ("conjunctions", "monotone_conjunctions", "parities")
+    }
+    nothing = LinearQueries(domain).conjunction({})
+    for form in ("conjunctions", "monotone_conjunctions"):
+        rows = rows_of([*made[form], nothing])
+        disjunctions = form.replace("con", "dis")
+        for family, matrix in ((form, rows), (disjunctions, 1 - rows)):
+            found = matrix_vc_dimension(matrix)
+            expected = family_vc_dimension(family, domain.shape)  # type: ignore[arg-type]
+            assert found.is_exact and found.most == expected
+    rows = np.vstack([rows_of(made["parities"]), np.zeros(domain.num_cells)])
+    assert matrix_vc_dimension(rows).most == family_vc_dimension("parities", domain.shape) == width
+    # Without the parity of nothing there are too few.
+    assert matrix_vc_dimension(rows[:-1]).most == width - 1
+
+
+@pytest.mark.parametrize("sizes", TINY, ids=str)
+def test_cells_of_a_marginal(sizes: tuple[int, ...]):
+    found = matrix_vc_dimension(np.eye(math.prod(sizes), dtype=int))
+    assert found.is_exact and found.most == family_vc_dimension("cells", sizes)
+
+
+@pytest.mark.parametrize("monotone", [True, False])
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_bounds_of_short_conjunctions(width: int, monotone: bool):
+    domain = domain_of(*[2] * width)
+    form = "monotone_conjunctions" if monotone else "conjunctions"
+    queries: list[LinearQuery] = [LinearQueries(domain).conjunction({})]
+    for literals in range(1, width + 1):
+        queries += parse_linear_workload(f"{form}:{literals}", domain)
+        found = matrix_vc_dimension(rows_of(queries), max_steps=2**22)
+        least, most = short_conjunctions_vc_bounds(width, literals, monotone=monotone)
+        assert found.is_exact and least <= found.most <= most
+        if literals in (1, width):
+            assert least == most
+    assert short_conjunctions_vc_bounds(width, width + 5, monotone=monotone) == (width, width)
+
+
+def test_a_workload_of_products_is_bounded_by_the_sets_of_its_attributes():
+    generator = np.random.default_rng(7)
+    sizes = (4, 3, 2)
+    for kinds in product((prefixes_of, intervals_of, sets_of), repeat=3):
+        sets = {
+            axis: kind(size) for axis, (kind, size) in enumerate(zip(kinds, sizes, strict=True))
+        }
+        everything = products_of(sizes, sets)
+        for number in (3, 30):
+            chosen = generator.choice(len(everything), min(number, len(everything)), replace=False)
+            queries = [everything[each] for each in chosen]
+            bound = products_bound(queries)
+            found = matrix_vc_dimension(rows_of(queries))
+            assert bound is not None and found.is_exact and found.most <= bound
+    assert products_bound([LinearQueries(domain_of(2)).parity({"a0": 1})]) is None
+
+
+@pytest.mark.parametrize("spec", ["conjunctions:1", "conjunctions:2", "marginals:2"])
+def test_a_workload_finds_its_cells_where_some_are_impossible(spec: str):
+    free = domain_of(3, 3)
+    domain = free.with_impossible(
+        [{"a0": [0], "a1": [1, 2]}, {"a0": [1], "a1": [0, 2]}, {"a0": [2], "a1": [0]}]
+    )
+    rows = rows_of(parse_linear_workload(spec, free))
+    found = workload_vc_dimension(parse_linear_workload(spec, domain))
+    assert found.is_exact and is_shattered(rows, found.shattered)
+    assert set(found.shattered) <= {0, 4, 7, 8}
+    assert found.most == all_shattered(rows[:, [0, 4, 7, 8]])
+    everywhere = workload_vc_dimension(parse_linear_workload(spec, free))
+    assert everywhere.is_exact and everywhere.most == all_shattered(rows) >= found.most
+
+
+def test_what_bounded_a_dimension_is_told():
+    assert str(matrix_vc_dimension(np.eye(8))) == "1, by a search"
+    assert str(matrix_vc_dimension(np.eye(8), max_steps=0)) == (
+        "at most 3, by the number of queries; at least 1"
+    )
+    intervals = parse_linear_workload("intervals:a0", domain_of(50))
+    assert str(workload_vc_dimension(intervals)) == "2, by the form of the queries"
+    assert matrix_vc_dimension(np.ones((3, 2))) == matrix_vc_dimension(np.zeros((1, 1)))
+
+
+@pytest.mark.parametrize("points", range(7))
+@pytest.mark.parametrize("dimension", range(5))
+def test_sauers_bound_is_attained_and_its_logarithm_agrees(points: int, dimension: int):
+    sets = [each for each in product((0, 1), repeat=points) if sum(each) <= dimension]
+    assert len(sets) == sauer_bound(points, dimension)
+    assert log_sauer_bound(points, dimension) == pytest.approx(math.log(len(sets)), rel=1e-12)
+    if points:
+        assert matrix_vc_dimension(np.array(sets)).most == min(points, dimension)
+
+
+def test_the_limit_of_work_holds():
+    matrix = parse_linear_workload("conjunctions:4", domain_of(*[2] * 10))
+    start = time.process_time()
+    found = workload_vc_dimension(matrix)
+    assert time.process_time() - start < 10  # some tenths of a second
+    assert 4 <= found.least <= found.most <= 10
+
+
+@pytest.mark.parametrize(
+    "call, line",
+    [
+        (lambda: matrix_vc_dimension(np.array([[0.5, 1]])), "queries: 'values of float64'"),
+        (lambda: matrix_vc_dimension(np.array([["a"]])), "must all be 0 or 1"),
+        (lambda: matrix_vc_dimension(np.zeros((0, 3))), "at least one query"),
+        (lambda: matrix_vc_dimension(np.zeros(3)), "must be a matrix"),
+        (lambda: matrix_vc_dimension(np.zeros((2**13, 2**12), bool)), "8,192 queries times 4,096"),
+        (lambda: matrix_vc_dimension(np.eye(3), max_steps=-1), "max_steps: -1"),
+        (lambda: matrix_vc_dimension(np.eye(3), -1), "at_most: -1"),
+        (lambda: is_shattered(np.eye(3), [3]), "cells: 3"),
+        (lambda: is_shattered(np.eye(3), [-1]), "cells: -1"),
+        (lambda: sauer_bound(-1, 2), "num_points: -1"),
+        (lambda: sauer_bound(3, -2), "dimension: -2"),
+        (lambda: family_vc_dimension("circles", [2]), "family: 'circles'"),  # type: ignore[arg-type]
+        (lambda: family_vc_dimension("parities", [2, 3]), "sizes: 3 is refused; must be 2"),
+        (lambda: family_vc_dimension("cells", [0]), "sizes: 0"),
+        (lambda: short_conjunctions_vc_bounds(0, 1), "num_attributes: 0"),
+        (lambda: short_conjunctions_vc_bounds(3, 0), "max_literals: 0"),
+        (lambda: workload_vc_dimension(np.eye(2)), "workload: "),  # type: ignore[arg-type]
+    ],
+)
+def test_refusals_are_one_line(call, line: str):
+    with pytest.raises(InputError) as refused:
+        call()
+    assert line in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_workload_of_other_values_is_refused():
+    domain = domain_of(2)
+    halves = LinearWorkload(domain, (LinearQueries(domain).explicit([0.5, 1]),))
+    with pytest.raises(InputError, match="must all be 0 or 1"):
+        workload_vc_dimension(halves)
+
+
+def test_no_set_is_shattered_by_too_few_queries_and_none_by_any():
+    assert is_shattered(np.eye(3), []) and not is_shattered(np.eye(3), [0, 1])
+    assert not is_shattered(np.eye(3), [0] * 60) and not is_shattered(np.eye(4), [0, 0])
