@@ -105,7 +105,10 @@ class Job(program.ReleaseJob):
     def facts(self) -> dict[str, str]:
         """Returns what a page for people says."""
         error = marginals_error(self.plan)
+        of_queries = {}
         if isinstance(self.plan, SmallDBPlan):
+            if self.plan.vc_dimension is not None:
+                of_queries["vc dimension"] = str(self.plan.vc_dimension)
             error = "depends on the number of records: the card will state it"
             if self.plan.bound is not None:
                 error = bound_text(self.plan.bound, self.plan.failure_probability)
@@ -113,6 +116,7 @@ class Job(program.ReleaseJob):
         return {
             "records": number_text(self.num_records),
             "tables": f"{counted(len(workload), 'marginal')}, {workload.num_cells():,} cells",
+            **of_queries,
             "error": error,
         }
 

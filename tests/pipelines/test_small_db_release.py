@@ -65,6 +65,10 @@ def test_a_search_warns_of_its_time(
             {"size": "3", "mechanism": "mwem", "workload": "marginals:1"},
             "--size applies only to --mechanism small_db",
         ),
+        (
+            {"size": "3", "workload": "intervals:age", "vc_dimension": "1"},
+            "--vc_dimension: 1 is refused; must be >= 2, which these queries have at least",
+        ),
         ({"size": "900", "workload": "conjunctions:2"}, "enumeration is feasible for a size <= "),
     ],
     ids=str,
@@ -79,6 +83,19 @@ def test_a_bad_flag_is_one_line(
     error = capsys.readouterr().err
     assert line in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_the_page_and_the_card_say_how_rich_the_queries_are(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = job_flags(tmp_path, **SMALL, size="3", num_records="500")
+    assert main([*flags, "--validate_only"]) == 0
+    assert re.search(r"vc dimension +1, by the form of the queries", capsys.readouterr().out)
+    assert main([*flags, "--validate_only", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["parameters"]
+    assert (told["vc_dimension"], told["vc_dimension_by"]) == (1, "products")
+    assert main(flags) == 0
+    assert dp.read_release(tmp_path / "out").parameters["vc_dimension_at_least"] == 1
 
 
 @pytest.mark.slow
