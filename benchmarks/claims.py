@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 
-from claim_rows import composition, intervals, linear_answers, small_db
+from claim_rows import composition, intervals, linear_answers, small_db, vc_dimension
 from claim_rows.claim import Claim, Measured
 
 SECTIONS = {
@@ -27,6 +27,7 @@ SECTIONS = {
     "Histograms and intervals": intervals.CLAIMS,
     "Composition": composition.CLAIMS,
     "Small databases": small_db.CLAIMS,
+    "VC dimension": vc_dimension.CLAIMS,
 }
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "claims.md"
 _HEAD = """# What the literature claims, measured
