@@ -301,7 +301,7 @@ def online_theorem(plan: OnlinePlan) -> Theorem:
 
     Cost: ``tight`` 0.1 s for each number of records.
     Reference: Dwork and Roth (2014), Theorems 3.28, 4.14 and 4.15, with 36 for the printed 32;
-    Hardt and Rothblum (2010); Blum and Roth (2011), Theorem 3.9, corrected.
+    Hardt and Rothblum (2010); Blum and Roth (2011), Theorem 3.8, corrected.
 
     Example:
         >>> from beam_dp.mechanisms.online import plan_sparse_mw
@@ -329,7 +329,7 @@ def online_theorem(plan: OnlinePlan) -> Theorem:
     if plan.mechanism == "sparse_mw":
         name = "SMW: Blum and Roth (2011), corrected, with the run's own noise"
         if is_textbook:
-            name = "SMW: Blum and Roth (2011), Theorem 3.9, with NumericSparse's accuracy"
+            name = "SMW: Blum and Roth (2011), Theorem 3.8, with NumericSparse's accuracy"
     else:
         name = "PrivateMW: Hoeffding's steps, union bound over its noises"
         if is_textbook:
