@@ -41,6 +41,14 @@ def describe_sparse(release: SparseRelease) -> RenderableType:
             "noise of a cell": f"{noise_text(sketch.distribution)}, scale {sketch.scale:.4g}",
             "estimator": sketch.estimator.replace("_", " "),
         }
+    bounds = release.bounds()
+    if bounds is not None:
+        tables["bound"] = {
+            "of": f"one query, except with probability {bounds.failure_probability:g}",
+            "noise adds": f"at most {bounds.noise:,.1f}",
+            "hashing adds": f"at most {bounds.distortion_of_norm:.3g} times the root of the sum of"
+            " all squared counts",
+        }
     if release.histogram is not None:
         histogram = release.histogram
         tables["histogram"] = {
@@ -51,6 +59,6 @@ def describe_sparse(release: SparseRelease) -> RenderableType:
     tables["parameter"] = {
         name: value
         for name, value in release.public.items()
-        if name not in ("sketch", "histogram", "key")
+        if name not in ("sketch", "histogram", "key", "bound")
     }
     return below_each_other(facts_tables(tables))

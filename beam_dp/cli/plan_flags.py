@@ -54,7 +54,12 @@ OF_SPARSE = (
         "N",
         form="integer",
     ),
-    Flag("num_questions", "with --max_sparsity: queries asked one at a time", "K", form="integer"),
+    Flag(
+        "num_questions",
+        "with --max_sparsity: queries that a bound is of; also plan what answers one at a time",
+        "K",
+        form="integer",
+    ),
     Flag("key", "with --max_sparsity: for the printed command line", "COLUMN"),
 )
 # Flags of workloads alone.

@@ -13,6 +13,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.numbers import number
 from beam_dp.flags.options import option, option_of
+from beam_dp.noise.bound import LEAST_FAILURE_PROBABILITY
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
@@ -37,7 +38,6 @@ FAILURE_PROBABILITY = option(
     "of any stated bound being wrong, > 0 and < 1", "B", number, default="0.05"
 )
 MAX_RECORDS = 2**40
-LEAST_FAILURE_PROBABILITY = 1e-100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

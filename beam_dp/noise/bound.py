@@ -9,6 +9,7 @@ Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 DISTRIBUTIONS: tuple[Distribution, ...] = ("discrete_laplace", "discrete_gaussian")
 
 FAILURE_PROBABILITY = 0.05  # of a stated bound being wrong, where nobody chose another
+LEAST_FAILURE_PROBABILITY = 1e-100
 
 # Of the floating-point operations from a scale to a bound.
 _ROUNDING = 1e-12
@@ -69,6 +70,60 @@ def noise_bound(
     if math.sqrt(log_term / 0.753) <= limit:
         return deviation * math.sqrt(4 * 0.753 * log_term)
     return deviation * (log_term / limit + 0.753 * limit)
+
+
+def weighted_noise_bound(
+    distribution: Distribution,
+    scale: float,
+    squared_norm: float,
+    largest_weight: float,
+    num_sums: int,
+    failure_probability: float,
+) -> float:
+    """Returns what no weighted sum of independent noise exceeds, except with a probability.
+
+    Gaussian noise is subgaussian, discrete or not: |w| s sqrt(2 ln(2k / beta)). Of Laplace noise of
+    scale b, E exp(t Z) <= 1 / (1 - b^2 t^2), with equality if it is continuous: of the discrete one
+    it is 1 / (1 - sinh^2(t / 2) / sinh^2(1 / (2b))), and sinh(x) / x grows. As ln(1 / (1 - u)) / u
+    grows, too, a sum with weights of norm |w| and of at most B has the moments of v = (|w| / B)^2
+    equal ones at most. So it passes v b B y with probability exp(-v g(y)) by Chernoff, where
+    g(y) = max_s (s y + ln(1 - s^2)) has s = (sqrt(1 + y^2) - 1) / y, and is solved for y.
+
+    Args:
+        distribution: of each noise.
+        scale: of it: s or b.
+        squared_norm: of the weights, |w|^2, or a bound on that.
+        largest_weight: B, no less than any weight's absolute value.
+        num_sums: k, that the bound holds for at once.
+        failure_probability: beta, in (0, 1).
+
+    Example:
+        >>> round(weighted_noise_bound("discrete_gaussian", 2.0, 1.0, 0.1, 1, 0.05), 3)
+        5.432
+        >>> round(weighted_noise_bound("discrete_laplace", 2.0, 1.0, 0.1, 1, 0.05), 3)
+        7.752
+        >>> round(weighted_noise_bound("discrete_laplace", 2.0, 1.0, 1.0, 1, 0.05), 3)
+        11.694
+    """
+    log_term = math.log(2 * num_sums / failure_probability)
+    if distribution == "discrete_gaussian":
+        return scale * math.sqrt(2 * squared_norm * log_term)
+    wanted = log_term * min(1.0, largest_weight**2 / squared_norm)
+    # g(y) >= y^2 / 6 up to 1, and y / 6 beyond: from there down, by halves.
+    low, high = 0.0, max(math.sqrt(6 * wanted), 6 * wanted)
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if _laplace_exponent(middle) < wanted:
+            low = middle
+        else:
+            high = middle
+    return scale * math.sqrt(squared_norm * log_term / wanted) * high
+
+
+def _laplace_exponent(y: float) -> float:
+    """Returns the maximum over s of s y + ln(1 - s^2)."""
+    s = y / (math.sqrt(1 + y * y) + 1)
+    return s * y + math.log1p(-s * s)
 
 
 def chosen_noise_bound(

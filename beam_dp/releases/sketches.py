@@ -22,6 +22,7 @@ from beam_dp.hashing.folding import collisions, fold, num_buckets
 from beam_dp.noise.bound import noise_variance
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_reader import with_plain_keys
+from beam_dp.releases.projection_bounds import ProjectionBounds, bounds_of
 from beam_dp.releases.release import Release
 from beam_dp.releases.sketch_estimates import (
     clipped_mean,
@@ -248,6 +249,25 @@ class SparseRelease(Release):
         )
         error = math.sqrt(variance + noise * float((kept**2).sum()))
         return SparseAnswer(value + rest, error, bound, FAILURE_PROBABILITY)
+
+    def bounds(
+        self, num_queries: int = 1, failure_probability: float = FAILURE_PROBABILITY
+    ) -> ProjectionBounds | None:
+        """Returns what is proved of the errors of so many queries; None where nothing is.
+
+        Raises:
+            InputError: if an argument is out of range.
+        """
+        if self.sketch is None or self.histogram is not None:
+            return None
+        return bounds_of(
+            self.sketch,
+            len(self.sketch.cells),
+            self.hash_key,
+            self.max_sparsity,
+            num_queries,
+            failure_probability,
+        )
 
     def estimates(self, support: NDArray[np.uint64]) -> NDArray[np.float64]:
         """Returns what each of some elements is answered alone; answers add these, times values.

@@ -35,12 +35,28 @@ def verify_sketch(release: SparseRelease) -> Verification:
     if release.sketch is not None and "sketch" in public:
         width = (public["sketch"] or {}).get("projection_width")
         figures.equal("projection_width", len(release.sketch.cells), width)
+        if "bound" in public:  # which earlier versions did not state
+            _check_bound(release, public["bound"], figures)
     share = public.get("histogram_share")
     if share is not None and release.histogram is not None:
         epsilon = steps[-1].claims.epsilon
         assert epsilon is not None
         figures.same("histogram_share", share, float(epsilon) / release.guarantee.epsilon)
     return judged("sparse_release", release.mechanism, release.guarantee, steps, figures)
+
+
+def _check_bound(release: SparseRelease, stated: Any, figures: Figures) -> None:
+    known = stated if isinstance(stated, Mapping) else {}
+    try:
+        bounds = release.bounds(known.get("num_queries", 0), known.get("failure_probability", 0))
+    except InputError:
+        bounds = None
+    if bounds is None:
+        figures.equal("bound", stated, None)
+        return
+    figures.same("bound.noise", known.get("noise"), bounds.noise)
+    found = bounds.distortion_of_norm
+    figures.same("bound.distortion_of_norm", known.get("distortion_of_norm"), found)
 
 
 def sketch_steps(guarantee: Guarantee, max_weight: int, public: Mapping[str, Any]) -> list[Step]:

@@ -13,7 +13,7 @@ from sketch_laws import Shifted, batch_of, promise, seeded_key, summary_of
 from tiny import ADD, REPLACE
 
 from beam_dp.errors import InputError
-from beam_dp.hashing import universe_elements
+from beam_dp.hashing import HashKey, universe_elements
 from beam_dp.mechanisms import (
     CountSketch,
     HybridSketch,
@@ -377,3 +377,55 @@ def test_an_answer_is_the_sum_of_the_estimates_of_its_elements(name):
     alone = [release.answer(elements[i : i + 1], np.ones(1)).value for i in range(40)]
     assert found == pytest.approx(alone)
     assert len(set(found.tolist())) > 10
+
+
+@pytest.mark.parametrize("name", ["dense", "blocks", "textbook", "one row", "mean of rows"])
+def test_cards_of_means_state_what_is_proved_of_noise_and_hashing(name):
+    plan = plan_of(SMALL[name])
+    stated = plan.public["bound"]
+    assert (stated["num_queries"], stated["failure_probability"]) == (1, 0.05)
+    elements = np.arange(100, dtype=np.uint64)
+    release = release_sparse(plan, summary_from(plan, elements, np.ones(100, np.int64)), NoNoise())
+    assert release.bounds().to_json() == stated
+    # Noise: at least what a query of 100 keys that never share a cell needs.
+    deviation = math.sqrt(noise_variance(plan.sketch.distribution, plan.sketch.scale))
+    assert stated["noise"] > 2.2 * deviation * math.sqrt(100 / plan.sketch.num_blocks)
+    width = plan.sketch.projection_width
+    assert stated["distortion_of_norm"] > 2.2 * math.sqrt(100 / width)
+    more = release.bounds(1000, 1e-6)
+    assert more.noise > stated["noise"]
+    assert more.distortion_of_norm > stated["distortion_of_norm"]
+
+
+@pytest.mark.parametrize("name", ["three rows", "median of rows", "histogram", "hybrid of one row"])
+def test_nothing_is_proved_of_medians_and_beside_histograms(name):
+    plan = plan_of(SMALL[name])
+    assert plan.bounds() is None and "bound" not in plan.public
+
+
+def test_nothing_is_proved_of_a_hash_that_is_less_than_four_wise():
+    plan = SparseProject(240).plan(PROMISE, max_sparsity=5, hash_key=HashKey.draw(3))
+    assert plan.bounds() is None
+    fourwise = SparseProject(240).plan(PROMISE, max_sparsity=5, hash_key=HashKey.draw(4))
+    assert fourwise.bounds().noise > SparseProject(240).plan(PROMISE, max_sparsity=5).bounds().noise
+
+
+@pytest.mark.parametrize(
+    "given, name",
+    [
+        ((0,), "num_queries"),
+        ((2**41,), "num_queries"),
+        ((True,), "num_queries"),
+        ((1, 0.0), "failure_probability"),
+        ((1, 1.0), "failure_probability"),
+        ((1, float("nan")), "failure_probability"),
+        ((1, 1e-101), "failure_probability"),
+    ],
+)
+def test_bounds_refuse_what_they_cannot_be_of(given, name):
+    plan = plan_of(SMALL["dense"])
+    with pytest.raises(InputError, match=rf"^{name}: .* is refused"):
+        plan.bounds(*given)
+    for field, asked in (("num_records", (0, 1)), ("largest_count", (5, float("inf")))):
+        with pytest.raises(InputError, match=rf"^{field}: .* is refused"):
+            plan.bounds().error(*asked)

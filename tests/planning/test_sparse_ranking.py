@@ -163,3 +163,23 @@ def test_a_private_number_of_records_under_replace_one_is_refused():
     promise = Guarantee(1.0, 0, "replace_one", "record", 1)
     with pytest.raises(InputError, match="num_records_is_public"):
         SparsePlanningJob(promise, KeyProfile(10, 10, 1), 5)
+
+
+def test_projections_have_a_bound_that_grows_with_the_number_of_queries():
+    promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    profile = KeyProfile(300_000, 300_000, 1)
+    bounds = []
+    for number in (None, 1000):
+        job = SparsePlanningJob(promise, profile, 50, max_size=2**16, num_questions=number)
+        assert job.num_bounded == (number or 1)
+        options = {
+            option.mechanism: option
+            for option in rank_sparse_mechanisms(job).options
+            if option.mechanism != "count_sketch"
+        }
+        option = options["sparse_project"]
+        assert 2 * option.expected_error < option.bound.max_error < 8 * option.expected_error
+        assert str(f"{job.num_bounded:,}") in option.note
+        assert options["hybrid"].bound is None and options["stability_histogram"].bound is None
+        bounds.append(option.bound.max_error)
+    assert bounds[0] < bounds[1]

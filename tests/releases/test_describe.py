@@ -1,17 +1,22 @@
 import io
 
+import numpy as np
 import rich.console
 from release_examples import release_of
 
 from beam_dp.cli.describe import describe, describe_answers
+from beam_dp.cli.describe_sketches import describe_sparse
 from beam_dp.domain.files import domain_from_json
+from beam_dp.mechanisms import SparseProject, SparseSummary, release_sparse
+from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers import AnswersRelease
+from beam_dp.summaries import Projection
 
 
-def text_of(release, width=200):
+def text_of(release, width=200, told=describe):
     console = rich.console.Console(file=io.StringIO(), width=width)
-    console.print(describe(release))
+    console.print(told(release))
     return console.file.getvalue()
 
 
@@ -131,3 +136,18 @@ def test_answers_say_their_promise_once():
     assert "promise epsilon 1, delta 1e-09, add or remove one protects one person_id" in told
     assert "scale 11" in told and "measured 1 refused 1" in told
     assert told.count("epsilon") == 1 and "not stated" not in told
+
+
+def test_what_is_proved_of_a_projection_is_shown():
+    promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    plan = SparseProject(64).plan(promise, max_sparsity=3)
+    empty = SparseSummary(Projection(np.zeros(64, np.int64)))
+    release = release_sparse(plan, empty, NoiseSource())
+    text, bounds = text_of(release, told=describe_sparse), release.bounds()
+    for part in (
+        "one query, except with probability 0.05",
+        f"at most {bounds.noise:,.1f}",
+        f"at most {bounds.distortion_of_norm:.3g} times the root of the sum of all squared counts",
+    ):
+        assert part in text, part
+    assert "num_queries" not in text

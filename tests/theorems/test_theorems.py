@@ -9,6 +9,7 @@ from intervals import all_intervals
 from tiny import ADD, REPLACE, domain_of, promise
 
 from beam_dp.errors import InputError
+from beam_dp.mechanisms import CountSketch, SparseProject
 from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.mechanisms.online import plan_private_mw, plan_sparse_mw
 from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
@@ -24,7 +25,13 @@ from beam_dp.theorems.noise import (
     selection_shortfall,
     sparse_vector_theorem,
 )
-from beam_dp.theorems.sparse import published_projection
+from beam_dp.theorems.sparse import (
+    projection_theorem,
+    published_largest_entry,
+    published_projection,
+    published_projection_noise,
+    published_weighted_noise,
+)
 from beam_dp.theorems.synthesis import (
     best_small_db_size,
     mwem_theorem,
@@ -187,6 +194,27 @@ def test_known_answers_of_sparse_project():
     assert published_projection(10**6, 100, 1000, 0.05).printed_width == close(9.24859e27)
 
 
+def test_the_published_parts_of_sparse_project_have_their_corrected_constants():
+    assert published_largest_entry(4096, 100, 1000, 0.05) == close(3.24939)
+    # 16 sqrt(3) / epsilon sqrt(m ln(1 / delta) ln(8k / beta) lg(8kT / beta)) before r is rounded.
+    logs = math.log(8 * 1000 / 0.05) * math.log2(8 * 1000 * 2**16 / 0.05)
+    printed = 16 * math.sqrt(3) * math.sqrt(100 * math.log(1e9) * logs)
+    found = published_projection_noise(2**16, 100, 1000, 1.0, 1e-9, 0.05)
+    assert 0.99 * printed < found < 1.01 * printed
+    assert published_weighted_noise(4, 2.0, 3.0, 0.05) == close(2 * 18 * math.log(40))
+
+
+def test_a_projection_says_how_many_records_it_needs():
+    plan = SparseProject(2**14).plan(promise(ADD, 1e-9), max_sparsity=100)
+    theorem = projection_theorem(plan, 1, 50, 0.05)
+    needed = theorem.records_needed(0.1)
+    assert theorem.bound(needed).max_error_fraction <= 0.1
+    assert theorem.bound(needed - 1).max_error_fraction > 0.1
+    assert theorem.bound(10).vacuous
+    rows = CountSketch(300, 3).plan(promise(ADD), max_sparsity=100)
+    assert projection_theorem(rows, 1, 50, 0.05) is None
+
+
 def tree_theorem(delta: float = 0.0) -> Theorem:
     """Of all intervals of 64 cells, by the binary tree."""
     distribution = "discrete_gaussian" if delta else "discrete_laplace"
@@ -252,6 +280,10 @@ def test_more_records_than_there_can_be_are_none():
         (lambda: mwem_theorem(3, 3, 1.0, num_rounds=0), "num_rounds"),
         (lambda: private_mw(2, 0, promise()), "num_questions"),
         (lambda: published_projection(0, 1, 1, 0.05), "num_records"),
+        (lambda: published_largest_entry(0, 1, 1, 0.05), "projection_width"),
+        (lambda: published_weighted_noise(1, 0.0, 1.0, 0.05), "largest_weight"),
+        (lambda: published_projection_noise(64, 1, 1, 1.0, 0.0, 0.05), "delta"),
+        (lambda: published_projection_noise(64, 1, 1, 0.0, 1e-9, 0.05), "epsilon"),
         (lambda: sharper_small_db_theorem(8, 2, 1.0, 0.05), "num_queries"),
         (lambda: published_small_db_error(8, 8, 1.0, 10, math.nan, 0.05), "max_error_fraction"),
         (lambda: THEOREMS["laplace"].bound(0), "num_records"),

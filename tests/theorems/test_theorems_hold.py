@@ -7,6 +7,7 @@ than its bound. With real noise, never a fixed seed; a correct theorem fails a t
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -17,15 +18,19 @@ from planning_estimates import table_errors
 from scipy.stats import binom
 from tiny import REPLACE, domain_of, plan_of, promise, workload_of
 
+from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import (
     Gaussian,
     Laplace,
     PrivateMW,
     SparseMW,
+    SparseProject,
+    SparseSummary,
     draw_workload_answers,
     plan_private_mw,
     plan_sparse_mw,
     plan_workload_answers,
+    release_sparse,
 )
 from beam_dp.mechanisms.choosing import exponential_mechanism, geometric_noisy_max, permute_and_flip
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
@@ -41,7 +46,7 @@ from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.summaries import Histogram, KeyCounts
+from beam_dp.summaries import Histogram, KeyCounts, Projection
 from beam_dp.theorems.intervals import intervals_theorem
 from beam_dp.theorems.noise import (
     gaussian_error,
@@ -49,6 +54,7 @@ from beam_dp.theorems.noise import (
     selection_shortfall,
     sparse_vector_theorem,
 )
+from beam_dp.theorems.sparse import projection_theorem
 from beam_dp.theorems.synthesis import (
     best_small_db_size,
     run_error,
@@ -249,6 +255,28 @@ def sparse_mw(delta: float, calibration: str) -> Violated:
     return violated
 
 
+def projection(width: int, family: str, calibration: str) -> Violated:
+    """Five queries of 20 keys, and a hash key of its own for each run; some keys are heavy."""
+    mechanism = SparseProject(width, family, 4, calibration)  # type: ignore[arg-type]
+    counts = np.r_[np.full(3, 60), np.full(57, 2)]
+    keys = np.arange(100, dtype=np.uint64)
+    plan = mechanism.plan(promise(delta=DELTA), max_sparsity=20)
+    theorem = projection_theorem(plan, int(counts.max()), 5, BETA)
+    assert theorem is not None and plan.sketch is not None
+    bound = theorem.bound(int(counts.sum())).max_error
+    exact = np.r_[counts, np.zeros(40)].reshape(5, 20).sum(axis=1)
+
+    def violated(factor: float) -> bool:
+        drawn = dataclasses.replace(plan, hash_key=HashKey.draw(plan.hash_key.independence))
+        assert drawn.sketch is not None
+        sums = drawn.sketch.signs(drawn.hash_key).project(keys[:60], counts)
+        release = release_sparse(drawn, SparseSummary(Projection(sums)), NoiseSource())
+        answers = release.estimates(keys).reshape(5, 20).sum(axis=1)
+        return bool(np.abs(answers - exact).max() > factor * bound)
+
+    return violated
+
+
 def svt(answers: bool, max_above: int, delta: float, calibration: str) -> Violated:
     return sparse_vector(
         sparse_vector_noise(
@@ -283,6 +311,13 @@ QUICK: dict[str, Callable[[], Violated]] = {
     "tree, laplace": lambda: tree(0.0),
     "tree, gaussian": lambda: tree(DELTA),
 }
+# Noise and distortion are bounded apart, so that much less than half of these bounds is caught.
+PROJECTIONS: dict[str, Callable[[], Violated]] = {
+    "projection, dense": lambda: projection(64, "dense", "tight"),
+    "projection, blocks": lambda: projection(64, "blocks", "tight"),
+    "projection, textbook": lambda: projection(64, "dense", "textbook"),
+}
+QUICK |= PROJECTIONS
 SLOW: dict[str, Callable[[], Violated]] = {
     "laplace answers": lambda: linear_answers("discrete_laplace"),
     "gaussian answers": lambda: linear_answers("discrete_gaussian"),
@@ -328,3 +363,9 @@ def test_a_bound_of_a_longer_run_is_exceeded_no_more_often_than_it_may(name: str
 @pytest.mark.parametrize("name", TIGHT)
 def test_half_of_a_tight_bound_is_caught(name: str):
     assert failures(QUICK[name](), 0.5) > most_failures()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["projection, dense", "projection, textbook"])
+def test_a_small_part_of_the_bound_of_a_projection_is_caught(name: str):
+    assert failures(PROJECTIONS[name](), 0.2) > most_failures()

@@ -176,6 +176,10 @@ TAMPERED: list[tuple[str, Change]] = [
     (f"sine, {ADDED}", together(halved("noise", "scale"), halved("noise", "grid"))),
     (f"windows, {ADDED}", halved("noise", "scale")),
     (f"sparse_project, {ADDED}", halved("sketch", "scale")),
+    (f"sparse_project, {ADDED}", halved("parameters", "bound", "noise")),
+    (f"sparse_project dense, {ADDED}", halved("parameters", "bound", "distortion_of_norm")),
+    (f"sparse_project, {ADDED}", lambda card: card["parameters"]["bound"].update(num_queries=2)),
+    (f"sparse_project, {ADDED}", lambda card: card["parameters"].update(bound="none")),
     *(
         (
             f"{name}, {ADDED}",

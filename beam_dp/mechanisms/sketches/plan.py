@@ -24,11 +24,13 @@ from beam_dp.flags.options import option, option_of
 from beam_dp.hashing import BlockSigns, DenseSigns, HashKey
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import sketch_bytes
+from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.noise.source import MAX_SCALE
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import Real, root_up, up
+from beam_dp.releases.projection_bounds import ProjectionBounds, bounds_of
 from beam_dp.releases.sketches import Distribution, Estimator, Family, folded, signs_of
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH
 from beam_dp.verification.sketches import sketch_steps
@@ -133,6 +135,21 @@ class SparsePlan(Plan):
         """Of the projection, all blocks together; 0 where nothing is projected."""
         return 0 if self.sketch is None else self.sketch.projection_width
 
+    def bounds(
+        self, num_queries: int = 1, failure_probability: float = FAILURE_PROBABILITY
+    ) -> ProjectionBounds | None:
+        """Returns what is proved of the errors of so many queries; None where nothing is."""
+        if self.sketch is None or self.histogram is not None:
+            return None
+        return bounds_of(
+            self.sketch,
+            self.sketch.projection_width,
+            self.hash_key,
+            self.max_sparsity,
+            num_queries,
+            failure_probability,
+        )
+
     @property
     def steps(self) -> Sequence[Step]:
         """See ``Plan``."""
@@ -150,6 +167,8 @@ class SparsePlan(Plan):
         for name, noise in (("sketch", self.sketch), ("histogram", self.histogram)):
             if noise is not None:
                 public[name] = dataclasses.asdict(noise)
+        if (bounds := self.bounds()) is not None:
+            public["bound"] = bounds.to_json()
         return public
 
 

@@ -25,8 +25,8 @@ class SparsePlanningJob:
             frequent key has; a guess where that is private. Never take it from the records then.
         max_sparsity: m, the most keys that a query may name.
         max_size: the most numbers that an artifact may hold.
-        num_questions: K, different queries that are asked one at a time; None where what answers
-            so is not planned.
+        num_questions: K, different queries that bounds hold for at once; None where what answers
+            one at a time is not planned, and bounds are of one.
         num_records_is_public: must be true under replace-one.
         failure_probability: beta of bounds, in (0, 1).
 
@@ -55,6 +55,11 @@ class SparsePlanningJob:
     def given_num_records(self) -> NumRecords:
         """What a mechanism is told: the public number, or that it must pay for a noisy one."""
         return self.profile.num_records if self.num_records_is_public else "noisy"
+
+    @property
+    def num_bounded(self) -> int:
+        """Of how many queries at once a bound is stated: of one, if nothing else is asked."""
+        return self.num_questions or 1
 
     def to_json(self) -> dict[str, Any]:
         """Returns the job as JSON values."""

@@ -14,10 +14,12 @@ from beam_dp.mechanisms import SparseMechanism, plan_sparse_mw
 from beam_dp.mechanisms.registry import SKETCHES
 from beam_dp.planning.sketches.choices import error_of_nothing, plan_sparse_release
 from beam_dp.planning.sketches.job import SparseOption, SparsePlanningJob
+from beam_dp.theorems.sparse import projection_theorem
 from beam_dp.theorems.synthesis import online_theorem
 
 PROGRAM, ONLINE_PROGRAM = "release_projection", "answer_queries"
 HISTOGRAM_NOTE = "names the keys that have enough records; private except with probability delta"
+BOUND_NOTE = "bound: of noise and hashing, number of queries that do not know the hash key: {}"
 ONLINE_NOTE = "answers one query at a time; all answers together are within the bound"
 # What each named form of a release is, in the order of docs/sparse_queries.md.
 _NAMES = (
@@ -119,13 +121,23 @@ def _release_option(job: SparsePlanningJob, name: str) -> SparseOption:
         return _refused(name, job)
     choice = choices[0]
     mechanism, parameters = release_parameters(choice.mechanism)
+    note = HISTOGRAM_NOTE if choice.has_histogram else ""
+    theorem = projection_theorem(
+        choice.mechanism.plan(job.guarantee, max_sparsity=job.max_sparsity),
+        job.profile.largest_count,
+        job.num_bounded,
+        job.failure_probability,
+    )
+    if theorem is not None:
+        note = BOUND_NOTE.format(magnitude(job.num_bounded))
     return SparseOption(
         mechanism,
         "tight",
         PROGRAM,
         expected_error=choice.error,
+        bound=None if theorem is None else theorem.bound(job.profile.num_records),
         parameters=parameters,
-        note=HISTOGRAM_NOTE if choice.has_histogram else "",
+        note=note,
         error_of_one=choice.error_of_one,
         size=choice.size,
         is_pure=choice.is_pure,

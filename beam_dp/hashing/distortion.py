@@ -1,0 +1,231 @@
+"""How far a projection by random signs moves inner products: bounds that hold with r-wise hashing.
+
+Let x be the counts of keys and q a query, both without negative values, R the entries of a column
+of A. The answer <Aq, Ax> / R is wrong by the distortion
+
+    D = sum over y != z of q_y x_z <A_y, A_z> / R.
+
+A product of p of these terms has 2p columns, each of one row or block, so for 2p <= r the mean of
+D^p is what it would be of independent hashes: a sum, without a negative term, over graphs with p
+edges, no loops, and an even number of edges at each place. Whatever has no smaller terms has no
+smaller moments; with c_1, c_2, ... cumulants of a variable whose mean is 0, they follow from
+m_p = sum_j (p - 1 choose j - 1) c_j m_(p - j), which grows with each cumulant. Markov's inequality
+of an even p does the rest; p about ln(k / beta) is best, so that r = 48 loses little.
+
+Dense signs of T rows. A normal variable in place of each sign leaves no term smaller. Then T D is
+a sum over rows of g'Mg, M = (q x' + x q') / 2 without its diagonal, with the cumulants
+T 2^(j - 1) (j - 1)! tr M^j; the diagonal only adds to these traces. With it M has two eigenvalues,
+(<q, x> +- |q| |x|) / 2, and their j-th powers add up to what grows with |x| and with <q, x>, which
+is at most |q| times the norm S of x on the keys of q: S <= min(|x|, sqrt(m) L).
+
+Blocks of w cells. The pairs (block, cell) of a graph are one in each connected part, which has
+probability w^(1 - V) for V places. So the cumulants of R D are at most T y_j, with y_j the same sum
+for one cell in which each key is with probability 1 / w, and with T = R w.
+
+* Keys of x outside of q: the cell holds a product of two independent sums, of q and of x. Sums of
+  even powers are at most m and |x|^2 L^(2i - 2); so those of a Poisson number of keys, m / w and
+  (|x| / L)^2 / w in the mean, with values 1 and L, have no smaller moments.
+* Keys of q: x is at most L there. With n keys in a cell, and W the sum of their signs, they add
+  L (W^2 - n), whose j-th moment is a polynomial in n(n - 1)...(n - V + 1), V = 2, 3, ..., with
+  coefficients that count graphs; of a binomial n these are at most (m / w)^V in the mean.
+
+The norms (E D^p)^(1/p) of both parts add up. Cells of a folded row differ a little: then 1 / w is
+the largest probability of a cell.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+
+from beam_dp.hashing.folding import num_buckets
+
+
+@dataclasses.dataclass(frozen=True)
+class Distortion:
+    """Tails of a projection whose hash key is uniform, for queries and data that do not know it.
+
+    Args:
+        projection_width: T, all rows or cells.
+        num_blocks: R, entries of a column: blocks; T where all rows have one.
+        independence: r, of the hash; at least 4.
+        sparsity: m, the most keys of a query; their values are from 0 to 1.
+        num_queries: k, that a bound holds for at once.
+
+    Example:
+        >>> tails = Distortion(2**16, 8, 48, sparsity=100, num_queries=1000)
+        >>> round(tails.bound(10**4, 10, 0.05), 1), round(tails.bound(10**4, 10, 1e-6), 1)
+        (1802.0, 2847.7)
+    """
+
+    projection_width: int
+    num_blocks: int
+    independence: int
+    sparsity: int
+    num_queries: int
+
+    def bound(self, norm: float, largest: float, failure_probability: float) -> float:
+        """Returns what the distortion of no query exceeds, except with the probability.
+
+        Args:
+            norm: no less than the L2 norm of the counts.
+            largest: no less than any of them; taken as the norm where that is less.
+            failure_probability: over the hash key, in (0, 1).
+
+        Cost: milliseconds.
+        """
+        largest = min(largest, norm)
+        within = min(norm, math.sqrt(self.sparsity) * largest)
+        root = math.sqrt(self.sparsity)
+        if self._is_dense:
+            # One variable, whose eigenvalues are sums of the two norms.
+            plus, minus = (1 + within / norm) / 2, (within / norm - 1) / 2
+            cumulants = [
+                2 ** (j - 1)
+                * math.factorial(j - 1)
+                * (plus**j + minus**j)
+                * self.projection_width ** (1 - j / 2)
+                for j in self._orders
+            ]
+            cumulants[0] = 0.0  # the mean: M has no diagonal
+            scale = root * norm / math.sqrt(self.projection_width)
+            return scale * self._markov([_moments(cumulants)], [1.0], failure_probability)
+        apart = _moments(self._cumulants_apart(norm, largest))
+        together = _moments(self._cumulants_together())
+        scales = [root * norm * self._per_root, self.sparsity * largest * self._per_root]
+        by_moments = self._markov([apart, together], scales, failure_probability)
+        # The variance of both parts is known exactly.
+        squares = self.sparsity * (norm**2 + within**2) * self._per_root**2
+        return min(by_moments, math.sqrt(squares * self.num_queries / failure_probability))
+
+    def coefficient(self, failure_probability: float) -> float:
+        """Returns what times the norm of the counts bounds the distortion, whatever they are.
+
+        Of blocks it follows from the variance alone: one key may have all records.
+
+        Args:
+            failure_probability: over the hash key, in (0, 1).
+        """
+        if self._is_dense:
+            return self.bound(1.0, 1.0, failure_probability)
+        chances = self.num_queries / failure_probability
+        return math.sqrt(2 * self.sparsity * chances) * self._per_root
+
+    def squared_norm(self, failure_probability: float) -> float:
+        """Returns what |Aq|^2 / R exceeds for no query, except with the probability.
+
+        It is |q|^2 plus the distortion of the query with itself.
+        """
+        m = self.sparsity
+        if self._is_dense:
+            return m + self.bound(math.sqrt(m), 1.0, failure_probability)
+        together = _moments(self._cumulants_together())
+        away = self._markov([together], [m * self._per_root], failure_probability)
+        squares = 2.0 * m**2 * self._per_root**2
+        return m + min(away, math.sqrt(squares * self.num_queries / failure_probability))
+
+    def largest_entry(self, failure_probability: float) -> float:
+        """Returns what no entry of Aq exceeds for any query, except with the probability.
+
+        Moments of one entry, up to the r-th, and the union bound over k T of them.
+
+        Reference: Blum and Roth (2011), Lemma 4.6, corrected.
+        """
+        mean = float(self.sparsity) if self._is_dense else self.sparsity / self._cells
+        orders = range(1, self.independence // 2 * 2 + 1)
+        powers = [0.0 if j % 2 else mean ** (1 - j / 2) for j in orders]
+        if self._is_dense:
+            powers = [1.0 if j == 2 else 0.0 for j in orders]
+        moments = _moments(powers)
+        chances = self.num_queries * self.projection_width / failure_probability
+        found = min(math.pow(chances * moments[p], 1 / p) for p in orders if p % 2 == 0)
+        return min(float(self.sparsity), found * math.sqrt(mean))
+
+    @property
+    def _is_dense(self) -> bool:
+        return self.num_blocks == self.projection_width
+
+    @property
+    def _orders(self) -> range:
+        """Of moments that the hash has in common with independent ones."""
+        return range(1, self.independence // 2 + 1)
+
+    @property
+    def _cells(self) -> float:
+        """Cells of a block, w: the inverse of the largest probability of one."""
+        width = self.projection_width // self.num_blocks
+        buckets = num_buckets(width)
+        return buckets / math.ceil(buckets / width)
+
+    @property
+    def _per_root(self) -> float:
+        """1 / sqrt(R w)."""
+        return 1 / math.sqrt(self.num_blocks * self._cells)
+
+    def _cumulants_apart(self, norm: float, largest: float) -> list[float]:
+        """Of the distortion by keys outside of a query, in units of its deviation."""
+        of_query, of_counts = (
+            _moments([0.0 if j % 2 else mean ** (1 - j / 2) for j in self._orders])
+            for mean in (self.sparsity / self._cells, (norm / largest) ** 2 / self._cells)
+        )
+        total = self.num_blocks * self._cells
+        return [total ** (1 - j / 2) * of_query[j] * of_counts[j] for j in self._orders]
+
+    def _cumulants_together(self) -> list[float]:
+        """Of the distortion by keys of a query that all count 1, in units of m / sqrt(R w)."""
+        mean, total = self.sparsity / self._cells, self.num_blocks * self._cells
+        return [
+            total ** (1 - j / 2)
+            * sum(float(g) * mean ** (v - j) for v, g in enumerate(_graphs(j)) if g)
+            for j in self._orders
+        ]
+
+    def _markov(
+        self,
+        parts: Sequence[Sequence[float]],
+        scales: Sequence[float],
+        failure_probability: float,
+    ) -> float:
+        """Returns what the sum of parts exceeds rarely, from their moments, by the best order."""
+        chances = self.num_queries / failure_probability
+        return min(
+            math.pow(chances, 1 / p)
+            * sum(s * math.pow(m[p], 1 / p) for s, m in zip(scales, parts, strict=True))
+            for p in self._orders
+            if p % 2 == 0
+        )
+
+
+def _moments(cumulants: Sequence[float]) -> list[float]:
+    """Returns the moments from the 0-th on, from the cumulants from the first on."""
+    moments = [1.0]
+    for p in range(1, len(cumulants) + 1):
+        terms = (
+            math.comb(p - 1, j - 1) * cumulants[j - 1] * moments[p - j] for j in range(1, p + 1)
+        )
+        moments.append(sum(terms))
+    return moments
+
+
+@functools.cache
+def _graphs(edges: int) -> list[int]:
+    """Returns g with E (W_n^2 - n)^j = sum_V g_V n (n - 1) ... (n - V + 1), j the edges.
+
+    W_n is the sum of n signs. Newton's forward differences at n = 0, in integers.
+
+    Example:
+        >>> _graphs(2), _graphs(3)
+        ([0, 0, 2], [0, 0, 0, 8])
+    """
+    values = []
+    for n in range(edges + 1):
+        total = sum(math.comb(n, k) * ((n - 2 * k) ** 2 - n) ** edges for k in range(n + 1))
+        values.append(total >> n)
+    found = []
+    for order in range(edges + 1):
+        found.append(values[0] // math.factorial(order))
+        values = [after - before for before, after in itertools.pairwise(values)]
+    return found
