@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 
-from claim_rows import composition, intervals, linear_answers, small_db, vc_dimension
+from claim_rows import composition, intervals, linear_answers, projections, small_db, vc_dimension
 from claim_rows.claim import Claim, Measured
 
 SECTIONS = {
@@ -28,6 +28,7 @@ SECTIONS = {
     "Composition": composition.CLAIMS,
     "Small databases": small_db.CLAIMS,
     "VC dimension": vc_dimension.CLAIMS,
+    "Sparse queries: projections": projections.CLAIMS,
 }
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "claims.md"
 _HEAD = """# What the literature claims, measured
