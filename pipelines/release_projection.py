@@ -88,10 +88,16 @@ class Job(program.ReleaseJob):
         error = "each answer comes with its own standard error"
         if self.choices:
             error = f"{short(self.choices[0]['error'])} expected of a query of that many; {error}"
+        bounds = self.plan.bounds()
+        proved = {}
+        if bounds is not None:
+            chance = f"except with probability {bounds.failure_probability / 2:g}"
+            proved["noise"] = f"adds at most {short(bounds.noise)} to an answer, {chance}"
         return {
             "key": f"{self.columns.key}, read as {self.columns.key_type}",
             "queries": f"of up to {counted(self.plan.max_sparsity, 'key')}",
             "error": error,
+            **proved,
         }
 
     def headline(self) -> str:

@@ -237,6 +237,14 @@ def test_keys_that_no_record_could_have_are_refused(
     assert "key: 'plane' is refused" in capfd.readouterr().err
 
 
+def test_what_is_proved_of_noise_is_told_before_a_projection_is_released(tmp_path):
+    job = parse_arguments(flags(tmp_path, epsilon="1", mechanism="sparse_project"))
+    stated = job.card()["parameters"]["bound"]
+    told = job.facts()["noise"]
+    assert f"at most {stated['noise']:.3g} to an answer, except with probability 0.025" in told
+    assert "noise" not in parse_arguments(flags(tmp_path, mechanism="count_sketch")).facts()
+
+
 @pytest.mark.slow
 def test_validation_reads_and_writes_nothing(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
