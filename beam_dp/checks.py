@@ -33,6 +33,8 @@ _SUCH_AS = {
     "WindowTablesPlan": "dp.plan_window_tables(...)",
     "WindowUnit": "dp.WindowUnit(...)",
     "Workload": "dp.marginals(domain, ways=2)",
+    "TopChoice": "dp.top_choice(...)",
+    "TopQueriesPlan": "dp.plan_top_queries(...)",
     "WorkloadAnswersPlan": "dp.plan_workload_answers(...)",
 }
 # What is shown as it was given; of other objects the class.

@@ -11,8 +11,8 @@ import apache_beam as beam
 
 from beam_dp.cli.tables import counted, short
 from beam_dp.errors import InputError, magnitude
-from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan
-from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, TopQueriesPlan
+from beam_dp.mechanisms.linear_answers.plan import LinearAnswersPlan
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.lines import QueryLine
 from beam_dp.releases import AnswersRelease, Release, SyntheticDatabase
@@ -40,7 +40,7 @@ class Job(program.Job):
     lines: tuple[str, ...]
     asked: tuple[QueryLine, ...]
     refusals: tuple[str, ...]
-    plan: PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan
+    plan: PrivateMWPlan | SparseMWPlan | LinearAnswersPlan
     start: SyntheticDatabase | None
     columns: KeyColumns | None
     resume: Path | None
@@ -70,7 +70,7 @@ class Job(program.Job):
     def _answers(
         self, records: beam.PCollection[Any], token: Token | None, save_in: Path | None
     ) -> beam.PCollection[Any]:
-        if isinstance(self.plan, WorkloadAnswersPlan):
+        if isinstance(self.plan, LinearAnswersPlan):
             return records | "Answer" >> AnswerWorkload(self.plan, self.asked, token)
         answer: beam.PTransform
         if isinstance(self.plan, SparseMWPlan):
@@ -112,12 +112,14 @@ class Job(program.Job):
         """Returns what a page for people says."""
         plan = self.plan
         facts = {"queries": f"{len(self.lines):,}, of which {len(self.refusals):,} are refused"}
-        if not isinstance(plan, WorkloadAnswersPlan):  # which uses no number of records
+        if not isinstance(plan, LinearAnswersPlan):  # which uses no number of records
             facts["records"] = number_text(plan.num_records)
-        if isinstance(plan, WorkloadAnswersPlan):
+        if isinstance(plan, LinearAnswersPlan):
             deviation = f"{short(plan.standard_error)} records"
             facts["error"] = f"{deviation} expected of an answer, root mean squared"
             facts["bound"] = bound_text(plan.bound(), plan.failure_probability)
+            if isinstance(plan, TopQueriesPlan):
+                facts["choice"] = _choice_text(plan)
         elif plan.num_records == "noisy":
             facts["bound"] = "depends on the number of records: the card will state it"
         else:
@@ -154,10 +156,19 @@ class Job(program.Job):
         print(_accuracy(card, release.rows))
 
 
+def _choice_text(plan: TopQueriesPlan) -> str:
+    """How many are answered, and what the choice may miss."""
+    missed = f"nothing larger is missed by more than {short(plan.margin())} records"
+    return f"the {plan.top:,} largest of {len(plan.workload):,}, by {plan.choice}: {missed}"
+
+
 def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """What is promised of the answers that have a bound, and how many have none."""
     plan, settings = card["plan"], card.get("settings")
     but = f"except with probability {plan['failure_probability']:g}"
+    if "margin" in plan:
+        told = f"The choice misses nothing larger by more than {plan['margin']:,.1f} records"
+        return f"{told}, and every answer is within {plan['bound']:,.1f}, {but}."
     if settings is None:
         return f"Every answer is within {plan['bound']:,.1f} records, {but}."
     num_answers = sum(row["error"] is None for row in rows)

@@ -28,7 +28,9 @@ from beam_dp.flags.options import flags_of, values_of
 from beam_dp.flags.shared import read_num_records
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import PrivateMWPlan, SparseMWPlan, plan_private_mw, plan_sparse_mw
-from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, plan_workload_answers
+from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
+from beam_dp.mechanisms.linear_answers.plan import LinearAnswersPlan
+from beam_dp.mechanisms.linear_answers.top_queries import plan_top_queries
 from beam_dp.mechanisms.online.sparse_mw_plan import MAX_SPARSITY
 from beam_dp.mechanisms.registry import ANSWERS, options_of
 from beam_dp.noise.bound import Distribution
@@ -45,7 +47,7 @@ from .answer_job import Job
 from .common import read_domain, read_text
 from .saved_state import new_state, read_payment, saved_num_questions
 
-PRIVATE_MW, SPARSE_MW = "private_mw", "sparse_mw"
+PRIVATE_MW, SPARSE_MW, TOP_QUERIES = "private_mw", "sparse_mw", "top_queries"
 KEY = dataclasses.replace(shared.KEY, required=False, help="sparse_mw: the column of keys")
 QUERIES = Flag(
     "queries",
@@ -58,7 +60,8 @@ MECHANISM = Flag(
     "mechanism",
     "private_mw answers each query when it is asked, and learns from its answers; sparse_mw does"
     " so for sparse queries about --key, without a domain; laplace and gaussian answer all at once,"
-    " each with noise of its own",
+    " each with noise of its own; top_queries answers only --top of them, chosen for their"
+    " large answers",
     default=PRIVATE_MW,
     choices=tuple(ANSWERS),
 )
@@ -85,6 +88,7 @@ FLAGS = (
 )
 # Flags of programs that apply to some mechanisms only; the first must be given.
 _BESIDES = {PRIVATE_MW: (DOMAIN, starting_point.RELEASE, STATE, RESUME), SPARSE_MW: (KEY,)}
+_NEEDED = {SPARSE_MW: ("key", "max_sparsity"), TOP_QUERIES: ("domain", "top")}
 _OPTIONS = {
     name: (*_BESIDES.get(name, (DOMAIN,)), *flags) for name, flags in options_of(ANSWERS).items()
 }
@@ -94,7 +98,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe."""
     is_sparse = given["mechanism"] == SPARSE_MW
     check_applies(given, given["mechanism"], _OPTIONS)
-    needed = ("key", "max_sparsity") if is_sparse else ("domain",)
+    needed = _NEEDED.get(given["mechanism"], ("domain",))
     for flag in FLAGS:
         if flag.name in needed and flag.name not in given:
             raise FlagError(f"--{flag.name}: missing; must be given: {flag.help}")
@@ -146,7 +150,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
 
 def _plan(
     given: dict[str, str], guarantee: Guarantee, domain: Domain | None, asked: Sequence[QueryLine]
-) -> PrivateMWPlan | SparseMWPlan | WorkloadAnswersPlan:
+) -> PrivateMWPlan | SparseMWPlan | LinearAnswersPlan:
     options = values_of(ANSWERS[given["mechanism"]], given)
     num_records = read_num_records(given)
     if domain is None:
@@ -161,10 +165,13 @@ def _plan(
             starts_from_release="start_from" in given,
         )
     known = dict.fromkeys(line.query for line in asked if line.query is not None)
+    workload = LinearWorkload(domain, tuple(known))
+    if given["mechanism"] == TOP_QUERIES:
+        return plan_top_queries(workload, guarantee, num_records, **options)
     kinds: dict[str, Distribution]
     kinds = {"laplace": "discrete_laplace", "gaussian": "discrete_gaussian"}
     return plan_workload_answers(
-        LinearWorkload(domain, tuple(known)),
+        workload,
         guarantee,
         num_records,
         kinds[given["mechanism"]],

@@ -12,9 +12,14 @@ from beam_dp.mechanisms.contract import (
     check_promise as check_promise,
 )
 from beam_dp.mechanisms.linear_answers import (
+    LinearAnswersPlan as LinearAnswersPlan,
+    TopQueries as TopQueries,
+    TopQueriesPlan as TopQueriesPlan,
     WorkloadAnswers as WorkloadAnswers,
     WorkloadAnswersPlan as WorkloadAnswersPlan,
+    draw_top_queries as draw_top_queries,
     draw_workload_answers as draw_workload_answers,
+    plan_top_queries as plan_top_queries,
     plan_workload_answers as plan_workload_answers,
 )
 from beam_dp.mechanisms.marginals import (
@@ -57,6 +62,11 @@ from beam_dp.mechanisms.sparse_vector import (
     Sparse as Sparse,
     SparseVectorNoise as SparseVectorNoise,
     sparse_vector_noise as sparse_vector_noise,
+)
+from beam_dp.mechanisms.top_choice import (
+    TopChoice as TopChoice,
+    choose_top as choose_top,
+    top_choice as top_choice,
 )
 from beam_dp.mechanisms.window_tables import (
     WindowDatabasesPlan as WindowDatabasesPlan,

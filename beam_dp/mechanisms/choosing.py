@@ -49,7 +49,7 @@ def exponential_mechanism(
     Reference: McSherry and Talwar (2007); Dwork and Roth (2014), Theorems 3.10 and 3.11; Dong,
     Durfee and Rogers (2020) for the concentrated privacy.
     """
-    return noise.select(_checked(scores), selection_scale(sensitivity, epsilon, monotone))
+    return noise.select(checked_scores(scores), selection_scale(sensitivity, epsilon, monotone))
 
 
 def permute_and_flip(
@@ -84,7 +84,9 @@ def permute_and_flip(
     Cost: up to 1e-5 s a candidate; the number of visits depends on the scores.
     Reference: McKenna and Sheldon (2020), Theorems 1, 2 and 5. The coins are tossed exactly.
     """
-    return noise.permute_and_flip(_checked(scores), selection_scale(sensitivity, epsilon, monotone))
+    return noise.permute_and_flip(
+        checked_scores(scores), selection_scale(sensitivity, epsilon, monotone)
+    )
 
 
 def geometric_noisy_max(
@@ -124,7 +126,7 @@ def geometric_noisy_max(
     Reference: Dwork and Roth (2014), Claim 3.9 and Section 3.3, with noise on integers.
     """
     scale = selection_scale(sensitivity, epsilon, monotone)
-    clipped = np.clip(_checked(scores), -MAX_SCORE, MAX_SCORE)
+    clipped = np.clip(checked_scores(scores), -MAX_SCORE, MAX_SCORE)
     return int(np.argmax(clipped + noise.geometric(len(clipped), scale)))
 
 
@@ -147,7 +149,12 @@ def selection_scale(sensitivity: int, epsilon: float, monotone: bool = False) ->
     return up(exact)
 
 
-def _checked(scores: NDArray[np.int64]) -> NDArray[np.int64]:
+def checked_scores(scores: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns scores.
+
+    Raises:
+        InputError: unless they are one or more int64 values in one dimension.
+    """
     if scores.dtype != np.int64 or scores.ndim != 1 or not scores.size:
         shape = f"{scores.dtype} {scores.shape}"
         raise InputError("scores", shape, "must be one or more int64 values in one dimension")

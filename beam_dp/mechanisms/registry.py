@@ -19,6 +19,7 @@ from beam_dp.flags.options import flags_of
 from beam_dp.mechanisms.contract import AnswersPlan, Mechanism, NumRecords, check_promise
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
 from beam_dp.mechanisms.marginals.gaussian import Gaussian
 from beam_dp.mechanisms.marginals.laplace import Laplace
 from beam_dp.mechanisms.marginals.mwem import MWEM
@@ -54,6 +55,7 @@ ANSWERS: Mapping[str, type[AnswersPlan]] = {
     "sparse_mw": SparseMWPlan,
     "laplace": WorkloadAnswersPlan,
     "gaussian": WorkloadAnswersPlan,
+    "top_queries": TopQueriesPlan,
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from scipy.special import ndtri
+
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 DISTRIBUTIONS: tuple[Distribution, ...] = ("discrete_laplace", "discrete_gaussian")
 
@@ -43,6 +45,51 @@ def laplace_bound(scale: float, num_values: int, failure_probability: float) -> 
     """
     above = 2 * num_values / (failure_probability * (1 + math.exp(-1 / scale)))
     return float(max(0, math.ceil(scale * math.log(above) * (1 + _ROUNDING)) - 1))
+
+
+def largest_noise(
+    distribution: Distribution, scale: float, num_values: int, failure_probability: float
+) -> float:
+    """Returns what no noise of several exceeds, except with a probability: a union bound.
+
+    Of discrete Laplace noise see ``laplace_bound``; discrete Gaussian noise has P(Z >= m) <=
+    P(N(0, sigma^2) >= m - 1) (Canonne, Kamath and Steinke, 2020, Proposition 25).
+
+    Args:
+        distribution: of the noise.
+        scale: of each.
+        num_values: how many there are.
+        failure_probability: in (0, 1).
+    """
+    if distribution == "discrete_laplace":
+        return laplace_bound(scale, num_values, failure_probability)
+    share = failure_probability / num_values
+    return math.ceil(-float(ndtri(share / 2)) * scale * (1 + _ROUNDING))
+
+
+def choice_margin(
+    is_one_shot: bool, scale: float, number: int, num_candidates: int, failure_probability: float
+) -> float:
+    """Returns how far the t-th that is chosen may be below the t-th largest score, for every t.
+
+    One shot of geometric noise: no noise exceeds s ln(R / beta), rounded up, but with probability
+    beta; so the t-th largest noisy score is no less than the t-th largest score, and no more than
+    that above its own. Rounds: each chooses nothing that is s ln(R c / beta) below the best that is
+    left but with probability beta / c, and the best that is left in round t is no less than the
+    t-th largest.
+
+    Args:
+        is_one_shot: whether scores got geometric noise once, or c were chosen in rounds by the
+            exponential mechanism or permute-and-flip.
+        scale: s, of either.
+        number: c, how many are chosen.
+        num_candidates: R.
+        failure_probability: beta, in (0, 1).
+    """
+    log_terms = math.log(num_candidates) - math.log(failure_probability)
+    if is_one_shot:
+        return float(math.ceil(scale * log_terms * (1 + _ROUNDING)))
+    return scale * (log_terms + math.log(number)) * (1 + _ROUNDING)
 
 
 def noise_bound(

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from scipy.special import ndtri
-
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Domain
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
-from beam_dp.noise.bound import laplace_bound, noise_variance
+from beam_dp.noise.bound import largest_noise, noise_variance
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.lines import read_line
@@ -33,7 +31,7 @@ def verify_linear_answers(release: AnswersRelease) -> Verification:
     domain = domain_from_json(release.card.get("domain"), "card")
     figures.equal("plan.guarantee", plan.get("guarantee"), release.guarantee.to_json())
     notes = []
-    queries, sensitivity = _queries(release, domain), None
+    queries, sensitivity = distinct_queries(release, domain), None
     if queries is None:
         notes.append(
             "A query is too long to stand in the file whole: the sensitivities are those of the"
@@ -48,7 +46,7 @@ def verify_linear_answers(release: AnswersRelease) -> Verification:
         )
         _compare(sensitivity, plan, figures)
     steps = linear_answer_steps(plan, sensitivity)
-    _error_figures(release, plan, figures)
+    error_figures(release, plan, figures, plan["num_queries"], stated_probability(plan))
     return judged(
         "answers", str(release.card["mechanism"]), release.guarantee, steps, figures, notes=notes
     )
@@ -79,7 +77,7 @@ def linear_answer_steps(
     return [noise_step(what, distribution, steps, l2_squared * grid**2, plan.get("scale", 0.0))]
 
 
-def _queries(release: AnswersRelease, domain: Domain) -> list[LinearQuery] | None:
+def distinct_queries(release: AnswersRelease, domain: Domain) -> list[LinearQuery] | None:
     """The distinct queries that were answered; None where the file does not hold all of one."""
     reader = LinearQueries(domain)
     found: dict[LinearQuery, None] = {}
@@ -100,20 +98,40 @@ def _compare(sensitivity: WorkloadSensitivity, plan: Mapping[str, Any], figures:
     figures.equal("sensitivity_is_exact", plan.get("sensitivity_is_exact"), sensitivity.is_exact)
 
 
-def _error_figures(release: AnswersRelease, plan: Mapping[str, Any], figures: Figures) -> None:
+def error_figures(
+    release: AnswersRelease,
+    plan: Mapping[str, Any],
+    figures: Figures,
+    num_answers: int,
+    failure_probability: float,
+) -> None:
+    """Compares the errors that are stated, of all answers and of each, with those of the noise.
+
+    Args:
+        release: with noise on each answer.
+        plan: what its card states.
+        figures: that they are compared by.
+        num_answers: that the bound holds for at once.
+        failure_probability: with which it does not.
+    """
     distribution, scale, grid = plan["distribution"], plan["scale"], plan["grid"]
-    beta, number = plan.get("failure_probability"), plan["num_queries"]
-    if not isinstance(beta, float) or not 0 < beta < 1:
-        raise InputError("failure_probability", beta, "must be > 0 and < 1")
     error = math.sqrt(noise_variance(distribution, scale)) / grid
-    if distribution == "discrete_laplace":
-        bound = laplace_bound(scale, number, beta) / grid
-    else:
-        away = -float(ndtri(beta / number / 2)) * scale
-        bound = math.ceil(away * (1 + 1e-12)) / grid
+    bound = largest_noise(distribution, scale, num_answers, failure_probability) / grid
     figures.same("standard_error", plan.get("standard_error"), error)
     figures.same("bound", plan.get("bound"), bound)
     for row in release.rows:
         if row["error"] is None:
             figures.same("standard_error of an answer", row["standard_error"], error)
             figures.same("bound of an answer", row["bound"], bound)
+
+
+def stated_probability(plan: Mapping[str, Any]) -> float:
+    """Returns with which probability the errors that a card states do not hold.
+
+    Raises:
+        InputError: if it is none.
+    """
+    beta = plan.get("failure_probability")
+    if not isinstance(beta, float) or not 0 < beta < 1:
+        raise InputError("failure_probability", beta, "must be > 0 and < 1")
+    return beta

@@ -18,6 +18,7 @@ from beam_dp.verification.linear_answers import verify_linear_answers
 from beam_dp.verification.online import verify_online
 from beam_dp.verification.sketches import verify_sketch
 from beam_dp.verification.synthetic import verify_synthetic
+from beam_dp.verification.top_queries import verify_top_queries
 from beam_dp.verification.verdict import Verification
 from beam_dp.verification.windows import verify_horizon, verify_window
 
@@ -30,6 +31,8 @@ def verify_answers(release: AnswersRelease) -> Verification:
     plan = release.card.get("plan")
     if not isinstance(plan, Mapping):
         raise InputError("plan", plan, "must be there: without it no noise is stated")
+    if "choice" in plan:
+        return verify_top_queries(release)
     return verify_linear_answers(release) if "distribution" in plan else verify_online(release)
 
 

@@ -121,22 +121,24 @@ def gaussian_vector(what: str, l2_squared: Fraction | int, scale: float) -> Step
     return gaussian_step(what, mu_squared, rho, numbers)
 
 
-def selection_step(what: str, sensitivity: Fraction | int, scale: float, times: int = 1) -> Step:
-    """Returns the step of an exponential mechanism with scores that move either way.
+def selection_step(
+    what: str, sensitivity: Fraction | int, scale: float, times: int = 1, *, ways: int = 2
+) -> Step:
+    """Returns the step of an exponential mechanism.
 
     Args:
         what: is selected.
         sensitivity: of a score, in units of the scale.
         scale: by which scores are divided in the exponent.
         times: how often.
+        ways: in which scores may move: 2, or 1 where all of them move the same way.
     """
-    epsilon = 2 * Fraction(sensitivity) / positive(scale)
+    epsilon, formula, numbers = _of_scores(sensitivity, scale, ways)
     claims = Claims.range_bounded(epsilon)
     assert claims.rho is not None and claims.mu_squared is not None
-    numbers = f"2 x {number(sensitivity)} / {number(scale)}: epsilon {above(epsilon)}"
     one = Step(
         what,
-        "epsilon = 2 x sensitivity / scale; rho = epsilon^2 / 8; mu^2 = pi epsilon^2 / 8",
+        f"{formula}; rho = epsilon^2 / 8; mu^2 = pi epsilon^2 / 8",
         EXPONENTIAL,
         f"{numbers}, rho {above(claims.rho)}, mu^2 {above(claims.mu_squared)}",
         claims,
@@ -144,15 +146,30 @@ def selection_step(what: str, sensitivity: Fraction | int, scale: float, times: 
     return repeated(one, times)
 
 
-def flip_step(what: str, sensitivity: Fraction | int, scale: float, times: int = 1) -> Step:
-    """Returns the step of permute-and-flip with scores that move either way: no bounded range.
+def flip_step(
+    what: str,
+    sensitivity: Fraction | int,
+    scale: float,
+    times: int = 1,
+    *,
+    ways: int = 2,
+    theorem: str = PERMUTE_AND_FLIP,
+) -> Step:
+    """Returns the step of permute-and-flip, or of what costs as much: no bounded range.
 
-    Args: as of ``selection_step``.
+    Args: as of ``selection_step``, and
+        theorem: that this is by.
     """
-    epsilon = 2 * Fraction(sensitivity) / positive(scale)
-    numbers = f"2 x {number(sensitivity)} / {number(scale)}: epsilon {above(epsilon)}"
-    formula = "epsilon = 2 x sensitivity / scale"
-    return repeated(Step(what, formula, PERMUTE_AND_FLIP, numbers, Claims.pure(epsilon)), times)
+    epsilon, formula, numbers = _of_scores(sensitivity, scale, ways)
+    return repeated(Step(what, formula, theorem, numbers, Claims.pure(epsilon)), times)
+
+
+def _of_scores(sensitivity: Fraction | int, scale: float, ways: int) -> tuple[Fraction, str, str]:
+    """The epsilon of a selection by scores, its formula, and the numbers put into that."""
+    epsilon = ways * Fraction(sensitivity) / positive(scale)
+    twice = "2 x " if ways == 2 else ""
+    numbers = f"{twice}{number(sensitivity)} / {number(scale)}: epsilon {above(epsilon)}"
+    return epsilon, f"epsilon = {twice}sensitivity / scale", numbers
 
 
 def repeated(one: Step, times: int) -> Step:

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from beam_dp.checks import check_choice, check_is
-from beam_dp.domain import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import (
-    FAILURE_PROBABILITY,
-    AnswersPlan,
     NumRecords,
     check_failure_probability,
     check_noise,
     check_num_records,
 )
-from beam_dp.mechanisms.resources import answers_resources
-from beam_dp.noise.bound import Distribution, laplace_bound, noise_variance
+from beam_dp.mechanisms.linear_answers.plan import DEFAULT_FAILURE_PROBABILITY, LinearAnswersPlan
+from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
@@ -33,70 +28,31 @@ from beam_dp.privacy.rounding import up
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
-from beam_dp.summaries.clipped_counts import clipped_counts
 from beam_dp.verification.linear_answers import linear_answer_steps
 from beam_dp.verification.steps import Step
 
 Choice = Literal["auto", "discrete_laplace", "discrete_gaussian"]
 
-DEFAULT_FAILURE_PROBABILITY = 0.05
-# Of the floating-point operations from a sensitivity to a standard deviation.
-_ROUNDING = 1e-12
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WorkloadAnswersPlan(AnswersPlan):
+class WorkloadAnswersPlan(LinearAnswersPlan):
     """What ``draw_workload_answers`` will do, from public numbers alone.
 
-    Args: as of ``AnswersPlan``, where ``num_records`` is stated and not used, and
-        workload: the queries.
+    Args: as of ``LinearAnswersPlan``, and
         sensitivity: of all answers together, under the relation and for the unit of the guarantee.
-        distribution: of the noise.
-        grid: steps of one record: 1 where the noise is on whole records, else 2^16.
-        scale: of the noise, in grid steps.
-        failure_probability: of the bound that is stated, in (0, 1).
     """
 
-    workload: LinearWorkload
     sensitivity: WorkloadSensitivity
-    distribution: Distribution
-    grid: int
-    scale: float
-    failure_probability: float = dataclasses.field(
-        default=DEFAULT_FAILURE_PROBABILITY, metadata=FAILURE_PROBABILITY
-    )
-
-    @property
-    def universe(self) -> Domain:
-        """The domain of the queries."""
-        return self.workload.domain
 
     @property
     def steps(self) -> Sequence[Step]:
         """See ``Plan``."""
         return linear_answer_steps(self.public, self.sensitivity)
 
-    @property
-    def memory_bytes(self) -> float:
-        """Memory of the worker that draws, without the histogram."""
-        return answers_resources(self.workload.domain.num_cells, len(self.workload)).memory_bytes
-
-    @property
-    def is_vacuous(self) -> bool:
-        """Whether it is known before that the bound says nothing."""
-        return self.num_records != "noisy" and self.bound() >= self.num_records
-
-    @property
-    def standard_error(self) -> float:
-        """Standard deviation of every answer, in records."""
-        return math.sqrt(noise_variance(self.distribution, self.scale)) / self.grid
-
     def bound(self, failure_probability: float | None = None) -> float:
         """Returns what no answer's error exceeds, all together, but with this probability.
 
-        Accuracy: by a union bound over all n answers, in grid steps: of discrete Laplace noise see
-        ``laplace_bound``; discrete Gaussian noise has P(Z >= m) <= P(N(0, sigma^2) >= m - 1)
-        (Canonne, Kamath and Steinke, 2020, Proposition 25).
+        Accuracy: see ``largest_noise``, of as many as there are queries.
 
         Args:
             failure_probability: in (0, 1); by default that of the plan.
@@ -109,14 +65,11 @@ class WorkloadAnswersPlan(AnswersPlan):
         """
         if failure_probability is None:
             failure_probability = self.failure_probability
-        check_failure_probability(failure_probability)
-        if self.distribution == "discrete_laplace":
-            return laplace_bound(self.scale, len(self.workload), failure_probability) / self.grid
-        share = failure_probability / len(self.workload)
-        return math.ceil(-float(ndtri(share / 2)) * self.scale * (1 + _ROUNDING)) / self.grid
+        return self.largest_error(len(self.workload), failure_probability)
 
-    def _stated_number(self, num_records: int | None) -> dict[str, int | None] | None:
-        return None if num_records is None else {"public": num_records}
+    def answered(self, counts: NDArray[np.int64], noise: NoiseSource) -> dict[int, float]:
+        """Returns all answers; see ``draw_workload_answers``."""
+        return dict(enumerate(draw_workload_answers(self, counts, noise).values.tolist()))
 
     def _stated(self) -> dict[str, Any]:
         return {
@@ -259,15 +212,9 @@ def draw_workload_answers(
         InputError: if the counts have another shape or type.
     """
     check_is("plan", plan, WorkloadAnswersPlan)
-    expected = (plan.workload.domain.num_cells,)
-    if counts.shape != expected or counts.dtype != np.int64:
-        condition = f"must be int64 of shape {expected}"
-        raise InputError("counts", f"{counts.dtype} {counts.shape}", condition)
-    # Numerators over 2^16, which are whole records where the grid is.
-    exact = plan.workload.counts(clipped_counts(counts)) // ((1 << VALUE_BITS) // plan.grid)
-    draw = noise.laplace if plan.distribution == "discrete_laplace" else noise.gaussian
+    exact = plan.exact(counts, plan.grid)
     return WorkloadAnswers(
-        values=draw(exact, plan.scale) / plan.grid,
+        values=plan.noisy(exact, noise),
         standard_error=plan.standard_error,
         bound=plan.bound(),
         failure_probability=plan.failure_probability,

@@ -10,7 +10,7 @@ import apache_beam as beam
 
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan, draw_workload_answers
+from beam_dp.mechanisms.linear_answers.plan import LinearAnswersPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
@@ -23,14 +23,14 @@ from beam_dp.transforms.elements import AnswerBatch, Row
 
 
 class AnswerWorkload(beam.PTransform):
-    """Answers a workload of linear queries, all at once, with Laplace or Gaussian noise.
+    """Answers a workload of linear queries at once, or those of them with the largest answers.
 
-    Privacy: ``plan.guarantee``, as ``draw_workload_answers`` says. Noise is drawn once, by one
-    step behind which a ``Reshuffle`` stands; a draw that is done again has another ``run_id``, and
-    ``WriteAnswers`` commits one.
+    Privacy: ``plan.guarantee``, as ``draw_workload_answers`` and ``draw_top_queries`` say. Noise
+    is drawn once, by one step behind which a ``Reshuffle`` stands; a draw that is done again has
+    another ``run_id``, and ``WriteAnswers`` commits one.
 
     Args:
-        plan: from ``plan_workload_answers``.
+        plan: from ``plan_workload_answers`` or ``plan_top_queries``.
         lines: what was asked; every query is in the plan's workload, refused ones get an error.
         ledger_token: from ``Ledger.spend``, for just this.
 
@@ -38,17 +38,18 @@ class AnswerWorkload(beam.PTransform):
         InputError: if a query is not in the workload, or the token paid for something else; when
             applied, if the records are windowed or unbounded, or lack a column.
 
-    Output: ``AnswerBatch`` elements of a few MB, by their numbers in the order of the lines.
+    Output: ``AnswerBatch`` elements of a few MB, by their numbers in the order of the lines; the
+    largest answers in the order in which they were chosen, and then refused lines.
     """
 
     def __init__(
         self,
-        plan: WorkloadAnswersPlan,
+        plan: LinearAnswersPlan,
         lines: Sequence[QueryLine],
         ledger_token: Token | None = None,
     ) -> None:
         super().__init__()
-        check_is("plan", plan, WorkloadAnswersPlan)
+        check_is("plan", plan, LinearAnswersPlan)
         plan.payment(ledger_token)
         self.plan = plan
         nothing = dict.fromkeys(
@@ -80,13 +81,18 @@ class AnswerWorkload(beam.PTransform):
 
 
 def _answers(
-    plan: WorkloadAnswersPlan,
+    plan: LinearAnswersPlan,
     asked: list[tuple[Row, int | None]],
     noise: NoiseSource,
     shards: Iterable[tuple[int, bytes]],
 ) -> list[AnswerBatch]:
     histogram = HistogramAccumulator(plan.workload.domain).from_shards(shards)
-    values = draw_workload_answers(plan, histogram.counts, noise).values.tolist()
-    rows = [row if place is None else {**row, "value": values[place]} for row, place in asked]
+    values = plan.answered(histogram.counts, noise)
+    told = [each for each in asked if each[1] is None or each[1] in values]
+    if len(values) < len(plan.workload):
+        # By rank. Where all are answered they stay as they were asked.
+        ranks: dict[int | None, int] = {place: rank for rank, place in enumerate(values)}
+        told.sort(key=lambda each: ranks.get(each[1], len(ranks)))
+    rows = [row if place is None else {**row, "value": values[place]} for row, place in told]
     public = None if plan.num_records == "noisy" else plan.num_records
     return answer_batches(noise.draw_id(), public, rows)

@@ -1,0 +1,283 @@
+"""The c queries of a workload with the largest answers, and noisy answers to these."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.checks import check_choice, check_is, checked_integer
+from beam_dp.flags.numbers import integer
+from beam_dp.flags.options import option
+from beam_dp.mechanisms.contract import (
+    NumRecords,
+    check_failure_probability,
+    check_noise,
+    check_num_records,
+)
+from beam_dp.mechanisms.linear_answers.plan import DEFAULT_FAILURE_PROBABILITY, LinearAnswersPlan
+from beam_dp.mechanisms.top_choice import (
+    METHODS,
+    Method,
+    TopChoice,
+    choose_top,
+    loss_of,
+    top_choices,
+)
+from beam_dp.noise.bound import Distribution
+from beam_dp.noise.source import MAX_SCALE, NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.rounding import lowered, root_up, up
+from beam_dp.queries.linear import VALUE_BITS
+from beam_dp.queries.linear_workload import LinearWorkload
+from beam_dp.verification.claims import composed
+from beam_dp.verification.steps import Step
+from beam_dp.verification.top_queries import top_query_steps
+
+_SHARES = tuple(Fraction(number, 32) for number in range(1, 32))
+_OPERATIONS = 16  # more than a budget goes through
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TopQueriesPlan(LinearAnswersPlan):
+    """What ``draw_top_queries`` will do, from public numbers alone.
+
+    Args: as of ``LinearAnswersPlan``, and
+        top: c, how many queries are chosen.
+        choice: the method; see ``mechanisms.top_choice.top_choice``.
+        choice_grid: steps of one record in which answers are compared: 1 or 2^16.
+        choice_scale: of the noise of the choice, in these steps.
+    """
+
+    top: int = dataclasses.field(
+        metadata=option("top_queries: how many queries are answered", "C", integer)
+    )
+    choice: Method = dataclasses.field(
+        metadata=option(
+            "top_queries: how they are chosen; auto takes that with the least bound",
+            choices=("auto", *METHODS),
+            default="auto",
+        )
+    )
+    choice_grid: int
+    choice_scale: float
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """See ``Plan``."""
+        return top_query_steps(self.public, self.guarantee)
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether it is known before that a bound says nothing."""
+        return self.num_records != "noisy" and self._error() >= self.num_records
+
+    @property
+    def top_choice(self) -> TopChoice:
+        """How the queries are chosen."""
+        width = _width(self.guarantee, self.choice_grid)
+        return TopChoice(self.choice, self.top, width, self.choice_scale)
+
+    def margin(self) -> float:
+        """Returns how far the t-th query's exact answer may be below the t-th largest, in records.
+
+        Accuracy: for every t, with probability 1 - beta / 2 for the plan's beta.
+        """
+        half = self.failure_probability / 2
+        return self.top_choice.margin(len(self.workload), half) / self.choice_grid
+
+    def bound(self) -> float:
+        """Returns what the error of no answer that is given exceeds, in records.
+
+        Accuracy: with probability 1 - beta / 2 for the plan's beta; noise of answers is fresh.
+        """
+        return self.largest_error(self.top, self.failure_probability / 2)
+
+    def answered(self, counts: NDArray[np.int64], noise: NoiseSource) -> dict[int, float]:
+        """Returns the answers that are given; see ``draw_top_queries``."""
+        found = draw_top_queries(self, counts, noise)
+        return dict(zip(found.places, found.values.tolist(), strict=True))
+
+    def _error(self) -> float:
+        return max(self.margin(), self.bound())
+
+    def _stated(self) -> dict[str, Any]:
+        return {
+            "mechanism": self.mechanism,
+            "top": self.top,
+            "num_queries": len(self.workload),
+            "num_records": self.num_records,
+            "choice": self.choice,
+            "choice_grid": self.choice_grid,
+            "choice_scale": self.choice_scale,
+            "distribution": self.distribution,
+            "scale": self.scale,
+            "grid": self.grid,
+            "standard_error": self.standard_error,
+            "margin": self.margin(),
+            "bound": self.bound(),
+            "failure_probability": self.failure_probability,
+            "guarantee": self.guarantee.to_json(),
+            "loss": self.loss.to_json(),
+        }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TopQueries:
+    """A release: the queries with the largest answers, and noisy answers to them. All is public.
+
+    Args:
+        places: of the queries in the workload, in the order in which they were chosen, that of the
+            largest answer first, but for the noise.
+        values: shape (c,), float64, records: unbiased, of fresh noise, so that they need not fall.
+        standard_error: of every answer, in records.
+        margin: for every t the t-th query's exact answer is no farther than this below the t-th
+            largest of the workload, but with half of the failure probability.
+        bound: no answer's error exceeds it, but with the other half.
+        public: what a card states.
+    """
+
+    places: list[int]
+    values: NDArray[np.float64]
+    standard_error: float
+    margin: float
+    bound: float
+    public: dict[str, Any]
+
+
+def plan_top_queries(
+    workload: LinearWorkload,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    top: int,
+    choice: Method | Literal["auto"] = "auto",
+    failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
+) -> TopQueriesPlan:
+    """Returns how the c largest answers would be chosen and told, before any record is read.
+
+    Privacy: the guarantee. A unit of m records moves every answer by m at most, under either
+    relation; all of them the same way where it is added or removed, which halves the noise of the
+    choice: see ``top_choice``. Answers have an L1 sensitivity of c m and an L2 sensitivity of
+    sqrt(c) m, whichever were chosen; discrete Laplace noise where the promise is pure, or spent as
+    if it were, and discrete Gaussian noise where choice and answers share a rho. The shares, and
+    the method if it is ``auto``, are those whose larger bound, of choice or answers, is least.
+
+    Args:
+        workload: the queries; whether they overlap does not matter.
+        guarantee: what is promised.
+        num_records: the public number of records, or ``"noisy"``; a number under ``replace_one``.
+        top: c, from 1 to the number of queries.
+        choice: the method.
+        failure_probability: of the bounds that are stated, in (0, 1).
+
+    Raises:
+        InputError: if a parameter is refused, or noise would not fit 64-bit integers.
+
+    Example:
+        >>> from beam_dp.domain.files import read_domain
+        >>> from beam_dp.queries.linear_workload import parse_linear_workload
+        >>> workload = parse_linear_workload("intervals:age", read_domain('{"age": 100}'))
+        >>> promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+        >>> plan = plan_top_queries(workload, promise, "noisy", 30)
+        >>> plan.choice, round(plan.margin()), round(plan.bound())
+        ('exponential', 269, 268)
+    """
+    check_is("workload", workload, LinearWorkload)
+    check_is("guarantee", guarantee, Guarantee)
+    check_choice("choice", choice, ("auto", *METHODS))
+    check_num_records(num_records, guarantee)
+    check_failure_probability(failure_probability)
+    checked_integer("top", top, 1, len(workload), note=", the number of queries")
+    plans = [
+        TopQueriesPlan(
+            mechanism="top_queries",
+            workload=workload,
+            guarantee=guarantee,
+            num_records=num_records,
+            failure_probability=failure_probability,
+            top=top,
+            **settings,
+        )
+        for settings in _settings(workload, guarantee, top, choice)
+    ]
+    check_noise(guarantee, [min(max(plan.choice_scale, plan.scale) for plan in plans)])
+    fitting = [plan for plan in plans if max(plan.choice_scale, plan.scale) <= MAX_SCALE]
+    found = min(fitting, key=TopQueriesPlan._error)
+    loss = loss_of(composed(step.claims for step in found.steps))
+    return dataclasses.replace(found, loss=loss)
+
+
+def draw_top_queries(
+    plan: TopQueriesPlan, counts: NDArray[np.int64], noise: NoiseSource
+) -> TopQueries:
+    """Returns the largest answers: the only step that sees exact counts. Draw once for a plan.
+
+    Privacy: ``plan.guarantee``, where the counts are of records bounded as it says. Counts and
+    answers that are too large for 64 bits are clipped, which raises no sensitivity.
+
+    Args:
+        plan: of the release.
+        counts: shape (num_cells,), int64, records; secret. Limits: as of
+            ``draw_workload_answers``.
+        noise: of this draw.
+
+    Raises:
+        InputError: if the counts have another shape or type.
+    """
+    check_is("plan", plan, TopQueriesPlan)
+    exact = plan.exact(counts, plan.choice_grid)
+    places = choose_top(exact, plan.top_choice, noise)
+    return TopQueries(
+        places=places,
+        values=plan.noisy(exact[places] * (plan.grid // plan.choice_grid), noise),
+        standard_error=plan.standard_error,
+        margin=plan.margin(),
+        bound=plan.bound(),
+        public=plan.public,
+    )
+
+
+def _settings(
+    workload: LinearWorkload, guarantee: Guarantee, top: int, choice: Method | Literal["auto"]
+) -> Iterator[dict[str, Any]]:
+    """The noise of each way to share a guarantee between choice and answers."""
+    grid = 1 << VALUE_BITS if workload.explicit else 1
+    width = _width(guarantee, grid)
+    for share in _SHARES:
+        for chosen in top_choices(guarantee, top, width, choice, share):
+            distribution, steps, scale = _answers(guarantee, top, 1 - share, chosen, grid)
+            yield {
+                "choice": chosen.method,
+                "choice_grid": grid,
+                "choice_scale": chosen.scale,
+                "distribution": distribution,
+                "grid": steps,
+                "scale": scale,
+                "loss": chosen.loss,
+            }
+
+
+def _answers(
+    guarantee: Guarantee, top: int, share: Fraction, chosen: TopChoice, grid: int
+) -> tuple[Distribution, int, float]:
+    """The noise of answers for a share of epsilon, or of rho, and its steps of a record."""
+    moved = guarantee.max_records_per_unit
+    if not chosen.spends_rho:
+        return (
+            "discrete_laplace",
+            grid,
+            up(top * moved * grid / (Fraction(guarantee.epsilon) * share)),
+        )
+    steps = 1 << VALUE_BITS
+    rho = lowered(zcdp_rho(guarantee.epsilon, guarantee.delta) * float(share), _OPERATIONS)
+    return "discrete_gaussian", steps, root_up(top * (moved * steps) ** 2 / (2 * Fraction(rho)))
+
+
+def _width(guarantee: Guarantee, grid: int) -> int:
+    """By how much the difference of two answers may move."""
+    return guarantee.neighboring.num_moved * guarantee.max_records_per_unit * grid
