@@ -74,7 +74,10 @@ TRANSFORMS: list[Case] = [
     (lambda: sketch(columns="email"), "columns: 'email' is refused; must be a KeyColumns, such as"),
     (lambda: dp.AnswerQueries(wrong(DOMAIN), ANY), "must be a PrivateMWPlan, such as dp.plan_priv"),
     (lambda: dp.AnswerSparseQueries(wrong({}), ANY, ANY), "must be a SparseMWPlan, such as dp.pla"),
-    (lambda: dp.AnswerWorkload(wrong(QUERIES), []), "must be a WorkloadAnswersPlan, such as dp.pl"),
+    (
+        lambda: dp.AnswerWorkload(wrong(QUERIES), []),
+        "must be a WorkloadAnswersPlan or a TopQueriesPlan, such as dp.pl",
+    ),
     (
         lambda: dp.ReleaseWindows(wrong("out"), "out", "0" * 32, "t", "arrival"),
         "must be a WindowTablesPlan or a WindowDatabasesPlan, such as dp.plan_window_tables(...)",

@@ -5,6 +5,11 @@ from beam_dp.mechanisms.choosing import (
     geometric_noisy_max as geometric_noisy_max,
     permute_and_flip as permute_and_flip,
 )
+from beam_dp.mechanisms.choosing_top import (
+    TopChoice as TopChoice,
+    choose_top as choose_top,
+    top_choice as top_choice,
+)
 from beam_dp.mechanisms.contract import (
     AnswersPlan as AnswersPlan,
     Mechanism as Mechanism,
@@ -62,11 +67,6 @@ from beam_dp.mechanisms.sparse_vector import (
     Sparse as Sparse,
     SparseVectorNoise as SparseVectorNoise,
     sparse_vector_noise as sparse_vector_noise,
-)
-from beam_dp.mechanisms.top_choice import (
-    TopChoice as TopChoice,
-    choose_top as choose_top,
-    top_choice as top_choice,
 )
 from beam_dp.mechanisms.window_tables import (
     WindowDatabasesPlan as WindowDatabasesPlan,

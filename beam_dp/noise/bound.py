@@ -72,11 +72,11 @@ def choice_margin(
 ) -> float:
     """Returns how far the t-th that is chosen may be below the t-th largest score, for every t.
 
-    One shot of geometric noise: no noise exceeds s ln(R / beta), rounded up, but with probability
-    beta; so the t-th largest noisy score is no less than the t-th largest score, and no more than
-    that above its own. Rounds: each chooses nothing that is s ln(R c / beta) below the best that is
-    left but with probability beta / c, and the best that is left in round t is no less than the
-    t-th largest.
+    One shot of geometric noise: P(G > m) = exp(-(m + 1) / s), so that none exceeds the integer just
+    below s ln(R / beta) but with probability beta; and the t-th largest noisy score is no less than
+    the t-th largest score. Rounds: each chooses nothing that is s ln(R c / beta) below the best
+    that is left but with probability beta / c, and the best that is left in round t is no less than
+    the t-th largest.
 
     Args:
         is_one_shot: whether scores got geometric noise once, or c were chosen in rounds by the
@@ -88,7 +88,7 @@ def choice_margin(
     """
     log_terms = math.log(num_candidates) - math.log(failure_probability)
     if is_one_shot:
-        return float(math.ceil(scale * log_terms * (1 + _ROUNDING)))
+        return float(max(0, math.ceil(scale * log_terms * (1 + _ROUNDING)) - 1))
     return scale * (log_terms + math.log(number)) * (1 + _ROUNDING)
 
 

@@ -13,7 +13,9 @@ from jobs import everything_under, job_flags, people
 
 from beam_dp.cli import main as cli
 from beam_dp.privacy.ledger import Ledger
+from beam_dp.releases import read_release
 from beam_dp.releases.files.answers import ANSWER_SCHEMA
+from beam_dp.verification import verify_release
 from pipelines import release_synthetic_database
 from pipelines.answer_queries import main
 
@@ -105,6 +107,32 @@ def test_nothing_is_read_spent_or_written_to_validate(tmp_path, capfd):
     assert main([*flags(tmp_path, **named, output=str(tmp_path / "other"))]) == 2
     assert "too much" in capfd.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("choice", ["auto", "exponential"])
+def test_the_largest_are_answered_in_their_order(tmp_path, capfd, choice):
+    Ledger(str(tmp_path / "ledger.sqlite")).declare(
+        "people", 1000.0, 1e-9, "record", "add_or_remove_one"
+    )
+    named = {"ledger": str(tmp_path / "ledger.sqlite"), "dataset_id": "people"}
+    argv = flags(tmp_path, mechanism="top_queries", top="2", choice=choice, **named)
+    assert main([*argv, "--validate_only", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["plan"]["top"] == 2
+    assert main(argv) == 0
+    assert "The choice misses nothing larger by more than" in capfd.readouterr().out
+    rows, table = answers(tmp_path / "out"), people()
+    women = table["sex"].to_pylist().count("Female")
+    middle = sum(20 <= age < 60 for age in table["age"].to_pylist())
+    assert women > middle + 50
+    # That of two queries, one of which is asked twice; what is refused comes last.
+    assert [row["id"] for row in rows] == ["women", "7", None, None]
+    for row, number in zip(rows, (women, women, middle), strict=False):
+        # False alarms: 2e-5 for Laplace noise.
+        assert abs(row["value"] - number) <= 8 * row["standard_error"]
+    assert rows[0]["value"] == rows[1]["value"] and rows[3]["error"]
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["mechanism"] == "top_queries" and card["ledger_release"] == "people/1"
+    assert verify_release(read_release(str(tmp_path / "out"))).holds
 
 
 @pytest.mark.slow
@@ -234,6 +262,11 @@ def test_the_installed_command_is_the_same_program(tmp_path, capfd):
         ({"calibration": "textbook", "mechanism": "laplace"}, r"--calibration applies only to"),
         ({"delta": "0", "mechanism": "gaussian"}, r"--delta: 0.0 is refused; must be > 0"),
         ({"failure_probability": "2", "mechanism": "laplace"}, r"--failure_probability: 2.0 is"),
+        ({"mechanism": "top_queries"}, r"--top: missing; must be given"),
+        ({"mechanism": "top_queries", "top": "0"}, r"--top: 0 is refused; must be"),
+        ({"mechanism": "top_queries", "top": "3"}, r"--top: 3 is refused; must be .* 2, the numb"),
+        ({"mechanism": "laplace", "top": "1"}, r"--top applies only to --mechanism top_queries"),
+        ({"mechanism": "top_queries", "top": "1", "choice": "best"}, r"--choice: 'best' is refus"),
         ({"start_from": "nowhere"}, r"--start_from: 'nowhere' is refused"),
         ({"workload": "marginals:2"}, r"--workload: unknown flag"),
         ({"num_question": "3"}, r"the nearest is --num_questions"),

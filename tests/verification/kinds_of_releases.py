@@ -18,6 +18,7 @@ from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import plan_release
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
+from beam_dp.mechanisms.linear_answers import LinearAnswersPlan
 from beam_dp.mechanisms.marginals import selection as selection_module
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import plan_selection
@@ -108,21 +109,24 @@ def linear_answers(promise: Guarantee, spec: str = "conjunctions:1", **options: 
     workload = LinearWorkload(
         DOMAIN, tuple(dict.fromkeys(parse_linear_workload(spec, DOMAIN).queries))
     )
-    plan = dp.plan_workload_answers(workload, promise, number_of(promise), **options)
-    found = dp.draw_workload_answers(plan, COUNTS, NOISE)
+    plan: LinearAnswersPlan
+    if "top" in options:
+        plan = dp.plan_top_queries(workload, promise, number_of(promise), **options)
+    else:
+        plan = dp.plan_workload_answers(workload, promise, number_of(promise), **options)
     rows = [
         {
             "id": None,
-            "query": json.dumps(query.to_json()),
+            "query": json.dumps(workload.queries[place].to_json()),
             "value": value,
-            "standard_error": found.standard_error,
-            "bound": found.bound,
+            "standard_error": plan.standard_error,
+            "bound": plan.bound(),
             "route": "measured",
             "updates_left": None,
             "questions_left": None,
             "error": None,
         }
-        for query, value in zip(workload, found.values.tolist(), strict=True)
+        for place, value in plan.answered(COUNTS, NOISE).items()
     ]
     public = None if plan.num_records == "noisy" else plan.num_records
     return answers_of(plan, public, rows)
@@ -199,6 +203,11 @@ def _fill() -> None:
             "laplace answers": lambda p=pure: linear_answers(p),
             "gaussian answers": lambda p=both: linear_answers(
                 p, "conjunctions:2", distribution="discrete_gaussian"
+            ),
+            "top queries": lambda p=pure: linear_answers(p, top=3),
+            "top queries delta": lambda p=both: linear_answers(p, top=3, choice="exponential"),
+            "top queries flipped": lambda p=pure: linear_answers(
+                p, top=3, choice="permute_and_flip"
             ),
             "private_mw": lambda p=both: private_mw(p),
             "private_mw pure": lambda p=pure: private_mw(p),

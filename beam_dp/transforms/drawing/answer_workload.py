@@ -10,7 +10,9 @@ import apache_beam as beam
 
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.linear_answers.plan import LinearAnswersPlan
+from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.worker_memory import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
@@ -49,7 +51,7 @@ class AnswerWorkload(beam.PTransform):
         ledger_token: Token | None = None,
     ) -> None:
         super().__init__()
-        check_is("plan", plan, LinearAnswersPlan)
+        check_is("plan", plan, WorkloadAnswersPlan, TopQueriesPlan)
         plan.payment(ledger_token)
         self.plan = plan
         nothing = dict.fromkeys(

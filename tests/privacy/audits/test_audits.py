@@ -26,6 +26,7 @@ from audit_sketch_runs import sketch_run_audits
 from audit_sketches import sketch_audits
 from audit_sparse_online import sparse_online_audits
 from audit_streams import stream_audits
+from audit_top_queries import top_query_audits
 from audit_unit_costs import unit_cost_audits
 from audit_views import Finding
 from audit_windows import window_audits
@@ -38,6 +39,7 @@ AUDITS = [
     *noise_audits(),
     *mechanism_audits(),
     *workload_audits(),
+    *top_query_audits(),
     *interval_audits(),
     *end_to_end_audits(),
     *collision_audits(),

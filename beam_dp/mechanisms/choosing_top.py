@@ -69,8 +69,8 @@ class TopChoice:
     def margin(self, num_candidates: int, failure_probability: float) -> float:
         """Returns how far the t-th that is chosen may be below the t-th largest, for every t.
 
-        Accuracy: with probability 1 - beta, for R candidates and scale s: s ln(R / beta), rounded
-        up, of one shot, and s ln(R c / beta) of rounds; see ``choice_margin``.
+        Accuracy: with probability 1 - beta, for R candidates and scale s: the integer just below
+        s ln(R / beta) of one shot, and s ln(R c / beta) of rounds; see ``choice_margin``.
 
         Args:
             num_candidates: R, at least c.
