@@ -19,7 +19,16 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 
-from claim_rows import composition, intervals, linear_answers, projections, small_db, vc_dimension
+from claim_rows import (
+    composition,
+    intervals,
+    linear_answers,
+    projections,
+    selection,
+    small_db,
+    sparse_vector,
+    vc_dimension,
+)
 from claim_rows.claim import Claim, Measured
 
 SECTIONS = {
@@ -29,6 +38,8 @@ SECTIONS = {
     "Small databases": small_db.CLAIMS,
     "VC dimension": vc_dimension.CLAIMS,
     "Sparse queries: projections": projections.CLAIMS,
+    "Selection": selection.CLAIMS,
+    "The sparse vector": sparse_vector.CLAIMS,
 }
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "claims.md"
 _HEAD = """# What the literature claims, measured
