@@ -133,8 +133,8 @@ def top_choice(
         InputError: if an argument is out of range, or noise would not fit 64 bits.
 
     Reference: Durfee and Rogers (2019), Lemma 4.2; Dong, Durfee and Rogers (2020); McKenna and
-    Sheldon (2020); Qiao, Su and Zhang (2021), whose one shot of Laplace noise with delta has the
-    scale 8 D sqrt(c ln(R / delta)) / epsilon, more than Gumbel noise needs.
+    Sheldon (2020); for one shot of Laplace noise with delta, whose scale grows with the root of
+    ln(R), Qiao, Su and Zhang (2021).
 
     Example:
         >>> promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
@@ -182,7 +182,8 @@ def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource)
     Privacy: ``choice.loss``, where neighbours change the difference of no two scores by more than
     ``choice.width``. Nothing but the indices may be told; answers to them need noise of their own.
 
-    Accuracy: ``choice.margin``.
+    Accuracy: ``choice.margin``. Where the scale is a few units, one shot of geometric noise gives
+    ties, which the lower index wins: finer units avoid that.
 
     Args:
         scores: shape (num_candidates,), int64, at least c; secret. ``geometric`` clips them to 2^61

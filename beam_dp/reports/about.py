@@ -34,6 +34,8 @@ _PAPERS = {
     "private_mw": "M. Hardt, G. Rothblum. A multiplicative weights mechanism for privacy-preserving"
     " data analysis. FOCS 2010",
     "sparse_mw": "A. Blum, A. Roth. Fast private data release algorithms for sparse queries. 2011",
+    "top_queries": "D. Durfee, R. Rogers. Practical differentially private top-k selection with"
+    " pay-what-you-get composition. NeurIPS 2019",
     "sparse_project": "A. Blum, A. Roth. Fast private data release algorithms for sparse queries."
     " 2011",
     "count_sketch": "M. Charikar, K. Chen, M. Farach-Colton. Finding frequent items in data"

@@ -185,7 +185,7 @@ def test_plans_keep_and_spend_what_they_promise(workload, relation, delta, choic
 def test_noise_that_counts_on_delta_is_refused_where_there_is_none():
     guarantee = promise(ADD, APPROXIMATE)
     plan = dp.plan_top_queries(PAIRS, guarantee, "noisy", 20, "exponential")
-    assert plan.choice_scale < 20 and plan.distribution == "discrete_gaussian"
+    assert plan.choice_scale < 20 * plan.choice_grid and plan.distribution == "discrete_gaussian"
     with pytest.raises(InputError, match="mechanism"):
         check_promise(dataclasses.replace(plan, guarantee=promise(ADD)), promise(ADD))
 

@@ -332,7 +332,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "one_worker.Draw.process of a workload": (
         "workload",
-        {"answer_workload.draw_workload_answers": fail},
+        {"answer_workload.WorkloadAnswersPlan.answered": fail},
     ),
     "one_worker.Draw.process of queries": ("queries", {"answer_queries.answer_line": fail}),
     "one_worker.Draw.process of sparse queries": (

@@ -50,7 +50,7 @@ class TopQueriesPlan(LinearAnswersPlan):
     Args: as of ``LinearAnswersPlan``, and
         top: c, how many queries are chosen.
         choice: the method; see ``mechanisms.choosing_top.top_choice``.
-        choice_grid: steps of one record in which answers are compared: 1 or 2^16.
+        choice_grid: steps of one record in which answers are compared: 2^16, lest they tie.
         choice_scale: of the noise of the choice, in these steps.
     """
 
@@ -234,7 +234,7 @@ def draw_top_queries(
     places = choose_top(exact, plan.top_choice, noise)
     return TopQueries(
         places=places,
-        values=plan.noisy(exact[places] * (plan.grid // plan.choice_grid), noise),
+        values=plan.noisy(exact[places] // (plan.choice_grid // plan.grid), noise),
         standard_error=plan.standard_error,
         margin=plan.margin(),
         bound=plan.bound(),
@@ -246,14 +246,15 @@ def _settings(
     workload: LinearWorkload, guarantee: Guarantee, top: int, choice: Method | Literal["auto"]
 ) -> Iterator[dict[str, Any]]:
     """The noise of each way to share a guarantee between choice and answers."""
-    grid = 1 << VALUE_BITS if workload.explicit else 1
-    width = _width(guarantee, grid)
+    of_choice = 1 << VALUE_BITS
+    whole = of_choice if workload.explicit else 1
+    width = _width(guarantee, of_choice)
     for share in _SHARES:
         for chosen in top_choices(guarantee, top, width, choice, share):
-            distribution, steps, scale = _answers(guarantee, top, 1 - share, chosen, grid)
+            distribution, steps, scale = _answers(guarantee, top, 1 - share, chosen, whole)
             yield {
                 "choice": chosen.method,
-                "choice_grid": grid,
+                "choice_grid": of_choice,
                 "choice_scale": chosen.scale,
                 "distribution": distribution,
                 "grid": steps,

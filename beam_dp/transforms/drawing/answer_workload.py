@@ -91,8 +91,8 @@ def _answers(
     histogram = HistogramAccumulator(plan.workload.domain).from_shards(shards)
     values = plan.answered(histogram.counts, noise)
     told = [each for each in asked if each[1] is None or each[1] in values]
-    if len(values) < len(plan.workload):
-        # By rank. Where all are answered they stay as they were asked.
+    if isinstance(plan, TopQueriesPlan):
+        # By rank; others stay as they were asked.
         ranks: dict[int | None, int] = {place: rank for rank, place in enumerate(values)}
         told.sort(key=lambda each: ranks.get(each[1], len(ranks)))
     rows = [row if place is None else {**row, "value": values[place]} for row, place in told]
