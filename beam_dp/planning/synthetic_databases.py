@@ -21,6 +21,7 @@ from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.releases.measured_tables import cell_variance, support_variances
 from beam_dp.releases.noise_bounds import NoiseBounds
+from beam_dp.theorems.early_stop import best_early_stop
 from beam_dp.theorems.noise import laplace_theorem
 from beam_dp.theorems.synthesis import mwem_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
@@ -184,6 +185,18 @@ def _rounds(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
         )
         bound, required = theorem.bound(job.num_records), needed(job, theorem)
         note = "the bound is of the average of all hypotheses; the last one is released"
+    best = best_early_stop(
+        job.domain.num_cells,
+        job.num_queries,
+        job.guarantee,
+        job.failure_probability,
+        job.num_records,
+    )
+    if best.stop_below <= 1:
+        note += (
+            f"; with --num_rounds {best.num_rounds} --stop_below {best.stop_below:g} its bound is"
+            f" {best.max_error:,.0f} records, except with probability {job.failure_probability:g}"
+        )
     return dataclasses.replace(
         option,
         measured_error=math.sqrt(measured.variance),

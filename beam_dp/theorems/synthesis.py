@@ -8,7 +8,7 @@ import math
 from scipy.optimize import brentq
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.textbook_mwem import best_num_rounds, published_error
+from beam_dp.mechanisms.marginals.textbook_noise import best_num_rounds, published_error
 from beam_dp.mechanisms.online.plan import (
     OnlinePlan,
     Settings,
@@ -245,7 +245,8 @@ def mwem_theorem(
     """Returns how wrong the average of all hypotheses of published MWEM can be.
 
     Accuracy: 2N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon with probability 1 - 2T / |Q|, for pure
-    privacy. The release is the last hypothesis, of which the theorem says nothing. Often vacuous.
+    privacy. The release is the last hypothesis, of which the theorem says nothing: see
+    ``theorems.early_stop``. Often vacuous.
 
     Args:
         num_cells: |X| >= 1.

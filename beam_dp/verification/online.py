@@ -77,7 +77,7 @@ def online_steps(
     steps = []
     if plan.get("num_records") == "noisy":
         steps.append(_count_step(guarantee, plan, settings))
-    steps.append(_comparisons(noise, k, most))
+    steps.append(comparisons_step(noise, k, most))
     distribution, scale = noise.get("answer_noise"), noise.get("answer_scale")
     if scale is not None:
         one = noise_step(
@@ -107,7 +107,14 @@ def _count_step(guarantee: Guarantee, plan: Mapping[str, Any], settings: Mapping
     return dataclasses.replace(laplace_step(what, k, scale), unstated=unstated)
 
 
-def _comparisons(noise: Mapping[str, Any], k: int, most: int) -> Step:
+def comparisons_step(noise: Mapping[str, Any], k: int, most: int) -> Step:
+    """Returns the step of questions that are compared with a noisy threshold.
+
+    Args:
+        noise: ``threshold_scale``, ``question_scale`` and ``redraws_threshold``.
+        k: how far a unit moves a question.
+        most: c, how many may be above the threshold.
+    """
     threshold = k / positive(noise.get("threshold_scale"))
     question = 2 * k / positive(noise.get("question_scale"))
     ends = number(noise["threshold_scale"]), number(noise["question_scale"])

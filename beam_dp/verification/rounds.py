@@ -11,11 +11,13 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.measured_tables import MAX_GRID, MeasuredTable
 from beam_dp.releases.synthetic_database import SyntheticDatabase
 from beam_dp.verification.left_out import of_release
+from beam_dp.verification.online import comparisons_step
 from beam_dp.verification.steps import Step, flip_step, noise_step, repeated, selection_step
 from beam_dp.verification.verdict import Figures
 
 # Of sums of units that were spent, by rounding.
 _ROUNDING = 1e-9
+_STOP_SCALES = ("threshold_scale", "question_scale")
 
 
 def rounds_steps(
@@ -100,22 +102,32 @@ def _grid(parameters: Mapping[str, Any]) -> int:
 def textbook_steps(guarantee: Guarantee, parameters: Mapping[str, Any]) -> list[Step]:
     """Returns the steps of Hardt, Ligett and McSherry's algorithm: one cell a round.
 
-    A cell is moved by k records at most, under either relation, and so is its error.
+    A cell is moved by k records at most, under either relation, and so is its error, which may be
+    compared with a threshold before it is measured: one comparison that is above it ends all.
     """
     distribution = parameters.get("distribution")
     rounds = checked_integer("num_rounds", parameters.get("num_rounds"), 1)
     k = guarantee.max_records_per_unit
     one = noise_step("measure it", distribution, k, k**2, parameters.get("measurement_scale", 0.0))
     selected = selection_step("select a cell", k, parameters.get("selection_scale", 0.0), rounds)
-    return [selected, repeated(one, rounds)]
+    steps = [selected, repeated(one, rounds)]
+    if "stop_below" in parameters:
+        noise = {each: parameters.get(f"stop_{each}") for each in _STOP_SCALES}
+        steps.insert(1, comparisons_step({**noise, "redraws_threshold": False}, k, 1))
+    return steps
 
 
 def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
-    """Compares the published bound, 2 N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon."""
+    """Compares the published bound, 2 N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon.
+
+    It is of all T rounds. Where they may end early there is another one.
+    """
+    if "stop_below" in release.parameters:
+        _stopped_bound(release, figures)
     parameters, guarantee = release.parameters, of_release(release.guarantee, release.left_out)
     rounds, found = parameters["num_rounds"], None
     num_queries = release.workload.num_cells()
-    if guarantee.delta == 0:
+    if guarantee.delta == 0 and "stop_below" not in parameters:
         found = 2 * release.num_records * math.sqrt(math.log(release.domain.num_cells) / rounds)
         each = guarantee.epsilon / guarantee.max_records_per_unit
         found += 10 * rounds * math.log(max(num_queries, 2)) / each
@@ -124,3 +136,23 @@ def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
     figures.equal(
         "bound_of_average_is_vacuous", parameters.get("bound_of_average_is_vacuous"), is_vacuous
     )
+
+
+def _stopped_bound(release: SyntheticDatabase, figures: Figures) -> None:
+    """Compares the bound of all errors where the rounds ended early, and how many they were."""
+    parameters, rounds = release.parameters, release.parameters["num_rounds"]
+    selection_scale, beta = parameters["selection_scale"], parameters["failure_probability"]
+    grid = checked_integer("score_grid", parameters.get("score_grid"), 1, MAX_GRID)
+
+    def rounded(scale: float, log_term: float) -> float:
+        return math.ceil(scale * grid * log_term) / grid
+
+    found = parameters["stop_below"] * release.num_records + 1 / grid
+    found += rounded(parameters["stop_threshold_scale"], math.log(4 / beta))
+    found += rounded(parameters["stop_question_scale"], math.log(4 * rounds / beta))
+    found += selection_scale * math.log(4 * release.workload.num_cells() * rounds / beta)
+    figures.same("bound_when_stopped", parameters.get("bound_when_stopped"), found)
+    updates = checked_integer("num_updates", parameters.get("num_updates"), 0)
+    figures.number += 1
+    if updates > rounds:
+        figures.faults.append(f"{updates:,} updates were made; must be at most {rounds:,}")

@@ -6,11 +6,13 @@ The same audits pass on the code as it is: what distinguishes the two is the bug
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import early_stop_laws
 import laplace_bugs
 import numpy as np
 import pytest
@@ -38,12 +40,14 @@ from beam_dp.mechanisms.marginals import (
     selection as selection_module,
     strategies,
     textbook_mwem as textbook_module,
+    textbook_noise as textbook_noise_module,
 )
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.summaries import Marginals
+from beam_dp.testing.exact import audit_law
 
 ROUNDS = MWEM(num_rounds=2)
 PAIRS = MWEM()
@@ -115,6 +119,15 @@ def audit_check(promised: Guarantee) -> float:
         return largest_share(plan, promised, run, [selection_bugs.EITHER_WAY], scripts)
 
 
+def audit_stop(promised: Guarantee) -> float:
+    """The same where comparisons may end the rounds: from the exact law, over all neighbours."""
+    with early_stop_laws.whole_records():
+        plan = early_stop_laws.plan(promised, num_rounds=2)
+        law = functools.partial(early_stop_laws.law_of, plan, reach=3)
+        found = audit_law(law, range(early_stop_laws.SIZE), promised, num_others=2)
+    return found.epsilon / promised.epsilon
+
+
 AUDITS: dict[str, Callable[[], float]] = {
     "selection": lambda: audit_trees(PAIRS, promise(ADD, APPROXIMATE)),
     "selection, noisy total": lambda: audit_trees(
@@ -137,6 +150,8 @@ AUDITS: dict[str, Callable[[], float]] = {
     "annealed": lambda: audit(MWEM(num_rounds="annealed"), promise(ADD, APPROXIMATE)),
     "textbook": lambda: audit(TEXTBOOK, promise(ADD)),
     "textbook, approximate": lambda: audit(TEXTBOOK, promise(REPLACE, APPROXIMATE)),
+    "textbook, early stop": lambda: audit_stop(promise()),
+    "textbook, early stop, replace one": lambda: audit_stop(promise(REPLACE)),
 }
 
 
@@ -326,9 +341,15 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         "textbook, approximate",
         lambda patch: scale_calls(patch, "select", 0.25),
     ),
+    "free stop": ("textbook, early stop", early_stop_laws.free_comparison),
+    "free stop, replace one": (
+        "textbook, early stop, replace one",
+        early_stop_laws.free_comparison,
+    ),
+    "stop with a twentieth of its noise": ("textbook, early stop", early_stop_laws.little_noise),
     "rho twice as large": (
         "textbook, approximate",
-        lambda patch: replace_where(patch, textbook_module, "zcdp_rho", 2.0),
+        lambda patch: replace_where(patch, textbook_noise_module, "zcdp_rho", 2.0),
     ),
 }
 

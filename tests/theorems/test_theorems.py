@@ -15,6 +15,7 @@ from beam_dp.mechanisms.online import plan_private_mw, plan_sparse_mw
 from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy, sparse_vector_noise
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.theorems.early_stop import best_early_stop, early_stop_theorem
 from beam_dp.theorems.intervals import intervals_theorem
 from beam_dp.theorems.noise import (
     gaussian_deviation,
@@ -232,6 +233,8 @@ THEOREMS: dict[str, Theorem] = {
     "small_db": small_db_theorem(64, 30, 1.0, 0.05),
     "small_db textbook": small_db_theorem(64, 30, 1.0, 0.05, "textbook"),
     "mwem": mwem_theorem(64, 10**6, 1.0),
+    "mwem that stops": early_stop_theorem(64, 30, promise(), 0.05),
+    "mwem that stops, delta": early_stop_theorem(64, 30, promise(delta=DELTA), 0.05),
     "private_mw": private_mw(16, 30, promise(delta=DELTA)),
     "private_mw textbook": private_mw(16, 30, promise(), "textbook"),
     "sparse_mw": sparse_mw(),
@@ -278,6 +281,10 @@ def test_more_records_than_there_can_be_are_none():
         (lambda: small_db_theorem(0, 3, 1.0, 0.05), "num_cells"),
         (lambda: small_db_theorem(3, 3, 1.0, math.nan), "failure_probability"),
         (lambda: mwem_theorem(3, 3, 1.0, num_rounds=0), "num_rounds"),
+        (lambda: early_stop_theorem(0, 3, promise(), 0.05), "num_cells"),
+        (lambda: early_stop_theorem(3, 3, promise(), 0.05, 0), "num_rounds"),
+        (lambda: early_stop_theorem(3, 3, promise(), 1.0), "failure_probability"),
+        (lambda: best_early_stop(3, 3, promise(), 0.05, 0), "num_records"),
         (lambda: private_mw(2, 0, promise()), "num_questions"),
         (lambda: published_projection(0, 1, 1, 0.05), "num_records"),
         (lambda: published_largest_entry(0, 1, 1, 0.05), "projection_width"),

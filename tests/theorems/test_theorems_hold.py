@@ -20,6 +20,7 @@ from tiny import REPLACE, domain_of, plan_of, promise, workload_of
 
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import (
+    MWEM,
     Gaussian,
     Laplace,
     PrivateMW,
@@ -47,6 +48,7 @@ from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries import Histogram, KeyCounts, Projection
+from beam_dp.theorems.early_stop import best_early_stop
 from beam_dp.theorems.intervals import intervals_theorem
 from beam_dp.theorems.noise import (
     gaussian_error,
@@ -194,6 +196,26 @@ def _small_db(queries: np.ndarray, counts: np.ndarray, size: int, bound: float) 
     return violated
 
 
+def early_stop(delta: float) -> Violated:
+    """Published MWEM must stop, and no cell may then be wrong by more; all records are alike."""
+    workload, total = workload_of(domain_of(16), 1), 10_000
+    guarantee = promise(REPLACE, delta)
+    best = best_early_stop(16, 16, guarantee, BETA, total, num_rounds=30)
+    mechanism = MWEM(30, "textbook", stop_below=best.stop_below)
+    plan = plan_of(mechanism, workload, guarantee, total)
+    counts = np.zeros(16, np.int64)
+    counts[3] = total
+    held = Histogram(plan.domain, counts).marginals(plan.summary_tables)
+
+    def violated(factor: float) -> bool:
+        release = mechanism.release(plan, held, NoiseSource())
+        (answer,) = release.answer(workload)
+        is_wrong = np.abs(answer.values - counts).max() > factor * best.max_error
+        return bool(is_wrong) or release.parameters["num_updates"] == 30
+
+    return violated
+
+
 def private_mw(delta: float, calibration: str) -> Violated:
     """Every answer is within the bound that it came with, and that within the theorem's."""
     rng = np.random.default_rng()
@@ -336,6 +358,8 @@ SLOW: dict[str, Callable[[], Violated]] = {
     "small_db": small_db_tight,
     "small_db, published": lambda: small_db_published(False),
     "small_db, as proved": lambda: small_db_published(True),
+    "mwem that stops": lambda: early_stop(DELTA),
+    "mwem that stops, pure": lambda: early_stop(0.0),
     "private_mw": lambda: private_mw(DELTA, "tight"),
     "private_mw, pure": lambda: private_mw(0.0, "tight"),
     "private_mw, textbook": lambda: private_mw(0.0, "textbook"),

@@ -178,6 +178,16 @@ def _fill() -> None:
             "textbook pure": lambda p=pure: synthetic(
                 dp.MWEM(num_rounds=3, calibration="textbook"), p, num_records=int(COUNTS.sum())
             ),
+            "textbook that stops": lambda p=both: synthetic(
+                dp.MWEM(num_rounds=3, calibration="textbook", stop_below=0.2),
+                p,
+                num_records=int(COUNTS.sum()),
+            ),
+            "textbook that stops, pure": lambda p=pure: synthetic(
+                dp.MWEM(num_rounds=3, calibration="textbook", stop_below=0.2),
+                p,
+                num_records=int(COUNTS.sum()),
+            ),
             "small_db": lambda p=pure: synthetic(
                 dp.SmallDB(size=3), p, workload=dp.marginals(DOMAIN, ways=1)
             ),

@@ -49,6 +49,10 @@ def plans(promise: Guarantee) -> list[Plan]:
     found: list[Plan] = [
         *(plan_release(each, DOMAIN, PAIRS, promise, number) for each in synthetic),
         plan_release(dp.MWEM(num_rounds=2, calibration="textbook"), DOMAIN, PAIRS, promise, 100),
+        plan_release(
+            dp.MWEM(num_rounds=2, calibration="textbook", stop_below=0.1),
+            *(DOMAIN, PAIRS, promise, 100),
+        ),
         plan_selection(PAIRS, promise, number),
         *(plan_intervals(17, promise, each) for each in ("windows", "sine", "tree", "histogram")),
         *(each.plan(promise, max_sparsity=4) for each in sketches),

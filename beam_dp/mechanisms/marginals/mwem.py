@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags.numbers import integer
+from beam_dp.flags.numbers import integer, number
 from beam_dp.flags.options import OrWord, option
 from beam_dp.mechanisms.contract import CALIBRATION, Mechanism, NumRecords, check_calibration
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan, unit_cost_plan
@@ -47,7 +47,8 @@ class MWEM(Mechanism):
 
     ``textbook``: Hardt, Ligett and McSherry's algorithm as published: one cell of a marginal is
     selected and measured a round, and one multiplicative update follows. The last hypothesis is
-    released.
+    released. ``stop_below`` ends the rounds at the first selected cell whose error is small, by a
+    noisy comparison that is paid for with a tenth of the budget.
 
     Args:
         num_rounds: of selection, >= 1; ``"annealed"`` lets their number follow from what they
@@ -58,6 +59,8 @@ class MWEM(Mechanism):
             the noise is as for C records. For Gaussian noise under add-or-remove-one, where
             everything is measured at once. ``"planned"``: the cost of ``max_records_per_unit`` of
             them that agree as often as random codes do. See ``unit_costs``.
+        stop_below: of ``textbook``: the error, a share of the records, in (0, 1], below which the
+            rounds end.
 
     Reference: Hardt, Ligett and McSherry (2012).
     """
@@ -75,6 +78,15 @@ class MWEM(Mechanism):
         default="tight", metadata=CALIBRATION
     )
     max_unit_cost: UnitCost | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
+    stop_below: float | None = dataclasses.field(
+        default=None,
+        metadata=option(
+            "textbook mwem: ends the rounds where a noisy comparison, which takes a tenth of the"
+            " budget, finds the error below this share of all records, 0 < A <= 1",
+            "A",
+            number,
+        ),
+    )
     name: ClassVar[str] = "mwem"
     summary: ClassVar[str] = "measures what is predicted to be best, then fits"
 
@@ -90,6 +102,12 @@ class MWEM(Mechanism):
         if self.max_unit_cost is not None and rounds is not None:
             condition = "must be left out with num_rounds, for rounds select what they measure"
             raise InputError("max_unit_cost", self.max_unit_cost, condition)
+        if self.stop_below is not None:
+            share = ", a share of the records"
+            checked_number("stop_below", self.stop_below, above=0, most=1, note=share)
+            if self.calibration != "textbook":
+                condition = "must be left out without --calibration textbook"
+                raise InputError("stop_below", self.stop_below, condition)
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
@@ -98,7 +116,7 @@ class MWEM(Mechanism):
         check_request(domain, workload, guarantee, num_records)
         if self.calibration == "textbook":
             rounds = None if self.num_rounds == "annealed" else self.num_rounds
-            return plan_textbook(workload, guarantee, num_records, rounds)
+            return plan_textbook(workload, guarantee, num_records, rounds, self.stop_below)
         if self.num_rounds is not None:
             return plan_rounds(workload, guarantee, num_records, self.num_rounds)
         if self.max_unit_cost is not None:

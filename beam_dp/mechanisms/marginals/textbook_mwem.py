@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,27 +13,71 @@ from scipy.special import softmax
 from beam_dp.errors import InputError
 from beam_dp.hypotheses.basis import marginal_of
 from beam_dp.hypotheses.residual_basis import ResidualBasis
-from beam_dp.mechanisms.contract import NumRecords, Progress, check_noise
+from beam_dp.mechanisms.contract import NumRecords, Progress
 from beam_dp.mechanisms.marginals.measurements import importance_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release
 from beam_dp.mechanisms.marginals.scores import answer_on_grid, score_grid
 from beam_dp.mechanisms.marginals.synthesis import plan_basis
+from beam_dp.mechanisms.marginals.textbook_noise import (
+    best_num_rounds,
+    published_error,
+    round_noise,
+)
+from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold
+from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise
 from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.privacy.rounding import lowered, raised
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import SyntheticDatabase
 from beam_dp.summaries import Marginals
 
-_MAX_ROUNDS = 100_000
 # Counts saturate here in scores, so that no score wraps.
 _MAX_COUNT = 2**45
 # A step of the logarithm of a weight: noise far above the number of records could make it infinite.
 _MAX_STEP = 700.0
+_FAILURE_PROBABILITY = 0.05  # of the bound where rounds stop early
+
+
+@dataclasses.dataclass(frozen=True)
+class Stop:
+    """Ends the rounds at the first selected cell whose error a noisy comparison finds small.
+
+    Privacy: AboveThreshold on minus the errors, each of which a unit changes by at most k records.
+    The noise of the threshold is drawn once, and every comparison gets its own. What rounds that
+    are not run would have spent stays unspent, but is charged: when they end depends on the data.
+
+    Args:
+        below: the threshold, a share of the records.
+        noise: of the comparisons.
+        grid: units of the errors that are compared, and of the scores, that make one record.
+        bound: of the largest error of any cell, in records, of the hypothesis at which the rounds
+            ended; but for a probability of 0.05.
+    """
+
+    below: float
+    noise: SparseVectorNoise
+    grid: int
+    bound: float
+
+    def comparison(self, total: int, noise: NoiseSource) -> AboveThreshold:
+        """Returns what says of minus an error whether it is above minus the threshold."""
+        threshold = round(self.below * total * self.grid)
+        return AboveThreshold(-threshold, self.noise, noise, self.grid)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what a card states of it."""
+        return {
+            "stop_below": self.below,
+            "stop_threshold_scale": self.noise.threshold_scale,
+            "stop_question_scale": self.noise.question_scale,
+            "score_grid": self.grid,
+            "bound_when_stopped": self.bound,
+            "failure_probability": _FAILURE_PROBABILITY,
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +91,7 @@ class TextbookPlan(MarginalsPlan):
         selection_scale: of the noise of a selection, in records.
         bound_of_average: of the largest error of the average of all hypotheses, in records; None
             where none is published.
+        stop: where rounds may end early.
     """
 
     strategy: ClassVar[str] = "textbook"
@@ -58,6 +103,7 @@ class TextbookPlan(MarginalsPlan):
     measurement_scale: float
     selection_scale: float
     bound_of_average: float | None
+    stop: Stop | None = None
 
     def _stated(self) -> dict[str, Any]:
         bound = self.bound_of_average
@@ -72,12 +118,17 @@ class TextbookPlan(MarginalsPlan):
             "bound_of_average_is_vacuous": bound is None
             or bound >= int(self.num_records)
             or 2 * self.num_rounds >= self.workload.num_cells(),
+            **({} if self.stop is None else self.stop.to_json()),
         }
 
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
     ) -> SyntheticDatabase:
-        """Runs the published algorithm; releases the last hypothesis."""
+        """Runs the published algorithm; releases the last hypothesis.
+
+        Where rounds may end early the card tells how many updates were made, so that neither
+        progress nor time says more.
+        """
         domain, workload = self.domain, self.workload
         total = int(self.num_records)
         draw = noise.laplace if self.distribution == "discrete_laplace" else noise.gaussian
@@ -88,18 +139,18 @@ class TextbookPlan(MarginalsPlan):
         potentials = {names: np.zeros(exact[names].shape) for names in workload}
         log_weights = np.zeros(domain.shape)
         grid = score_grid(self.selection_scale)
+        is_small = None if self.stop is None else self.stop.comparison(total, noise)
+        updates = 0
         for number in range(self.num_rounds):
             if progress is not None:
                 progress("round", number + 1, self.num_rounds)
             weights = softmax(log_weights)
             coefficients = basis.analyse(weights.ravel()) * total
-            scores = []
-            for names in workload:
-                answer = marginal_of(basis, coefficients, domain.axes(names))
-                counts = np.minimum(exact[names], _MAX_COUNT) * grid
-                on_grid = answer_on_grid(answer, grid, _MAX_COUNT * grid)
-                scores.append(np.abs(counts - on_grid).ravel())
-            selected = noise.select(np.concatenate(scores), self.selection_scale * grid)
+            answers = (marginal_of(basis, coefficients, domain.axes(names)) for names in workload)
+            errors = _errors(exact.values(), answers, grid)
+            selected = noise.select(errors, self.selection_scale * grid)
+            if is_small is not None and is_small.ask(-int(errors[selected])):
+                break
             position = int(np.searchsorted(ends, selected, side="right"))
             names = workload.marginals[position]
             cell = np.unravel_index(
@@ -111,6 +162,8 @@ class TextbookPlan(MarginalsPlan):
             change = min(max(error / (2 * total), -_MAX_STEP), _MAX_STEP)
             _part(log_weights, axes, cell)[...] += change
             potentials[names][cell] += change
+            updates += 1
+        stated = self.public if self.stop is None else {**self.public, "num_updates": updates}
         if progress is not None:
             progress("records", 1, 1)
         importance = importance_of(domain, basis, workload.marginals, workload.weights)
@@ -127,19 +180,20 @@ class TextbookPlan(MarginalsPlan):
             counts=counts,
             potentials=list(potentials.items()),
             draw_id=noise.draw_id(),
-            parameters=self.public,
+            parameters=stated,
         )
 
 
 def plan_textbook(
-    workload: Workload, guarantee: Guarantee, num_records: NumRecords, num_rounds: int | None
+    workload: Workload,
+    guarantee: Guarantee,
+    num_records: NumRecords,
+    num_rounds: int | None,
+    stop_below: float | None = None,
 ) -> TextbookPlan:
     """Returns the plan of Hardt, Ligett and McSherry's algorithm.
 
-    Privacy: every query is one cell, with sensitivity 1 under both relations (a replacement moves
-    two cells, but each by 1), times the records of a unit. T rounds share the budget, half of it
-    for selection: pure, eps / (2T) for each step; else rho / (2T), that is eps_sel =
-    sqrt(4 rho / T) and sigma = sqrt(T / rho).
+    Privacy: see ``round_noise``, and ``Stop`` where ``stop_below`` is given.
 
     Accuracy: the largest error of a cell is at most 2N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon
     with probability 1 - 2T/|Q| (published for pure privacy, k = 1 record a unit and the average
@@ -153,22 +207,18 @@ def plan_textbook(
         raise InputError("num_records", num_records, "must be a number for the textbook algorithm")
     num_queries = workload.num_cells()
     num_cells = workload.domain.num_cells
-    sensitivity = guarantee.max_records_per_unit
     rounds = num_rounds or best_num_rounds(num_cells, num_queries, guarantee.epsilon, num_records)
     bound = None
-    distribution: Distribution
-    if guarantee.delta == 0:
-        share = lowered(guarantee.epsilon / (2 * rounds))
-        distribution, scale, selection_epsilon = "discrete_laplace", sensitivity / share, share
-        bound = published_error(
-            num_cells, num_queries, guarantee.epsilon / sensitivity, num_records, rounds
-        )
-    else:
-        rho = lowered(zcdp_rho(guarantee.epsilon, guarantee.delta))
-        distribution, scale = "discrete_gaussian", sensitivity * math.sqrt(rounds / rho)
-        selection_epsilon = math.sqrt(4 * rho / rounds)
-    scale, selection_scale = raised(scale), raised(2 * sensitivity / selection_epsilon)
-    check_noise(guarantee, [scale, selection_scale * score_grid(selection_scale)])
+    noise = round_noise(guarantee, rounds, stops=stop_below is not None)
+    if guarantee.delta == 0 and stop_below is None:
+        of_record = guarantee.epsilon / guarantee.max_records_per_unit
+        bound = published_error(num_cells, num_queries, of_record, num_records, rounds)
+    stop = None
+    if stop_below is not None:
+        assert noise.stop is not None
+        small = stop_below * num_records
+        stopped = noise.stopped_error(small, num_queries, _FAILURE_PROBABILITY)
+        stop = Stop(stop_below, noise.stop, noise.grid, stopped)
     return TextbookPlan(
         workload=workload,
         guarantee=guarantee,
@@ -177,10 +227,11 @@ def plan_textbook(
         measurements=(),
         loss=_loss(guarantee),
         num_rounds=rounds,
-        distribution=distribution,
-        measurement_scale=scale,
-        selection_scale=selection_scale,
+        distribution=noise.distribution,
+        measurement_scale=noise.measurement_scale,
+        selection_scale=noise.selection_scale,
         bound_of_average=bound,
+        stop=stop,
     )
 
 
@@ -191,27 +242,18 @@ def _loss(guarantee: Guarantee) -> Loss:
     return Loss.zcdp(zcdp_rho(guarantee.epsilon, guarantee.delta))
 
 
-def best_num_rounds(num_cells: int, num_queries: int, epsilon: float, num_records: int) -> int:
-    """Returns the number of rounds that minimises ``published_error``, from 1 to 100,000."""
-    log_cells, log_queries = math.log(num_cells), math.log(max(num_queries, 2))
-    balance = num_records * epsilon * math.sqrt(log_cells) / (10 * log_queries)
-    return max(1, round(min(math.cbrt(balance) ** 2, _MAX_ROUNDS)))
-
-
-def published_error(
-    num_cells: int, num_queries: int, epsilon: float, num_records: int, num_rounds: int
-) -> float:
-    """Returns the bound of the published theorem, 2N sqrt(ln|X| / T) + 10 T ln|Q| / epsilon.
-
-    Accuracy: in records, for the largest error of the average of all hypotheses under pure
-    privacy, with probability 1 - 2T / |Q|.
-
-    Reference: Hardt, Ligett and McSherry (2012), Theorem 2.2.
-    """
-    log_cells, log_queries = math.log(num_cells), math.log(max(num_queries, 2))
-    return (
-        2 * num_records * math.sqrt(log_cells / num_rounds)
-        + 10 * num_rounds * log_queries / epsilon
+def _errors(
+    exact: Iterable[NDArray[np.int64]], answers: Iterable[NDArray[np.float64]], grid: int
+) -> NDArray[np.int64]:
+    """Returns how far every cell is from its hypothetical answer, in units of a grid; secret."""
+    return np.concatenate(
+        [
+            np.abs(
+                np.minimum(counts, _MAX_COUNT) * grid
+                - answer_on_grid(answer, grid, _MAX_COUNT * grid)
+            ).ravel()
+            for counts, answer in zip(exact, answers, strict=True)
+        ]
     )
 
 

@@ -31,7 +31,7 @@ from beam_dp.mechanisms.marginals import (
     mwem as mwem_module,
     rounds as rounds_module,
     strategies,
-    textbook_mwem as textbook_module,
+    textbook_noise as textbook_module,
 )
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.rounds import RoundBudget, round_budget

@@ -16,6 +16,7 @@ from audit_cases import Audit, mechanism_audits
 from audit_choices import selection_audits, small_db_audits
 from audit_clipping import clipping_audits
 from audit_collisions import collision_audits
+from audit_early_stop import early_stop_audits
 from audit_end_to_end import end_to_end_audits
 from audit_intervals import interval_audits
 from audit_left_out import left_out_audits
@@ -38,6 +39,7 @@ pytestmark = [pytest.mark.audit, pytest.mark.usefixtures("weights_once")]
 AUDITS = [
     *noise_audits(),
     *mechanism_audits(),
+    *early_stop_audits(),
     *workload_audits(),
     *top_query_audits(),
     *interval_audits(),

@@ -1,0 +1,171 @@
+"""Published MWEM that stops early: its noise, when it stops, what it says, what is proved."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise
+from tiny import (
+    ADD,
+    APPROXIMATE,
+    PURE,
+    REPLACE,
+    domain_of,
+    plan_of,
+    promise,
+    summary,
+    workload_of,
+)
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import MWEM
+from beam_dp.mechanisms.marginals.textbook_noise import round_noise
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.releases import SyntheticDatabase
+
+COUNTS = np.array([70, 10, 10, 10])
+WORKLOAD = workload_of(domain_of(2, 2), 1)
+
+
+def stopping(num_rounds: int | None = 20, stop_below: float = 0.2) -> MWEM:
+    return MWEM(num_rounds=num_rounds, calibration="textbook", stop_below=stop_below)
+
+
+def released(
+    mechanism: MWEM, noise: NoiseSource | None = None, delta: float = PURE
+) -> SyntheticDatabase:
+    plan = plan_of(mechanism, WORKLOAD, promise(REPLACE, delta), int(COUNTS.sum()))
+    return mechanism.release(plan, summary(plan, COUNTS), noise or NoNoise())
+
+
+@pytest.mark.parametrize("most", [1, 4])
+@pytest.mark.parametrize("num_rounds", [1, 10, 500])
+def test_a_tenth_is_for_the_comparisons_whatever_their_number(num_rounds: int, most: int):
+    pure = round_noise(promise(ADD, PURE, 1.0, most), num_rounds, stops=True)
+    assert pure.stop is not None
+    assert pure.stop.threshold_scale == pytest.approx(20 * most)
+    assert pure.stop.question_scale == pytest.approx(40 * most)
+    assert pure.measurement_scale == pytest.approx(2 * num_rounds * most / 0.9)
+    assert pure.selection_scale == pytest.approx(4 * num_rounds * most / 0.9)
+    promised = promise(ADD, APPROXIMATE, 1.0, most)
+    noise, rho = round_noise(promised, num_rounds, stops=True), zcdp_rho(1.0, APPROXIMATE)
+    assert noise.stop is not None
+    compared = most / noise.stop.threshold_scale + 2 * most / noise.stop.question_scale
+    assert compared**2 / 2 == pytest.approx(rho / 10)
+    of_round = (most / noise.measurement_scale) ** 2 / 2
+    of_round += (2 * most / noise.selection_scale) ** 2 / 8
+    assert num_rounds * of_round == pytest.approx(0.9 * rho)
+
+
+def test_without_a_stop_nothing_is_set_aside_or_told():
+    for delta in (PURE, APPROXIMATE):
+        noise = round_noise(promise(ADD, delta), 10)
+        assert noise.stop is None
+        plan = plan_of(MWEM(num_rounds=10, calibration="textbook"), WORKLOAD, promise(), 100)
+        assert not {"stop_below", "num_updates", "score_grid"} & set(plan.public)
+
+
+def errors_by_update(num_updates: int) -> list[float]:
+    """The error of the worst cell before each update, where nothing has noise."""
+    found, attributes = [], [COUNTS.reshape(2, 2).sum(axis=axis) / 100 for axis in (1, 0)]
+    weights = np.full((2, 2), 0.25)
+    for _ in range(num_updates + 1):
+        held = [weights.sum(axis=axis) for axis in (1, 0)]
+        differences = np.concatenate([a - h for a, h in zip(attributes, held, strict=True)])
+        worst = int(np.argmax(np.abs(differences)))
+        found.append(float(abs(differences[worst])))
+        cell: Any = (worst, slice(None)) if worst < 2 else (slice(None), worst - 2)
+        weights[cell] *= math.exp(differences[worst] / 2)
+        weights /= weights.sum()
+    return found
+
+
+@pytest.mark.parametrize("stop_below", [0.1, 0.2, 0.29])
+def test_it_stops_at_the_first_hypothesis_whose_worst_error_is_small(stop_below: float):
+    errors = errors_by_update(20)
+    expected = next(number for number, error in enumerate(errors) if error <= stop_below)
+    noise = NoNoise()
+    release = released(stopping(20, stop_below), noise)
+    assert release.parameters["num_updates"] == expected < 20
+    measured = [draw for draw in noise.draws if draw.exact.ndim == 0]
+    assert len(measured) == expected
+    error = max(
+        float(np.abs(answer.values - exact).max())
+        for answer, exact in zip(
+            release.answer(WORKLOAD),
+            (COUNTS.reshape(2, 2).sum(axis=axis) for axis in (1, 0)),
+            strict=True,
+        )
+    )
+    assert error == pytest.approx(100 * errors[expected])
+
+
+def test_a_stop_in_the_first_round_releases_the_uniform_hypothesis():
+    release = released(stopping(20, 1.0))
+    assert release.parameters["num_updates"] == 0
+    (first, _) = release.answer(WORKLOAD)
+    assert first.values.tolist() == pytest.approx([50, 50])
+
+
+def test_all_rounds_run_where_no_error_is_small():
+    # Not even a record: the cells of a row cannot both be right.
+    assert released(stopping(3, 0.001)).parameters["num_updates"] == 3
+
+
+def test_the_comparison_has_noise_of_its_own_in_every_round():
+    noise = NoNoise()
+    plan = plan_of(stopping(20, 0.1), WORKLOAD, promise(REPLACE), 100)
+    updates = plan.release(summary(plan, COUNTS), noise).parameters["num_updates"]
+    assert plan.public["num_rounds"] == 20 > updates > 2
+    grid = plan.public["score_grid"]
+    compared = [draw for draw in noise.draws if draw.kind == "laplace" and draw.exact.ndim]
+    threshold, *questions = compared
+    assert threshold.scale >= plan.public["stop_threshold_scale"] * grid
+    assert {draw.scale >= plan.public["stop_question_scale"] * grid for draw in questions} == {True}
+    # Drawn ahead, zeros plus noise, one for each question.
+    assert sum(draw.exact.size for draw in questions) > updates
+    assert not any(draw.exact.any() for draw in compared)
+
+
+def test_the_bound_is_of_what_was_released():
+    plan = plan_of(stopping(20, 0.1), WORKLOAD, promise(REPLACE), 10**6)
+    noise = round_noise(promise(REPLACE), 20, stops=True)
+    grid, stated = noise.grid, plan.public["bound_when_stopped"]
+    expected = 10**5 + 20 * math.log(4 / 0.05) + 40 * math.log(4 * 20 / 0.05)
+    expected += noise.selection_scale * math.log(4 * 4 * 20 / 0.05)
+    assert expected < stated < expected + 4 / grid
+    assert plan.public["bound_of_average"] is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"calibration": "textbook", "stop_below": 0.0},
+        {"calibration": "textbook", "stop_below": 1.1},
+        {"calibration": "textbook", "stop_below": math.nan},
+        {"calibration": "textbook", "stop_below": True},
+        {"stop_below": 0.1},
+        {"stop_below": 0.1, "num_rounds": 3},
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any]):
+    with pytest.raises(InputError, match="stop_below"):
+        MWEM(**options)
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("num_records", [1, 2**40])
+def test_it_runs_or_is_refused_when_planned(epsilon: float, num_records: int):
+    workload = workload_of(domain_of(3, 1), 1)
+    for delta in (PURE, APPROXIMATE):
+        try:
+            plan = plan_of(stopping(2), workload, promise(ADD, delta, epsilon, 100), num_records)
+        except InputError as refused:
+            assert refused.name == "epsilon" and epsilon < 1e-6
+            continue
+        for counts in (np.zeros(3), np.array([0, 2**46, 5])):
+            plan.release(summary(plan, counts), NoNoise())

@@ -1,0 +1,188 @@
+"""The registry's early stop of published MWEM: its price, its exact law, and whole runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import early_stop_laws as laws
+import numpy as np
+from audit_cases import Audit, Mutant
+from audit_views import Finding, from_black_box
+from early_stop_laws import SIZE, Patch, law_of, plan, replay, whole_records
+from noise_sources import Draw
+from tiny import ADD, PURE, REPLACE, neighbours, promise, summary, units, with_unit
+
+from beam_dp.mechanisms.marginals import textbook_noise
+from beam_dp.mechanisms.marginals.textbook_mwem import Stop, TextbookPlan
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.testing import audit
+
+DELTA = 1e-6
+# So that so many runs see much of it, and would refute more.
+EPSILON, RUNS = 4.0, 4000
+
+
+def spent(stop: Stop, first: Sequence[Draw], second: Sequence[Draw]) -> tuple[float, float]:
+    """What hides the difference of neighbours: a pure epsilon, and rho."""
+    epsilon = rho = moved = 0.0
+    for one, other in zip(first, second, strict=True):
+        assert (one.kind, one.scale) == (other.kind, other.scale)
+        change = np.ravel(one.exact - other.exact).astype(np.float64)
+        if one.kind == "compare":
+            moved = max(moved, float(np.abs(change).max()))
+        elif one.kind == "select":
+            cost = float(np.ptp(change)) / one.scale
+            epsilon, rho = epsilon + cost, rho + cost**2 / 8
+        elif one.kind == "laplace":
+            cost = float(np.abs(change).sum()) / one.scale
+            epsilon, rho = epsilon + cost, rho + cost**2 / 2
+        else:
+            epsilon, rho = math.inf, rho + float(change @ change) / (2 * one.scale**2)
+    compared = moved / stop.noise.threshold_scale + 2 * moved / stop.noise.question_scale
+    return epsilon + compared, rho + compared**2 / 2
+
+
+def price(guarantee: Guarantee) -> Finding:
+    """What all rounds spend where no comparison ends them, over all neighbours."""
+    most = 0.0
+    with whole_records():
+        planned = plan(guarantee, num_rounds=2)
+        assert planned.stop is not None
+        for base, cells in itertools.product(((), (0, 0, 1)), itertools.product((0, 1), repeat=2)):
+            told = tuple(said for cell in cells for said in (cell, False, 2 + cell))
+            held = units(SIZE, guarantee.max_records_per_unit)
+            draws = {unit: replay(planned, (*base, *unit), told) for unit in held}
+            for one, other in neighbours(held, guarantee.neighboring):
+                epsilon, rho = spent(planned.stop, draws[one], draws[other])
+                if guarantee.delta:
+                    most = max(most, rho / zcdp_rho(guarantee.epsilon, guarantee.delta))
+                else:
+                    most = max(most, epsilon / guarantee.epsilon)
+    return Finding(0.7 < most <= 1)
+
+
+def exact_law(guarantee: Guarantee) -> Finding:
+    """The exact law of everything that is released, over all neighbours."""
+    with whole_records():
+        planned = plan(guarantee, num_rounds=2)
+        law = functools.partial(law_of, planned, reach=3)
+        found = audit.audit_law(law, range(SIZE), guarantee, num_others=2)
+    return Finding(found.is_private)
+
+
+def black_box(guarantee: Guarantee) -> Finding:
+    """Whole runs of one round with the production noise: what was selected, whether it ended."""
+    with whole_records():
+        planned = plan(guarantee, num_rounds=1)
+        # Of N = 4: all errors are 1, or one of them, or both, is 2.
+        other = (0, 1, 1, 1, 1) if guarantee.neighboring.value == ADD else (1, 1, 1, 1)
+        pair = ((0, 1, 1, 1), other)
+        known = tuple(map(seen, (law_of(planned, data, reach=3) for data in pair)))
+        found = audit.audit_black_box(
+            runs_of(planned, pair[0]),
+            runs_of(planned, pair[1]),
+            guarantee.epsilon,
+            guarantee.delta,
+            runs=RUNS,
+            laws=known,  # type: ignore[arg-type]
+            score=functools.partial(log_ratio, known),
+        )
+    return from_black_box(found)
+
+
+def seen(law: dict[Any, float]) -> dict[Any, float]:
+    """The law of what is selected and measured, by which it shows where a comparison ended it."""
+    found: dict[Any, float] = {}
+    for outcome, share in law.items():
+        told = tuple(each for each in outcome if not isinstance(each, bool))
+        found[told] = found.get(told, 0.0) + share
+    return found
+
+
+def log_ratio(known: Sequence[dict[Any, float]], outcome: Any) -> float:
+    """Of an outcome that only one side can have, one that no bound holds for."""
+    one, other = (law.get(outcome, 0.0) for law in known)
+    if one and other:
+        return math.log(one / other)
+    return 100.0 if one else -100.0
+
+
+class Kept(NoiseSource):
+    """The production noise; keeps what was selected and measured."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def laplace(self, values: np.ndarray, scale: float) -> np.ndarray:
+        drawn = super().laplace(values, scale)
+        if values.ndim == 0:  # not the noise of a comparison
+            self.seen.append(int(drawn))
+        return drawn
+
+    def select(self, scores: np.ndarray, scale: float) -> int:
+        self.seen.append(super().select(scores, scale))
+        return self.seen[-1]
+
+
+def runs_of(planned: TextbookPlan, data: tuple[int, ...]) -> Callable[[int], list[Any]]:
+    held = summary(planned, with_unit(np.zeros(SIZE, np.int64), data))
+
+    def runs(number: int) -> list[Any]:
+        outcomes: list[Any] = []
+        for _ in range(number):
+            noise = Kept()
+            updates: Any = planned.release(held, noise)
+            selected, *measured = noise.seen
+            assert updates["num_updates"] == len(measured)
+            outcomes.append((selected, *(min(max(each, -2), 4) for each in measured)))
+        return outcomes
+
+    return runs
+
+
+def all_for_the_rounds(patch: Patch) -> None:
+    """The comparison gets the noise of a share of the budget that nothing else goes without."""
+    original = textbook_noise.lowered
+    rest = 1 - textbook_noise._STOP_SHARE
+    patch.setattr(textbook_noise, "lowered", lambda value: original(value) / rest)
+
+
+def monotone_questions(patch: Patch) -> None:
+    """Half of a question's noise, as if all errors moved the same way."""
+    original = textbook_noise.noise_candidates
+
+    def mutant(*arguments: Any, **named: Any) -> list[Any]:
+        return [
+            dataclasses.replace(noise, question_scale=noise.question_scale / 2)
+            for noise in original(*arguments, **named)
+        ]
+
+    patch.setattr(textbook_noise, "noise_candidates", mutant)
+
+
+def early_stop_audits() -> list[Audit]:
+    found = []
+    for relation, delta in ((ADD, PURE), (REPLACE, PURE), (REPLACE, DELTA)):
+        guarantee = promise(relation, delta, 2 * EPSILON if delta else EPSILON)
+        checks = {"price": price, "law": exact_law}
+        mutants = {"comparison without noise": Mutant(laws.free_comparison, "law")}
+        if relation == REPLACE:  # which is priced to the full
+            mutants["error of twice the sensitivity"] = Mutant(laws.doubled_error, "price")
+            mutants["comparison that nothing is paid for"] = Mutant(all_for_the_rounds, "price")
+            mutants["noise of monotone questions"] = Mutant(monotone_questions, "price")
+        if not delta:
+            checks["black box"] = black_box
+            mutants["comparison without noise, from outside"] = Mutant(
+                laws.free_comparison, "black box"
+            )
+        held = {check: functools.partial(run, guarantee) for check, run in checks.items()}
+        name = "mwem textbook, early stop" + (", delta" if delta else "")
+        found.append(Audit(name, guarantee, held, mutants))  # type: ignore[arg-type]
+    return found
