@@ -27,6 +27,10 @@ from claim_rows import (
     selection,
     small_db,
     sparse_vector,
+    multiplicative_weights,
+    offline_weights,
+    small_db,
+    sparse_weights,
     vc_dimension,
 )
 from claim_rows.claim import Claim, Measured
@@ -34,6 +38,9 @@ from claim_rows.claim import Claim, Measured
 SECTIONS = {
     "Noisy answers": linear_answers.CLAIMS,
     "Histograms and intervals": intervals.CLAIMS,
+    "Multiplicative weights": multiplicative_weights.CLAIMS,
+    "Multiplicative weights, offline": offline_weights.CLAIMS,
+    "Multiplicative weights for sparse queries": sparse_weights.CLAIMS,
     "Composition": composition.CLAIMS,
     "Small databases": small_db.CLAIMS,
     "VC dimension": vc_dimension.CLAIMS,

@@ -7,6 +7,7 @@ squares, or of 600 draws and more: that its root is off by a factor of 1.5 has a
 
 from __future__ import annotations
 
+import re
 import time
 import tracemalloc
 
@@ -171,6 +172,20 @@ def test_the_error_of_what_published_mwem_measures_is_predicted():
         noisy = draw(np.zeros(2000, np.int64), plan.public["measurement_scale"])
         assert option.measured_error is not None
         check(option.measured_error, root_mean_square([noisy]))
+
+
+@pytest.mark.parametrize("delta", [0.0, DELTA])
+def test_a_note_says_when_published_mwem_has_a_bound_of_what_it_releases(delta: float):
+    job = PlanningJob(workload_of(domain_of(4, 3), 1), promise(delta=delta), 10**5, True)
+    note = synthetic_option(job, MWEM, "textbook").note
+    found = re.search(r"--num_rounds (\d+) --stop_below ([\d.]+) its bound is ([\d,]+) rec", note)
+    assert found is not None
+    rounds, below, bound = (each.replace(",", "") for each in found.groups())
+    mechanism = MWEM(int(rounds), "textbook", stop_below=float(below))
+    plan = plan_of(mechanism, job.workload, job.guarantee, 10**5)
+    assert plan.public["bound_when_stopped"] == pytest.approx(int(bound), abs=1)
+    few = PlanningJob(job.workload, job.guarantee, 100, True)
+    assert "stop_below" not in synthetic_option(few, MWEM, "textbook").note
 
 
 @pytest.mark.parametrize("concentration", [10.0, 0.2])
