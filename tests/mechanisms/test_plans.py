@@ -33,6 +33,7 @@ TABLES = {
     "gaussian": (Gaussian(), promise(REPLACE, 1e-9)),
     "textbook": (MWEM(num_rounds=2, calibration="textbook"), promise(REPLACE)),
     "textbook with delta": (MWEM(num_rounds=2, calibration="textbook"), promise(REPLACE, 1e-9)),
+    "textbook that stops": (MWEM(2, "textbook", stop_below=0.1), promise(REPLACE)),
     "rounds": (MWEM(num_rounds=2), promise(REPLACE)),
     "annealed": (MWEM(num_rounds="annealed"), promise(REPLACE, 1e-9)),
     "pairs": (MWEM(), promise(REPLACE, 1e-9)),

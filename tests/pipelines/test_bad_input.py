@@ -48,6 +48,8 @@ def refused(
         ("num_records", "many", r"--num_records: 'many' is refused; must be .*'noisy'"),
         ("num_rounds", "many", r"--num_rounds: 'many' is refused; must be .*'annealed'"),
         ("num_rounds", "0", r"--num_rounds: 0 is refused; must be"),
+        ("stop_below", "2", r"--stop_below: 2(\.0)? is refused; must be"),
+        ("stop_below", "0.1", r"--stop_below: 0.1 is refused; must be left out without"),
         ("mechanism", "mwen", r"--mechanism: 'mwen' is refused.*'mwem'"),
         ("calibration", "loose", r"--calibration: 'loose' is refused"),
         ("max_records_per_unit", "2", r"--max_records_per_unit: 2 is refused"),

@@ -172,6 +172,8 @@ def test_nothing_tells_neighbours_apart(
         {"mechanism": "mwem", "num_rounds": "3"},
         {"mechanism": "mwem", "num_rounds": "annealed"},
         {"mechanism": "mwem", "calibration": "textbook", "num_records": "300", "num_rounds": "3"},
+        # Where it stops whatever the data: else that is for the noise of a comparison to hide.
+        {"calibration": "textbook", "num_records": "300", "num_rounds": "3", "stop_below": "1"},
         {"workload": "marginals:1", "num_records": "300", "neighboring": "replace_one"},
         {"direct_runner_bundle_repeat": "1"},
         {"output": "/nonexistent/none"},
