@@ -23,13 +23,12 @@ from claim_rows import (
     composition,
     intervals,
     linear_answers,
+    multiplicative_weights,
+    offline_weights,
     projections,
     selection,
     small_db,
     sparse_vector,
-    multiplicative_weights,
-    offline_weights,
-    small_db,
     sparse_weights,
     vc_dimension,
 )
@@ -38,15 +37,15 @@ from claim_rows.claim import Claim, Measured
 SECTIONS = {
     "Noisy answers": linear_answers.CLAIMS,
     "Histograms and intervals": intervals.CLAIMS,
+    "Selection": selection.CLAIMS,
+    "Small databases": small_db.CLAIMS,
+    "VC dimension": vc_dimension.CLAIMS,
+    "The sparse vector": sparse_vector.CLAIMS,
     "Multiplicative weights": multiplicative_weights.CLAIMS,
     "Multiplicative weights, offline": offline_weights.CLAIMS,
     "Multiplicative weights for sparse queries": sparse_weights.CLAIMS,
-    "Composition": composition.CLAIMS,
-    "Small databases": small_db.CLAIMS,
-    "VC dimension": vc_dimension.CLAIMS,
     "Sparse queries: projections": projections.CLAIMS,
-    "Selection": selection.CLAIMS,
-    "The sparse vector": sparse_vector.CLAIMS,
+    "Composition": composition.CLAIMS,
 }
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "claims.md"
 _HEAD = """# What the literature claims, measured
