@@ -6,7 +6,7 @@ from collections import Counter
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.queries.linear import Parity, Product
+from beam_dp.queries.linear import LiteralQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.measured_tables import query_variance, support_variances
@@ -25,7 +25,7 @@ def covering_marginals(queries: LinearWorkload) -> Workload:
         condition = "must not have explicit values: a release answers sums of cells of marginals"
         raise InputError("workload", "explicit values", condition)
     weights = Counter(
-        query.axes for query in queries if isinstance(query, Product | Parity) and query.axes
+        query.axes for query in queries if isinstance(query, LiteralQuery) and query.axes
     )
     names = queries.domain.names
     return Workload(
@@ -62,14 +62,11 @@ def query_errors(queries: LinearWorkload, plan: MarginalsPlan) -> tuple[float, f
         (
             query.axes,
             tuple(sum(stop - start for start, stop in ranges) for ranges in query.ranges),
-            isinstance(query, Parity),
+            type(query),
         )
         for query in queries
-        if isinstance(query, Product | Parity)
+        if isinstance(query, LiteralQuery)
     )
-    found = {
-        kind: query_variance(domain, variances, kind[0], kind[1], is_parity=kind[2])
-        for kind in kinds
-    }
+    found = {kind: query_variance(domain, variances, *kind) for kind in kinds}
     mean = sum(found[kind] * times for kind, times in kinds.items()) / kinds.total()
     return mean, max(found.values())

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -75,8 +75,37 @@ class LinearQuery(ABC):
         return table
 
 
+class Factors(NamedTuple):
+    """How a query is (constant + sign P) / divisor, where P is a product over attributes.
+
+    Args:
+        constant: what is added.
+        sign: 1 or -1.
+        divisor: of both.
+        inside: the factor of an attribute where its literal holds.
+        outside: where it does not.
+    """
+
+    constant: int
+    sign: int
+    divisor: int
+    inside: int
+    outside: int
+
+
+class LiteralQuery(LinearQuery):
+    """1 or 0 by which literals hold, at most one of each attribute.
+
+    A literal is a set of codes of its attribute, as ascending ranges that do not touch.
+    """
+
+    factors: ClassVar[Factors]
+    axes: tuple[int, ...]
+    ranges: tuple[tuple[Range, ...], ...]
+
+
 @dataclass(frozen=True)
-class Product(LinearQuery):
+class Product(LiteralQuery):
     """1 on the cells whose codes all lie in given ranges: conjunctions, cells and intervals.
 
     Args:
@@ -92,6 +121,8 @@ class Product(LinearQuery):
         [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
     """
 
+    factors = Factors(constant=0, sign=1, divisor=1, inside=1, outside=0)
+
     shape: Shape
     axes: tuple[int, ...]
     ranges: tuple[tuple[Range, ...], ...]
@@ -100,7 +131,7 @@ class Product(LinearQuery):
     _taken: tuple[tuple[int, NDArray[np.int64]], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_codes(self.shape, self.axes, self.ranges)
+        check_codes(self.shape, self.axes, self.ranges)
         view = _merged(self.shape, self.axes)
         slices, taken = [slice(None)] * len(view), []
         for place, ranges in enumerate(self.ranges):
@@ -125,7 +156,7 @@ class Product(LinearQuery):
 
     def mean(self, weights: NDArray[np.float64]) -> float:
         """Returns the weight of the cells where it is 1."""
-        return _unit(float(self._held(weights)))
+        return unit_mean(float(self._held(weights)))
 
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
         """Adds ``step`` to the cells where it is 1."""
@@ -145,11 +176,11 @@ class Product(LinearQuery):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the query as JSON values."""
-        return {"codes": _codes_to_json(self.axes, self.ranges)}
+        return {"codes": codes_to_json(self.axes, self.ranges)}
 
 
 @dataclass(frozen=True)
-class Parity(LinearQuery):
+class Parity(LiteralQuery):
     """1 on the cells where an odd number of literals hold.
 
     Args:
@@ -164,12 +195,14 @@ class Parity(LinearQuery):
         [0.0, 1.0, 1.0, 0.0]
     """
 
+    factors = Factors(constant=1, sign=-1, divisor=2, inside=-1, outside=1)
+
     shape: Shape
     axes: tuple[int, ...]
     ranges: tuple[tuple[Range, ...], ...]
 
     def __post_init__(self) -> None:
-        _check_codes(self.shape, self.axes, self.ranges)
+        check_codes(self.shape, self.axes, self.ranges)
         if not self.axes:
             raise InputError("query", {}, "a parity must have at least one literal")
 
@@ -179,7 +212,7 @@ class Parity(LinearQuery):
 
     def mean(self, weights: NDArray[np.float64]) -> float:
         """Returns the weight of the cells where it is 1."""
-        return _unit((float(weights.sum()) - float(self._signed(weights))) / 2)
+        return unit_mean((float(weights.sum()) - float(self._signed(weights))) / 2)
 
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
         """Adds ``step`` to the cells where it is 1."""
@@ -193,7 +226,7 @@ class Parity(LinearQuery):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the query as JSON values."""
-        return {"parity_codes": _codes_to_json(self.axes, self.ranges)}
+        return {"parity_codes": codes_to_json(self.axes, self.ranges)}
 
     def _signs(self) -> list[NDArray[np.int64]]:
         """For each axis -1 where its literal holds, else 1."""
@@ -273,7 +306,7 @@ class Explicit(LinearQuery):
         """Returns its mean."""
         # Not a matrix product, whose threads take longer to meet than this takes.
         total = float(np.multiply(weights, self._table).sum())
-        return _unit(total / 2.0**VALUE_BITS)
+        return unit_mean(total / 2.0**VALUE_BITS)
 
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
         """Adds ``step`` times its values."""
@@ -291,8 +324,12 @@ def complement(ranges: Sequence[Range], size: int) -> tuple[Range, ...]:
     return tuple((start, stop) for start, stop in pairs if start < stop)
 
 
-def _check_codes(shape: Shape, axes: Sequence[int], ranges: Sequence[Sequence[Range]]) -> None:
-    """Refuses codes outside the universe."""
+def check_codes(shape: Shape, axes: Sequence[int], ranges: Sequence[Sequence[Range]]) -> None:
+    """Refuses codes outside the universe.
+
+    Raises:
+        InputError: naming the query.
+    """
     in_order = all(one < other for one, other in itertools.pairwise(axes))
     if len(ranges) != len(axes) or not in_order:
         raise InputError("query", list(axes), "must name attributes in domain order, each once")
@@ -306,7 +343,8 @@ def _check_codes(shape: Shape, axes: Sequence[int], ranges: Sequence[Sequence[Ra
             raise InputError("query", listed, condition)
 
 
-def _codes_to_json(axes: Sequence[int], ranges: Sequence[Sequence[Range]]) -> list[Any]:
+def codes_to_json(axes: Sequence[int], ranges: Sequence[Sequence[Range]]) -> list[Any]:
+    """Returns ranges of codes by position as JSON values."""
     return [
         [axis, [list(each) for each in listed]] for axis, listed in zip(axes, ranges, strict=True)
     ]
@@ -321,6 +359,6 @@ def _merged(shape: Shape, axes: Sequence[int]) -> Shape:
     return (*sizes, math.prod(shape[last:]))
 
 
-def _unit(mean: float) -> float:
-    """Rounding may have left [0, 1] by a little."""
+def unit_mean(mean: float) -> float:
+    """Returns a mean that rounding may have taken out of [0, 1] by a little."""
     return min(1.0, max(0.0, mean))

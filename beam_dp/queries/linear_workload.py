@@ -193,7 +193,9 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
     ``marginals:age,sex;age``     every cell of these
     ``conjunctions:2``            every conjunction of literals of two attributes, each
                                   "is this level" or "is not this level"
+    ``disjunctions:2``            the same with "or" for "and"
     ``monotone_conjunctions:2``   "both are at their last level"; attributes of two levels
+    ``monotone_disjunctions:2``   "one of them is at its last level"; likewise
     ``parities:2``                "an odd number are at their last level"; likewise
     ``intervals:age``             every interval of the levels of an attribute
     ``prefixes:age``              those that begin with its first level

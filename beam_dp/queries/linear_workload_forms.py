@@ -11,6 +11,7 @@ from itertools import combinations, product
 
 from beam_dp.domain import Domain, nearest_known
 from beam_dp.errors import InputError, magnitude, shown
+from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import LinearQuery, Parity, Product, Range, complement
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import parse_workload
@@ -65,19 +66,25 @@ def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     level" and "is not this level", for each of its levels: 2 s for s levels. An attribute of one
     level has none.
     """
-    literals: dict[int, list[Literal]] = {}
-    for axis, size in enumerate(domain.shape):
-        if size >= 2:
-            literals[axis] = [((code, code + 1),) for code in range(size)]
-        if size > 2:
-            literals[axis] += [complement([(code, code + 1)], size) for code in range(size)]
-    return _of_exactly(domain, literals, rest, spec)
+    return _of_exactly(Product, domain, _literals(domain), rest, spec)
+
+
+@_form("disjunctions:2")
+def disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+    """Yields every disjunction of literals of exactly K attributes: see ``conjunctions``."""
+    return _of_exactly(Disjunction, domain, _literals(domain), rest, spec)
 
 
 @_form("monotone_conjunctions:2")
 def monotone_conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
     """Yields, for every K attributes, "each is at its last level"; all must have two levels."""
-    return _of_exactly(domain, _last_levels(domain, spec), rest, spec)
+    return _of_exactly(Product, domain, _last_levels(domain, spec), rest, spec)
+
+
+@_form("monotone_disjunctions:2")
+def monotone_disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
+    """Yields, for every K attributes, "one is at its last level"; all must have two levels."""
+    return _of_exactly(Disjunction, domain, _last_levels(domain, spec), rest, spec)
 
 
 @_form("parities:2")
@@ -115,16 +122,31 @@ def prefixes(domain: Domain, rest: str, spec: str) -> Iterator[LinearQuery]:
 
 
 def _of_exactly(
-    domain: Domain, literals: dict[int, list[Literal]], rest: str, spec: str
+    kind: type[Product | Disjunction],
+    domain: Domain,
+    literals: dict[int, list[Literal]],
+    rest: str,
+    spec: str,
 ) -> Iterator[LinearQuery]:
-    """Yields the conjunctions of one literal each of exactly K attributes."""
+    """Yields the conjunctions, or disjunctions, of one literal each of exactly K attributes."""
     ways = _ways(literals, rest, spec)
     check_num_queries(_symmetric_sum([len(each) for each in literals.values()], ways), spec)
     return (
-        Product(domain.shape, axes, ranges)
+        kind.of(domain.shape, dict(zip(axes, ranges, strict=True)))
         for axes in combinations(literals, ways)
         for ranges in product(*(literals[axis] for axis in axes))
     )
+
+
+def _literals(domain: Domain) -> dict[int, list[Literal]]:
+    """For each attribute of two levels or more its literals: "is this level", "is not"."""
+    literals: dict[int, list[Literal]] = {}
+    for axis, size in enumerate(domain.shape):
+        if size >= 2:
+            literals[axis] = [((code, code + 1),) for code in range(size)]
+        if size > 2:
+            literals[axis] += [complement([(code, code + 1)], size) for code in range(size)]
+    return literals
 
 
 def _symmetric_sum(sizes: Sequence[int], ways: int) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.queries.dense_tables import Number
-from beam_dp.queries.linear import LinearQuery, Parity, Product, Range
+from beam_dp.queries.linear import LinearQuery, LiteralQuery, Range
 
 Axes = tuple[int, ...]
 Literal = tuple[Range, ...]
@@ -68,21 +69,20 @@ class Literals:
 class QueryBatch:
     """Queries of one kind, with the same literals of several sets of attributes.
 
-    A product is the product over its attributes of 1 where the literal holds; a parity is
-    (1 - s) / 2, where s is the product of -1 where the literal holds and 1 elsewhere. So both are
-    sums along one attribute after the other.
+    All are sums of products over attributes, see ``Factors``: so they are summed along one
+    attribute after the other.
 
     Args:
         axes: the sets of attributes, in domain order.
         positions: shape (num_sets, num_queries): where a query stands in the workload.
-        is_parity: its kind.
+        kind: ``Product``, ``Disjunction`` or ``Parity``.
         literals: distinct ones of each attribute.
         index: shape (num_queries,): which combination of literals a query has.
     """
 
     axes: tuple[Axes, ...]
     positions: NDArray[np.int64]
-    is_parity: bool
+    kind: type[LiteralQuery]
     literals: tuple[Literals, ...]
     index: NDArray[np.int64]
 
@@ -105,15 +105,9 @@ class QueryBatch:
         # Each step sums along the first axis and makes it the last: in the end they stand as now.
         table = np.moveaxis(table, 0, -1)
         for literals in self.literals:
-            held = literals.sums(table)
-            if self.is_parity:
-                held = table.sum(axis=0) - 2 * held
-            table = np.moveaxis(held, 0, -1)
+            table = np.moveaxis(self._multiplied(table, literals.sums(table)), 0, -1)
         found: NDArray[Number] = table.reshape(len(self.axes), -1)[:, self.index]
-        if self.is_parity:
-            twice = totals - found
-            found = twice // 2 if twice.dtype == np.int64 else twice / 2
-        return found
+        return self._sums(totals, found)
 
     def spread(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns tables with the sum of all queries times their weights: as of ``answers``.
@@ -133,34 +127,47 @@ class QueryBatch:
         table = np.moveaxis(table, -1, 0)
         for literals in reversed(self.literals):
             last_first = np.moveaxis(table, -1, 0)
-            held = literals.spread(last_first)
-            if self.is_parity:
-                held = last_first.sum(axis=0) - 2 * held
-            table = held
-        table = np.moveaxis(table, -1, 0)
-        if self.is_parity:
-            totals = mine.sum(axis=1).reshape(-1, *[1] * len(self.literals))
-            table = (totals - table) // 2
-        return table
+            table = self._multiplied(last_first, literals.spread(last_first))
+        totals = mine.sum(axis=1).reshape(-1, *[1] * len(self.literals))
+        return self._sums(totals, np.moveaxis(table, -1, 0))
+
+    def _multiplied(self, table: NDArray[Number], held: NDArray[Number]) -> NDArray[Number]:
+        """Sums with the factors of one attribute, from those of where its literals hold."""
+        _, _, _, inside, outside = self.kind.factors
+        if not outside:
+            return held
+        sums: NDArray[Number] = outside * table.sum(axis=0) + (inside - outside) * held
+        return sums
+
+    def _sums(self, totals: NDArray[Number], products: NDArray[Number]) -> NDArray[Number]:
+        """The queries' sums, from those of the products of factors."""
+        constant, sign, divisor, _, _ = self.kind.factors
+        if not constant:
+            return products
+        sums: NDArray[Any] = constant * totals + sign * products
+        found: NDArray[Any] = sums // divisor if sums.dtype == np.int64 else sums / divisor
+        return found
 
 
 def batches_of(queries: Sequence[LinearQuery]) -> tuple[tuple[QueryBatch, ...], ...]:
-    """Returns the batches of all products and parities, in parts that fit in memory together.
+    """Returns the batches of all queries of literals, in parts that fit in memory together.
 
     Cost: about 10 microseconds a query.
     """
-    found: dict[tuple[bool, Axes], list[int]] = {}
+    found: dict[tuple[str, Axes], list[int]] = {}
     for position, query in enumerate(queries):
-        if isinstance(query, Product | Parity):
-            found.setdefault((isinstance(query, Parity), query.axes), []).append(position)
+        if isinstance(query, LiteralQuery):
+            found.setdefault((type(query).__name__, query.axes), []).append(position)
     alike: dict[tuple[object, ...], tuple[QueryBatch, list[Axes], list[NDArray[np.int64]]]] = {}
-    for (is_parity, axes), positions in sorted(found.items()):
-        shape = queries[positions[0]].shape
+    for (_, axes), positions in sorted(found.items()):
+        first = queries[positions[0]]
+        assert isinstance(first, LiteralQuery)
+        kind, shape = type(first), first.shape
         sizes = tuple(shape[axis] for axis in axes)
         of_position = [(each, _ranges(queries[each])) for each in positions]
         for literals, part in _within_steps(sizes, of_position):
-            batch = _batch(sizes, is_parity, axes, literals, part)
-            key = (is_parity, sizes, tuple(map(tuple, literals)), batch.index.tobytes())
+            batch = _batch(sizes, kind, axes, literals, part)
+            key = (kind, sizes, tuple(map(tuple, literals)), batch.index.tobytes())
             _, all_axes, all_positions = alike.setdefault(key, (batch, [], []))
             all_axes.append(axes)
             all_positions.append(batch.positions[0])
@@ -168,7 +175,7 @@ def batches_of(queries: Sequence[LinearQuery]) -> tuple[tuple[QueryBatch, ...], 
         QueryBatch(
             tuple(all_axes[start : start + step]),
             np.array(all_positions[start : start + step]),
-            batch.is_parity,
+            batch.kind,
             batch.literals,
             batch.index,
         )
@@ -179,7 +186,7 @@ def batches_of(queries: Sequence[LinearQuery]) -> tuple[tuple[QueryBatch, ...], 
 
 
 def _ranges(query: LinearQuery) -> tuple[Literal, ...]:
-    assert isinstance(query, Product | Parity)
+    assert isinstance(query, LiteralQuery)
     return query.ranges
 
 
@@ -207,7 +214,7 @@ def _within_steps(
 
 def _batch(
     sizes: tuple[int, ...],
-    is_parity: bool,
+    kind: type[LiteralQuery],
     axes: Axes,
     literals: list[list[Literal]],
     queries: list[tuple[int, tuple[Literal, ...]]],
@@ -221,7 +228,7 @@ def _batch(
     order = np.argsort(index, kind="stable")
     positions = np.array([position for position, _ in queries])[order]
     held = tuple(Literals.of(size, each) for size, each in zip(sizes, literals, strict=True))
-    return QueryBatch((axes,), positions[None, :], is_parity, held, index[order])
+    return QueryBatch((axes,), positions[None, :], kind, held, index[order])
 
 
 def _parts(batches: Iterable[QueryBatch]) -> tuple[tuple[QueryBatch, ...], ...]:

@@ -13,10 +13,12 @@ from beam_dp.domain import Domain, nearest_known
 from beam_dp.domain.impossible import LevelReader
 from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.errors import InputError, magnitude, shown
+from beam_dp.queries.disjunction import Disjunction, negation
 from beam_dp.queries.linear import (
     MAX_QUERY_CELLS,
     Explicit,
     LinearQuery,
+    LiteralQuery,
     Parity,
     Product,
     Range,
@@ -25,7 +27,9 @@ from beam_dp.queries.linear import (
 
 Ranges = tuple[Range, ...]
 
-_FORMS = "conjunction, interval, prefix, parity, values"
+_FORMS = "conjunction, disjunction, interval, prefix, parity, values, not"
+_OF_CODES: dict[str, type[Product | Disjunction | Parity]]
+_OF_CODES = {"codes": Product, "disjunction_codes": Disjunction, "parity_codes": Parity}
 
 
 class LinearQueries:
@@ -67,6 +71,17 @@ class LinearQueries:
                 ``{"not": ...}`` of either.
         """
         return Product.of(self.domain.shape, self._literals("conjunction", literals))
+
+    def disjunction(self, literals: Mapping[str, Any]) -> LiteralQuery:
+        """Returns 1 where at least one literal holds, which are as of ``conjunction``.
+
+        Args:
+            literals: at least one.
+        """
+        found = self._literals("disjunction", literals)
+        if not found:
+            raise InputError("query", literals, "a disjunction must have at least one literal")
+        return Disjunction.of(self.domain.shape, found)
 
     def marginal_cells(self, names: Sequence[str]) -> Iterator[Product]:
         """Yields one query for each cell of a marginal, in the order of its cells."""
@@ -120,18 +135,29 @@ class LinearQueries:
         """Returns the query that a line of JSON describes.
 
         Args:
-            parsed: one of ``{"conjunction": {...}}``, ``{"interval": {"attribute", "low",
-                "high"}}``, ``{"prefix": {"attribute", "high"}}``, ``{"parity": {...}}``,
-                ``{"values": [...]}``, or what ``LinearQuery.to_json`` wrote.
+            parsed: one of ``{"conjunction": {...}}``, ``{"disjunction": {...}}``,
+                ``{"interval": {"attribute", "low", "high"}}``, ``{"prefix": {"attribute",
+                "high"}}``, ``{"parity": {...}}``, ``{"values": [...]}``, or what
+                ``LinearQuery.to_json`` wrote; or ``{"not": one of these}``, which is 1 - q.
 
         Raises:
             InputError: naming the query, if it is none of these or does not fit the domain.
         """
+        is_negated = False
+        while isinstance(parsed, Mapping) and set(parsed) == {"not"}:
+            parsed, is_negated = parsed["not"], not is_negated
+        query = self._form(parsed)
+        return negation(query) if is_negated else query
+
+    def _form(self, parsed: Any) -> LinearQuery:
+        """The query that a line describes, of any form but a negation."""
         if not isinstance(parsed, Mapping) or len(parsed) != 1:
             raise InputError("query", parsed, f"must be an object with one of {_FORMS}")
         ((form, held),) = parsed.items()
         if form == "conjunction":
             return self.conjunction(held)
+        if form == "disjunction":
+            return self.disjunction(held)
         if form == "parity":
             return self.parity(held)
         if form in ("interval", "prefix"):
@@ -146,7 +172,7 @@ class LinearQueries:
             next(self.marginal_cells(held))  # names first what is wrong with it
             condition = "is many queries, one for each cell; only a file of queries may hold it"
             raise InputError("query", form, condition)
-        if form in ("codes", "parity_codes"):
+        if form in _OF_CODES:
             return self._from_codes(form, held)
         if form == "numerators":
             return self._from_numerators(held)
@@ -185,7 +211,6 @@ class LinearQueries:
         return self.domain.axes((name,))[0]
 
     def _from_codes(self, form: str, held: Any) -> LinearQuery:
-        kind = Product if form == "codes" else Parity
         try:
             axes = tuple(_code(axis) for axis, _ in held)
             ranges = tuple(
@@ -193,7 +218,7 @@ class LinearQueries:
             )
         except (TypeError, ValueError):
             raise InputError("query", held, "must be axes with ranges of codes") from None
-        return kind(self.domain.shape, axes, ranges)
+        return _OF_CODES[form](self.domain.shape, axes, ranges)
 
     def _from_numerators(self, held: Any) -> Explicit:
         try:

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.privacy.guarantee import Neighboring
-from beam_dp.queries.linear import VALUE_BITS, Explicit, LinearQuery, Parity, Product
+from beam_dp.queries.disjunction import Disjunction
+from beam_dp.queries.linear import (
+    VALUE_BITS,
+    Explicit,
+    LinearQuery,
+    LiteralQuery,
+    Parity,
+    Product,
+)
 from beam_dp.queries.linear_workload import LinearWorkload
 
 # Public limits of a comparison of all pairs of columns, a few seconds each: columns; values of all
@@ -222,7 +230,7 @@ def _named_axes(workload: LinearWorkload) -> set[int]:
     """The attributes that some query depends on."""
     if workload.explicit:
         return set(range(workload.domain.num_attributes))
-    return {axis for each in workload if isinstance(each, Product | Parity) for axis in each.axes}
+    return {axis for each in workload if isinstance(each, LiteralQuery) for axis in each.axes}
 
 
 def _representatives(workload: LinearWorkload, axes: set[int]) -> NDArray[np.int64]:
@@ -247,14 +255,20 @@ def _values_of(
 ) -> NDArray[np.int64]:
     if isinstance(query, Explicit):
         return query.table[cells].astype(np.int64)
-    assert isinstance(query, Product | Parity)
+    assert isinstance(query, LiteralQuery)
     num_held = np.zeros(len(cells), np.int64)
     for axis, ranges in zip(query.axes, query.ranges, strict=True):
         holds = np.zeros(query.shape[axis], np.bool_)
         for start, stop in ranges:
             holds[start:stop] = True
         num_held += holds[codes[axis]]
-    is_one = num_held % 2 if isinstance(query, Parity) else num_held == len(query.axes)
+    is_one: NDArray[np.bool_]
+    if isinstance(query, Parity):
+        is_one = num_held % 2 == 1
+    elif isinstance(query, Disjunction):
+        is_one = num_held > 0
+    else:
+        is_one = num_held == len(query.axes)
     return is_one.astype(np.int64) << VALUE_BITS
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from beam_dp.queries.linear import Parity, Product
+from beam_dp.queries.linear import LiteralQuery
 
 Axes = tuple[int, ...]
 Vector = NDArray[np.float64]
@@ -21,15 +21,20 @@ class VectorQuery:
     """The sum over records of a product: of each attribute concerned, a number for its code.
 
     Conjunctions and intervals have vectors of 0 and 1; the sum of a column over some records has
-    the column's values in one of them.
+    the column's values in one of them. Disjunctions and parities are a constant for each record,
+    and some times a product.
 
     Args:
         axes: positions of the attributes that are concerned, ascending.
         vectors: for each, shape (its size,), float64.
+        constant: that is added for each record.
+        factor: of the product.
     """
 
     axes: Axes
     vectors: tuple[Vector, ...]
+    constant: float = 0.0
+    factor: float = 1.0
 
     @classmethod
     def of(cls, vectors: Mapping[int, ArrayLike]) -> VectorQuery:
@@ -39,26 +44,26 @@ class VectorQuery:
         return cls(tuple(kept), tuple(kept.values()))
 
     @classmethod
-    def of_product(cls, query: Product | Parity) -> VectorQuery:
-        """Returns a conjunction; of a parity the product of -1 where a literal holds, else 1."""
-        inside, outside = (-1.0, 1.0) if isinstance(query, Parity) else (1.0, 0.0)
+    def of_literals(cls, query: LiteralQuery) -> VectorQuery:
+        """Returns a conjunction, disjunction or parity."""
+        constant, sign, divisor, inside, outside = query.factors
         vectors = []
         for axis, ranges in zip(query.axes, query.ranges, strict=True):
-            vector = np.full(query.shape[axis], outside)
+            vector = np.full(query.shape[axis], float(outside))
             for start, stop in ranges:
                 vector[start:stop] = inside
             vectors.append(vector)
-        return cls(query.axes, tuple(vectors))
+        return cls(query.axes, tuple(vectors), constant / divisor, sign / divisor)
 
     @cached_property
     def held(self) -> VectorQuery:
-        """The number of records of which the query counts anything at all."""
+        """The number of records whose product is not 0."""
         return VectorQuery(
             self.axes, tuple((each != 0).astype(np.float64) for each in self.vectors)
         )
 
     def with_vectors(self, vectors: Mapping[int, ArrayLike]) -> VectorQuery:
-        """Returns the query whose values are multiplied by those of more vectors, by position."""
+        """Returns a product with the values of more vectors as factors, by position."""
         found: dict[int, NDArray[np.float64]] = dict(zip(self.axes, self.vectors, strict=True))
         for axis, vector in vectors.items():
             factor = np.asarray(vector, np.float64)
@@ -92,7 +97,8 @@ def sums_of(table: NDArray[np.float64], queries: Sequence[VectorQuery]) -> Vecto
             shape = (len(part), vectors.shape[1]) + (1,) * (summed.ndim - 2)
             summed = (summed * vectors.reshape(shape)).sum(axis=1)
         found[start : start + len(part)] = summed
-    return found
+    constant, factor = affine_parts(queries)
+    return constant * float(table.sum()) + factor * found
 
 
 def sums_over_records(
@@ -116,4 +122,11 @@ def sums_over_records(
         for axis, vector in zip(query.axes, query.vectors, strict=True):
             weights *= vector[codes[axis]]
         found[place] = weights.sum()
-    return found
+    constant, factor = affine_parts(queries)
+    return constant * float(counts.sum()) + factor * found
+
+
+def affine_parts(queries: Sequence[VectorQuery]) -> tuple[Vector, Vector]:
+    """Returns the constants of queries and the factors of their products, shape (num_queries,)."""
+    constants = np.array([each.constant for each in queries], np.float64)
+    return constants, np.array([each.factor for each in queries], np.float64)

@@ -38,21 +38,6 @@ class Estimate:
     reason: str = ""
     bound: float | None = None
 
-    def half_less(self, signed: Estimate) -> Estimate:
-        """Returns half the difference to another one: of a total and signs, an odd parity."""
-        value = (self.value - signed.value) / 2
-        errors = (self.standard_error, self.margin, signed.standard_error, signed.margin)
-        # Bounds of both hold together only where one of them always does.
-        bound = signed.bound / 2 if signed.bound is not None and self.bound == 0 else None
-        if None in errors:
-            return Estimate(value, reason=self.reason or signed.reason, bound=bound)
-        own, own_margin, other, other_margin = (each or 0.0 for each in errors)
-        # The noise of both may be the same noise: their errors add up at worst.
-        kind = "approximate" if own > 0 and signed.kind == "exact" else signed.kind
-        return Estimate(
-            value, (own + other) / 2, (own_margin + other_margin) / 2, kind, bound=bound
-        )
-
     def scaled(self, factor: float) -> Estimate:
         """Returns the estimate in another unit."""
         size = abs(factor)

@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.basis import subsets
 from beam_dp.hypotheses.residual_basis import Support
-from beam_dp.queries.vector_query import Axes, Vector, VectorQuery, sums_of, sums_over_records
+from beam_dp.queries.vector_query import (
+    Axes,
+    Vector,
+    VectorQuery,
+    affine_parts,
+    sums_of,
+    sums_over_records,
+)
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import ErrorKind, Estimate, Ratio
 from beam_dp.releases.exact_errors import exact_variances
@@ -383,7 +390,9 @@ def _known(fitted: Estimate | None) -> Estimate:
 def _largest_weights(queries: Sequence[VectorQuery]) -> Vector:
     """Returns what one record counts for at most, in each query."""
     largest = [math.prod(float(np.abs(each).max()) for each in query.vectors) for query in queries]
-    return np.array(largest)
+    constant, factor = affine_parts(queries)
+    weights: Vector = np.abs(constant) + np.abs(factor) * np.array(largest)
+    return weights
 
 
 def _normalised(table: NDArray[np.float64]) -> NDArray[np.float64]:

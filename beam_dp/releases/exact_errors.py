@@ -8,7 +8,7 @@ import numpy as np
 
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.residual_basis import Support
-from beam_dp.queries.vector_query import Vector, VectorQuery
+from beam_dp.queries.vector_query import Vector, VectorQuery, affine_parts
 from beam_dp.releases.fitted_errors import times
 
 
@@ -17,8 +17,9 @@ def exact_variances(
 ) -> Vector:
     """Returns the variances of unbiased answers, in squared records.
 
-    A residual sees of a vector with sum s and squared norm n, over d codes, s^2 / d^2 where its
-    attribute was summed out, and n - s^2 / d where it was not.
+    The total alone sees a constant of each record: of 1 - q it sees 1 less what it sees of q. Of a
+    product a residual sees, of a vector with sum s and squared norm n over d codes, s^2 / d^2 where
+    its attribute was summed out, and n - s^2 / d where it was not.
 
     Args:
         domain: the universe.
@@ -29,16 +30,19 @@ def exact_variances(
         shape (num_queries,).
     """
     axes = queries[0].axes
-    own, free = (np.empty((len(axes), len(queries))) for _ in range(2))
+    own, means = (np.empty((len(axes), len(queries))) for _ in range(2))
     for place, axis in enumerate(axes):
         size = domain.shape[axis]
         vectors = np.array([query.vectors[place] for query in queries])
         sums = vectors.sum(axis=1)
         own[place] = np.maximum((vectors**2).sum(axis=1) - sums**2 / size, 0.0)
-        free[place] = (sums / size) ** 2
+        means[place] = sums / size
+    constant, factor = affine_parts(queries)
     total = np.zeros(len(queries))
     for support, variance in variances.items():
         mask = np.isin(axes, support)
-        factor = own[mask].prod(axis=0) * free[~mask].prod(axis=0)
-        total += times(factor, variance)
+        seen = own[mask].prod(axis=0) * means[~mask].prod(axis=0) ** 2
+        if not mask.any():
+            seen = (constant / factor + means.prod(axis=0)) ** 2
+        total += times(factor**2 * seen, variance)
     return total

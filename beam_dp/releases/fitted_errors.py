@@ -28,7 +28,7 @@ import numpy as np
 
 from beam_dp.domain import Domain
 from beam_dp.hypotheses.residual_basis import Support
-from beam_dp.queries.vector_query import Vector, VectorQuery
+from beam_dp.queries.vector_query import Vector, VectorQuery, affine_parts
 from beam_dp.releases.unmeasured_pairs import UnmeasuredPair
 
 # Of the interactions that the fit of all smaller ones leaves, in units of V.
@@ -84,6 +84,7 @@ class FittedErrors:
         axes = queries[0].axes
         own, free, seen, spread = (np.empty((len(axes), len(queries))) for _ in range(4))
         chances = np.ones(len(queries))
+        constant, factor = affine_parts(queries)
         least_share = 0.5 / max(self._num_records, 1.0)
         for place, axis in enumerate(axes):
             size, share = self._domain.shape[axis], self._shares[axis]
@@ -107,6 +108,9 @@ class FittedErrors:
             of_noise = own[mask].prod(axis=0) * np.maximum(
                 seen[~mask].prod(axis=0) * lift**2, free[~mask].prod(axis=0)
             )
+            if not support:
+                # What the total sees of the product may have the constant's sign, or not.
+                of_noise = (np.abs(constant / factor) + np.sqrt(of_noise)) ** 2
             of_prior = spread[mask].prod(axis=0) * seen[~mask].prod(axis=0) * lift
             total += _mixed(
                 of_noise, self._variances.get(support, math.inf), of_prior, self._prior(support)
@@ -118,7 +122,7 @@ class FittedErrors:
             of_others = seen[~np.isin(axes, pair)].prod(axis=0)
             own_lift = known.lift(first != 0, second != 0)
             total += known.invented(first, second) ** 2 * of_others * np.maximum(lift / own_lift, 1)
-        return np.sqrt(total)
+        return np.abs(factor) * np.sqrt(total)
 
     def _prior(self, support: Support) -> float:
         """The variance of an interaction before it is measured, in units of its expansion."""

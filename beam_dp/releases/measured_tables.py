@@ -13,6 +13,7 @@ from beam_dp.errors import InputError
 from beam_dp.hypotheses.basis import subsets, supports_inside
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.noise.bound import DISTRIBUTIONS, Distribution, noise_variance
+from beam_dp.queries.linear import LiteralQuery, Product
 
 Names = tuple[str, ...]
 Kind = Literal["table", "residual"]
@@ -132,43 +133,42 @@ def query_variance(
     variances: Mapping[Support, float],
     axes: Support,
     held: Sequence[int],
-    *,
-    is_parity: bool = False,
+    kind: type[LiteralQuery] = Product,
 ) -> float:
     """Returns the variance of a query's unbiased estimate from a marginal, in squared records.
 
-    The query is a product over attributes of vectors with sum s and squared norm n; of a residual
-    it sees s^2 / d^2 of the attributes that were summed out, and n - s^2 / d of the others.
+    The query is (constant + sign P) / divisor, where P is a product over attributes of vectors with
+    sum s and squared norm n; of P a residual sees s^2 / d^2 of the attributes that were summed out,
+    and n - s^2 / d of the others. The constant is seen by the total alone.
 
     Args:
         domain: the universe.
         variances: of orthonormal coefficients, see ``support_variances``.
         axes: of the marginal, ascending.
         held: for each axis, the number of codes where the query's literal holds.
-        is_parity: whether the query is 1 where an odd number of literals hold, not all of them.
+        kind: of the query: conjunction, disjunction or parity.
     """
     sizes = [domain.shape[axis] for axis in axes]
-    if is_parity:
-        # (1 - p) / 2, where p is a product of signs. The 1 is seen by the total alone.
-        sums = [size - 2 * count for size, count in zip(sizes, held, strict=True)]
-        squares = sizes
-    else:
-        sums = squares = list(held)
-    seen = [(total / size) ** 2 for total, size in zip(sums, sizes, strict=True)]
+    constant, sign, divisor, inside, outside = kind.factors
+    sums = [
+        inside * count + outside * (size - count) for size, count in zip(sizes, held, strict=True)
+    ]
+    squares = [
+        inside**2 * count + outside**2 * (size - count)
+        for size, count in zip(sizes, held, strict=True)
+    ]
+    means = [total / size for total, size in zip(sums, sizes, strict=True)]
     free = [
         square - total**2 / size for square, total, size in zip(squares, sums, sizes, strict=True)
     ]
     variance = 0.0
     for support in subsets(axes):
         factor = math.prod(
-            within if axis in support else outside
-            for axis, within, outside in zip(axes, free, seen, strict=True)
+            within if axis in support else mean**2
+            for axis, within, mean in zip(axes, free, means, strict=True)
         )
-        if is_parity and support:
-            factor /= 4
-        elif is_parity:
-            mean = math.prod(total / size for total, size in zip(sums, sizes, strict=True))
-            factor = ((1 - mean) / 2) ** 2
+        if not support:
+            factor = (constant + sign * math.prod(means)) ** 2
         if factor:
-            variance += factor * variances[support]
+            variance += factor / divisor**2 * variances[support]
     return variance

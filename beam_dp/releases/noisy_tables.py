@@ -14,7 +14,7 @@ from beam_dp.errors import InputError
 from beam_dp.hypotheses.residual_basis import Support
 from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.dense_tables import marginal_tables
-from beam_dp.queries.linear import LinearQuery, Parity, Product
+from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.query_batches import batches_of
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.measured_tables import Names, cell_variance, query_variance
@@ -105,10 +105,10 @@ class NoisyTables:
         found = []
         for query, value in zip(asked, values.tolist(), strict=True):
             held = tuple(sum(stop - start for start, stop in ranges) for ranges in query.ranges)
-            kind = query.axes, held, isinstance(query, Parity)
+            kind = query.axes, held, type(query)
             if kind not in variances:
                 variances[kind] = query_variance(
-                    self.domain, self.variances, query.axes, held, is_parity=kind[2]
+                    self.domain, self.variances, query.axes, held, kind[2]
                 )
             variance = variances[kind]
             bound = self._bound(variance, len(asked))
@@ -118,19 +118,19 @@ class NoisyTables:
     def _bound(self, variance: float, number: int) -> float:
         return noise_bound(variance, number, self.laplace_variance, FAILURE_PROBABILITY)
 
-    def _checked(self, queries: Iterable[LinearQuery]) -> list[Product | Parity]:
-        found: list[Product | Parity] = []
+    def _checked(self, queries: Iterable[LinearQuery]) -> list[LiteralQuery]:
+        found: list[LiteralQuery] = []
         for query in queries:
             if query.shape != self.domain.shape:
                 condition = f"must be over a domain of shape {self.domain.shape}"
                 raise InputError("queries", query.shape, condition)
-            if not isinstance(query, Product | Parity):
+            if not isinstance(query, LiteralQuery):
                 condition = "must not have: these tables answer sums of cells of their marginals"
                 raise InputError("queries", "explicit values", condition)
             found.append(query)
         return found
 
-    def _names(self, query: Product | Parity) -> Names:
+    def _names(self, query: LiteralQuery) -> Names:
         return tuple(self.domain.names[axis] for axis in query.axes)
 
     def _inside(self, wanted: Iterable[Names]) -> dict[Names, Table]:

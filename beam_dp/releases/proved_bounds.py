@@ -61,7 +61,7 @@ class ScoredPair:
             value: that is shown.
             most: that the answer can be, where f is nowhere negative.
         """
-        values = np.multiply.outer(*query.vectors)
+        values = query.constant + query.factor * np.multiply.outer(*query.vectors)
         low, high = float(values.min()), float(values.max())
         around = float(sums_of(self.table, [query])[0])
         of_total = abs(low + high) / 2 * min(self.distance, self.total_distance)
@@ -123,7 +123,7 @@ class ProvedBounds:
         """What answers of queries about two attributes can be at most, by what is known of each.
 
         Args:
-            queries: only those that are nowhere negative have such an answer.
+            queries: only products that are nowhere negative have such an answer.
             number: of all that are asked.
             probability: that one is larger.
         """
@@ -141,7 +141,10 @@ class ProvedBounds:
             most.append(known.value + of_noise)
         for place, query in enumerate(queries):
             first, second = (float(np.abs(vector).max()) for vector in query.vectors)
-            yield max(0.0, min(most[2 * place] * second, most[2 * place + 1] * first))
+            # A disjunction holds records that are in neither count.
+            is_product = query.constant == 0
+            largest = max(0.0, min(most[2 * place] * second, most[2 * place + 1] * first))
+            yield largest if is_product else math.inf
 
     @cached_property
     def _noise(self) -> NoiseBounds:

@@ -16,7 +16,7 @@ from beam_dp.domain import Domain, Value
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
 from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_variance
-from beam_dp.queries.linear import LinearQuery, Parity, Product
+from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.arrow import arrow_table
@@ -198,16 +198,14 @@ class SyntheticDatabase(Release):
                 condition = f"must be over a domain of shape {self.domain.shape}"
                 raise InputError("queries", query.shape, condition)
         own = frozenset(self.queries)
-        products = [each for each in asked if isinstance(each, Product | Parity)]
-        vectors = [VectorQuery.of_product(each) for each in products]
+        vectors = [
+            VectorQuery.of_literals(each) for each in asked if isinstance(each, LiteralQuery)
+        ]
         estimates = iter(self.bounded.of(vectors, len(asked)))
-        totals = self.bounded.of([VectorQuery((), ())])
         found = []
         for query in asked:
-            if isinstance(query, Product):
+            if isinstance(query, LiteralQuery):
                 answer = next(estimates)
-            elif isinstance(query, Parity):
-                answer = totals[0].half_less(next(estimates))
             else:
                 answer = Estimate(self._explicit(query), reason="its values are listed by cell")
             found.append(self._query_answer(answer, query in own))

@@ -23,6 +23,8 @@ from beam_dp.mechanisms.marginals.measurements import (
     residual_norm,
     residual_query,
 )
+from beam_dp.queries.disjunction import Disjunction
+from beam_dp.queries.linear import LiteralQuery, Parity, Product
 from beam_dp.releases.measured_tables import cell_variance, query_variance, support_variances
 from beam_dp.releases.unbiased_tables import Combination
 from beam_dp.summaries import Histogram
@@ -177,8 +179,8 @@ def test_cell_variance_is_that_of_the_best_unbiased_estimate(case: str):
 
 
 @pytest.mark.parametrize("case", [name for name in MEASURED if "total alone" not in name])
-@pytest.mark.parametrize("is_parity", [False, True], ids=["product", "parity"])
-def test_query_variance_is_that_of_the_best_unbiased_estimate(case: str, is_parity: bool):
+@pytest.mark.parametrize("kind", [Product, Disjunction, Parity])
+def test_query_variance_is_that_of_the_best_unbiased_estimate(case: str, kind: type[LiteralQuery]):
     shape, measurements, public = MEASURED[case]
     domain = domain_of(*shape)
     known = information(shape, measurements)
@@ -190,14 +192,19 @@ def test_query_variance_is_that_of_the_best_unbiased_estimate(case: str, is_pari
     for axes in measured:
         sizes = [shape[axis] for axis in axes]
         for held in itertools.product(*(range(1, size + 1) for size in sizes)):
-            vectors = [np.arange(size) < count for size, count in zip(sizes, held, strict=True)]
-            table = functools.reduce(np.multiply.outer, [1 - 2 * each for each in vectors], 1)
-            if is_parity:
-                query = (1 - np.ravel(table)) / 2
-            else:
-                query = np.ravel(functools.reduce(np.multiply.outer, vectors, 1))
+            vectors = [
+                (np.arange(size) < count).astype(int)
+                for size, count in zip(sizes, held, strict=True)
+            ]
+            num_held = np.ravel(functools.reduce(np.add.outer, vectors, np.zeros((), np.int64)))
+            is_one = {
+                Product: num_held == len(axes),
+                Disjunction: num_held > 0,
+                Parity: num_held % 2 == 1,
+            }
+            query = is_one[kind].astype(float)
             row = query @ marginal_matrix(shape, axes)
-            predicted = query_variance(domain, found, axes, held, is_parity=is_parity)
+            predicted = query_variance(domain, found, axes, held, kind)
             if np.linalg.norm(row - row @ covariance @ known) < 1e-4:
                 np.testing.assert_allclose(row @ covariance @ row, predicted, rtol=1e-5, atol=1e-6)
             else:

@@ -15,6 +15,7 @@ from beam_dp.domain import (
     NumericAttribute,
 )
 from beam_dp.errors import InputError
+from beam_dp.queries.disjunction import negation
 from beam_dp.queries.linear import VALUE_BITS, Explicit, Parity, Product
 from beam_dp.queries.reader import LinearQueries
 
@@ -67,6 +68,31 @@ WRITTEN = {
         {"parity": {"age": [18, 20], "member": True, "income": {"not": [[0, 10]]}}},
         lambda r: ((r["age"] in (18, 20)) + r["member"] + (r["income"] != 5)) % 2,
     ),
+    "disjunction": (
+        {"disjunction": {"age": {"not": [18, None]}, "degree": "BA", "member": True}},
+        lambda r: r["age"] not in (18, None) or r["degree"] == "BA" or r["member"],
+    ),
+    "disjunction of one": (
+        {"disjunction": {"degree": ["BA", "HS"]}},
+        lambda r: r["degree"] in ("BA", "HS"),
+    ),
+    "disjunction that holds": ({"disjunction": {"only": 5, "member": True}}, lambda r: 1),
+    "not all of": (
+        {"not": {"conjunction": {"age": 20, "only": 5, "member": True}}},
+        lambda r: not (r["age"] == 20 and r["member"]),
+    ),
+    "none of": (
+        {"not": {"disjunction": {"age": 20, "member": {"not": True}}}},
+        lambda r: r["age"] != 20 and r["member"],
+    ),
+    "even": (
+        {"not": {"parity": {"only": 5, "member": True, "degree": "BA"}}},
+        lambda r: (1 + r["member"] + (r["degree"] == "BA")) % 2 == 0,
+    ),
+    "outside": (
+        {"not": {"interval": {"attribute": "age", "low": 19, "high": 22}}},
+        lambda r: r["age"] is None or not 19 <= r["age"] <= 22,
+    ),
     "parity of one": ({"parity": {"degree": "HS"}}, lambda r: r["degree"] == "HS"),
 }
 
@@ -100,6 +126,17 @@ def check(query, expected: np.ndarray) -> None:
 def test_written_queries(name: str):
     written, holds = WRITTEN[name]
     check(QUERIES.from_json(written), np.array([float(holds(each)) for each in RECORDS]))
+
+
+def test_negations_are_one_less_and_their_own_inverse():
+    values = np.random.default_rng(0).random(DOMAIN.num_cells)
+    for query in (QUERIES.explicit(values), *(QUERIES.from_json(w) for w, _ in WRITTEN.values())):
+        if query == Product(DOMAIN.shape, (), ()):
+            continue
+        assert negation(query).values().tolist() == (1 - query.values()).tolist()
+        assert negation(negation(query)) == query
+    ones = tuple(((0, size),) for size in (2, 3))
+    assert negation(Parity((2, 3), (0, 1), ones)) == Product((2, 3), (), ())
 
 
 def test_explicit_queries_are_rounded_to_the_grid():
@@ -159,6 +196,15 @@ BAD = [
     ({"interval": {"attribute": ["age"], "low": 19, "high": 20}}, "is not an attribute"),
     ({"prefix": {"attribute": "age"}}, "must have attribute, high"),
     ({"parity": {}}, "at least one literal"),
+    ({"disjunction": {}}, "at least one literal"),
+    ({"disjunction": ["age"]}, "a disjunction must be levels by attribute"),
+    ({"disjunction_codes": [[0, [[0, 1]]]]}, "two literals or more"),
+    ({"disjunction_codes": [[0, [[0, 1]]], [4, [[0, 2]]]]}, "none of which always holds"),
+    ({"not": {"conjunction": {}}}, "must not be of what holds for all records"),
+    ({"not": {"disjunction": {"only": 5}}}, "must not be of what holds for all records"),
+    ({"not": {"parity": {"only": 5}}}, "must not be of what holds for all records"),
+    ({"not": 5}, "must be an object with one of"),
+    ({"not": {"marginal": ["age"]}}, "many queries"),
     ({"values": [0.5]}, "must have a value for each of 192 cells"),
     ({"values": [0.5] * 191 + [1.5]}, "1.5 is refused; every value must be from 0 to 1"),
     ({"values": [0.5] * 191 + [-0.1]}, "every value must be from 0 to 1"),

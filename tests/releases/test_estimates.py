@@ -17,6 +17,7 @@ from beam_dp.domain.files import read_domain
 from beam_dp.hypotheses.basis import subsets
 from beam_dp.mechanisms import Gaussian, Laplace, Mechanism
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.disjunction import negation
 from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.queries.workload import marginals
@@ -220,14 +221,36 @@ def test_linear_queries_have_errors_and_bounds() -> None:
     release, shape = database(), DOMAIN.shape
     product = Product.of(shape, {0: ((0, 2),), 1: ((1, 2),)})
     parity = Parity(shape, (1, 2), (((1, 2),), ((1, 2),)))
-    found = release.answer_queries([product, parity])
-    for query, answer in zip((product, parity), found, strict=True):
+    asked = [product, parity, negation(product), negation(parity)]
+    found = release.answer_queries(asked)
+    for query, answer in zip(asked, found, strict=True):
         exact = query.count(counts()) / 2**16
         assert answer.standard_error is not None and answer.margin is not None
         assert abs(answer.value - exact) <= 3 * answer.margin and answer.reason == ""
-    assert found[0].bound is not None and found[0].failure_probability == 0.05
-    # The noise of a parity is bounded by that of its parts: no bound of its own is proved.
-    assert (found[0].kind, found[1].kind, found[1].bound) == ("exact", "approximate", None)
+        assert answer.bound is not None and answer.failure_probability == 0.05
+        assert answer.kind == "exact"
+    (total,) = release.estimates.of([VectorQuery((), ())])
+    for query, other in ((0, 2), (1, 3)):
+        assert found[query].value + found[other].value == pytest.approx(total.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_records", ["noisy", "public"])
+@pytest.mark.parametrize("delta", [1e-9, 0.0])
+def test_the_noise_of_the_number_joins_that_of_negations(delta: float, num_records: str) -> None:
+    """By its own weight in 1 - q, which is neither that in q nor added to it."""
+    shape = DOMAIN.shape
+    product = Product.of(shape, {0: ((0, 2),), 3: ((1, 2),)})
+    parity = Parity(shape, (1, 2), (((1, 2),), ((1, 2),)))
+    asked = [VectorQuery.of_literals(each) for each in (product, negation(product), parity)]
+    errors, stated = [], []
+    for release in drawn_again(300, delta, num_records):
+        found = [unbiased for _, unbiased in Estimates(release).both(asked)]
+        errors.append([each.value - truth(query) for each, query in zip(found, asked, strict=True)])
+        stated.append([each.standard_error for each in found])
+    deviations = np.array(stated[0])
+    assert np.sqrt((np.array(errors) ** 2).mean(axis=0)) == pytest.approx(deviations, rel=0.2)
+    assert (deviations[0] == pytest.approx(deviations[1])) == (num_records == "public")
 
 
 def test_the_model_mixes_noise_and_what_is_expected() -> None:

@@ -16,6 +16,7 @@ from window_examples import AGES, GAUSSIAN, window_of
 from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
 
 from beam_dp.errors import InputError
+from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import Explicit, LinearQuery, Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, marginals
@@ -36,6 +37,7 @@ def queries_of() -> list[LinearQuery]:
         Product(shape, (), ()),
         Product(shape, (0,), (((0, 2),),)),
         Product(shape, (0, 2), (((0, 1), (2, 3)), ((1, 2),))),
+        Disjunction(shape, (0, 2), (((0, 1), (2, 3)), ((1, 2),))),
         Parity(shape, (0,), (((1, 3),),)),
         Parity(shape, (1, 2), (((1, 2),), ((1, 2),))),
     ]

@@ -40,7 +40,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import lowered, up
-from beam_dp.queries.linear import LinearQuery, Parity, Product
+from beam_dp.queries.linear import LinearQuery, LiteralQuery, Product
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.query_matrix import MAX_MATRIX_VALUES, query_matrix
 from beam_dp.queries.reader import LinearQueries
@@ -429,7 +429,7 @@ def cells_of(workload: Workload) -> LinearWorkload:
 
 def concerned_tables(domain: Domain, queries: Sequence[LinearQuery]) -> tuple[Names, ...]:
     """Returns the largest sets of attributes that queries are about."""
-    sets = {query.axes if isinstance(query, Product | Parity) else None for query in queries}
+    sets = {query.axes if isinstance(query, LiteralQuery) else None for query in queries}
     axes = {tuple(range(domain.num_attributes)) if each is None else each for each in sets}
     largest = [each for each in axes if each and not any(set(each) < set(o) for o in axes)]
     # A query of nothing asks for the number of records, which any table tells.
