@@ -38,12 +38,14 @@ if TYPE_CHECKING:
         choose_top as choose_top,
         draw_top_queries as draw_top_queries,
         draw_workload_answers as draw_workload_answers,
+        plan_conjunctions as plan_conjunctions,
         plan_private_mw as plan_private_mw,
         plan_sparse_mw as plan_sparse_mw,
         plan_top_queries as plan_top_queries,
         plan_window_databases as plan_window_databases,
         plan_window_tables as plan_window_tables,
         plan_workload_answers as plan_workload_answers,
+        release_conjunctions as release_conjunctions,
         release_sparse as release_sparse,
         top_choice as top_choice,
     )
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
         parse_linear_workload as parse_linear_workload,
     )
     from beam_dp.queries.reader import LinearQueries as LinearQueries
+    from beam_dp.queries.row_families import RowConjunctions as RowConjunctions
     from beam_dp.queries.sparse import SparseQuery as SparseQuery
     from beam_dp.queries.sparse_files import read_sparse_query as read_sparse_query
     from beam_dp.queries.sparse_rows import (
@@ -136,12 +139,14 @@ _MODULES = {
         "choose_top",
         "draw_top_queries",
         "draw_workload_answers",
+        "plan_conjunctions",
         "plan_private_mw",
         "plan_sparse_mw",
         "plan_top_queries",
         "plan_window_databases",
         "plan_window_tables",
         "plan_workload_answers",
+        "release_conjunctions",
         "release_sparse",
         "top_choice",
     ),
@@ -155,6 +160,7 @@ _MODULES = {
     "beam_dp.privacy.ledger": ("Ledger", "LedgerError"),
     "beam_dp.queries.linear_workload": ("LinearWorkload", "parse_linear_workload"),
     "beam_dp.queries.reader": ("LinearQueries",),
+    "beam_dp.queries.row_families": ("RowConjunctions",),
     "beam_dp.queries.sparse": ("SparseQuery",),
     "beam_dp.queries.sparse_files": ("read_sparse_query",),
     "beam_dp.queries.sparse_rows": ("row_conjunction", "row_parity"),

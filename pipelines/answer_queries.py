@@ -38,6 +38,11 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, names_workload, parse_linear_workload
 from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.row_families import (
+    RowConjunctions,
+    names_row_conjunctions,
+    parse_row_conjunctions,
+)
 from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.transforms import KeyColumns
@@ -51,7 +56,8 @@ PRIVATE_MW, SPARSE_MW, TOP_QUERIES = "private_mw", "sparse_mw", "top_queries"
 KEY = dataclasses.replace(shared.KEY, required=False, help="sparse_mw: the column of keys")
 QUERIES = Flag(
     "queries",
-    "file of JSON lines, one linear query or marginal each; or conjunctions:2, intervals:age, ...",
+    "file of JSON lines, one linear query or marginal each; or conjunctions:2, intervals:age, ...;"
+    " of sparse_mw also row_conjunctions:12,10",
     "SPEC",
     True,
     form="file",
@@ -98,6 +104,9 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that flags describe."""
     is_sparse = given["mechanism"] == SPARSE_MW
     check_applies(given, given["mechanism"], _OPTIONS)
+    family = _row_conjunctions(given["queries"]) if is_sparse else None
+    if family is not None:
+        given = {"max_sparsity": str(family.sparsity), **given}
     needed = _NEEDED.get(given["mechanism"], ("domain",))
     for flag in FLAGS:
         if flag.name in needed and flag.name not in given:
@@ -115,7 +124,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         queries = LinearQueries(domain)
     numbered = [
         (number, each)
-        for number, line in enumerate(_read_queries(given["queries"], domain), start=1)
+        for number, line in enumerate(_read_queries(given["queries"], domain, family), start=1)
         if line.strip()
         for each in _expanded(queries, line, number, given["queries"])
     ]
@@ -179,8 +188,20 @@ def _plan(
     )
 
 
-def _read_queries(spec: str, domain: Domain | None) -> list[str]:
-    """The lines of a file, or a line for each query of a workload that is named of a domain."""
+def _row_conjunctions(spec: str) -> RowConjunctions | None:
+    """The family that is named; None where a file is."""
+    if not names_row_conjunctions(spec):
+        return None
+    try:
+        return parse_row_conjunctions(spec)
+    except InputError as error:
+        raise InputError("queries", spec, error.condition) from None
+
+
+def _read_queries(spec: str, domain: Domain | None, family: RowConjunctions | None) -> list[str]:
+    """The lines of a file, or a line for each query of a workload that is named."""
+    if family is not None:
+        return [json.dumps(query) for query in family.to_json()]
     if domain is None or not names_workload(spec):
         return read_text("queries", spec).split("\n")
     try:

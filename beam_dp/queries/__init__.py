@@ -1,5 +1,6 @@
 """Linear queries: what analysts ask of a table."""
 
+from beam_dp.queries.disjunction import Disjunction as Disjunction, negation as negation
 from beam_dp.queries.linear import (
     Explicit as Explicit,
     LinearQuery as LinearQuery,
@@ -11,6 +12,7 @@ from beam_dp.queries.linear_workload import (
     parse_linear_workload as parse_linear_workload,
 )
 from beam_dp.queries.reader import LinearQueries as LinearQueries
+from beam_dp.queries.row_families import RowConjunctions as RowConjunctions
 from beam_dp.queries.sparse import SparseQuery as SparseQuery
 from beam_dp.queries.sparse_files import read_sparse_query as read_sparse_query
 from beam_dp.queries.sparse_rows import row_conjunction as row_conjunction, row_parity as row_parity

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from beam_dp.domain.plain_integers import plain_integer
 from beam_dp.errors import InputError, shown
 from beam_dp.hashing import HashKey, universe_elements
+from beam_dp.queries.row_families import conjunction_of_text
 from beam_dp.queries.sparse import Element, KeyType, SparseQuery
 
 # By which rule the texts of records are read as keys: 2 reads 7.0 as 7. A card names its rule.
@@ -33,13 +35,21 @@ class SparseQueries:
         self.hash_key = hash_key
 
     def from_json(self, parsed: Any) -> SparseQuery:
-        """Returns the query that a JSON value describes: see ``SparseQuery.from_json``.
+        """Returns the query that a JSON value describes.
+
+        Args:
+            parsed: as of ``SparseQuery.from_json``, or ``{"row_conjunction": "1*0"}``: see
+                ``conjunction_of_text``.
 
         Raises:
             InputError: if it describes none, or one with too many elements, with elements of
                 another type, or with two that share a fingerprint.
         """
-        query = with_plain_keys(of_type(SparseQuery.from_json(parsed), self.key_type))
+        if isinstance(parsed, Mapping) and set(parsed) == {"row_conjunction"}:
+            read = conjunction_of_text(parsed["row_conjunction"])
+        else:
+            read = SparseQuery.from_json(parsed)
+        query = with_plain_keys(of_type(read, self.key_type))
         if query.sparsity > self.max_sparsity:
             condition = f"must have at most max_sparsity = {self.max_sparsity:,}"
             raise InputError("query", f"{query.sparsity:,} elements", condition)

@@ -20,6 +20,7 @@ from beam_dp.errors import InputError
 from beam_dp.hashing import HashKey
 from beam_dp.mechanisms import plan_sparse_mw
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.transforms import AnswerSparseQueries, KeyColumns
 from pipelines.answer_queries import main
@@ -133,9 +134,30 @@ def test_the_program_writes_one_run(
     assert "sparse_mw" in shown and re.search(r"refused +3", shown)
 
 
+@pytest.mark.slow
+def test_the_program_answers_all_conjunctions_over_rows(tmp_path: pathlib.Path) -> None:
+    rows = ["1111"] * 3000 + ["1101"] * 2000 + ["0000"] * 9
+    argv = flags(tmp_path, queries="row_conjunctions:4,3", max_sparsity=None)
+    write_table(tmp_path, pa.table({"email": rows}))
+    assert main(argv) == 0
+    (path,) = (tmp_path / "out").glob("answers-*.avro")
+    with path.open("rb") as file:
+        found: list[Any] = list(fastavro.reader(file))
+    family = RowConjunctions(4, 3)
+    assert [json.loads(row["query"]) for row in found] == family.to_json()
+    for row, text in zip(found, family, strict=True):
+        exact = sum(map(rows.count, conjunction_of_text(text).elements))
+        assert abs(row["value"] - exact) <= row["bound"] < len(rows) / 2
+    plan_on_card = json.loads((tmp_path / "out" / "card.json").read_text())["plan"]
+    assert (plan_on_card["max_sparsity"], plan_on_card["num_questions"]) == (2, 32)
+
+
 @pytest.mark.parametrize(
     ("change", "pattern"),
     [
+        ({"queries": "row_conjunctions:40,38"}, r"--queries: .* 262,144"),
+        ({"queries": "row_conjunctions:4"}, r"--queries: .* must be row_conjunctions:D,W"),
+        ({"queries": "row_conjunctions:4,3", "max_sparsity": "1"}, r"at most max_sparsity = 1"),
         ({"key": None}, r"--key: missing"),
         ({"max_sparsity": None}, r"--max_sparsity: missing"),
         ({"max_sparsity": "0"}, r"--(max_sparsity: 0|queries)"),

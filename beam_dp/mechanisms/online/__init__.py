@@ -1,5 +1,10 @@
 """Answers to queries that arrive one after another, by private multiplicative weights."""
 
+from beam_dp.mechanisms.online.conjunctions import (
+    ReleasedConjunctions as ReleasedConjunctions,
+    plan_conjunctions as plan_conjunctions,
+    release_conjunctions as release_conjunctions,
+)
 from beam_dp.mechanisms.online.private_mw import (
     PrivateAnswer as PrivateAnswer,
     PrivateMW as PrivateMW,

@@ -1,0 +1,150 @@
+"""All conjunctions of so many literals over rows of bits, each of few rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+from beam_dp.checks import checked_integer
+from beam_dp.errors import InputError, magnitude
+from beam_dp.queries.linear_workload_forms import MAX_QUERIES
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.queries.sparse_rows import MAX_FREE_BITS, row_conjunction
+
+# Rows in the supports of all conjunctions of a family together: they stay in memory.
+MAX_ROWS = 2**22
+MAX_BITS = 1024
+
+_FORM, _MONOTONE_FORM = "row_conjunctions", "monotone_row_conjunctions"
+
+
+@dataclass(frozen=True)
+class RowConjunctions:
+    """All conjunctions of exactly w literals over rows of d bits, each of a bit of its own.
+
+    Leaving out k = d - w bits, each holds on 2^k rows of the 2^d. With negated literals there are
+    C(d, k) 2^w of them, w bits at a time: for each choice of bits the 2^w patterns of signs, which
+    hold on disjoint rows. Without, ``is_monotone``, there are C(d, k): "these bits are all 1".
+
+    A conjunction is written as a text with a letter a bit: 1 and 0 are its literals, ``*`` stands
+    for any bit.
+
+    Args:
+        num_bits: d, of a row, at most 1,024.
+        num_literals: w, from 1 to d; at most 20 bits are left out.
+        is_monotone: whether no literal is negated.
+
+    Raises:
+        InputError: naming the argument, if it is refused, or there are more than 2^18
+            conjunctions, or more than 2^22 rows in all of them.
+
+    Reference: Blum and Roth (2011), Definition 3.9.
+
+    Example:
+        >>> family = RowConjunctions(3, 2, is_monotone=True)
+        >>> list(family), family.sparsity
+        (['11*', '1*1', '*11'], 2)
+        >>> len(RowConjunctions(3, 2))
+        12
+    """
+
+    num_bits: int
+    num_literals: int
+    is_monotone: bool = False
+
+    def __post_init__(self) -> None:
+        checked_integer("num_bits", self.num_bits, 1, MAX_BITS)
+        checked_integer("num_literals", self.num_literals, 1, self.num_bits)
+        num_free = self.num_bits - self.num_literals
+        if num_free > MAX_FREE_BITS:
+            condition = f"must leave at most {MAX_FREE_BITS} of {self.num_bits} bits out"
+            raise InputError("num_literals", self.num_literals, condition)
+        for number, what, most in (
+            (self._number, "conjunctions", MAX_QUERIES),
+            (self._number * self.sparsity, "rows in all conjunctions", MAX_ROWS),
+        ):
+            if number > most:
+                condition = f"makes {magnitude(number)} {what}; must make at most {most:,}"
+                raise InputError("num_literals", self.num_literals, condition)
+
+    @property
+    def sparsity(self) -> int:
+        """On how many rows each holds: 2^k."""
+        return 1 << (self.num_bits - self.num_literals)
+
+    def __len__(self) -> int:
+        return self._number
+
+    @property
+    def _number(self) -> int:
+        """Which may be too large for a length."""
+        signs = 1 if self.is_monotone else 1 << self.num_literals
+        return math.comb(self.num_bits, self.num_literals) * signs
+
+    def __iter__(self) -> Iterator[str]:
+        signs = ["1"] if self.is_monotone else ["0", "1"]
+        for bits in combinations(range(self.num_bits), self.num_literals):
+            for literals in product(signs, repeat=self.num_literals):
+                text = ["*"] * self.num_bits
+                for bit, literal in zip(bits, literals, strict=True):
+                    text[bit] = literal
+                yield "".join(text)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Returns the conjunctions as JSON values, one a line of a file of queries."""
+        return [{"row_conjunction": text} for text in self]
+
+
+def conjunction_of_text(text: Any) -> SparseQuery:
+    """Returns the conjunction that a text with a letter a bit describes.
+
+    Args:
+        text: of 0, 1 and ``*``, of which at most 20 are ``*``.
+
+    Raises:
+        InputError: naming the query, if it is another one.
+
+    Cost: O(d 2^k) for d bits of which k are left out.
+
+    Example:
+        >>> conjunction_of_text("1*0").elements
+        ('100', '110')
+    """
+    if not isinstance(text, str) or not text or not set(text) <= set("01*"):
+        condition = "a row_conjunction must be a text of 0, 1 and *, a letter a bit"
+        raise InputError("query", text, condition)
+    literals = {bit: int(letter) for bit, letter in enumerate(text) if letter != "*"}
+    return row_conjunction(len(text), literals)
+
+
+def names_row_conjunctions(spec: str) -> bool:
+    """Returns whether a family of conjunctions over rows is named, and not a file."""
+    return spec.partition(":")[0] in (_FORM, _MONOTONE_FORM) and ":" in spec
+
+
+def parse_row_conjunctions(spec: str) -> RowConjunctions:
+    """Reads a family as a command line gives it.
+
+    Args:
+        spec: ``row_conjunctions:D,W``, of exactly W literals over D bits; or
+            ``monotone_row_conjunctions:D,W``, none of which is negated.
+
+    Raises:
+        InputError: naming the workload.
+
+    Example:
+        >>> parse_row_conjunctions("monotone_row_conjunctions:40,38").sparsity
+        4
+    """
+    form, _, numbers = spec.partition(":")
+    given = [each.strip() for each in numbers.split(",")]
+    if len(given) != 2 or not all(each.isascii() and each.isdecimal() for each in given):
+        condition = f"must be {form}:D,W, of W literals over D bits, such as {form}:12,10"
+        raise InputError("workload", spec, condition)
+    try:
+        return RowConjunctions(int(given[0]), int(given[1]), form == _MONOTONE_FORM)
+    except InputError as error:
+        raise InputError("workload", spec, f"{error.name}: {error.condition}") from None

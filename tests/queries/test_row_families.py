@@ -1,0 +1,95 @@
+"""Families of conjunctions over rows of bits: all of them, each against a scan of all rows."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import product
+from math import comb
+
+import pytest
+
+from beam_dp.domain.files import read_domain
+from beam_dp.errors import InputError
+from beam_dp.hashing import HashKey
+from beam_dp.queries.linear_workload import parse_linear_workload
+from beam_dp.queries.row_families import (
+    RowConjunctions,
+    conjunction_of_text,
+    names_row_conjunctions,
+    parse_row_conjunctions,
+)
+from beam_dp.queries.sparse_reader import SparseQueries
+
+
+@pytest.mark.parametrize("is_monotone", [True, False])
+@pytest.mark.parametrize(("d", "w"), [(1, 1), (4, 1), (5, 3), (6, 4), (6, 6)])
+def test_they_are_all_and_hold_where_they_say(d: int, w: int, is_monotone: bool) -> None:
+    family = RowConjunctions(d, w, is_monotone)
+    texts = list(family)
+    every = {"".join(letters) for letters in product("1*" if is_monotone else "01*", repeat=d)}
+    assert len(texts) == len(family) == comb(d, w) * (1 if is_monotone else 2**w)
+    assert set(texts) == {text for text in every if d - text.count("*") == w}
+    for text in texts:
+        held = conjunction_of_text(text).elements
+        rows = map("".join, product("01", repeat=d))
+        fits = [row for row in rows if all(t in ("*", r) for t, r in zip(text, row, strict=True))]
+        assert list(held) == fits and len(held) == family.sparsity == 2 ** (d - w)
+
+
+@pytest.mark.parametrize("form", ["conjunctions", "monotone_conjunctions"])
+def test_they_are_those_of_a_dense_domain(form: str) -> None:
+    domain = read_domain(json.dumps({f"a{bit}": 2 for bit in range(5)}))
+    dense = {tuple(query.values()) for query in parse_linear_workload(f"{form}:3", domain)}
+    rows = list(map("".join, product("01", repeat=5)))
+    family = parse_row_conjunctions(f"{form.replace('conj', 'row_conj')}:5,3")
+    held = [set(conjunction_of_text(text).elements) for text in family]
+    assert {tuple(float(row in each) for row in rows) for each in held} == dense
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0, 1), "num_bits: 0 is refused"),
+        ((1025, 1024), "num_bits: 1025 is refused"),
+        ((4, 5), "num_literals: 5 is refused"),
+        ((4, 0), "num_literals: 0 is refused"),
+        ((40, 19, True), "must leave at most 20 of 40 bits out"),
+        ((40, 38), "makes .* conjunctions; must make at most 262,144"),
+        ((1000, 1000), "conjunctions; must make at most 262,144"),
+        ((60, 55, True), "conjunctions; must make at most 262,144"),
+        ((24, 18, True), "rows in all conjunctions; must make at most 4,194,304"),
+    ],
+)
+def test_refusals(arguments, message) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        RowConjunctions(*arguments)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize("text", ["", "01x", 7, None, ["0", "1"], "*" * 21])
+def test_texts_that_are_no_conjunction(text) -> None:
+    with pytest.raises(InputError):
+        conjunction_of_text(text)
+
+
+@pytest.mark.parametrize("spec", ["5", "5,3,2", "a,b", "-5,3", "5,6", "", "\u0665,3"])
+def test_specifications_that_are_none(spec: str) -> None:
+    assert names_row_conjunctions(f"row_conjunctions:{spec}")
+    with pytest.raises(InputError, match=re.escape("workload: 'row_conjunctions:")):
+        parse_row_conjunctions(f"row_conjunctions:{spec}")
+
+
+def test_files_are_no_families() -> None:
+    assert not any(map(names_row_conjunctions, ("row_conjunctions", "q.jsonl", "C:row.json")))
+
+
+def test_lines_of_files_hold_them() -> None:
+    reader = SparseQueries("text", 4, HashKey.draw(1))
+    (first, *_) = RowConjunctions(5, 3).to_json()
+    assert reader.from_json(first).elements == ("00000", "00001", "00010", "00011")
+    for line in ({"row_conjunction": "1**" + "*"}, {"row_conjunction": "1?"}):
+        with pytest.raises(InputError):
+            reader.from_json(line)
+    as_bytes = SparseQueries("bytes", 4, HashKey.draw(1)).from_json({"row_conjunction": "1*"})
+    assert as_bytes.elements == (b"10", b"11")
