@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from beam_dp.queries.sparse_files import read_sparse_query as read_sparse_query
     from beam_dp.queries.sparse_rows import (
         row_conjunction as row_conjunction,
+        row_disjunction as row_disjunction,
         row_parity as row_parity,
     )
     from beam_dp.queries.vc_dimension import workload_vc_dimension as workload_vc_dimension
@@ -163,7 +164,7 @@ _MODULES = {
     "beam_dp.queries.row_families": ("RowConjunctions",),
     "beam_dp.queries.sparse": ("SparseQuery",),
     "beam_dp.queries.sparse_files": ("read_sparse_query",),
-    "beam_dp.queries.sparse_rows": ("row_conjunction", "row_parity"),
+    "beam_dp.queries.sparse_rows": ("row_conjunction", "row_disjunction", "row_parity"),
     "beam_dp.queries.vc_dimension": ("workload_vc_dimension",),
     "beam_dp.queries.workload": ("Workload", "marginals", "parse_workload"),
     "beam_dp.releases": (

@@ -26,6 +26,7 @@ from claim_rows import (
     multiplicative_weights,
     offline_weights,
     projections,
+    query_forms,
     selection,
     small_db,
     sparse_vector,
@@ -35,6 +36,7 @@ from claim_rows import (
 from claim_rows.claim import Claim, Measured
 
 SECTIONS = {
+    "Forms of queries": query_forms.CLAIMS,
     "Noisy answers": linear_answers.CLAIMS,
     "Histograms and intervals": intervals.CLAIMS,
     "Selection": selection.CLAIMS,

@@ -15,7 +15,11 @@ from beam_dp.queries.reader import LinearQueries as LinearQueries
 from beam_dp.queries.row_families import RowConjunctions as RowConjunctions
 from beam_dp.queries.sparse import SparseQuery as SparseQuery
 from beam_dp.queries.sparse_files import read_sparse_query as read_sparse_query
-from beam_dp.queries.sparse_rows import row_conjunction as row_conjunction, row_parity as row_parity
+from beam_dp.queries.sparse_rows import (
+    row_conjunction as row_conjunction,
+    row_disjunction as row_disjunction,
+    row_parity as row_parity,
+)
 from beam_dp.queries.vc_dimension import (
     VCDimension as VCDimension,
     is_shattered as is_shattered,

@@ -34,6 +34,27 @@ def row_conjunction(num_bits: int, literals: Mapping[int, int]) -> SparseQuery:
     return SparseQuery.of_list(_rows(num_bits, literals))
 
 
+def row_disjunction(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) -> SparseQuery:
+    """Returns 1 on the rows where all literals hold and at least one of some bits is 1.
+
+    Args:
+        num_bits: d, of a row.
+        literals: as of ``row_conjunction``.
+        bits: of which one must be 1.
+
+    Raises:
+        InputError: naming the argument that is refused.
+
+    Cost: as of ``row_conjunction``.
+
+    Example:
+        >>> row_disjunction(3, {0: 1}, [1, 2]).elements
+        ('101', '110', '111')
+    """
+    rows, taken = _rows(num_bits, literals), _checked_bits(num_bits, bits)
+    return SparseQuery.of_list(row for row in rows if any(row[bit] == "1" for bit in taken))
+
+
 def row_parity(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) -> SparseQuery:
     """Returns 1 on the rows where all literals hold and an odd number of some bits is 1.
 
@@ -51,13 +72,17 @@ def row_parity(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) 
         >>> row_parity(3, {0: 1}, [1, 2]).elements
         ('101', '110')
     """
+    rows, taken = _rows(num_bits, literals), _checked_bits(num_bits, bits)
+    return SparseQuery.of_list(row for row in rows if sum(row[bit] == "1" for bit in taken) % 2)
+
+
+def _checked_bits(num_bits: int, bits: Iterable[int]) -> list[int]:
     taken = list(bits)
-    rows = _rows(num_bits, literals)
     for bit in taken:
         checked_integer("bits", bit, 0, num_bits - 1)
     if len(set(taken)) < len(taken):
         raise InputError("bits", taken, "must name each bit once")
-    return SparseQuery.of_list(row for row in rows if sum(row[bit] == "1" for bit in taken) % 2)
+    return taken
 
 
 def _rows(num_bits: int, literals: Mapping[int, int]) -> Iterator[str]:

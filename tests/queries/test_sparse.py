@@ -16,7 +16,7 @@ from beam_dp.hashing import HashKey
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_files import read_sparse_query
 from beam_dp.queries.sparse_reader import SparseQueries, with_plain_keys
-from beam_dp.queries.sparse_rows import row_conjunction, row_parity
+from beam_dp.queries.sparse_rows import row_conjunction, row_disjunction, row_parity
 
 
 def value_at(query: SparseQuery, element) -> float:
@@ -121,11 +121,13 @@ def test_rows_agree_with_a_scan_of_all_rows():
     rows = ["".join(bits) for bits in product("01", repeat=5)]
     literals = {0: 1, 3: 0}
     query, parity = row_conjunction(5, literals), row_parity(5, literals, [0, 1, 4])
+    disjunction = row_disjunction(5, literals, [1, 3, 4])
     for row in rows:
         holds = row[0] == "1" and row[3] == "0"
         odd = (int(row[0]) + int(row[1]) + int(row[4])) % 2 == 1
         assert value_at(query, row) == holds
         assert value_at(parity, row) == (holds and odd)
+        assert value_at(disjunction, row) == (holds and "1" in (row[1], row[3], row[4]))
     assert query.sparsity == 8 and parity.sparsity == 4
     assert row_conjunction(40, dict.fromkeys(range(38), 0)).sparsity == 4
 
@@ -148,13 +150,16 @@ def test_refusals_of_rows(arguments, message):
         row_conjunction(*arguments)
     with pytest.raises(InputError, match=message):
         row_parity(*arguments, [0])
+    with pytest.raises(InputError, match=message):
+        row_disjunction(*arguments, [0])
 
 
-def test_refusals_of_parities():
+@pytest.mark.parametrize("make", [row_parity, row_disjunction])
+def test_refusals_of_bits(make):
     with pytest.raises(InputError, match="bits: 3 is refused"):
-        row_parity(3, {}, [3])
+        make(3, {}, [3])
     with pytest.raises(InputError, match="each bit once"):
-        row_parity(3, {}, [1, 1])
+        make(3, {}, [1, 1])
 
 
 def test_files(tmp_path):

@@ -1,4 +1,7 @@
-"""Answers to workloads of linear queries: all literals of attributes of three and of two levels."""
+"""Answers to workloads of linear queries: literals of attributes of three and of two levels.
+
+All of them, also beside explicit values, and all disjunctions of two.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ from beam_dp.mechanisms.linear_answers.answers import (
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries import LinearQueries, LinearWorkload, parse_linear_workload
+from beam_dp.queries.disjunction import Disjunction
+from beam_dp.queries.linear import Product
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.testing import audit
 
@@ -30,6 +35,7 @@ BASE = (12, 5, 0, 0, 3, 1)
 LITERALS = parse_linear_workload("conjunctions:1", domain_of(3, 2))
 FEW = parse_linear_workload("conjunctions:1", domain_of(2))
 _HALF = LinearQueries(LITERALS.domain).explicit([0.5, 0.25, 0.0, 1.0, 0.125, 0.75])
+DISJUNCTIONS = parse_linear_workload("disjunctions:2", domain_of(3, 2))
 FRACTIONAL = LinearWorkload(LITERALS.domain, (*LITERALS.queries, _HALF))
 
 
@@ -37,7 +43,11 @@ def workload_audits() -> list[Audit]:
     return [
         audited(f"workload {kind}{suffix}", kind, workload, relation)
         for kind in ("laplace", "gaussian")
-        for suffix, workload in (("", LITERALS), (", explicit", FRACTIONAL))
+        for suffix, workload in (
+            ("", LITERALS),
+            (", explicit", FRACTIONAL),
+            (", disjunctions", DISJUNCTIONS),
+        )
         for relation in (ADD, REPLACE)
     ]
 
@@ -155,6 +165,14 @@ def is_negated(query: Any) -> bool:
     return len(held) > 1 or (size == 2 and held == [0])
 
 
+def as_conjunctions(workload: LinearWorkload) -> tuple[Any, ...]:
+    """The same literals, as if all had to hold."""
+    return tuple(
+        Product(each.shape, each.axes, each.ranges) if isinstance(each, Disjunction) else each
+        for each in workload
+    )
+
+
 def as_added(workload: LinearWorkload, _: Any, most: int) -> WorkloadSensitivity:
     return workload_sensitivity(workload, Neighboring.ADD_OR_REMOVE_ONE, most)
 
@@ -180,10 +198,13 @@ def mutants_of(name: str, guarantee: Guarantee) -> dict[str, Mutant]:
     )
     found = {
         "sensitivity of one query": Mutant(only_first, "price"),
-        "negated literals forgotten": Mutant(no_negations, "price"),
         "records of a unit forgotten": Mutant(with_sensitivity(of_one_record), "price"),
     }
-    if "explicit" not in name:
+    if "disjunctions" in name:
+        found["disjunctions taken for conjunctions"] = Mutant(of_part(as_conjunctions), "price")
+    else:
+        found["negated literals forgotten"] = Mutant(no_negations, "price")
+    if "," not in name:
         found["noise scale halved in the sampler"] = Mutant(halve_scales, "black box")
     if guarantee.neighboring is Neighboring.REPLACE_ONE:
         found["replace-one run with add-remove noise"] = Mutant(with_sensitivity(as_added), "price")
