@@ -84,10 +84,10 @@ class Disjunction(LiteralQuery):
 
     def add_to(self, table: NDArray[np.float64], step: float) -> None:
         """Adds ``step`` to the cells where it is 1."""
-        # By a mask: adding everywhere and taking away again would leave rounding behind.
-        held = np.ones(self.num_cells)
-        self._none.add_to(held, -1.0)
-        table += step * held
+        # Apart: what is added to the table and taken away again would leave rounding behind.
+        steps = np.full(self.num_cells, step)
+        self._none.add_to(steps, -step)
+        table += steps
 
     def to_json(self) -> dict[str, Any]:
         """Returns the query as JSON values."""

@@ -20,6 +20,7 @@ from beam_dp.mechanisms.online.saved_private_mw import (
     save_private_mw,
 )
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
+from beam_dp.queries.disjunction import negation
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries import Histogram
 
@@ -30,6 +31,7 @@ def test_a_saved_run_goes_on_as_if_nothing_had_happened(tmp_path):
     queries = [cells(domain, code) for code in range(4)]
     queries.append(LinearQueries(domain).explicit(np.linspace(0, 1, 8)))
     queries.append(LinearQueries(domain).parity({"a0": [1, 3]}))
+    queries.append(negation(cells(domain, 5)))
     expected = [whole.answer(query) for query in queries]
     found = [saved.answer(query) for query in queries[:5]]
     save_private_mw(saved, tmp_path / "run")

@@ -170,6 +170,7 @@ def test_releases_with_a_hypothesis_answer_linear_queries_too():
     queries = [
         make.prefix("a0", 1),
         make.parity({"a0": 2, "a1": 1}),
+        make.disjunction({"a0": 2, "a1": 1}),
         make.conjunction({}),
         make.explicit([0, 0.5, 1, 0, 0, 0.25]),
     ]
@@ -177,10 +178,24 @@ def test_releases_with_a_hypothesis_answer_linear_queries_too():
     found = release.answer_queries(queries)
     assert [each.value for each in found] == pytest.approx(exact, abs=2)
     # All but the one whose values are listed are answered by the tables that were measured.
-    assert [each.kind for each in found] == ["exact", "exact", "exact", None]
+    assert [each.kind for each in found] == ["exact", "exact", "exact", "exact", None]
     errors = [abs(each.value - truth) for each, truth in zip(found, exact, strict=True)]
-    assert all(error <= each.bound for error, each in zip(errors[:3], found, strict=False))
-    assert found[3].bound is None and found[3].reason
+    assert all(error <= each.bound for error, each in zip(errors[:4], found, strict=False))
+    assert found[4].bound is None and found[4].reason
+
+
+def test_disjunctions_are_chosen_for_as_their_negations_are():
+    """One less every query moves no error, so that both workloads have the same law."""
+    shape, counts = (3, 2), [9, 1, 5, 5, 20, 10]
+    disjunctions = planned("disjunctions:2", shape, 50, size=2)
+    conjunctions = planned("conjunctions:2", shape, 50, size=2)
+    assert len(disjunctions.queries) == len(conjunctions.queries)
+    one, other = (released(plan, counts, Seeded(4)) for plan in (disjunctions, conjunctions))
+    assert [each.tolist() for each in one.codes] == [each.tolist() for each in other.codes]
+    answers = one.answer_queries(disjunctions.queries)
+    exact = [query.count(np.array(counts)) / 2**16 for query in disjunctions.queries]
+    for answer, truth in zip(answers, exact, strict=True):
+        assert abs(answer.value - truth) <= answer.bound == disjunctions.public["bound"]
 
 
 def test_marginals_whose_every_cell_is_a_query_have_its_bound():

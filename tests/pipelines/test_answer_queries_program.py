@@ -67,6 +67,20 @@ def test_answers_are_near_the_truth_and_bad_lines_have_errors(tmp_path, capfd, r
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mechanism", ["private_mw", "laplace", "gaussian"])
+def test_disjunctions_and_negations_are_answered(tmp_path, mechanism):
+    either = {"disjunction": {"sex": "Female", "age": [[20, 40]]}}
+    both = {"conjunction": {"sex": "Female", "age": {"not": [[20, 40]]}}}
+    argv = flags(tmp_path, list(map(json.dumps, (either, {"not": both}))), mechanism=mechanism)
+    assert main(argv) == 0
+    columns = (people()[name].to_pylist() for name in ("sex", "age"))
+    held = [(sex == "Female", 20 <= age < 40) for sex, age in zip(*columns, strict=True)]
+    exact = [sum(map(any, held)), sum(not (sex and not young) for sex, young in held)]
+    for row, truth in zip(answers(tmp_path / "out"), exact, strict=True):
+        assert abs(row["value"] - truth) <= row["bound"] < len(held) / 2
+
+
+@pytest.mark.slow
 def test_the_card_of_a_hopeless_run_says_that_it_is_vacuous(tmp_path, capfd):
     argv = flags(tmp_path, epsilon="0.001", delta="0", num_records="500")
     assert main(argv) == 0

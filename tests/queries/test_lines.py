@@ -20,6 +20,8 @@ DOMAIN = parse_domain(
 QUERIES = LinearQueries(DOMAIN)
 FORMS = (
     "conjunction",
+    "disjunction",
+    "not",
     "marginal",
     "interval",
     "prefix",

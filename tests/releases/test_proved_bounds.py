@@ -25,6 +25,8 @@ from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.noise import bound as bound_module
 from beam_dp.noise.bound import FAILURE_PROBABILITY, chosen_noise_bound, noise_bound
 from beam_dp.planning.synthetic_databases import selected_tables_theorem
+from beam_dp.queries.disjunction import Disjunction, negation
+from beam_dp.queries.linear import Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.releases import ReleaseError, SyntheticDatabase, read_release, write_release
 from beam_dp.releases.measured_tables import MeasuredTable
@@ -42,6 +44,13 @@ QUERIES = [
     VectorQuery.of({first: one, second: other})
     for first, second in PAIRS
     for one, other in itertools.product(np.eye(4), repeat=2)
+]
+# Of each pair: either at its first code, or not both.
+QUERIES += [
+    VectorQuery.of_literals(query)
+    for pair in PAIRS
+    for product in [Product.of(SHAPE.shape, dict.fromkeys(pair, ((0, 1),)))]
+    for query in (Disjunction.of(SHAPE.shape, dict.fromkeys(pair, ((0, 1),))), negation(product))
 ]
 
 
@@ -79,7 +88,7 @@ def releases(number: str = "noisy", delta: float = APPROXIMATE) -> list[Syntheti
 
 
 def asked(release: SyntheticDatabase) -> bool:
-    """Whether an answer about a cell of any pair is wrong by more than its bound."""
+    """Whether an answer about any pair is wrong by more than its bound."""
     answers = ProvedBounds(release).of(QUERIES)
     truths = [float(sums_of(true_table(each.axes), [each])[0]) for each in QUERIES]
     return any(
@@ -242,6 +251,9 @@ def test_the_bound_of_a_pair_by_hand() -> None:
     assert pair.bound(cell, 3.0) == 121 and pair.bound(cell, 3.0, most=7.0) == 4
     assert pair.bound(cell, 3.0, most=90.0) == 87 and pair.bound(cell, 150.0, most=7.0) == 74
     assert ScoredPair(table, 400.0, 0.0).bound(cell, 150.0, most=7.0) == 150
+    # Of all but the cell, no more than half of the distance and of what the sums differ by either.
+    others = dataclasses.replace(cell, constant=1.0, factor=-1.0)
+    assert pair.bound(others, 303.0) == 3 + 20 + 4 and pair.bound(others, 273.0) == 300 + 24 - 273
     parity = VectorQuery.of({0: [1, -1], 1: [1, -1]})
     moved = table + 10 * np.outer([1, -1], [1, -1])
     assert float(sums_of(moved, [parity])[0]) == pair.bound(parity, 0.0) == 40
@@ -252,7 +264,8 @@ def test_signs_that_cancel_move_no_bound() -> None:
     release = drawn()
     assert not all(release.estimates.covers(axes) for axes in PAIRS)
     negated = [
-        VectorQuery(each.axes, tuple(-vector for vector in each.vectors)) for each in QUERIES
+        dataclasses.replace(each, vectors=tuple(-vector for vector in each.vectors))
+        for each in QUERIES
     ]
     bounds, same = ([each.bound for each in release.bounded.of(q)] for q in (QUERIES, negated))
     assert same == pytest.approx(bounds)
