@@ -161,7 +161,10 @@ def test_the_program_answers_all_conjunctions_over_rows(tmp_path: pathlib.Path) 
         ({"key": None}, r"--key: missing"),
         ({"max_sparsity": None}, r"--max_sparsity: missing"),
         ({"max_sparsity": "0"}, r"--(max_sparsity: 0|queries)"),
-        ({"domain": "x"}, r"--domain applies only to --mechanism private_mw, laplace and gaussian"),
+        (
+            {"domain": "x"},
+            r"--domain applies only to --mechanism private_mw, laplace, gaussian and",
+        ),
         ({"state": "x"}, r"--state applies only to --mechanism private_mw"),
         ({"resume": "x"}, r"--resume applies only to --mechanism private_mw"),
         ({"mechanism": "private_mw"}, r"--key applies only to --mechanism sparse_mw"),
