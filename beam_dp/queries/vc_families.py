@@ -16,6 +16,7 @@ from typing import Literal, get_args
 
 from beam_dp.checks import check_choice, checked_integer
 from beam_dp.errors import InputError
+from beam_dp.queries.disjunction import Disjunction, negation
 from beam_dp.queries.linear import LinearQuery, Product
 
 VCFamily = Literal[
@@ -127,7 +128,7 @@ def short_conjunctions_vc_bounds(
 
     Example:
         >>> short_conjunctions_vc_bounds(16, 3), short_conjunctions_vc_bounds(16, 16)
-        ((6, 12), (16, 16))
+        ((7, 12), (16, 16))
     """
     d = checked_integer("num_attributes", num_attributes, 1)
     w = min(checked_integer("max_literals", max_literals, 1), d)
@@ -148,11 +149,13 @@ def short_conjunctions_vc_bounds(
 def products_bound(queries: Sequence[LinearQuery]) -> int | None:
     """Returns what the VC dimension of queries does not exceed because all are products.
 
+    Of disjunctions, and single literals beside them, the negations are.
+
     It is the sum over the attributes of what ``family_vc_dimension`` counts for the sets of codes
     that each needs: prefixes or suffixes, intervals, or any. The proof holds for a mixture.
 
     Returns:
-        The bound; None where a query is no product.
+        The bound; None where a query is neither, or both kinds are there.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -174,6 +177,11 @@ def sets_of_products(queries: Sequence[LinearQuery]) -> dict[int, Sets] | None:
     Returns:
         By position of the attribute; None where a query is no product.
     """
+    if any(isinstance(query, Disjunction) for query in queries):
+        # Complements shatter the same cells; that of one literal is one literal.
+        if not all(isinstance(each, Disjunction) or _is_literal(each) for each in queries):
+            return None
+        queries = [negation(query) for query in queries]
     found: dict[int, Sets] = {}
     ranges: dict[int, set[tuple[tuple[int, int], ...]]] = {}
     for query in queries:
@@ -196,3 +204,7 @@ def _most_of(sets: Sets, size: int) -> int:
     """How many cells of a shattered set an attribute of so many codes accounts for."""
     limits = {"prefixes": 1, "intervals": 2, "any": size}
     return min(limits[sets], size - 1)
+
+
+def _is_literal(query: LinearQuery) -> bool:
+    return isinstance(query, Product) and len(query.axes) == 1

@@ -176,6 +176,18 @@ def test_a_workload_of_products_is_bounded_by_the_sets_of_its_attributes():
     assert products_bound([LinearQueries(domain_of(2)).parity({"a0": 1})]) is None
 
 
+@pytest.mark.parametrize("way", ["", "monotone_"])
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_disjunctions_are_bounded_as_the_conjunctions_that_they_deny(way: str, width: int):
+    domain = domain_of(2, 2, 2, 2)
+    workload = parse_linear_workload(f"{way}disjunctions:{width}", domain)
+    bound = products_bound(workload.queries)
+    found = matrix_vc_dimension(rows_of(workload))
+    assert bound is not None and found.is_exact and found.most <= bound <= 4
+    both = [*workload.queries, *parse_linear_workload("conjunctions:3", domain).queries]
+    assert (products_bound(both) is None) == (width > 1)
+
+
 @pytest.mark.parametrize("spec", ["conjunctions:1", "conjunctions:2", "marginals:2"])
 def test_a_workload_finds_its_cells_where_some_are_impossible(spec: str):
     free = domain_of(3, 3)
