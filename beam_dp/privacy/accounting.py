@@ -11,10 +11,8 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-from scipy.optimize import minimize_scalar
-from scipy.special import log_ndtr
-
 from beam_dp.errors import InputError
+from beam_dp.privacy.normal import log_normal
 from beam_dp.privacy.rounding import UNIT, Real, raised, root_up
 
 # Width, in grid units, of the Gaussian that turns continuous noise into discrete noise in the
@@ -25,9 +23,10 @@ _RANGE_MU = Fraction(62665706866, 10**11)
 # Relative margin of every calibrated budget.
 _SAFETY = 1e-12
 # What a few elementary operations err by at most, relatively. The logarithm of the normal
-# distribution is 0 far above its mean: there the error of ``log_ndtr`` is absolute.
+# distribution is nearly 0 far above its mean: there its error is absolute.
 _ROUNDING = 8 * UNIT
 _LEAST_ERROR = 1e-18
+_LEAST_STEP = 1e-8  # of the logarithm of an order: the error of the minimum is its square
 _LEAST_DOUBLE = math.ulp(0.0)
 
 
@@ -52,8 +51,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     """
     shift = epsilon / mu
     # Where mu is small, delta is a small difference of large numbers: both are rounded apart.
-    upper = float(log_ndtr(mu / 2 - shift + _ROUNDING * (mu / 2 + shift)))
-    lower = float(log_ndtr(-raised(mu / 2 + shift)))
+    upper = log_normal(mu / 2 - shift + _ROUNDING * (mu / 2 + shift))
+    lower = log_normal(-raised(mu / 2 + shift))
     if upper == -math.inf:
         return _LEAST_DOUBLE
     upper = min(upper - _ROUNDING * upper + _LEAST_ERROR, 0.0)
@@ -200,10 +199,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
     # Any order gives a valid epsilon, so an inexact minimum only rounds up.
     centre = 0.5 * (math.log(-log_delta) - math.log(rho))
-    found = minimize_scalar(
-        epsilon, bounds=(centre - 10, centre + 10), method="bounded", options={"xatol": 1e-10}
-    )
-    return max(0.0, float(found.fun))
+    return max(0.0, _least(epsilon, centre - 10, centre + 10))
 
 
 # Planning compares hundreds of calibrations that start from the same one.
@@ -251,3 +247,23 @@ def _largest(is_private: Callable[[float], bool]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if is_private(middle) else (low, middle)
     return low
+
+
+def _least(function: Callable[[float], float], low: float, high: float) -> float:
+    """Returns nearly the least value between two points of a function that falls, then rises.
+
+    Reference: Kiefer (1953), golden section.
+    """
+    ratio = (math.sqrt(5) - 1) / 2
+    first, second = high - ratio * (high - low), low + ratio * (high - low)
+    at_first, at_second = function(first), function(second)
+    while high - low > _LEAST_STEP:
+        if at_first <= at_second:
+            high, second, at_second = second, first, at_first
+            first = high - ratio * (high - low)
+            at_first = function(first)
+        else:
+            low, first, at_first = first, second, at_second
+            second = low + ratio * (high - low)
+            at_second = function(second)
+    return min(at_first, at_second)

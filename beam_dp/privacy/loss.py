@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Literal, Self
 
-from scipy.special import log_expit, ndtri_exp
-
 from beam_dp.checks import as_float, checked_number
 from beam_dp.errors import InputError
+from beam_dp.privacy.normal import normal_quantile
 from beam_dp.privacy.rounding import root_up, up
 
 Kind = Literal["pure", "gaussian", "zcdp"]
@@ -72,7 +71,7 @@ class Loss:
         """
         epsilon = as_float("loss", epsilon)
         rho = min(_half_square(epsilon), epsilon)
-        mu = -2 * float(ndtri_exp(log_expit(-epsilon)))
+        mu = -2 * normal_quantile(-epsilon - math.log1p(math.exp(-epsilon)))
         return cls(rho=rho, mu=mu * (1 + 1e-12) + 1e-15, epsilon=epsilon)
 
     @classmethod
