@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import scipy.fft
 from numpy.typing import NDArray
 
 from beam_dp.interval_strategies.strategy import Values
+from beam_dp.interval_strategies.transforms import fast_length
 
 Integers = NDArray[np.int64]
 
@@ -36,14 +36,14 @@ def convolve_integers(kernel: Integers, values: Integers) -> Integers:
     Cost: about 64 / (bits of a digit) transforms, of 8 bits or so.
     """
     length = len(kernel) + len(values) - 1
-    padded = scipy.fft.next_fast_len(length, real=True)
+    padded = fast_length(length)
     norm = float(np.linalg.norm(kernel.astype(np.float64))) * math.sqrt(len(values))
     rounding = _UNITS * math.log2(padded + 1) * 2.0**-53
     digit_bits = math.floor(math.log2(_LARGEST_ERROR / (norm * rounding))) + 1
     if digit_bits < 2:
         raise ValueError("the kernel is too large for an exact convolution")
     digit_bits = min(digit_bits, 32)
-    transformed = scipy.fft.rfft(kernel.astype(np.float64), padded)
+    transformed = np.fft.rfft(kernel.astype(np.float64), padded)
     result = np.zeros(length, np.int64)
     rest = values.copy()
     half = 1 << (digit_bits - 1)
@@ -51,7 +51,7 @@ def convolve_integers(kernel: Integers, values: Integers) -> Integers:
         # Signed digits from -half to half - 1; modulo 2^64 what is left at the end is 0.
         digits = ((rest + half) & (2 * half - 1)) - half
         rest = (rest - digits) >> digit_bits
-        product = scipy.fft.irfft(transformed * scipy.fft.rfft(digits, padded), padded)
+        product = np.fft.irfft(transformed * np.fft.rfft(digits, padded), padded)
         result += np.rint(product[:length]).astype(np.int64) << shift
     return result
 
@@ -74,8 +74,8 @@ def ordered_convolution(first: Values, second: Values) -> Values:
     result = np.zeros(2 * size)
     half = size // 2
     while half:
-        left = scipy.fft.rfft(first.reshape(-1, 2 * half)[:, :half], 2 * half)
-        right = scipy.fft.rfft(second.reshape(-1, 2 * half)[:, half:], 2 * half)
-        result.reshape(-1, 4 * half)[:, half : 3 * half] += scipy.fft.irfft(left * right, 2 * half)
+        left = np.fft.rfft(first.reshape(-1, 2 * half)[:, :half], 2 * half)
+        right = np.fft.rfft(second.reshape(-1, 2 * half)[:, half:], 2 * half)
+        result.reshape(-1, 4 * half)[:, half : 3 * half] += np.fft.irfft(left * right, 2 * half)
         half //= 2
     return result[: 2 * (size - padding[1]) - 1]

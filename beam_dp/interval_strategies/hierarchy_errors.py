@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from beam_dp.interval_strategies.strategy import Indices, Values, mean_of_intervals
@@ -214,7 +213,5 @@ def _root_covariance(top: NDArray[np.int64], precisions: Values) -> Values:
     matrix = top.astype(np.float64)
     information = matrix.T @ matrix
     information[np.diag_indices_from(information)] += precisions
-    inverse: Values = scipy.linalg.cho_solve(
-        scipy.linalg.cho_factor(information), np.eye(len(information))
-    )
+    inverse: Values = np.linalg.inv(information)
     return inverse

@@ -16,10 +16,10 @@ import functools
 from typing import Self
 
 import numpy as np
-import scipy.fft
 
 from beam_dp.interval_strategies.convolution import Integers, convolve_integers, ordered_convolution
 from beam_dp.interval_strategies.strategy import Indices, Prefixes, Values, prefixes_of
+from beam_dp.interval_strategies.transforms import fast_length, sine_transform
 
 # Counts of up to 2^63 / 2^27 records are measured without overflow. Rounding to these grids costs
 # about 0.1 % of the error.
@@ -54,7 +54,7 @@ class SineStrategy:
         period = 2 * (num_leaves + 1)
         angles = np.pi * np.arange(1, num_leaves + 2) / period
         spectrum = np.append(0.0, (2 * np.sin(angles)) ** -0.5)
-        kernel = scipy.fft.irfft(spectrum, period)
+        kernel = np.fft.irfft(spectrum, period)
         # What is added to all of the kernel cancels in C.
         kernel = np.maximum(kernel - kernel.min(), 0.0)
         rounded = np.rint(kernel * (2.0**_KERNEL_BITS / kernel[0])).astype(np.int64)
@@ -91,8 +91,8 @@ class SineStrategy:
 
     def estimate(self, noisy: Values) -> Prefixes:
         """Returns the answers by A's inverse."""
-        waves = scipy.fft.dst(noisy, type=1, norm="ortho") / self._eigenvalues
-        return prefixes_of(scipy.fft.dst(waves, type=1, norm="ortho") / self.scales)
+        waves = sine_transform(noisy) / self._eigenvalues
+        return prefixes_of(sine_transform(waves) / self.scales)
 
     @functools.cached_property
     def errors(self) -> SineErrors:
@@ -106,7 +106,7 @@ class SineStrategy:
 
     @functools.cached_property
     def _eigenvalues(self) -> Values:
-        values: Values = scipy.fft.rfft(self.kernel.astype(np.float64)).real[1:-1]
+        values: Values = np.fft.rfft(self.kernel.astype(np.float64)).real[1:-1]
         return values
 
     def _apply(self, values: Integers) -> Integers:
@@ -137,7 +137,7 @@ class SineErrors:
         self._precisions = eigenvalues**-2.0
         spectrum = np.concatenate([[0.0], self._precisions, [0.0]])
         # (C'C)^-1 [i, j] = kernel[i - j] - kernel[i + j]
-        self._kernel: Values = scipy.fft.irfft(spectrum, 2 * (self._num_leaves + 1))
+        self._kernel: Values = np.fft.irfft(spectrum, 2 * (self._num_leaves + 1))
 
     def mean(self) -> float:
         """Returns the mean of the variances of all intervals."""
@@ -146,10 +146,8 @@ class SineErrors:
         first = places * self._inverses
         second = (num_leaves + 1 - places) * self._inverses
         own = float((first * second * (kernel[0] - kernel[2 * places])).sum())
-        padded = scipy.fft.next_fast_len(2 * num_leaves, real=True)
-        lags = scipy.fft.irfft(
-            scipy.fft.rfft(second, padded) * scipy.fft.rfft(first, padded).conj(), padded
-        )
+        padded = fast_length(2 * num_leaves)
+        lags = np.fft.irfft(np.fft.rfft(second, padded) * np.fft.rfft(first, padded).conj(), padded)
         apart = float(lags[1:num_leaves] @ kernel[1:num_leaves])
         sums = ordered_convolution(first, second)
         apart -= float(sums @ kernel[2 : 2 * num_leaves + 1])
@@ -173,7 +171,7 @@ class SineErrors:
         """Returns the variances between any two of some prefixes, given by their lengths."""
         cells = np.where(np.arange(self._num_leaves) < places[:, None], self._inverses, 0.0)
         # The waves of every prefix, once: their products are the covariances of all pairs.
-        waves = scipy.fft.dst(cells, type=1, norm="ortho")
+        waves = sine_transform(cells)
         waves *= np.sqrt(self._precisions)
         covariances = waves @ waves.T
         own = np.diagonal(covariances)

@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-import scipy.fft
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
@@ -22,6 +21,7 @@ from beam_dp.interval_strategies.strategy import (
     mean_of_intervals,
 )
 from beam_dp.interval_strategies.textbook_tree import TextbookTree
+from beam_dp.interval_strategies.transforms import fast_length
 from beam_dp.privacy.guarantee import Neighboring
 
 Tables = Mapping[str, NDArray[np.int64]]
@@ -171,10 +171,8 @@ def strategy_from_tables(
 
 def _product(first: Values, second: Values) -> Values:
     """Returns the product of two power series, as long as the first."""
-    padded = scipy.fft.next_fast_len(len(first) + len(second), real=True)
-    product = scipy.fft.irfft(
-        scipy.fft.rfft(first, padded) * scipy.fft.rfft(second, padded), padded
-    )
+    padded = fast_length(len(first) + len(second))
+    product = np.fft.irfft(np.fft.rfft(first, padded) * np.fft.rfft(second, padded), padded)
     result: Values = product[: len(first)]
     return result
 

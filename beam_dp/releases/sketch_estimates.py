@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from beam_dp.hashing import BlockSigns, DenseSigns
 from beam_dp.hashing.folding import cell_of
@@ -65,9 +64,18 @@ def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
     """
     sizes = np.sort(np.abs(cells))
     beyond = np.arange(len(sizes), 0, -1) / len(sizes)  # share of cells of at least this size
-    passing = 2 * binom.sf(num_blocks // 2, num_blocks, beyond / 2)
+    passing = 2 * _more_than_half(num_blocks, beyond / 2)
     steps = np.diff(sizes**2, prepend=0.0)
     return float(steps @ passing)
+
+
+def _more_than_half(number: int, probability: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the probabilities that more than half of a number of independent events happen."""
+    result = np.zeros_like(probability)
+    for happened in range(number // 2 + 1, number + 1):
+        ways = math.comb(number, happened)
+        result += ways * probability**happened * (1 - probability) ** (number - happened)
+    return result
 
 
 def clipped_mean(rows: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
