@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from scipy.special import ndtri
+from beam_dp.noise.normal import normal_quantile
 
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 DISTRIBUTIONS: tuple[Distribution, ...] = ("discrete_laplace", "discrete_gaussian")
@@ -63,8 +63,8 @@ def largest_noise(
     """
     if distribution == "discrete_laplace":
         return laplace_bound(scale, num_values, failure_probability)
-    share = failure_probability / num_values
-    return math.ceil(-float(ndtri(share / 2)) * scale * (1 + _ROUNDING))
+    log_share = math.log(failure_probability) - math.log(2 * num_values)
+    return math.ceil(-normal_quantile(log_share) * scale * (1 + _ROUNDING))
 
 
 def choice_margin(

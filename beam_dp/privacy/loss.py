@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from beam_dp.checks import as_float, checked_number
 from beam_dp.errors import InputError
-from beam_dp.privacy.normal import normal_quantile
+from beam_dp.noise.normal import normal_quantile
 from beam_dp.privacy.rounding import root_up, up
 
 Kind = Literal["pure", "gaussian", "zcdp"]

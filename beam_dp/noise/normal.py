@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-
-from beam_dp.privacy.rounding import UNIT
+import sys
 
 # Below this point erfc is near the least double, and six terms of the series are exact.
 _FAR = -30.0
 _SERIES = (1.0, -1.0, 3.0, -15.0, 105.0, -945.0, 10395.0)
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 _ROOT_HALF = math.sqrt(0.5)
-_LAST_STEP = 4 * UNIT
+_LAST_STEP = 4 * sys.float_info.epsilon
 _MOST_STEPS = 60
 
 
