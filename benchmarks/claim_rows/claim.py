@@ -61,7 +61,8 @@ class Slack:
 
     def __str__(self) -> str:
         told = f"at most {self.seen:.4g} of {self.bound:.4g} {self.unit}"
-        return f"{told} in {self.cases:,} cases ({self.seen / self.bound:.2f})"
+        cases = "1 case" if self.cases == 1 else f"{self.cases:,} cases"
+        return f"{told} in {cases} ({self.seen / self.bound:.2f})"
 
 
 @dataclasses.dataclass(frozen=True)
