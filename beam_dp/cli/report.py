@@ -14,6 +14,7 @@ from beam_dp.storage.new_file import write_new_file
 if TYPE_CHECKING:
     from beam_dp.privacy.ledger import Entry
     from beam_dp.releases import HorizonRelease, Release
+    from beam_dp.reports.truth import Truth
     from beam_dp.verification import Verification
 
 
@@ -90,14 +91,14 @@ def report(
     """
     from beam_dp.cli.kinds import described
     from beam_dp.releases import holds_horizon, read_release, read_windows
-    from beam_dp.reports import Beside, read_truth, report_page
+    from beam_dp.reports import Beside, report_page
 
     place = os.fspath(directory)
     page = pathlib.Path(_beside(place) if output is None else output)
     _check_output(page)
     release = (read_windows if holds_horizon(place) else read_release)(place)
     try:
-        truth = None if against is None else read_truth(release, os.fspath(against))
+        truth = None if against is None else _truth(release, os.fspath(against))
     except InputError as error:
         raise InputError("against", error.value, error.condition) from None
     entry = None if ledger is None else _entry(ledger, release)
@@ -107,6 +108,13 @@ def report(
     text = report_page(release, beside).encode()
     write_new_file(page, text, is_private=truth is not None)
     return page
+
+
+def _truth(release: Release | HorizonRelease, path: str) -> Truth:
+    """Reads the records: what only needs a release needs no reader of tables."""
+    from beam_dp.reports.truth import read_truth
+
+    return read_truth(release, path)
 
 
 def _beside(directory: str) -> str:

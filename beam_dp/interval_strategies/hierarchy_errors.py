@@ -213,5 +213,4 @@ def _root_covariance(top: NDArray[np.int64], precisions: Values) -> Values:
     matrix = top.astype(np.float64)
     information = matrix.T @ matrix
     information[np.diag_indices_from(information)] += precisions
-    inverse: Values = np.linalg.inv(information)
-    return inverse
+    return np.asarray(np.linalg.inv(information), np.float64)

@@ -2,4 +2,3 @@
 
 from beam_dp.reports.about import Beside as Beside, name_of as name_of, paid_by as paid_by
 from beam_dp.reports.page import report_page as report_page
-from beam_dp.reports.truth import Truth as Truth, read_truth as read_truth

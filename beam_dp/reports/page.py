@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from typing import TYPE_CHECKING
 
 from beam_dp.releases.horizon import HorizonRelease
 from beam_dp.reports.about import (
@@ -17,7 +18,9 @@ from beam_dp.reports.about import (
 from beam_dp.reports.details import details
 from beam_dp.reports.kinds import told_of
 from beam_dp.reports.markup import folded, paragraph, section, text
-from beam_dp.reports.truth import Truth
+
+if TYPE_CHECKING:
+    from beam_dp.reports.truth import Truth
 
 STYLE = pathlib.Path(__file__).with_name("style.css")
 

@@ -18,7 +18,7 @@ import pytest
 from pages import GOLDEN, page_of, random_release, read
 
 from beam_dp.domain import CategoricalAttribute, Domain, IntegerAttribute
-from beam_dp.reports import Truth
+from beam_dp.reports.truth import Truth
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 DOMAIN = Domain((IntegerAttribute("age", 0, 99), CategoricalAttribute("a < b", ("x" * 300, "m"))))

@@ -24,7 +24,7 @@ from beam_dp.in_memory import release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger import Ledger
 from beam_dp.queries.workload import marginals
-from beam_dp.reports import read_truth
+from beam_dp.reports.truth import read_truth
 
 DOMAIN = Domain((IntegerAttribute("age", 0, 9), CategoricalAttribute("sex", ("f", "m"))))
 # Of each person three records, of which two are used; one record is outside the domain.
