@@ -46,6 +46,13 @@ def test_the_quantile_is_the_inverse(log_probability: float) -> None:
     assert point == pytest.approx(float(ndtri_exp(log_probability)), rel=1e-11)
 
 
+@pytest.mark.parametrize("log_probability", -np.logspace(14, 308, 99))
+def test_the_quantile_of_what_no_noise_reaches(log_probability: float) -> None:
+    # Never above what is right, so that no loss is stated too small by it.
+    point, exact = normal_quantile(float(log_probability)), float(ndtri_exp(log_probability))
+    assert exact * (1 + 1e-13) <= point <= exact * (1 - 1e-13)
+
+
 @pytest.mark.parametrize("below", [0.0, 1e-16, 1e-12, 1e-6, 1e-3])
 def test_the_quantile_of_nearly_a_half(below: float) -> None:
     point = normal_quantile(math.log(0.5) - below)

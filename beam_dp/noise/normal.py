@@ -12,6 +12,8 @@ _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 _ROOT_HALF = math.sqrt(0.5)
 _LAST_STEP = 4 * sys.float_info.epsilon
 _MOST_STEPS = 60
+# Below this logarithm the start is the root but for 2e-14, and slopes are lost to rounding.
+_LEAST_LOG = -1e15
 
 
 def log_normal(point: float) -> float:
@@ -44,7 +46,8 @@ def log_normal(point: float) -> float:
 def normal_quantile(log_probability: float) -> float:
     """Returns the point that a standard normal stays below with a probability of at most 1/2.
 
-    The error is a few units of rounding, absolute near 0 and relative elsewhere.
+    The error is a few units of rounding, absolute near 0 and relative elsewhere; below the
+    logarithm -1e15 the result is too low, by 2e-14 of it at most.
 
     Args:
         log_probability: its logarithm, at most ln(1/2).
@@ -56,7 +59,10 @@ def normal_quantile(log_probability: float) -> float:
         >>> round(normal_quantile(math.log(0.025)), 6)
         -1.959964
     """
-    point = -math.sqrt(-2 * log_probability)  # of which the probability is at most half as large
+    # A point of which the probability is at most half as large.
+    point = -math.sqrt(2) * math.sqrt(-log_probability)
+    if log_probability < _LEAST_LOG:
+        return point
     for _ in range(_MOST_STEPS):
         reached = log_normal(point)
         log_slope = -0.5 * point * point - _LOG_ROOT_TWO_PI - reached
