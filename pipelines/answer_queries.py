@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from beam_dp.checks import checked_integer
-from beam_dp.domain import Domain
+from beam_dp.domain import Domain, nearest_known
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies
@@ -36,9 +36,11 @@ from beam_dp.mechanisms.registry import ANSWERS, options_of
 from beam_dp.noise.bound import Distribution
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, names_workload, parse_linear_workload
+from beam_dp.queries.linear_workload_forms import FORMS
 from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.row_families import (
+    ROW_FORMS,
     RowConjunctions,
     names_row_conjunctions,
     parse_row_conjunctions,
@@ -202,12 +204,28 @@ def _read_queries(spec: str, domain: Domain | None, family: RowConjunctions | No
     """The lines of a file, or a line for each query of a workload that is named."""
     if family is not None:
         return [json.dumps(query) for query in family.to_json()]
-    if domain is None or not names_workload(spec):
-        return read_text("queries", spec).split("\n")
+    if names_row_conjunctions(spec):
+        raise InputError("queries", spec, f"needs --mechanism {SPARSE_MW}")
+    if not names_workload(spec):
+        return _read_file(spec, ROW_FORMS if domain is None else FORMS)
+    if domain is None:
+        condition = f"needs --domain, and so another mechanism than {SPARSE_MW}"
+        raise InputError("queries", spec, condition)
     try:
         return [json.dumps(query) for query in parse_linear_workload(spec, domain).to_json()]
     except InputError as error:
         raise InputError("queries", spec, error.condition) from None
+
+
+def _read_file(spec: str, forms: Iterable[str]) -> list[str]:
+    """The lines of a file; where there is none, a form that may have been meant is named."""
+    try:
+        return read_text("queries", spec).split("\n")
+    except InputError as error:
+        form, colon, _ = spec.partition(":")
+        near = nearest_known(form, forms, list_all=False) if colon else ""
+        condition = f"{error.condition}; {near}" if near else error.condition
+        raise InputError("queries", spec, condition) from None
 
 
 def _expanded(queries: QueryReader, line: str, number: int, source: str) -> list[str]:

@@ -170,7 +170,9 @@ class LinearQueries:
             return self.explicit(held)
         if form == "marginal":
             next(self.marginal_cells(held))  # names first what is wrong with it
-            condition = "is many queries, one for each cell; only a file of queries may hold it"
+            condition = (
+                "is many queries, one for each cell; only a line of a file may be it, as a whole"
+            )
             raise InputError("query", form, condition)
         if form in _OF_CODES:
             return self._from_codes(form, held)

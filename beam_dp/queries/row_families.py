@@ -18,7 +18,7 @@ from beam_dp.queries.sparse_rows import MAX_FREE_BITS, row_conjunction
 MAX_ROWS = 2**22
 MAX_BITS = 1024
 
-_FORM, _MONOTONE_FORM = "row_conjunctions", "monotone_row_conjunctions"
+_FORM, _MONOTONE_FORM = ROW_FORMS = "row_conjunctions", "monotone_row_conjunctions"
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def conjunction_of_text(text: Any) -> SparseQuery:
 
 def names_row_conjunctions(spec: str) -> bool:
     """Returns whether a family of conjunctions over rows is named, and not a file."""
-    return spec.partition(":")[0] in (_FORM, _MONOTONE_FORM) and ":" in spec
+    return spec.partition(":")[0] in ROW_FORMS and ":" in spec
 
 
 def parse_row_conjunctions(spec: str) -> RowConjunctions:

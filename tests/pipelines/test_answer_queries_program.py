@@ -258,6 +258,8 @@ def test_the_installed_command_is_the_same_program(tmp_path, capfd):
         ({"queries": None}, r"--queries: missing; must be given"),
         ({"queries": "intervals:agee"}, r"--queries: 'intervals:agee' is refused; "),
         ({"queries": "matrix:none.npy"}, r"--queries: 'matrix:none.npy' is refused; cannot be"),
+        ({"queries": "conjunction:2"}, r"--queries: .*; the nearest known is 'conjunctions'$"),
+        ({"queries": "row_conjunctions:6,4"}, r"--queries: .* needs --mechanism sparse_mw$"),
         ({"lines": []}, r"--queries: .* must hold a query that can be answered$"),
         ({"lines": ["{}", "1"]}, r"--queries: .*: line 1: query: {} is refused"),
         ({"mechanism": "private_nw"}, r"--mechanism: 'private_nw' is refused"),
@@ -307,3 +309,19 @@ def test_a_sparsity_out_of_range_is_refused_before_queries_are_read(number, caps
     assert main(words) == 2
     told = capsys.readouterr().err
     assert told.startswith("error: --max_sparsity: ") and told.endswith("from 1 to 2^31\n")
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("conjunctions:2", "needs --domain, and so another mechanism than sparse_mw"),
+        ("row_conjunction:6,4", "the nearest known is 'row_conjunctions'"),
+    ],
+)
+def test_a_form_that_sparse_queries_do_not_have_is_refused(spec, told, capsys):
+    promise = "--epsilon 1 --delta 0 --neighboring replace_one --privacy_unit record"
+    asked = f"--mechanism sparse_mw --key k --max_sparsity 4 --queries {spec} --num_records 9"
+    assert main(f"--input i.csv {promise} {asked} --output o".split()) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"error: --queries: '{spec}' is refused; ")
+    assert line.endswith(f"{told}\n") and line.count("\n") == 1

@@ -204,7 +204,7 @@ BAD = [
     ({"not": {"disjunction": {"only": 5}}}, "must not be of what holds for all records"),
     ({"not": {"parity": {"only": 5}}}, "must not be of what holds for all records"),
     ({"not": 5}, "must be an object with one of"),
-    ({"not": {"marginal": ["age"]}}, "many queries"),
+    ({"not": {"marginal": ["age"]}}, "only a line of a file may be it, as a whole"),
     ({"values": [0.5]}, "must have a value for each of 192 cells"),
     ({"values": [0.5] * 191 + [1.5]}, "1.5 is refused; every value must be from 0 to 1"),
     ({"values": [0.5] * 191 + [-0.1]}, "every value must be from 0 to 1"),
