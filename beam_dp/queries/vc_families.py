@@ -69,7 +69,7 @@ def family_vc_dimension(family: VCFamily, sizes: Sequence[int]) -> int:
     three codes or more are chosen; and, for each attribute and each code beyond it on which the sum
     counts (both neighbours of 1; 1 next to 0; all but 0), the cell that differs there. To leave any
     of these cells out, an attribute's set leaves out its codes; it always holds the first cell's.
-    No more: by P for n >= 3, since another attribute of two codes makes s - 1 at least s, and
+    No more: by P for n >= 3, since another attribute of two codes makes the sum at least s, and
     without one the product that holds none of n = s cells is empty. For n = 2 <= sum there is
     nothing to prove; if the sum is 1, prefixes are a chain, and other products are 3: two codes
     and both. Conjunctions are products over two codes (none of them a contradiction), monotone

@@ -156,7 +156,7 @@ CLAIMS = [
         source="Qiao, Su and Zhang 2021, with integer noise here",
         statement="the largest c sums of scores and one shot of noise of scale 2cD/epsilon, or "
         "cD/epsilon for monotone scores, may be named in order at epsilon; with delta, a scale "
-        "of order sqrt(c) D/epsilon will do",
+        "of order sqrt(c ln(k/delta)) D/epsilon will do",
         here="`choose_top` with geometric noise, ties included, spends all of epsilon; with "
         "delta Gumbel noise of scale 2 D sqrt(c/(8 rho)), by the rows above and below",
         measure=_one_shot_privacy,
