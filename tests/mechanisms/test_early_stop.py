@@ -201,17 +201,3 @@ def test_the_threshold_is_the_least_that_the_rounds_surely_meet(delta: float):
 def test_what_cannot_be_is_refused(options: dict[str, Any]):
     with pytest.raises(InputError, match="stop_below"):
         MWEM(**options)
-
-
-@pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1.0, 1e6])
-@pytest.mark.parametrize("num_records", [1, 2**40])
-def test_it_runs_or_is_refused_when_planned(epsilon: float, num_records: int):
-    workload = workload_of(domain_of(3, 1), 1)
-    for delta in (PURE, APPROXIMATE):
-        try:
-            plan = plan_of(stopping(2), workload, promise(ADD, delta, epsilon, 100), num_records)
-        except InputError as refused:
-            assert refused.name == "epsilon" and epsilon < 1e-6
-            continue
-        for counts in (np.zeros(3), np.array([0, 2**46, 5])):
-            plan.release(summary(plan, counts), NoNoise())

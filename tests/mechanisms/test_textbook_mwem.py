@@ -197,11 +197,15 @@ def test_scores_are_exact_errors_of_single_cells():
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1.0, 1e6])
 @pytest.mark.parametrize("num_records", [1, 2**40])
-def test_it_runs_or_is_refused_when_planned(epsilon: float, num_records: int):
+@pytest.mark.parametrize("stop_below", [None, 0.2])
+def test_it_runs_or_is_refused_when_planned(
+    epsilon: float, num_records: int, stop_below: float | None
+):
     workload = workload_of(domain_of(3, 1), 1)
+    mechanism = MWEM(2, "textbook", stop_below=stop_below)
     for delta in (PURE, APPROXIMATE):
         try:
-            plan = plan_of(textbook(2), workload, promise(ADD, delta, epsilon, 100), num_records)
+            plan = plan_of(mechanism, workload, promise(ADD, delta, epsilon, 100), num_records)
         except InputError as refused:
             assert refused.name == "epsilon" and epsilon < 1e-6
             continue
