@@ -26,8 +26,10 @@ from beam_dp.flags.flag import Flag, FlagError, check_applies
 from beam_dp.flags.options import flags_of, values_of
 from beam_dp.flags.shared import read_num_records
 from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism, SmallDB, plan_release
+from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import SYNTHETIC, options_of
 from beam_dp.mechanisms.small_db.small_db import SmallDBPlan
+from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
@@ -112,6 +114,9 @@ class Job(program.ReleaseJob):
             error = "depends on the number of records: the card will state it"
             if self.plan.bound is not None:
                 error = bound_text(self.plan.bound, self.plan.failure_probability)
+        if isinstance(self.plan, TextbookPlan) and self.plan.stop is not None:
+            told = bound_text(self.plan.stop.bound, FAILURE_PROBABILITY)
+            error = f"depends on the data; where the rounds end early, {told}"
         workload = self.plan.workload
         return {
             "records": number_text(self.num_records),

@@ -259,6 +259,16 @@ def test_validate_only_prints_the_public_part_of_the_card_and_writes_nothing(
     assert everything_under(tmp_path) == before
 
 
+def test_the_page_says_what_a_stop_proves(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopping = {"calibration": "textbook", "num_rounds": "3", "stop_below": "0.9"}
+    flags = job_flags(tmp_path, **stopping, delta="0", num_records="50000")
+    assert main([*flags, "--validate_only"]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"where the rounds end early, all within [\d,]+ records, except with", page)
+
+
 @pytest.mark.slow
 def test_progress_names_public_quantities_only(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]

@@ -26,7 +26,7 @@ from beam_dp.mechanisms.marginals.textbook_noise import (
 )
 from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise
-from beam_dp.noise.bound import Distribution
+from beam_dp.noise.bound import FAILURE_PROBABILITY, Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
@@ -39,7 +39,6 @@ from beam_dp.summaries import Marginals
 _MAX_COUNT = 2**45
 # A step of the logarithm of a weight: noise far above the number of records could make it infinite.
 _MAX_STEP = 700.0
-_FAILURE_PROBABILITY = 0.05  # of the bound where rounds stop early
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Stop:
             "stop_question_scale": self.noise.question_scale,
             "score_grid": self.grid,
             "bound_when_stopped": self.bound,
-            "failure_probability": _FAILURE_PROBABILITY,
+            "failure_probability": FAILURE_PROBABILITY,
         }
 
 
@@ -217,7 +216,7 @@ def plan_textbook(
     if stop_below is not None:
         assert noise.stop is not None
         small = stop_below * num_records
-        stopped = noise.stopped_error(small, num_queries, _FAILURE_PROBABILITY)
+        stopped = noise.stopped_error(small, num_queries, FAILURE_PROBABILITY)
         stop = Stop(stop_below, noise.stop, noise.grid, stopped)
     return TextbookPlan(
         workload=workload,
