@@ -36,7 +36,7 @@ def test_the_nearest_increasing_numbers(size: int, drift: float) -> None:
     assert np.all(np.diff(found) >= 0)
 
 
-@pytest.mark.parametrize("number", [1, 3, 5, 63])
+@pytest.mark.parametrize("number", [1, 3, 5, 63, 2001])
 def test_more_than_half_of_independent_events(number: int) -> None:
     probability = np.array([0.0, 1e-9, 0.1, 0.25, 0.5])
     expected = binom.sf(number // 2, number, probability)

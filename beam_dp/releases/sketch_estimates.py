@@ -72,9 +72,11 @@ def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
 def _more_than_half(number: int, probability: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the probabilities that more than half of a number of independent events happen."""
     result = np.zeros_like(probability)
+    some = probability > 0
+    log_yes, log_no = np.log(probability[some]), np.log1p(-probability[some])
     for happened in range(number // 2 + 1, number + 1):
-        ways = math.comb(number, happened)
-        result += ways * probability**happened * (1 - probability) ** (number - happened)
+        log_ways = math.log(math.comb(number, happened))
+        result[some] += np.exp(log_ways + happened * log_yes + (number - happened) * log_no)
     return result
 
 

@@ -70,6 +70,10 @@ def test_a_search_warns_of_its_time(
             "--vc_dimension: 1 is refused; must be >= 2, which these queries have at least",
         ),
         ({"size": "900", "workload": "conjunctions:2"}, "enumeration is feasible for a size <= "),
+        (
+            {"max_error_fraction": "0.05", "workload": "conjunctions:2"},
+            "--max_error_fraction: 0.05 is refused; takes ",
+        ),
     ],
     ids=str,
 )

@@ -326,15 +326,21 @@ class SmallDB(Mechanism):
         if num_records == "noisy":
             epsilon, total_scale = self._shares(guarantee, len(cells), size)
             check_noise(guarantee, [total_scale])
-        mechanism = MultisetChoice(
-            matrix,
-            epsilon,
-            1 if num_records == "noisy" else num_records,
-            size,
-            denominator,
-            guarantee.max_records_per_unit,
-            self.sampler,
-        )
+        try:
+            mechanism = MultisetChoice(
+                matrix,
+                epsilon,
+                1 if num_records == "noisy" else num_records,
+                size,
+                denominator,
+                guarantee.max_records_per_unit,
+                self.sampler,
+            )
+        except InputError as error:
+            if error.name != "size" or self.size is not None:
+                raise
+            condition = f"takes {size} records, which {error.condition}"
+            raise InputError("max_error_fraction", self.max_error_fraction, condition) from None
         plan = SmallDBPlan(
             workload=tables,
             guarantee=guarantee,
