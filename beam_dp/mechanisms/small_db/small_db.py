@@ -326,21 +326,9 @@ class SmallDB(Mechanism):
         if num_records == "noisy":
             epsilon, total_scale = self._shares(guarantee, len(cells), size)
             check_noise(guarantee, [total_scale])
-        try:
-            mechanism = MultisetChoice(
-                matrix,
-                epsilon,
-                1 if num_records == "noisy" else num_records,
-                size,
-                denominator,
-                guarantee.max_records_per_unit,
-                self.sampler,
-            )
-        except InputError as error:
-            if error.name != "size" or self.size is not None:
-                raise
-            condition = f"takes {size} records, which {error.condition}"
-            raise InputError("max_error_fraction", self.max_error_fraction, condition) from None
+        public_number = 1 if num_records == "noisy" else num_records
+        limit = guarantee.max_records_per_unit
+        mechanism = self._choice(matrix, epsilon, public_number, size, denominator, limit)
         plan = SmallDBPlan(
             workload=tables,
             guarantee=guarantee,
@@ -373,6 +361,26 @@ class SmallDB(Mechanism):
             condition = f"must be >= {found.least}, which these queries have at least"
             raise InputError("vc_dimension", self.vc_dimension, condition)
         return dataclasses.replace(found, most=self.vc_dimension, found_by="given")
+
+    def _choice(
+        self,
+        matrix: NDArray[np.int64],
+        epsilon: float,
+        num_records: int,
+        size: int,
+        denominator: int,
+        max_records_per_unit: int,
+    ) -> MultisetChoice:
+        """Returns the choice of a size; where that is not feasible, names what was given for it."""
+        try:
+            return MultisetChoice(
+                matrix, epsilon, num_records, size, denominator, max_records_per_unit, self.sampler
+            )
+        except InputError as error:
+            if error.name != "size" or self.size is not None:
+                raise
+            condition = f"takes {size} records, which {error.condition}"
+            raise InputError("max_error_fraction", self.max_error_fraction, condition) from None
 
     def _size(
         self, queries: LinearWorkload, matrix: NDArray[np.int64], dimension: VCDimension | None
