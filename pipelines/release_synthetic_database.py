@@ -28,7 +28,7 @@ from beam_dp.flags.shared import read_num_records
 from beam_dp.mechanisms import MWEM, MarginalsPlan, Mechanism, SmallDB, plan_release
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import SYNTHETIC, options_of
-from beam_dp.mechanisms.small_db.small_db import SmallDBPlan
+from beam_dp.mechanisms.small_db.plan import SmallDBPlan
 from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.ledger import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload

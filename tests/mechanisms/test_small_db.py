@@ -16,7 +16,7 @@ from tiny import ADD, REPLACE, domain_of, promise, summary
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import MWEM, MultisetChoice, SmallDB, plan_release
-from beam_dp.mechanisms.small_db.small_db import SmallDBPlan
+from beam_dp.mechanisms.small_db.plan import SmallDBPlan
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.query_matrix import query_matrix
 from beam_dp.queries.reader import LinearQueries
