@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo demo-stream journeys test test-slow test-all style types lint generated bench audit fuzz flink kafka prism \
+.PHONY: help demo demo-stream journeys notebooks test test-slow test-all style types lint generated bench audit fuzz flink kafka prism \
   test-wheel test-engines test-faults clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
 	@echo "make demo-stream   release a day of flights hour by hour, while they arrive"
 	@echo "make journeys      an analyst, an engineer and an officer, from a table to checked answers"
+	@echo "make notebooks     the same three people in Jupyter: runs every cell of examples/notebooks"
 	@echo "make test          lint, types, and the tests that are not slow: three minutes"
 	@echo "make test-all      the same, then the slow tests"
 	@echo "make generated     write docs/flags.md and the Dataflow templates anew, from the flags"
@@ -43,6 +44,10 @@ $(VENV)/.stamp-test: $(INSTALLED) | $(BIN)/python
 	$(PIP) --editable '.[demo,test]'
 	@touch $@ $(VENV)/.stamp-demo
 
+$(VENV)/.stamp-notebooks: $(INSTALLED) | $(BIN)/python
+	$(PIP) --editable '.[notebooks]'
+	@touch $@
+
 demo: $(VENV)/.stamp-demo
 	$(BIN)/python examples/flights.py
 
@@ -53,6 +58,9 @@ journeys: $(VENV)/.stamp-demo
 	$(BIN)/python examples/analyst.py
 	$(BIN)/python examples/engineer.py
 	$(BIN)/python examples/officer.py
+
+notebooks: $(VENV)/.stamp-notebooks
+	$(BIN)/python examples/notebooks/run.py
 
 style: $(VENV)/.stamp-test
 	$(BIN)/python -m ruff check .

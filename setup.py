@@ -77,6 +77,7 @@ setup(
         "fuzz": ["atheris>=3; python_version < '3.14'"],
         "kafka": [KAFKA],
         "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
+        "notebooks": ["ipykernel>=6", "matplotlib>=3.8", "nbclient>=0.10", "pytest"],
         "postgresql": ["psycopg[binary]>=3.1"],
         "report": ["matplotlib>=3.8"],
         "s3": [S3],

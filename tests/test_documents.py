@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import runpy
@@ -10,13 +11,29 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 README = ROOT / "README.md"
-DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")]
+NOTEBOOKS = sorted(ROOT.glob("examples/notebooks/*.ipynb"))
+DOCUMENTS = [
+    README,
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *ROOT.glob("docs/*.md"),
+    *NOTEBOOKS,
+]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def prose(path: pathlib.Path) -> str:
+    """Returns a page as Markdown: of a notebook, what stands between its code."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    cells = json.loads(text)["cells"]
+    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
 
 
 def anchors(path: pathlib.Path) -> set[str]:
     """Returns what links may name of a page: its headings, as GitHub writes them."""
-    headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)
     return {
         re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
     }
@@ -25,7 +42,7 @@ def anchors(path: pathlib.Path) -> set[str]:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_link_leads_to_a_file_and_a_heading_that_exist(path: pathlib.Path) -> None:
     broken = []
-    for link in LINK.findall(path.read_text("utf-8")):
+    for link in LINK.findall(prose(path)):
         if link.startswith(("http://", "https://")):
             continue
         name, _, anchor = link.partition("#")

@@ -16,10 +16,10 @@ from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-CELL_SECONDS = 120
+SECONDS = 120  # a notebook may take; 5 to 20 are usual
 
 
 class _Notebook(NotebookClient):
@@ -36,19 +36,33 @@ def failure(path: pathlib.Path) -> str:
     """Runs a notebook; returns one line about the cell that failed, empty if none did."""
     book = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(path.parent)}}
-    notebook = _Notebook(book, timeout=CELL_SECONDS, kernel_name="python3", resources=where)
+    end = time.monotonic() + SECONDS
+    notebook = _Notebook(
+        book,
+        resources=where,
+        timeout_func=lambda _: max(1, int(end - time.monotonic())),
+        # Jupyter's kernel would warn that it talks over TCP, on this machine alone.
+        extra_arguments=["--log-level=ERROR"],
+    )
     try:
         notebook.execute()
     except CellExecutionError as error:
-        told = f"{error.ename}: {error.evalue}"
+        told = _last_words(book.cells[notebook.current], f"{error.ename}: {error.evalue}")
     except CellTimeoutError:
-        told = f"took more than {CELL_SECONDS} seconds"
-    except DeadKernelError:
-        told = "ended the process that runs the cells"
+        told = f"the notebook takes more than {SECONDS} seconds"
+    except RuntimeError as error:  # the kernel did not start, or died
+        told = str(error)
     else:
         return ""
     line = book.cells[notebook.current].source.partition("\n")[0]
     return f"{path.name}: cell {notebook.current + 1}, {line!r}: {' '.join(told.split())}"
+
+
+def _last_words(cell: Any, told: str) -> str:
+    """What a shell printed last says more than that it failed; of Python, ``told`` says it."""
+    printed = "".join(each.text for each in cell.outputs if each.output_type == "stream")
+    lines = printed.split("\n") if cell.source.startswith("%%sh") else []
+    return next((line for line in reversed(lines) if line.strip()), told)
 
 
 def main() -> None:
