@@ -44,8 +44,10 @@ def failure(path: pathlib.Path) -> str:
         # Jupyter's kernel would warn that it talks over TCP, on this machine alone.
         extra_arguments=["--log-level=ERROR"],
     )
+    # Cells that are for a shell find `beam-dp` beside the Python that runs this.
+    programs = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     try:
-        notebook.execute()
+        notebook.execute(env={**os.environ, "PATH": programs})
     except CellExecutionError as error:
         told = _last_words(book.cells[notebook.current], f"{error.ename}: {error.evalue}")
     except CellTimeoutError:
@@ -73,10 +75,6 @@ def main() -> None:
     asked = parser.parse_args().names or names
     if unknown := [name for name in asked if name not in names]:
         sys.exit(f"error: NAME: {unknown[0]!r} is refused; must be one of {', '.join(names)}")
-    # Cells that are for a shell find `beam-dp` beside the Python that runs this.
-    os.environ["PATH"] = os.pathsep.join(
-        [str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
-    )
     for name in asked:
         started = time.monotonic()
         if told := failure(FOLDER / f"{name}.ipynb"):
