@@ -43,6 +43,7 @@ CORE = {
 EXTRAS = {
     "gcs": ("google.cloud.storage", "outputs in Google Cloud Storage"),
     "kafka": ("confluent_kafka", "streams from Kafka"),
+    "notebooks": ("nbclient", "running the notebooks of examples/notebooks"),
     "postgresql": ("psycopg", "a ledger that a team shares"),
     "report": ("matplotlib", "pictures"),
     "s3": ("boto3", "outputs in Amazon S3"),
