@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
 
-.PHONY: help demo demo-stream journeys notebooks test test-slow test-all style types lint generated bench audit fuzz flink kafka prism \
-  test-wheel test-engines test-faults clean
+.PHONY: help demo demo-stream journeys notebooks test test-slow test-all style types lint generated \
+  bench audit fuzz flink kafka prism docs test-docs test-wheel test-engines test-faults clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
@@ -18,6 +18,8 @@ help:
 	@echo "make test          lint, types, and the tests that are not slow: three minutes"
 	@echo "make test-all      the same, then the slow tests"
 	@echo "make generated     write docs/flags.md and the Dataflow templates anew, from the flags"
+	@echo "make docs          build the site of these documents and the reference into build/site"
+	@echo "make test-docs     the tests of that site"
 	@echo "make bench         the benchmarks: speed and accuracy against stated figures"
 	@echo "make audit         the statistical privacy audits"
 	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
@@ -74,7 +76,7 @@ lint: style types
 
 # Tests of other targets, which pyproject.toml leaves out as well. A worker that has no test left
 # takes over half of another's.
-SEPARATE := audit or engines or faults or wheel or benchmark
+SEPARATE := audit or engines or faults or wheel or benchmark or site
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Types are checked meanwhile, for that takes one core. A test without the marker `slow` fails if it
@@ -154,6 +156,21 @@ flink: $(VENV)/.stamp-demo
 	else echo "error: flink: Maven finds neither $$artifact nor the parts of flink/pom.xml"; exit 2; fi
 	@ls $(FLINK_JARS)/*.jar
 
+# The site has an environment of its own: nothing of it is needed by the package or its tests.
+SITE_VENV := .venv-site
+$(SITE_VENV)/.stamp: docs/site/requirements.txt
+	$(PYTHON) -m venv $(SITE_VENV)
+	$(SITE_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	@touch $@
+
+# The theme's news is no warning of the build.
+export NO_MKDOCS_2_WARNING := 1
+docs: $(SITE_VENV)/.stamp
+	$(SITE_VENV)/bin/python -m mkdocs build --strict
+
+test-docs: $(SITE_VENV)/.stamp $(VENV)/.stamp-test
+	$(call run_marked,site,tests/test_site.py)
+
 test-wheel: $(VENV)/.stamp-test
 	$(call run_marked,wheel,tests/wheel)
 
@@ -193,4 +210,4 @@ test-faults: $(VENV)/.stamp-test
 
 clean:
 	rm -f beam_dp/hashing/*.so
-	rm -rf $(VENV) demo-output build dist $(FLINK_JARS) $(KAFKA_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SITE_VENV) demo-output build dist $(FLINK_JARS) $(KAFKA_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,124 @@
+"""Pages of the site that are not in its own folder: they stay where a code host shows them.
+
+Each keeps its path of the repository, so that links between them hold as they are written.
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+import itertools
+import pathlib
+import re
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = pathlib.Path(__file__).parents[2]
+SHOWN = (
+    "*.md",
+    "docs/*.md",
+    "docs/*.svg",
+    "benchmarks/results/*.md",
+    "examples/*.py",
+    "examples/yaml/*.yaml",
+)
+# Packages that people import by their own names; the others are public through `beam_dp`.
+PACKAGES = ("beam_dp.theorems", "beam_dp.testing")
+# A cell of more characters is prose.
+PROSE = 60
+NAMED_BY_PATH = re.compile(r"\[[\w/]+\.md\]\(([\w./]+\.md)(#[\w-]+)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds what the repository shows elsewhere, and the pages of the reference."""
+    for pattern in SHOWN:
+        for path in sorted(ROOT.glob(pattern)):
+            name = path.relative_to(ROOT).as_posix()
+            files.append(File.generated(config, name, abs_src_path=str(path)))
+    for name, text in reference().items():
+        files.append(File.generated(config, f"reference/{name}.md", content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Names pages by their titles where a link shows the path of its file."""
+    folder = (ROOT / page.file.src_uri).parent
+
+    def titled(found: re.Match[str]) -> str:
+        title = (folder / found[1]).read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        return f"[{title}]({found[1]}{found[2] or ''})"
+
+    return NAMED_BY_PATH.sub(titled, markdown)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Gives cells of prose the names of their columns, for screens too narrow for a table."""
+    return re.sub(r"<table>.*?</table>", _labelled, content, flags=re.DOTALL)
+
+
+def _labelled(found: re.Match[str]) -> str:
+    table = found[0]
+    cells = re.findall(r"<td.*?</td>", table, re.DOTALL)
+    if max((len(_text(cell)) for cell in cells), default=0) <= PROSE:
+        return table
+    labels = itertools.cycle(_text(head) for head in re.findall(r"<th\b.*?</th>", table, re.DOTALL))
+    table = re.sub(r"<td\b", lambda _: f'<td data-label="{next(labels)}"', table)
+    return table.replace("<table>", "<table data-prose>", 1)
+
+
+def _text(element: str) -> str:
+    plain = html.unescape(re.sub(r"<[^>]+>", "", element))
+    return html.escape(plain.strip())
+
+
+def reference() -> dict[str, str]:
+    """Returns the text of a page for each room that has public names."""
+    rooms = public_names()
+    pages = {"index": _overview(rooms)}
+    for room, names in rooms.items():
+        pages[room] = f"# {room}\n\n" + "\n".join(f"::: beam_dp.{name}\n" for name in names)
+    for package in PACKAGES:
+        modules = sorted((ROOT / package.replace(".", "/")).glob("[!_]*.py"))
+        pages[package.rpartition(".")[2]] = f"# {package}\n\n" + "\n".join(
+            f"::: {package}.{path.stem}\n    options:\n      show_root_members_full_path: false\n"
+            for path in modules
+        )
+    return pages
+
+
+def public_names() -> dict[str, list[str]]:
+    """Returns the names that `import beam_dp` offers, by the room that they come from."""
+    tree = ast.parse((ROOT / "beam_dp" / "__init__.py").read_text("utf-8"))
+    modules = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES"
+    )
+    rooms: dict[str, list[str]] = {}
+    for module, names in modules.items():
+        rooms.setdefault(module.split(".")[1], []).extend(names)
+    return {room: sorted(names, key=str.lower) for room, names in sorted(rooms.items())}
+
+
+def _overview(rooms: dict[str, list[str]]) -> str:
+    rows = [
+        f"| [{room}]({room}.md) | {', '.join(f'[`{name}`][beam_dp.{name}]' for name in names)} |"
+        for room, names in rooms.items()
+    ]
+    return "\n".join(
+        (
+            "# What `import beam_dp` offers",
+            "",
+            "Made from the docstrings. Of other modules [beam_dp.theorems](theorems.md) and",
+            "[beam_dp.testing](testing.md) are public; programs and their flags:",
+            "[flags](../docs/flags.md).",
+            "",
+            "| room | names |",
+            "| --- | --- |",
+            *rows,
+            "",
+        )
+    )

@@ -1,0 +1,120 @@
+"""The site that `make docs` builds: complete, loads nothing from elsewhere, can be searched.
+
+It is built anew by what `make docs` installed into ``.venv-site``; links, anchors and pages that
+the navigation lacks are errors of a strict build.
+"""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+from markdown_it import MarkdownIt
+
+ROOT = pathlib.Path(__file__).parent.parent
+PYTHON = ROOT / ".venv-site" / "bin" / "python"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "benchmarks/results/*.md")
+    for path in ROOT.glob(pattern)
+)
+LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+ELSEWHERE = re.compile(r"(?:https?:)?//")
+
+pytestmark = [
+    pytest.mark.site,
+    pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-site: `make docs` makes it"),
+]
+
+
+class Elements(html.parser.HTMLParser):
+    """Counts a page's elements, and lists what a browser loads with it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.counts: dict[str, int] = {}
+        self.loaded: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+        if tag in LOADED:
+            self.loaded.append(dict(attrs).get(LOADED[tag]) or "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [PYTHON, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def page(site: pathlib.Path, document: str) -> str:
+    return (site / document.replace("README", "index")).with_suffix(".html").read_text("utf-8")
+
+
+def test_no_page_and_no_style_loads_anything_from_elsewhere(site: pathlib.Path) -> None:
+    found = [
+        (path.name, loaded)
+        for path in site.rglob("*.html")
+        for loaded in Elements(path.read_text("utf-8")).loaded
+        if ELSEWHERE.match(loaded)
+    ]
+    found += [
+        (path.name, address)
+        for path in site.rglob("*.css")
+        for address in re.findall(r"(?:url\(|@import)\s*['\"]?([^'\")]+)", path.read_text("utf-8"))
+        if ELSEWHERE.match(address)
+    ]
+    assert found == []
+
+
+def test_every_document_can_be_found_by_the_search(site: pathlib.Path) -> None:
+    entries = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
+    found = {entry["location"].partition("#")[0] for entry in entries}
+    documents = {name.replace("README", "index").replace(".md", ".html") for name in DOCUMENTS}
+    assert sorted(documents - found) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_page_has_the_lists_and_tables_that_a_code_host_shows(
+    site: pathlib.Path, document: str
+) -> None:
+    """The site's Markdown wants an empty line before a list, and four spaces inside one."""
+    article = page(site, document).partition("<article")[2].partition("</article>")[0]
+    here = Elements(article).counts
+    source = (ROOT / document).read_text("utf-8")
+    there = Elements(MarkdownIt("commonmark").enable("table").render(source)).counts
+    kinds = ("h1", "h2", "h3", "ul", "ol", "li", "table", "tr", "td", "img", "strong", "code")
+    assert {kind: here.get(kind) for kind in kinds} == {kind: there.get(kind) for kind in kinds}
+
+
+def test_every_public_name_has_an_entry(site: pathlib.Path) -> None:
+    import beam_dp
+
+    pages = "".join(path.read_text("utf-8") for path in (site / "reference").glob("*.html"))
+    assert [name for name in beam_dp.__all__ if f'id="beam_dp.{name}"' not in pages] == []
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser: Debian's package chromium has one")
+def test_a_site_of_files_can_be_searched_without_a_network(site: pathlib.Path) -> None:
+    shown = subprocess.run(
+        [
+            str(BROWSER),
+            *("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000"),
+            *("--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom"),
+            f"file://{site}/index.html?q=laplace",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert re.search(r"\d+ matching documents", shown)
