@@ -7,6 +7,7 @@ from typing import Any
 
 import griffe
 
+EXAMPLE = re.compile(r"^Example:(.*)$", re.MULTILINE)
 LEADS = re.compile(r"^(Accuracy|Cost|Edge cases|Privacy|Reference|Source): ", re.MULTILINE)
 TOGETHER = re.compile(r"^( +)(\w+(?:, \w+)+): (.+)$", re.MULTILINE)
 
@@ -17,7 +18,7 @@ class HouseStyle(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrites the docstring before it is parsed."""
         if obj.docstring:
-            text = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
+            text = EXAMPLE.sub(r"Examples: Example:\1", obj.docstring.value)
             text = TOGETHER.sub(_apart, text)
             obj.docstring.value = LEADS.sub(r"**\1:** ", text)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import html
 import itertools
+import os
 import pathlib
 import re
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from pymdownx.slugs import slugify
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHOWN = (
@@ -29,7 +31,15 @@ SHOWN = (
 PACKAGES = ("beam_dp.theorems", "beam_dp.testing")
 # A cell of more characters is prose.
 PROSE = 60
-NAMED_BY_PATH = re.compile(r"\[[\w/]+\.md\]\(([\w./]+\.md)(#[\w-]+)?\)")
+NAMED_BY_PATH = re.compile(r"(?<=\[)[\w/]+\.md(?=\]\(([\w./]+\.md)(?:#([\w-]+))?\))")
+SLUG = slugify(case="lower")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Offers a choice of versions where `mike` builds one of several."""
+    if "MIKE_DOCS_VERSION" in os.environ:
+        config.extra["version"] = {"provider": "mike"}
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -44,12 +54,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Names pages by their titles where a link shows the path of its file."""
+    """Names pages and their parts by their headings where a link shows the path of a file."""
     folder = (ROOT / page.file.src_uri).parent
 
     def titled(found: re.Match[str]) -> str:
-        title = (folder / found[1]).read_text("utf-8").partition("\n")[0].removeprefix("# ")
-        return f"[{title}]({found[1]}{found[2] or ''})"
+        headings = re.findall(r"^#+ (.+)$", (folder / found[1]).read_text("utf-8"), re.MULTILINE)
+        named = {SLUG(heading, "-"): heading for heading in reversed(headings)}
+        return named.get(found[2], headings[0])
 
     return NAMED_BY_PATH.sub(titled, markdown)
 
@@ -83,7 +94,7 @@ def reference() -> dict[str, str]:
     for package in PACKAGES:
         modules = sorted((ROOT / package.replace(".", "/")).glob("[!_]*.py"))
         pages[package.rpartition(".")[2]] = f"# {package}\n\n" + "\n".join(
-            f"::: {package}.{path.stem}\n    options:\n      show_root_members_full_path: false\n"
+            f"::: {package}.{path.stem}\n    options:\n      show_root_full_path: true\n"
             for path in modules
         )
     return pages
