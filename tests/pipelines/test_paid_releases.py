@@ -60,7 +60,7 @@ def test_a_second_release_of_the_whole_budget_is_refused_before_it_runs(
     before = everything_under(tmp_path)
     argv = paid_flags(tmp_path, ledger_url, output=str(tmp_path / "other"))
     err = line(capfd, argv)
-    assert re.match(r"error: --epsilon: 1000\.0 is refused; must be of another dataset id", err)
+    assert re.match(r"error: --epsilon: 1000\.0 is refused; nothing is left for such", err)
     assert "visits/1 (mwem, epsilon 1000)" in err
     assert [name for name in everything_under(tmp_path) if name not in before] == []
     assert len(ledger.entries("visits")) == 1

@@ -124,7 +124,9 @@ def test_ten_tenths_fit_and_an_eleventh_does_not(ledger_url: str) -> None:
         assert ledger.remaining("visits") == pytest.approx(1 - number / 10)
         assert ledger.total("visits") == pytest.approx(number / 10)
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
-    with pytest.raises(OverBudgetError, match=r"id: nothing is left: .* remaining 0 of"):
+    with pytest.raises(
+        OverBudgetError, match=r"nothing is left for such a release: .* remaining 0 of"
+    ):
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
     assert len(ledger.entries("visits")) == 10
     assert ledger.remaining("visits") <= 1e-12

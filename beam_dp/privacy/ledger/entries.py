@@ -190,7 +190,7 @@ def over_budget(
     if left < 1e-12 * requested:
         left = 0.0  # what rounding left
     largest = account.largest_epsilon(loss.kind, guarantee.delta)
-    fits = f"at most {largest:g}" if largest > 0 else "of another dataset id: nothing is left"
+    fits = f"must be at most {largest:g}" if largest > 0 else "nothing is left for such a release"
     spenders = sorted(paid, key=lambda token: cost(which, token.loss) or 0, reverse=True)[:3]
     by = ", ".join(
         f"{token.release_id} ({token.mechanism}, epsilon {token.guarantee.epsilon:g})"
@@ -200,6 +200,6 @@ def over_budget(
     return OverBudgetError(
         "epsilon",
         guarantee.epsilon,
-        f"must be {fits}: requested {unit} {requested:.6g}, remaining {left:.6g} of {dataset_id!r},"
+        f"{fits}: requested {unit} {requested:.6g}, remaining {left:.6g} of {dataset_id!r},"
         f" {requested - left:.6g} too much" + (f"; spent most by {by}" if by else ""),
     )
