@@ -2,7 +2,8 @@
 
 Scores are integers in public units. What counts is the width W: by how much the difference of two
 scores may move between neighbours. That is 2D where each may move by D, and D where all of them
-move the same way, as counts do when a unit is added or removed.
+move the same way, as counts do when a unit is added or removed. No score alone may move by more
+than W either: else scores that are clipped, because they are huge, could part further.
 """
 
 from __future__ import annotations
