@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import html
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -25,6 +26,7 @@ SHOWN = (
     "docs/*.svg",
     "benchmarks/results/*.md",
     "examples/*.py",
+    "examples/notebooks/*.ipynb",
     "examples/yaml/*.yaml",
 )
 # Packages that people import by their own names; the others are public through `beam_dp`.
@@ -32,6 +34,7 @@ PACKAGES = ("beam_dp.theorems", "beam_dp.testing")
 # A cell of more characters is prose.
 PROSE = 60
 NAMED_BY_PATH = re.compile(r"(?<=\[)[\w/]+\.md(?=\]\(([\w./]+\.md)(?:#([\w-]+))?\))")
+NOTEBOOK = re.compile(r"(?<=\w)\.ipynb(?=\))")  # at the end of a link
 SLUG = slugify(case="lower")
 
 
@@ -48,6 +51,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for path in sorted(ROOT.glob(pattern)):
             name = path.relative_to(ROOT).as_posix()
             files.append(File.generated(config, name, abs_src_path=str(path)))
+    for path in sorted(ROOT.glob("examples/notebooks/*.ipynb")):
+        name = path.relative_to(ROOT).with_suffix(".md").as_posix()
+        files.append(File.generated(config, name, content=notebook_page(path)))
     for name, text in reference().items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     return files
@@ -62,7 +68,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         named = {SLUG(heading, "-"): heading for heading in reversed(headings)}
         return named.get(found[2], headings[0])
 
-    return NAMED_BY_PATH.sub(titled, markdown)
+    return NOTEBOOK.sub(".md", NAMED_BY_PATH.sub(titled, markdown))
 
 
 def on_page_content(content: str, **_: Any) -> str:
@@ -83,6 +89,17 @@ def _labelled(found: re.Match[str]) -> str:
 def _text(element: str) -> str:
     plain = html.unescape(re.sub(r"<[^>]+>", "", element))
     return html.escape(plain.strip())
+
+
+def notebook_page(path: pathlib.Path) -> str:
+    """Returns a notebook as a page to read, with a link to the file itself."""
+    parts = []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+    # Not a Markdown link: those lead to pages.
+    parts.insert(1, f'<a href="{path.name}" download>Download this notebook</a>')
+    return "\n\n".join(parts) + "\n"
 
 
 def reference() -> dict[str, str]:
